@@ -1,0 +1,336 @@
+"""What an engine is: the one protocol that everything runnable implements.
+
+An engine serves operations of one kind. It knows nothing of graphs, queries in flight, batching
+or Teola's event loop; a *host* calls it. Three shapes exist, told apart by `EngineSpec.kind`:
+
+* batch engines (`BatchEngine`): `execute` a list of requests of one op at a time;
+* language models (`LanguageModel`): `prefill` a prefix, `generate` a stream;
+* the document loader (`Loader`), used in the step before the graph.
+
+Any method may be sync (the host runs it in a worker thread) or async (the host awaits it), apart
+from `LanguageModel.generate`, which is an async generator. `__init__` must be quick and touch
+nothing outside; models are loaded and connections opened in `start`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from teola.graph.ops import DecodeParams, Op, Params
+from teola.graph.prompt import Role
+
+Result = Mapping[str, Any]
+"""Outputs by port name. A batchable op's list port is aligned with its item inputs."""
+
+
+class EngineKind(Enum):
+    """What an engine is for; profiles fall back from an engine's name to its kind."""
+
+    LLM = "llm"
+    EMBEDDING = "embedding"
+    RERANK = "rerank"
+    VECTORSTORE = "vectorstore"
+    WEBSEARCH = "websearch"
+    TOOL = "tool"
+    SQL = "sql"
+    DOCUMENTS = "documents"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What schedulers and passes need to know of an engine, without starting it.
+
+    max_batch: items of one batch (an LLM: prompt tokens in flight on one instance). max_sequences:
+    primitives (an LLM: calls) that one instance holds at once. concurrency: batches that one
+    instance runs at once. prefix_reuse: a partial prefilling makes the later full one cheaper.
+    block_tokens: prefixes shorter than one KV block save nothing.
+    """
+
+    name: str
+    kind: EngineKind
+    ops: frozenset[Op]
+    max_batch: int = 64
+    max_sequences: int = 1024
+    concurrency: int = 1
+    prefix_reuse: bool = False
+    block_tokens: int = 16
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryContext:
+    """What travels with every request: identity, tenant, and the time that is left.
+
+    deadline: on the monotonic clock, in seconds. category: (app, component), for cache policies.
+    """
+
+    query_id: str
+    tenant: str = "default"
+    deadline: float = float("inf")
+    category: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One slice of one primitive, with its inputs resolved to values.
+
+    key: idempotency key, equal for every try of the same work.
+    """
+
+    op: Op
+    params: Params
+    inputs: Mapping[str, Any]
+    context: QueryContext
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A prompt part with its text filled in."""
+
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceHandle:
+    """A sequence that an engine has (partly) computed: everything before the next part.
+
+    instance: index of the instance that holds it. token_ids: where the engine works on ids.
+    state: private to an in-process engine.
+    """
+
+    engine: str
+    instance: int
+    parts: tuple[TextPart, ...]
+    token_ids: tuple[int, ...] = ()
+    state: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One LLM call (or, for `prefill`, its beginning).
+
+    parts: what follows `prefix`. priority: depth of the call, larger is more urgent.
+    """
+
+    context: QueryContext
+    parts: tuple[TextPart, ...]
+    decode: DecodeParams
+    prefix: SequenceHandle | None = None
+    priority: int = 0
+
+    @property
+    def all_parts(self) -> tuple[TextPart, ...]:
+        """The whole prompt, prefix included."""
+        return (self.prefix.parts if self.prefix else ()) + self.parts
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one call; `cached_tokens` of the prompt came from a prefix cache."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a stream. The last one carries `finish_reason` ("stop" or "length") and usage."""
+
+    text: str
+    finish_reason: str | None = None
+    usage: Usage | None = None
+
+
+class Engine(Protocol):
+    """Common to all engines."""
+
+    @property
+    def spec(self) -> EngineSpec: ...
+
+    def start(self) -> Awaitable[None] | None:
+        """Load models, open connections. Raises EngineUnavailable with what to do."""
+        ...
+
+    def close(self) -> Awaitable[None] | None:
+        """Free everything; called once, also after a failed start."""
+        ...
+
+
+@runtime_checkable
+class BatchEngine(Engine, Protocol):
+    """Executes a batch of requests of one op, possibly from many queries."""
+
+    def execute(
+        self, requests: Sequence[Request]
+    ) -> Sequence[Result | Exception] | Awaitable[Sequence[Result | Exception]]:
+        """One result (or the exception that befell it) per request, in order."""
+        ...
+
+
+@runtime_checkable
+class LanguageModel(Engine, Protocol):
+    """Generates text; calls run concurrently."""
+
+    def prefill(self, call: Call) -> Awaitable[SequenceHandle]:
+        """Compute `call.parts` after `call.prefix`, to be continued later."""
+        ...
+
+    def generate(self, call: Call) -> AsyncIterator[Delta]:
+        """Stream the answer; the first Delta marks the end of prefilling. Closing it aborts."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Exact or estimated number of tokens; must be quick."""
+        ...
+
+
+# --- documents ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document as given: a file, or text with a name."""
+
+    name: str
+    path: Path | None = None
+    text: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document. `document` is the store's id, `name` what the user calls it."""
+
+    document: str
+    index: int
+    text: str
+    name: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A chunk (or web result) that was found. Higher scores are better."""
+
+    id: str
+    document: str
+    text: str
+    score: float
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a query may search: its tenant's collection, some documents of it (None: all)."""
+
+    tenant: str
+    collection: str
+    documents: tuple[str, ...] | None = None
+    filters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How documents are cut: sizes in tokens of the embedder's own tokenizer."""
+
+    chunk_size: int = 254
+    overlap: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Identity of a document's content, and its size in bytes."""
+
+    sha256: str
+    size: int
+
+
+class Loader(Engine, Protocol):
+    """Reads and splits documents."""
+
+    version: str
+
+    def fingerprint(self, source: Source) -> Awaitable[Fingerprint] | Fingerprint:
+        """Digest of the bytes. Raises DocumentError (missing, too large, not a document)."""
+        ...
+
+    def split(
+        self, source: Source, splitting: Splitting, encode: Callable[[str], list[int]]
+    ) -> Awaitable[Sequence[str]] | Sequence[str]:
+        """The chunks' texts. `encode`: the embedder's tokenizer. Raises DocumentError."""
+        ...
+
+
+class Embedder(BatchEngine, Protocol):
+    """A batch engine for EMBEDDING that also tells how it reads text."""
+
+    identity: str
+    """Changes whenever its vectors would: model digest, dtype."""
+    dimensions: int
+    max_tokens: int
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, without special tokens and without truncation."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKey:
+    """What makes a document unique in a collection, besides tenant and collection."""
+
+    sha256: str
+    pipeline: str
+    name: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to one DocumentKey. `owned`: the caller must index it, nobody else will."""
+
+    document: str
+    owned: bool
+
+
+class DocumentStore(BatchEngine, Protocol):
+    """A batch engine for INGESTION and SEARCHING that also keeps collections.
+
+    The ingestion of one document is exactly once: see docs/architecture.md, collections.
+    """
+
+    async def claim(
+        self, tenant: str, collection: str, keys: Sequence[DocumentKey], owner: str
+    ) -> list[Claim]:
+        """For each key: the document that is there already, or a pending one owned by `owner`.
+
+        Waits while another owner indexes one of them and takes over if that owner is gone.
+        """
+        ...
+
+    async def expect(self, owner: str, sizes: Mapping[str, int]) -> None:
+        """Number of chunks of each owned document; a document becomes visible, in the transaction
+        that stores its last chunk, once it has them all."""
+        ...
+
+    async def release(self, owner: str) -> None:
+        """End of the owner's query, however it ended: what is still pending is deleted."""
+        ...
+
+    async def collections(self, tenant: str) -> list[dict[str, Any]]:
+        """`name`, `documents`, `chunks` of each collection."""
+        ...
+
+    async def documents(self, tenant: str, collection: str) -> list[dict[str, Any]]:
+        """`id`, `name`, `chunks`, `created_at`, `metadata` of each visible document."""
+        ...
+
+    async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
+        """Delete documents (None: the whole collection); the number of documents deleted."""
+        ...

@@ -1,0 +1,101 @@
+"""Every error that Teola raises, as one tree.
+
+    TeolaError
+    ├── InputError (ValueError)         what the caller gave is wrong; nothing was started
+    │   ├── UnknownName (LookupError)   no such app, engine, component, parameter, pass, policy, ...
+    │   ├── TemplateError               a template that cannot run, found when it is declared
+    │   └── DocumentError               a document that cannot be read
+    ├── GraphError                      a graph that breaks a rule (a bug in a pass or a component)
+    ├── EngineError (RuntimeError)      an engine failed; `retryable` says whether another try may help
+    │   ├── EngineUnavailable           it could not be reached or started
+    │   └── OutputError                 it answered, but not in the form that was asked for
+    ├── QueryError                      how a query ended, when not with an answer
+    │   ├── QueryCancelled
+    │   ├── DeadlineExceeded (TimeoutError)
+    │   └── QueryFailed                 carries the component and the cause
+    └── Overloaded                      refused at admission, before any work
+
+Messages are one line, name what is wrong, and say what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class TeolaError(Exception):
+    """Root of all errors raised by Teola."""
+
+    retryable: bool = False
+
+
+class InputError(TeolaError, ValueError):
+    """The caller's input is wrong; nothing was started."""
+
+
+class UnknownName(InputError, LookupError):
+    """A name that is not registered or declared; the message lists the valid ones."""
+
+    def __init__(self, kind: str, name: str, valid: Iterable[str], where: str = "") -> None:
+        options = sorted(valid)
+        near = get_close_matches(name, options, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        listed = ", ".join(options) or "none"
+        place = f" in {where}" if where else ""
+        super().__init__(f"unknown {kind} {name!r}{place}{hint} (valid: {listed})")
+        self.kind, self.name, self.valid = kind, name, options
+
+    def __reduce__(self) -> tuple[type[UnknownName], tuple[str, str, list[str]]]:
+        return type(self), (self.kind, self.name, self.valid)
+
+
+class TemplateError(InputError):
+    """A template that cannot run; raised while it is declared."""
+
+
+class DocumentError(InputError):
+    """A document that cannot be read."""
+
+
+class GraphError(TeolaError):
+    """A graph that breaks one of its rules."""
+
+
+class EngineError(TeolaError, RuntimeError):
+    """An engine failed. `retryable`: another instance or a later try may succeed."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class EngineUnavailable(EngineError):
+    """An engine could not be reached or started."""
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message, retryable=retryable)
+
+
+class OutputError(EngineError):
+    """An engine answered, but not in the form that was asked for."""
+
+
+class QueryError(TeolaError):
+    """How a query ended, when not with an answer."""
+
+
+class QueryCancelled(QueryError):
+    """The query was cancelled by its caller."""
+
+
+class DeadlineExceeded(QueryError, TimeoutError):
+    """The query's deadline passed before its answer."""
+
+
+class QueryFailed(QueryError):
+    """A primitive failed and the retries that the rules allow were used up."""
+
+
+class Overloaded(TeolaError):
+    """Refused at admission: too many queries are waiting."""

@@ -1,0 +1,176 @@
+"""What a primitive can do: the operations of the paper (section 3, table 2) and their parameters.
+
+Each op has one frozen parameter class. `ITEM_INPUTS` names the inputs that are lists of
+independent items, aligned with each other and with the op's list output, which is what
+lets a pass or a queue cut a primitive into pieces and join the results in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+
+class Op(Enum):
+    """One kind of operation. The value is the word that users see."""
+
+    EMBEDDING = "embedding"
+    INGESTION = "ingestion"
+    SEARCHING = "searching"
+    RERANKING = "reranking"
+    PREFILLING = "prefilling"
+    DECODING = "decoding"
+    PARTIAL_PREFILLING = "partial_prefilling"
+    FULL_PREFILLING = "full_prefilling"
+    PARTIAL_DECODING = "partial_decoding"
+    CONDITION = "condition"
+    AGGREGATE = "aggregate"
+    WEB_SEARCH = "web_search"
+    TOOL_CALL = "tool_call"
+    SQL = "sql"
+
+    __hash__ = object.__hash__  # members are singletons; Enum's own hash is a Python-level call
+
+
+PREFILLS: Final = frozenset({Op.PREFILLING, Op.PARTIAL_PREFILLING, Op.FULL_PREFILLING})
+GROUP_HEADS: Final = frozenset({Op.PREFILLING, Op.FULL_PREFILLING})
+DECODES: Final = frozenset({Op.DECODING, Op.PARTIAL_DECODING})
+CONTROL: Final = frozenset({Op.CONDITION, Op.AGGREGATE})
+"""Run by the driver itself: no engine, no queue."""
+
+EFFECTS: Final = frozenset({Op.INGESTION})
+"""Change something outside the query; retried only under an idempotency key."""
+EXTERNAL_READS: Final = frozenset({Op.WEB_SEARCH, Op.SQL})
+
+ITEM_INPUTS: Final[dict[Op, tuple[str, ...]]] = {
+    Op.EMBEDDING: ("texts",),
+    Op.INGESTION: ("vectors", "chunks"),
+    Op.SEARCHING: ("vectors",),
+    Op.RERANKING: ("hits",),
+    Op.WEB_SEARCH: ("queries",),
+}
+
+
+def retries(op: Op, *, pure: bool = True) -> int:
+    """Further tries that `op` may have after its first failure (docs/architecture.md, faults).
+
+    Ingestion may be retried because it carries an idempotency key.
+    """
+    if op in EXTERNAL_READS:
+        return 1
+    if op in PREFILLS or op in DECODES or op in CONTROL:
+        return 0
+    return 2 if pure or op in EFFECTS else 0
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingParams:
+    """`role` lets models that embed queries and documents differently do so."""
+
+    role: str = "document"
+
+
+@dataclass(frozen=True, slots=True)
+class IngestionParams:
+    """Stores (vector, chunk) pairs under the pending document each chunk names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchParams:
+    """`top_k` nearest neighbours for each query vector."""
+
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True)
+class RerankParams:
+    """Scores each hit against the question; keeping the best is an Aggregate's job."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillParams:
+    """The prompt is an input of the primitive."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeParams:
+    """What to generate.
+
+    max_tokens: at most this many output tokens. items / parser: the output is a list of `items`
+    elements, recognised by `parser` (`lines`, `numbered`, `json_list`). schema: JSON schema (as
+    text) that the output must satisfy. item: which element a partial decoding delivers.
+    """
+
+    max_tokens: int = 256
+    items: int | None = None
+    parser: str | None = None
+    schema: str | None = None
+    temperature: float = 0.0
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    item: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionParams:
+    """`test(*inputs)` returns the branch to take; it must be quick and pure.
+
+    prefer: the branch that is taken in estimates.
+    """
+
+    test: Callable[..., Any]
+    branches: tuple[str, ...]
+    prefer: str
+
+
+class Aggregation(Enum):
+    """How an Aggregate combines the parts that are present."""
+
+    CONCAT = "concat"  # lists, in the order of the parts
+    UNION = "union"  # lists of hits, flattened, duplicates dropped, best score kept
+    TOP_K = "top_k"  # (hits, scores): the k best, by score
+    LAST = "last"  # the last part that is present
+    FIRST = "first"  # the first part that is present
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateParams:
+    mode: Aggregation
+    k: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolParams:
+    """Calls `function` with the primitive's inputs by name."""
+
+    function: Callable[..., Any]
+    pure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WebSearchParams:
+    top_k: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SqlParams:
+    max_rows: int = 1000
+
+
+Params = (
+    EmbeddingParams
+    | IngestionParams
+    | SearchParams
+    | RerankParams
+    | PrefillParams
+    | DecodeParams
+    | ConditionParams
+    | AggregateParams
+    | ToolParams
+    | WebSearchParams
+    | SqlParams
+)
