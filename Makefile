@@ -1,0 +1,73 @@
+# Every target does its own set-up: CPython 3.11+, make and a C compiler are all it needs.
+#
+#   PYTHON=python3.12        the interpreter that .venv is made with
+#   TORCH_INDEX=URL          where torch comes from, if not from pip's own index, such as PyTorch's
+#                            index of CPU builds (elsewhere pip may fetch several GB of CUDA)
+#   ARGS="-m 'not slow'"     further arguments for pytest or for the demo
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+ARGS ?=
+
+TORCH := torch==2.13.0
+EXTRAS := ray,server,bench,dev
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+INSTALL := -m pip install --quiet --disable-pip-version-check
+LOCK_VENV := build/lock-venv
+CHECKED := teola engines apps experiments tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format lock clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(STAMP)  ## create .venv with the locked versions; instant once done
+
+# torch first and alone: any other request for it may resolve to another build. What follows is the
+# lock exactly as it stands, so nothing is left to resolve.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "CPython 3.11 or newer is needed: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(PY) $(INSTALL) --no-deps -r constraints.txt
+	$(PY) $(INSTALL) --no-deps --no-build-isolation -e .
+	$(PY) -m pip check
+	@touch $@
+
+demo: $(STAMP)  ## answer two questions about these docs, with and without the passes
+	$(PY) -m experiments.demo $(ARGS)
+
+# Two workers, each with its own database server and models; a file's tests share what they start,
+# so they stay on one worker. One thread each: more would fight over two cores.
+test: lint  ## everything that must pass: lint, then the tests
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+
+lint: $(STAMP)  ## ruff, mypy and the rules about imports
+	$(VENV)/bin/ruff check $(CHECKED)
+	$(VENV)/bin/ruff format --check $(CHECKED)
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(STAMP)  ## fix what ruff can fix
+	$(VENV)/bin/ruff check --fix $(CHECKED)
+	$(VENV)/bin/ruff format $(CHECKED)
+
+# CUDA packages come along with torch where its build wants them, so they are not locked.
+lock:  ## resolve all dependencies anew and write constraints.txt
+	rm -rf $(LOCK_VENV)
+	$(PYTHON) -m venv $(LOCK_VENV)
+	$(LOCK_VENV)/bin/python $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(LOCK_VENV)/bin/python $(INSTALL) $(TORCH) -e '.[$(EXTRAS)]'
+	(sed '/^[^#]/,$$d' constraints.txt; \
+	 $(LOCK_VENV)/bin/python -m pip freeze --all \
+	 | sed -E -e '/^(pip|teola)( |=)/d' -e '/^(cuda|nvidia|triton)[-_=]/d' -e 's/^(torch==[^+]*)\+.*/\1/' \
+	) > constraints.new
+	mv constraints.new constraints.txt
+	rm -rf $(LOCK_VENV)
+
+clean:  ## remove the environment, caches and build products
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
