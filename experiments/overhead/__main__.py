@@ -1,0 +1,125 @@
+"""Times every case of every side in turn, so that a disturbance of the machine hits all alike.
+
+    python -m experiments.overhead [--json] [--sides teola,langgraph,haystack] [--repetitions 40]
+
+A side is a module `<name>_side.py` here with `prepare() -> list[Case]`. After the warm-up, one
+repetition of each case is run before the next of any; the figure is that of the median time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.common import machine
+from experiments.overhead.case import Case
+
+SIDES = ("teola", "langgraph", "haystack")
+KEYS = (
+    "teola_chain_us",
+    "teola_fanout_us",
+    "langgraph_chain_us",
+    "langgraph_fanout_us",
+    "haystack_chain_us",
+    "optimise_cold_ms",
+    "optimise_cached_ms",
+    "sim_primitives_per_s",
+)
+WARM_UP = 5
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = _options(argv)
+    cases = [case for side in options.sides for case in _prepare(side)]
+    seconds = asyncio.run(measure(cases, options.repetitions))
+    report = _report(cases, seconds, options.repetitions)
+    if options.json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print_table(report)
+
+
+async def measure(cases: Sequence[Case], repetitions: int) -> dict[str, list[float]]:
+    """Seconds of each repetition of each case, interleaved; the warm-up is left out."""
+    seconds: dict[str, list[float]] = {case.key: [] for case in cases}
+    for repetition in range(-WARM_UP, repetitions):
+        for case in cases:
+            elapsed = await case.once()
+            if repetition >= 0:
+                seconds[case.key].append(elapsed)
+    return seconds
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m experiments.overhead", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--repetitions", type=_positive, default=40, metavar="N")
+    parser.add_argument("--sides", type=_sides, default=SIDES, metavar=",".join(SIDES))
+    return parser.parse_args(argv)
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("at least 1 is needed")
+    return number
+
+
+def _sides(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in SIDES]:
+        raise argparse.ArgumentTypeError(f"unknown side {unknown[0]!r} (valid: {', '.join(SIDES)})")
+    return names
+
+
+def _prepare(side: str) -> list[Case]:
+    cases: list[Case] = import_module(f"experiments.overhead.{side}_side").prepare()
+    return cases
+
+
+def _report(
+    cases: Sequence[Case], seconds: dict[str, list[float]], repetitions: int
+) -> dict[str, Any]:
+    """Every key of `KEYS` (null where its side was left out), the spread, and the machine."""
+    report: dict[str, Any] = dict.fromkeys(KEYS)
+    spread: dict[str, list[float]] = {}
+    for case in cases:
+        times = sorted(seconds[case.key])
+        report[case.key] = round(case.figure(statistics.median(times)), 3)
+        tail = len(times) // 10
+        ends = (case.figure(times[tail]), case.figure(times[-1 - tail]))
+        spread[case.key] = [round(end, 3) for end in sorted(ends)]
+    return {
+        **report,
+        "p10_p90": spread,
+        "repetitions": repetitions,
+        "machine": machine.describe(("teola", "langgraph", "langchain-core", "haystack-ai")),
+    }
+
+
+def _print_table(report: dict[str, Any]) -> None:
+    table = Table(title="Overhead of orchestration, medians")
+    table.add_column("figure")
+    table.add_column("median", justify="right")
+    table.add_column("10th to 90th percentile", justify="right")
+    for key in KEYS:
+        if report[key] is not None:
+            low, high = report["p10_p90"][key]
+            table.add_row(key, f"{report[key]:,.2f}", f"{low:,.2f} to {high:,.2f}")
+    console = Console()
+    console.print(table)
+    about = report["machine"]
+    console.print(f"{about['cpu']}, {about['cores']} cores, load {about['load_1min']}")
+    console.print(f"{about['python']}, {report['repetitions']} repetitions, {about['packages']}")
+
+
+if __name__ == "__main__":
+    main()
