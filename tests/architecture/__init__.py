@@ -1,0 +1,1 @@
+"""Rules about the tree itself: imports, exports, packages and style."""
