@@ -1,0 +1,48 @@
+"""The graph is data: primitives, references between them, prompts; rendering. No I/O."""
+
+from teola.graph.graph import Edge, Graph
+from teola.graph.ops import (
+    AggregateParams,
+    Aggregation,
+    ConditionParams,
+    DecodeParams,
+    EmbeddingParams,
+    IngestionParams,
+    Op,
+    PrefillParams,
+    RerankParams,
+    SearchParams,
+    SqlParams,
+    ToolParams,
+    WebSearchParams,
+)
+from teola.graph.primitive import Const, Guard, Order, Primitive, Value
+from teola.graph.prompt import QUERY, Part, Prompt, Ref, Role
+
+__all__ = [
+    "QUERY",
+    "AggregateParams",
+    "Aggregation",
+    "ConditionParams",
+    "Const",
+    "DecodeParams",
+    "Edge",
+    "EmbeddingParams",
+    "Graph",
+    "Guard",
+    "IngestionParams",
+    "Op",
+    "Order",
+    "Part",
+    "PrefillParams",
+    "Primitive",
+    "Prompt",
+    "Ref",
+    "RerankParams",
+    "Role",
+    "SearchParams",
+    "SqlParams",
+    "ToolParams",
+    "Value",
+    "WebSearchParams",
+]

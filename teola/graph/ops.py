@@ -145,9 +145,15 @@ class AggregateParams:
 
 @dataclass(frozen=True, slots=True)
 class ToolParams:
-    """Calls `function` with the primitive's inputs by name."""
+    """Calls `function` with the primitive's inputs by name.
+
+    item_inputs: lists that may be cut (the function returns one aligned list). optional: inputs the
+    function can do without. pure: it may be called again after a failure.
+    """
 
     function: Callable[..., Any]
+    item_inputs: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     pure: bool = False
 
 

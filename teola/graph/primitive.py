@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from teola.errors import GraphError
-from teola.graph.ops import ITEM_INPUTS, Op, Params
+from teola.graph.ops import ITEM_INPUTS, Op, Params, ToolParams
 from teola.graph.prompt import Prompt, Ref
 
 
@@ -47,7 +47,8 @@ class Primitive:
     engine that runs it ("" for control ops). inputs: (name, Value) pairs. outputs: port names.
     items: planned number of items of a batchable input (1 otherwise). after / guards: order and
     guard edges. batchable: its item inputs may be cut. splittable: each item of its output means
-    something alone. optional: its failure leaves the query `partial` instead of failed.
+    something alone. optional: its failure leaves the query `partial` instead of failed. origin: id
+    of the p-graph's primitive it was made from ("" if it is that one, or a pass's Aggregate).
     """
 
     id: str
@@ -63,6 +64,7 @@ class Primitive:
     batchable: bool = False
     splittable: bool = False
     optional: bool = False
+    origin: str = ""
 
     def __post_init__(self) -> None:
         if self.items < 0:
@@ -87,5 +89,6 @@ class Primitive:
 
     def item_refs(self) -> list[tuple[str, Ref]]:
         """The aligned list inputs that a batchable primitive may be cut along."""
-        names = ITEM_INPUTS.get(self.op, ())
+        params = self.params
+        names = params.item_inputs if type(params) is ToolParams else ITEM_INPUTS.get(self.op, ())
         return [(key, value) for key, value in self.inputs if key in names and type(value) is Ref]

@@ -1,0 +1,1 @@
+"""Templates of components, and how they become p-graphs."""

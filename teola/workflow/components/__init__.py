@@ -1,0 +1,24 @@
+"""The components that come with Teola, one file each."""
+
+from teola.workflow.components.aggregate import Aggregate
+from teola.workflow.components.condition import Condition
+from teola.workflow.components.embedding import Embedding
+from teola.workflow.components.expansion import QueryExpansion
+from teola.workflow.components.function import Function, component
+from teola.workflow.components.generate import Generate
+from teola.workflow.components.indexing import Indexing
+from teola.workflow.components.rerank import Rerank
+from teola.workflow.components.search import Search
+
+__all__ = [
+    "Aggregate",
+    "Condition",
+    "Embedding",
+    "Function",
+    "Generate",
+    "Indexing",
+    "QueryExpansion",
+    "Rerank",
+    "Search",
+    "component",
+]

@@ -1,0 +1,102 @@
+"""Structured answers: the JSON value in a model's output, checked against the caller's schema.
+
+Servers that know JSON schemas make sure of it while they decode, others do not, and either may
+stop at its token limit; so every answer is checked here, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+from teola.errors import InputError, OutputError
+
+EXCERPT: Final = 80
+"""Characters of the output, and of a validator's explanation, that an error shows."""
+
+_OPENING: Final = re.compile(r"[\[{]")
+_FENCED: Final = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
+
+
+def validate_schema(text: str, schema_json: str) -> Any:
+    """The JSON value that `text` is or holds, amid prose or code fences, and that fits.
+
+    Raises OutputError (no JSON, or the path that does not fit) and InputError (not a schema).
+    """
+    from jsonschema.exceptions import best_match
+    from referencing.exceptions import Unresolvable
+
+    validator, failure = _validator(schema_json), None
+    for value in _values(text):
+        try:
+            error = best_match(validator.iter_errors(value))
+        except Unresolvable as missing:
+            raise InputError(f"the JSON schema refers to {missing.ref!r}, not in it") from None
+        if error is None:
+            return value
+        failure = failure or f"at {error.json_path}: {_short(error.message)}"
+    if failure is None:
+        raise OutputError(f"expected JSON, found none; the output begins {text[:EXCERPT]!r}")
+    raise OutputError(f"the output does not fit its JSON schema {failure}")
+
+
+@lru_cache(maxsize=64)
+def _validator(schema_json: str) -> Any:
+    """A validator that never fetches what a `$ref` names."""
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing import Registry
+
+    try:
+        schema = json.loads(schema_json)
+        kind = validator_for(schema, default=Draft202012Validator)
+        kind.check_schema(schema)
+    except ValueError as error:
+        raise InputError(f"the JSON schema is not JSON: {error}") from None
+    except SchemaError as error:
+        place = error.json_path
+        raise InputError(f"not a JSON schema at {place}: {_short(error.message)}") from None
+    return kind(schema, registry=Registry())
+
+
+def _values(text: str) -> Iterator[Any]:
+    """The JSON values in `text`, outermost only: all of it, a fenced block, those in prose.
+
+    What lies inside a broken value is not offered: a fragment of an answer is not the answer.
+    """
+    blocks = [text, *_FENCED.findall(text)]
+    for block in blocks:
+        try:
+            yield json.loads(block, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            continue
+        else:
+            return
+    yield from _embedded(text)
+
+
+def _embedded(text: str) -> Iterator[Any]:
+    decoder, start = json.JSONDecoder(parse_constant=_refuse), 0
+    while bracket := _OPENING.search(text, start):
+        try:
+            value, start = decoder.raw_decode(text, bracket.start())
+        except json.JSONDecodeError as error:
+            if text[error.pos : error.pos + 1] == '"':
+                return  # where that string ends, and what is JSON behind it, cannot be told
+            start = max(error.pos, bracket.end())
+        except (ValueError, RecursionError):
+            return
+        else:
+            yield value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _short(message: str) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= 2 * EXCERPT else f"{line[:EXCERPT]} ... {line[-EXCERPT:]}"

@@ -1,0 +1,246 @@
+"""From template to p-graph (the paper's Algorithm 1).
+
+Every component adds its primitives; the template's order becomes order edges from the tail
+primitives of one component to the head primitives of the next. Those carry no data and are there
+to be pruned by the first pass, except where they protect an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from teola.errors import TemplateError, UnknownName
+from teola.graph import (
+    QUERY,
+    AggregateParams,
+    Aggregation,
+    Graph,
+    Guard,
+    Op,
+    Order,
+    Primitive,
+    Ref,
+    Value,
+)
+from teola.graph.ops import Params
+from teola.workflow.component import Component, Config, Kind
+from teola.workflow.template import Source, Template, Wirer
+
+Overrides = Mapping[str, Mapping[str, Any]]
+"""component -> parameter -> value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Data with what is planned about it: `items` is None for a single value."""
+
+    ref: Ref
+    items: int | None = None
+
+
+class Block:
+    """Where one component puts its primitives."""
+
+    def __init__(self, component: Component, config: Any, feeds: Mapping[str, Feed]) -> None:
+        self.component, self.config, self._feeds = component, config, feeds
+        self.primitives: list[Primitive] = []
+        self.given: dict[str, Feed] = {}
+
+    def read(self, port: str) -> Feed:
+        """The data behind a required input."""
+        return self._feeds[port]
+
+    def may_read(self, port: str) -> Feed | None:
+        """The data behind an optional input, if the template provides it."""
+        return self._feeds.get(port)
+
+    def add(
+        self,
+        key: str,
+        op: Op,
+        inputs: Mapping[str, Value],
+        outputs: tuple[str, ...],
+        params: Params,
+        *,
+        items: int | None = None,
+        splittable: bool = False,
+        engine: str | None = None,
+    ) -> str:
+        """Add a primitive called `<component>.<key>`; items: planned length of its item input."""
+        control = op in (Op.AGGREGATE, Op.CONDITION)
+        primitive = Primitive(
+            id=f"{self.component.name}.{key}",
+            op=op,
+            component=self.component.name,
+            engine="" if control else engine or self.component.engine,
+            inputs=tuple(inputs.items()),
+            outputs=outputs,
+            params=params,
+            items=1 if items is None else items,
+            batchable=items is not None and self.component.batchable,
+            splittable=splittable and self.component.splittable,
+            optional=self.component.optional,
+        )
+        self.primitives.append(primitive)
+        return primitive.id
+
+    def give(self, port: str, ref: Ref, items: int | None = None) -> None:
+        """Say that output `port` is `ref`, planned to hold `items` items (None: one value)."""
+        self.given[port] = Feed(ref, items)
+
+
+class Builder:
+    """Builds p-graphs of one template. Declaring it checks the template (TemplateError)."""
+
+    def __init__(
+        self,
+        name: str,
+        template: Component | Template,
+        inputs: Mapping[str, Kind],
+        outputs: Mapping[str, str],
+    ) -> None:
+        self.name = name
+        self.template = Template.beside(template)
+        self.inputs = expand_inputs(inputs)
+        if not outputs:
+            raise TemplateError(f"application {name!r} declares no outputs")
+        self.wirer = Wirer(self.template, self.inputs)
+        self.wiring, self.finals = self.wirer.wire(outputs)
+
+    def configure(self, overrides: Overrides) -> dict[str, Config]:
+        """Configurations of all components under `overrides`. Raises InputError, UnknownName."""
+        for name in overrides:
+            if name not in self.template.by_name:
+                raise UnknownName(
+                    "component", name, self.template.by_name, f"application {self.name!r}"
+                )
+        return {
+            c.name: c.configure(overrides[c.name], c.config) if c.name in overrides else c.config
+            for c in self.template.components
+        }
+
+    def build(self, configs: Mapping[str, Config], sizes: Mapping[str, int]) -> Graph:
+        """The p-graph. sizes: lengths of the query inputs that are lists."""
+        return _Build(self, configs, sizes).graph()
+
+
+def expand_inputs(inputs: Mapping[str, Kind]) -> dict[str, Kind]:
+    """Inputs as the graph sees them: documents become the chunks to index and a search scope."""
+    found: dict[str, Kind] = {}
+    for name, kind in inputs.items():
+        if kind is Kind.DOCUMENTS:
+            found |= {"chunks": Kind.CHUNKS, "scope": Kind.SCOPE}
+        else:
+            found[name] = kind
+    return found
+
+
+class _Build:
+    def __init__(
+        self, builder: Builder, configs: Mapping[str, Config], sizes: Mapping[str, int]
+    ) -> None:
+        self.builder, self.configs, self.sizes = builder, configs, sizes
+        self.template = builder.template
+        self.primitives: list[Primitive] = []
+        self.given: dict[tuple[str, str], Feed] = {}
+        self.tails: dict[str, list[str]] = {}
+        self.conditions: dict[str, str] = {}
+
+    def graph(self) -> Graph:
+        for name in self.template.order:
+            self._component(self.template.by_name[name])
+        outputs = {}
+        for output, sources in self.builder.finals.items():
+            outputs[output] = self._join("output", output, sources, self.primitives.append).ref
+        return Graph(self.builder.name, self.primitives, outputs, tuple(self.builder.inputs))
+
+    def _component(self, component: Component) -> None:
+        guards = tuple(
+            Guard(self.conditions[g.condition], g.branch)
+            for g in self.template.guards.get(component.name, ())
+        )
+        joins: list[Primitive] = []
+        feeds = {}
+        for port in (*component.required, *component.extra):
+            sources = self.builder.wiring[component.name, port]
+            if sources:
+                feeds[port] = self._join(component.name, port, sources, joins.append)
+        block = Block(component, self.configs[component.name], feeds)
+        component.decompose(block)
+        own = joins + block.primitives
+        inside = {p.id for p in own}
+        heads = {p.id for p in own if not any(r.producer in inside for r in p.refs())}
+        read = {r.producer for p in own for r in p.refs()}
+        for p in own:
+            after = self._orders(component, p) if p.id in heads else ()
+            after += self._protect(component, p, after)
+            self.primitives.append(replace(p, after=after, guards=guards))
+        self.tails[component.name] = [p.id for p in own if p.id not in read]
+        for p in own:
+            if p.op is Op.CONDITION:
+                self.conditions[component.name] = p.id
+        for port, feed in block.given.items():
+            self.given[component.name, component.outputs[port]] = feed
+
+    def _orders(self, component: Component, primitive: Primitive) -> tuple[Order, ...]:
+        """Order edges from the components before, as the template has them."""
+        found = []
+        for before in self.template.order_graph.predecessors(component.name):
+            other = self.template.by_name[before]
+            effect = _tool_effect(component) or _tool_effect(other)
+            reason = "keeps the order of effects" if effect else "order of the template"
+            found += [Order(tail, reason, effect) for tail in self.tails[before]]
+        return tuple(found)
+
+    def _protect(
+        self, component: Component, primitive: Primitive, after: tuple[Order, ...]
+    ) -> tuple[Order, ...]:
+        """A search waits for every ingestion upstream into the store that it searches."""
+        if primitive.op is not Op.SEARCHING:
+            return ()
+        upstream = self.builder.wirer.upstream[component.name]
+        return tuple(
+            Order(p.id, "searches what it stores", effect=True)
+            for p in self.primitives
+            if p.op is Op.INGESTION and p.component in upstream and p.engine == primitive.engine
+        )
+
+    def _join(
+        self,
+        owner: str,
+        port: str,
+        sources: tuple[Source, ...],
+        add: Callable[[Primitive], None],
+    ) -> Feed:
+        feeds = [self._feed(source) for source in sources]
+        if len(feeds) == 1:
+            return feeds[0]
+        id = f"{owner}.{port}"
+        add(
+            Primitive(
+                id=id,
+                op=Op.AGGREGATE,
+                component=owner,
+                engine="",
+                inputs=(("parts", tuple(feed.ref for feed in feeds)),),
+                outputs=("out",),
+                params=AggregateParams(Aggregation.FIRST),
+            )
+        )
+        return Feed(Ref(id, "out"), feeds[0].items)
+
+    def _feed(self, source: Source) -> Feed:
+        if source.component:
+            return self.given[source.component, source.name]
+        kind = self.builder.inputs[source.name]
+        items = self.sizes.get(source.name, 1) if kind in _LISTS else None
+        return Feed(Ref(QUERY, source.name), items)
+
+
+_LISTS = {Kind.TEXTS, Kind.VECTORS, Kind.CHUNKS, Kind.HITS}
+
+
+def _tool_effect(component: Component) -> bool:
+    return component.effect and "function" in component.config.model_fields_set

@@ -1,0 +1,71 @@
+"""Condition: choose a branch of the template at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from teola.errors import TemplateError
+from teola.graph import ConditionParams, Guard, Op, Value
+from teola.workflow.build import Block
+from teola.workflow.component import Component, Kind
+from teola.workflow.template import Template
+
+THEN, OTHERWISE = "then", "otherwise"
+
+
+class Condition(Component):
+    """Runs `then` if `test(*inputs)` is true, else `otherwise` (which may be left out).
+
+    test: quick and pure, called with the values of `reads`, names in the template. expect: which
+    branch estimates assume. What comes after `>>` runs in either case; a name that both branches
+    give comes from the one that ran.
+    """
+
+    default_name = "condition"
+
+    def __init__(
+        self,
+        test: Callable[..., Any],
+        *,
+        reads: Sequence[str],
+        then: Component | Template,
+        otherwise: Component | Template | None = None,
+        expect: bool = True,
+        name: str | None = None,
+    ) -> None:
+        if isinstance(reads, str) or not reads:
+            raise TemplateError("Condition: reads must be a list of names, such as ['draft']")
+        self.needs = dict.fromkeys(reads, Kind.ANY)  # type: ignore[misc]
+        super().__init__(name)
+        self.test, self.expect = test, expect
+        self.branches = {THEN: Template.beside(then)}
+        if otherwise is not None:
+            self.branches[OTHERWISE] = Template.beside(otherwise)
+
+    def decompose(self, block: Block) -> None:
+        inputs: dict[str, Value] = {port: block.read(port).ref for port in self.required}
+        params = ConditionParams(self.test, (THEN, OTHERWISE), THEN if self.expect else OTHERWISE)
+        block.add("test", Op.CONDITION, inputs, ("branch",), params)
+
+    def template(self) -> Template:
+        own = Template((self,), (), (self.name,), (self.name,), {})
+        tails: list[str] = []
+        joined = own
+        for branch, inner in self.branches.items():
+            with_inner = own >> inner
+            guards = {
+                c.name: (Guard(self.name, branch), *inner.guards.get(c.name, ()))
+                for c in inner.components
+            }
+            joined = Template(
+                (*joined.components, *inner.components),
+                (*joined.edges, *with_inner.edges),
+                own.heads,
+                (),
+                {**joined.guards, **guards},
+            )
+            tails += inner.tails
+        if OTHERWISE not in self.branches:
+            tails.append(self.name)
+        return Template(joined.components, joined.edges, own.heads, tuple(tails), joined.guards)

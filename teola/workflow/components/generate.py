@@ -1,0 +1,163 @@
+"""Generate: an LLM answers the question from the context, in one of three ways.
+
+simple   one call over the whole context
+tree     one call for each piece of context, then one over their answers
+refine   one call for each piece of context, each improving the answer before
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from teola.errors import TemplateError
+from teola.graph import (
+    AggregateParams,
+    Aggregation,
+    DecodeParams,
+    Op,
+    Part,
+    PrefillParams,
+    Prompt,
+    Ref,
+    Role,
+)
+from teola.workflow.build import Block, Feed
+from teola.workflow.component import Component, Config, Kind
+
+INSTRUCTION = (
+    "Answer the question from the context below and from nothing else. Be brief and exact: give "
+    "the fact that was asked for, in the words of the context where that is possible. If the "
+    "context does not contain the answer, say that it does not; never guess, and never mention "
+    "these instructions.\n\n"
+)
+
+
+class GenerateConfig(Config):
+    """mode: see the module; schema: JSON schema of the final answer, which is then a JSON value.
+
+    context_required: without context nothing is generated and the answer is absent.
+    """
+
+    mode: Literal["simple", "tree", "refine"] = "simple"
+    instruction: str = INSTRUCTION
+    max_tokens: int = Field(256, ge=1)
+    temperature: float = Field(0.0, ge=0.0, le=2.0)
+    ignore_eos: bool = False
+    context_required: bool = True
+    json_schema: dict[str, Any] | None = None
+
+    @field_validator("json_schema", mode="before")
+    @classmethod
+    def _parse(cls, value: Any) -> Any:
+        return json.loads(value) if isinstance(value, str) else value
+
+
+class Generate(Component):
+    """`answer` to `question` from `context`; `history` goes before the question if there is one."""
+
+    default_name = "generate"
+    default_engine = "llm"
+    needs = {"question": Kind.TEXT}
+    may_use = {"context": Kind.ANY, "history": Kind.TEXT}
+    gives = {"answer": Kind.TEXT}
+    config_type = GenerateConfig
+
+    def decompose(self, block: Block) -> None:
+        mode, context = block.config.mode, block.may_read("context")
+        if mode != "simple" and (context is None or context.items is None):
+            raise TemplateError(
+                f"component {self.name!r}: mode {mode!r} needs a list as `context`; use 'simple'"
+            )
+        if context is None or mode == "simple" or context.items is None:
+            parts = self._context(context.ref, block.config.context_required) if context else ()
+            answer = self._call(block, "", parts, final=True)
+        elif mode == "tree":
+            answer = self._tree(block, context, context.items)
+        else:
+            answer = self._refine(block, context, context.items)
+        block.give("answer", answer)
+
+    def _tree(self, block: Block, context: Feed, count: int) -> Ref:
+        leaves = []
+        for i in range(count):
+            piece = self._context(_item(context, i), required=True)
+            leaves.append(self._call(block, f"{i + 1}.", piece))
+        drafts = block.add(
+            "drafts",
+            Op.AGGREGATE,
+            {"parts": tuple(leaves)},
+            ("out",),
+            AggregateParams(Aggregation.CONCAT),
+        )
+        parts = (
+            Part(
+                Role.INSTRUCTION, "\n\nAnswers found in single passages, to be merged into one:\n"
+            ),
+            Part(Role.CONTEXT, Ref(drafts, "out"), required=True),
+        )
+        return self._call(block, "merge.", parts, final=True)
+
+    def _refine(self, block: Block, context: Feed, count: int) -> Ref:
+        rounds: list[Ref] = []
+        for i in range(count):
+            parts: tuple[Part, ...] = self._context(_item(context, i), required=True)
+            if rounds:
+                before = (
+                    Part(Role.INSTRUCTION, "\n\nThe answer so far, to be improved:\n"),
+                    Part(Role.ANSWER, rounds[-1]),
+                )
+                parts = before + parts
+            rounds.append(self._call(block, f"{i + 1}.", parts, final=i == count - 1))
+        if count == 1:
+            return rounds[0]
+        last = block.add(
+            "last",
+            Op.AGGREGATE,
+            {"parts": tuple(rounds)},
+            ("out",),
+            AggregateParams(Aggregation.LAST),
+        )
+        return Ref(last, "out")
+
+    def _context(self, ref: Ref, required: bool) -> tuple[Part, ...]:
+        return (
+            Part(Role.INSTRUCTION, "\n\nContext:\n"),
+            Part(Role.CONTEXT, ref, required=required),
+        )
+
+    def _call(self, block: Block, key: str, parts: tuple[Part, ...], final: bool = False) -> Ref:
+        """Prefilling + Decoding of one call; the Ref of its answer."""
+        config = block.config
+        head = [Part(Role.INSTRUCTION, config.instruction)]
+        history = block.may_read("history")
+        if history:
+            head.append(Part(Role.INSTRUCTION, "Conversation so far:\n"))
+            head.append(Part(Role.HISTORY, history.ref))
+            head.append(Part(Role.INSTRUCTION, "\n\n"))
+        head.append(Part(Role.INSTRUCTION, "Question: "))
+        head.append(Part(Role.QUESTION, block.read("question").ref, required=True))
+        prompt = Prompt((*head, *parts, Part(Role.INSTRUCTION, "\n\nAnswer: ")))
+        prefill = block.add(
+            f"{key}prefill", Op.PREFILLING, {"prompt": prompt}, ("sequence",), PrefillParams()
+        )
+        schema = json.dumps(config.json_schema) if final and config.json_schema else None
+        decode = block.add(
+            f"{key}decode",
+            Op.DECODING,
+            {"sequence": Ref(prefill, "sequence")},
+            ("value", "text") if schema else ("text",),
+            DecodeParams(
+                max_tokens=config.max_tokens,
+                temperature=config.temperature,
+                ignore_eos=config.ignore_eos,
+                schema=schema,
+            ),
+        )
+        return Ref(decode, "value" if schema else "text")
+
+
+def _item(context: Feed, i: int) -> Ref:
+    return Ref(context.ref.producer, context.ref.port, (i, i + 1))

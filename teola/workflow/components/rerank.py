@@ -1,0 +1,44 @@
+"""Rerank: score hits against the question with a stronger model and keep the best."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from teola.graph import AggregateParams, Aggregation, Op, Ref, RerankParams
+from teola.workflow.build import Block
+from teola.workflow.component import Component, Config, Kind
+
+
+class RerankConfig(Config):
+    """top_k: hits to keep."""
+
+    top_k: int = Field(3, ge=1, le=200)
+
+
+class Rerank(Component):
+    """The `top_k` best of `hits` for `question`, best first."""
+
+    default_name = "rerank"
+    default_engine = "rerank"
+    needs = {"hits": Kind.HITS, "question": Kind.TEXT}
+    gives = {"context": Kind.HITS}
+    config_type = RerankConfig
+
+    def decompose(self, block: Block) -> None:
+        hits, top_k = block.read("hits"), block.config.top_k
+        rerank = block.add(
+            "rerank",
+            Op.RERANKING,
+            {"hits": hits.ref, "question": block.read("question").ref},
+            ("scores",),
+            RerankParams(),
+            items=hits.items,
+        )
+        best = block.add(
+            "best",
+            Op.AGGREGATE,
+            {"hits": hits.ref, "scores": Ref(rerank, "scores")},
+            ("out",),
+            AggregateParams(Aggregation.TOP_K, top_k),
+        )
+        block.give("context", Ref(best, "out"), min(top_k, hits.items or 1))

@@ -1,0 +1,234 @@
+"""Template: components in coarse order, with their names wired and checked when declared.
+
+A name is looked for upstream, the nearest producer first. Where the nearest ones may all be
+skipped (they stand in a Condition's branch), the producers behind them serve as fall-backs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+
+import networkx as nx
+
+from teola.errors import TemplateError
+from teola.graph import Guard
+from teola.workflow.component import Component, Kind
+
+
+@dataclass(frozen=True)
+class Template:
+    """T = (T_N, T_E) of the paper: components, their order, and who is guarded by which branch."""
+
+    components: tuple[Component, ...]
+    edges: tuple[tuple[str, str], ...]
+    heads: tuple[str, ...]
+    tails: tuple[str, ...]
+    guards: Mapping[str, tuple[Guard, ...]]
+
+    @staticmethod
+    def of(component: Component) -> Template:
+        """A template of one component."""
+        only = (component.name,)
+        return Template((component,), (), only, only, {})
+
+    @staticmethod
+    def beside(nodes: Sequence[Component | Template] | Component | Template) -> Template:
+        """Several nodes side by side."""
+        if isinstance(nodes, (Component, Template)):
+            return nodes.template() if isinstance(nodes, Component) else nodes
+        if not nodes or not all(isinstance(n, (Component, Template)) for n in nodes):
+            raise TemplateError(f"`>>` joins components, templates or lists of them, not {nodes!r}")
+        parts = [Template.beside(node) for node in nodes]
+        components: dict[str, Component] = {}
+        for part in parts:
+            for component in part.components:
+                _add(components, component)
+        return Template(
+            tuple(components.values()),
+            tuple(dict.fromkeys(edge for part in parts for edge in part.edges)),
+            tuple(dict.fromkeys(head for part in parts for head in part.heads)),
+            tuple(dict.fromkeys(tail for part in parts for tail in part.tails)),
+            {name: guards for part in parts for name, guards in part.guards.items()},
+        )
+
+    def __rshift__(self, other: Component | Template | Sequence[Component | Template]) -> Template:
+        after = Template.beside(other)
+        components = {component.name: component for component in self.components}
+        for component in after.components:
+            _add(components, component)
+        joins = [(tail, head) for tail in self.tails for head in after.heads]
+        joined = Template(
+            tuple(components.values()),
+            tuple(dict.fromkeys((*self.edges, *after.edges, *joins))),
+            self.heads,
+            after.tails,
+            {**self.guards, **after.guards},
+        )
+        order = joined.order_graph
+        if not nx.is_directed_acyclic_graph(order):
+            path = " >> ".join(edge[0] for edge in nx.find_cycle(order))
+            raise TemplateError(f"the template has a cycle: {path} >> ...")
+        return joined
+
+    def __rrshift__(self, other: Sequence[Component | Template]) -> Template:
+        return Template.beside(other) >> self
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Component]:
+        return {component.name: component for component in self.components}
+
+    @cached_property
+    def order_graph(self) -> nx.DiGraph[str]:
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(component.name for component in self.components)
+        graph.add_edges_from(self.edges)
+        return graph
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Component names, producers first, ties as declared."""
+        rank = {component.name: i for i, component in enumerate(self.components)}
+        return tuple(nx.lexicographical_topological_sort(self.order_graph, key=rank.__getitem__))
+
+
+def _add(components: dict[str, Component], component: Component) -> None:
+    known = components.setdefault(component.name, component)
+    if known is not component:
+        raise TemplateError(
+            f"two components are called {component.name!r}; give one a name of its own: "
+            f"{type(component).__name__}(name=...)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a name comes from: an output of a component, or (component "") a query input."""
+
+    component: str
+    name: str
+
+
+Wiring = Mapping[tuple[str, str], tuple[Source, ...]]
+"""(component, port) -> sources, the one to prefer first; () for an optional input that is absent."""
+
+
+class Wirer:
+    """Resolves every name of a template; raises TemplateError with the nearest valid name."""
+
+    def __init__(self, template: Template, inputs: Mapping[str, Kind]) -> None:
+        self.template, self.inputs = template, inputs
+        order = template.order_graph
+        self.upstream = {name: nx.ancestors(order, name) for name in template.by_name}
+
+    def wire(self, outputs: Mapping[str, str]) -> tuple[Wiring, dict[str, tuple[Source, ...]]]:
+        """The wiring of all components, and the sources of each output of the application."""
+        wiring: dict[tuple[str, str], tuple[Source, ...]] = {}
+        for component in self.template.components:
+            ports = {**component.required, **component.extra}
+            for port, name in ports.items():
+                needed = port in component.required
+                sources = self._sources(component.name, name)
+                if not sources and needed:
+                    raise self._missing(f"component {component.name!r}", name, component.name)
+                for source in sources:
+                    self._check_kind(component, port, source)
+                wiring[component.name, port] = sources
+        finals = {}
+        for output, name in outputs.items():
+            finals[output] = self._sources(None, name)
+            if not finals[output]:
+                raise self._missing(f"output {output!r}", name, None)
+        self._check_used(wiring, finals)
+        return wiring, finals
+
+    def _sources(self, consumer: str | None, name: str) -> tuple[Source, ...]:
+        scope = set(self.template.by_name) if consumer is None else self.upstream[consumer]
+        left = [c for c in scope if name in self.template.by_name[c].given_kinds]
+        found: list[Source] = []
+        own = set(self.template.guards.get(consumer, ())) if consumer else set()
+        while left:
+            nearest = [c for c in left if not any(c in self.upstream[d] for d in left)]
+            nearest.sort(key=self.template.order.index)
+            free = [c for c in nearest if not set(self._guards(c)) - own]
+            if len(free) > 1 or not self._exclusive(nearest, own):
+                listed = " and ".join(repr(c) for c in nearest)
+                raise TemplateError(
+                    f"{name!r} is given by {listed} at once; rename one with outputs={{...}}"
+                )
+            found += [Source(c, name) for c in nearest]
+            if free or self._exhaustive(nearest, own):
+                return tuple(found)
+            left = [c for c in left if c not in nearest]
+        if name in self.inputs:
+            found.append(Source("", name))
+        return tuple(found)
+
+    def _guards(self, component: str) -> tuple[Guard, ...]:
+        return self.template.guards.get(component, ())
+
+    def _exclusive(self, components: list[str], own: set[Guard]) -> bool:
+        """At most one of them will run: each pair stands in different branches of a Condition."""
+        taken = [dict((g.condition, g.branch) for g in self._guards(c)) for c in components]
+        return all(
+            any(a[condition] != b[condition] for condition in a.keys() & b.keys())
+            for i, a in enumerate(taken)
+            for b in taken[i + 1 :]
+        )
+
+    def _exhaustive(self, components: list[str], own: set[Guard]) -> bool:
+        """One of them will run: they cover both branches of one unguarded Condition."""
+        by_condition: dict[str, set[str]] = {}
+        for c in components:
+            new = [g for g in self._guards(c) if g not in own]
+            if len(new) == 1:
+                by_condition.setdefault(new[0].condition, set()).add(new[0].branch)
+        return any(len(branches) == 2 for branches in by_condition.values())
+
+    def _check_kind(self, component: Component, port: str, source: Source) -> None:
+        if source.component:
+            given = self.template.by_name[source.component].given_kinds[source.name]
+            origin = f"component {source.component!r}"
+        else:
+            given, origin = self.inputs[source.name], "the query"
+        wanted = component.kind_of(port)
+        if not wanted.accepts(given):
+            raise TemplateError(
+                f"component {component.name!r} needs {source.name!r} to be {wanted.value}, but "
+                f"{origin} gives {given.value}"
+            )
+
+    def _missing(self, who: str, name: str, consumer: str | None) -> TemplateError:
+        scope = self.template.by_name if consumer is None else self.upstream[consumer]
+        known = [n for c in scope for n in self.template.by_name[c].given_kinds]
+        known += list(self.inputs)
+        near = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        later = [c.name for c in self.template.components if consumer and name in c.given_kinds]
+        if later:
+            hint = f"; {later[0]!r} gives it, but does not come before: put it upstream with `>>`"
+        listed = ", ".join(sorted(set(known))) or "nothing"
+        return TemplateError(
+            f"{who} needs {name!r}, which nothing upstream gives{hint} (available: {listed})"
+        )
+
+    def _check_used(self, wiring: Wiring, finals: Mapping[str, tuple[Source, ...]]) -> None:
+        used = {source.component for sources in finals.values() for source in sources}
+        used |= {c.name for c in self.template.components if c.effect}
+        used |= {guard.condition for guards in self.template.guards.values() for guard in guards}
+        frontier = list(used - {""})
+        while frontier:
+            name = frontier.pop()
+            feeds = {
+                s.component for (c, _), sources in wiring.items() if c == name for s in sources
+            }
+            frontier += feeds - used - {""}
+            used |= feeds
+        for component in self.template.components:
+            if component.name not in used:
+                raise TemplateError(
+                    f"component {component.name!r} is unused: nothing reads "
+                    f"{', '.join(map(repr, component.outputs.values())) or 'it'} and it is no output"
+                )
