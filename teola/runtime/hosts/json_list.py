@@ -60,9 +60,9 @@ class _JsonList:
                 found = yield from (self._array() if character == "[" else self._object())
             except _NotJson as broken:
                 if self._emitted or broken.resume == END:
-                    flaw = "is not closed" if broken.resume == END else "breaks off"
+                    flaw = "does not end" if broken.resume == END else "breaks off"
                     raise Malformed(
-                        f"expected a JSON list, it {flaw} after {self._emitted} items"
+                        f"expected a JSON list, it {flaw} (complete items: {self._emitted})"
                     ) from None
                 character = broken.resume or (yield)
             else:

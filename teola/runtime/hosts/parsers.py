@@ -100,7 +100,8 @@ def numbered(emit: Emit) -> Scan:
     blank, character = False, ""
     while character != END:
         indented, number, character = yield from _line_start()
-        if number.endswith((".", ")")) and (character.isspace() or character == END):
+        begins = number.endswith((".", ")")) and (character.isspace() or character == END)
+        if begins:
             if item:
                 emit(" ".join(item))
             item, number, blank = [], "", False
@@ -111,7 +112,7 @@ def numbered(emit: Emit) -> Scan:
         text = "".join(line).strip()
         if item is not None and text and not text.startswith(_FENCE) and (indented or not blank):
             item.append(text)
-        blank = blank or not text
+        blank = blank or not (text or begins)
     if item is None:
         raise Malformed("expected a numbered list ('1. ...'), found none")
     if item:

@@ -35,6 +35,8 @@ def validate_schema(text: str, schema_json: str) -> Any:
             error = best_match(validator.iter_errors(value))
         except Unresolvable as missing:
             raise InputError(f"the JSON schema refers to {missing.ref!r}, not in it") from None
+        except RecursionError:
+            raise InputError("the JSON schema or the output nests without end") from None
         if error is None:
             return value
         failure = failure or f"at {error.json_path}: {_short(error.message)}"

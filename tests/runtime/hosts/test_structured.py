@@ -1,0 +1,68 @@
+import json
+
+import pytest
+
+from teola.errors import InputError, OutputError
+from teola.runtime.hosts.structured import validate_schema
+
+SCORES = json.dumps(
+    {
+        "type": "object",
+        "properties": {"scores": {"type": "array", "items": {"type": "number"}}},
+        "required": ["scores"],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"scores": [1, 2]}',
+        ' \n{"scores": [1, 2]}\n',
+        'As [1] says:\n```json\n{"scores": [1, 2]}\n```\nand {"x": 1}.',
+        'Sure {note}! {"scores": [1, 2]} Done.',
+        'First {"scores": ["no"]}, rather {"scores": [1, 2]}.',
+    ],
+)
+def test_the_value_is_found(text):
+    assert validate_schema(text, SCORES) == {"scores": [1, 2]}
+
+
+def test_scalars_and_lists():
+    assert validate_schema("```\n42\n```", '{"type": "integer"}') == 42
+    assert validate_schema('so: ["a [1]"] [2]', '{"type": "array"}') == ["a [1]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"scores": [1, "two"]}', r"schema at \$\.scores\[1\]: 'two' is not of type 'number'"),
+        ("{}", r"at \$: 'scores' is a required property"),
+        ("sorry\nno", r"expected JSON, found none; the output begins 'sorry\\nno'"),
+        ('{"scores": [1', "found none"),
+        ('{"wrapped": {"scores": [1]}, oops', "found none"),
+        ('{"text": "so {\\"scores\\": [1]} {', "found none"),
+        ('{"scores": [NaN]}', "found none"),
+        ("[" * 100_000, "found none"),
+        (json.dumps({"scores": "x" * 9999}), r"at \$\.scores: .* is not of type 'array'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(text, says):
+    with pytest.raises(OutputError, match=says) as caught:
+        validate_schema(text, SCORES)
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ("{", "is not JSON"),
+        ('{"type": "thing"}', r"not a JSON schema at \$\.type"),
+        ('{"$ref": "http://127.0.0.1:1/schema"}', "refers to 'http://127.0.0.1:1/schema'"),
+        ('{"$ref": "#"}', "nests without end"),
+    ],
+)
+def test_what_is_no_schema_is_the_callers_mistake(schema, says):
+    with pytest.raises(InputError, match=says):
+        validate_schema("{}", schema)
