@@ -133,6 +133,7 @@ def test_a_line_arrives_at_its_end():
         ('{"n": 1} then ["x"]', ["x"]),
         ('["\\ud83d\\ude00"]', ["😀"]),
         ('{"queries": []}', []),
+        ('so {["x"]}', ["x"]),
     ],
 )
 def test_json_amid_prose(text, items):
@@ -146,6 +147,7 @@ def test_json_amid_prose(text, items):
         ("1.\na\n2.\n3. c", ["a", "c"]),
         ("```\n1. a\n2. b\n```", ["a", "b"]),
         ("1. in\n2024 it rained\n2. x", ["in 2024 it rained", "x"]),
+        ("9. x\n10. y\n11) z", ["x", "y", "z"]),
     ],
 )
 def test_numbered_shapes(text, items):
