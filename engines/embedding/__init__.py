@@ -1,0 +1,5 @@
+"""Embedding engines."""
+
+from .minilm import MiniLM
+
+__all__ = ["MiniLM"]

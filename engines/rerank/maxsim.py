@@ -1,0 +1,84 @@
+"""The offline reranker: token-level MaxSim (late interaction, as in ColBERT) on MiniLM.
+
+Every token of the question looks for the most similar token of the text, in context, and the score
+is the mean of what they find (Khattab and Zaharia, SIGIR 2020, section 3.2, divided by the number
+of question tokens so that scores of different questions compare). MiniLM was not trained for this,
+but its contextual token vectors serve well enough, and no other weights are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from teola.engine import EngineKind, EngineSpec, Request, Result
+from teola.graph.ops import Op
+
+from ..embedding.model import Dtype, SharedModel, Tokens, acquire, loaded, release
+from .pairs import Ranking, score_all
+
+
+class MaxSim:
+    """Scores hits in [-1, 1] by late interaction; shares its weights with the embedding engine.
+
+    The parameters are those of `MiniLM`; only the first `max_tokens` tokens of a hit count (256 for
+    MiniLM; chunks are no longer than that). A hit or a question without a word scores 0.
+    """
+
+    def __init__(
+        self,
+        name: str = "rerank",
+        model: str | None = None,
+        dtype: Dtype = "auto",
+        threads: int | None = None,
+        max_batch: int = 32,
+        device: str | None = None,
+    ) -> None:
+        self._spec = EngineSpec(
+            name=name,
+            kind=EngineKind.RERANK,
+            ops=frozenset({Op.RERANKING}),
+            max_batch=max_batch,
+            description=f"token-level MaxSim on {model or 'MiniLM'}",
+        )
+        self._model, self._dtype = model, dtype
+        self._threads, self._device = threads, device
+        self._shared: SharedModel | None = None
+
+    @property
+    def spec(self) -> EngineSpec:
+        return self._spec
+
+    def start(self) -> None:
+        """Load the model, or share it with whoever has it already. Raises EngineUnavailable."""
+        if self._shared is None:
+            self._shared = acquire(self._model, self._dtype, self._device, self._threads)
+
+    def close(self) -> None:
+        """Give the model back."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            release(shared)
+
+    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+        """`hits` and `question` -> `scores`; the whole batch goes through the model at once."""
+        return score_all(requests, self._score)
+
+    def _score(self, rankings: Sequence[Ranking]) -> list[list[float]]:
+        shared = loaded(self._shared, self._spec.name)
+        texts = {text for ranking in rankings for text in (ranking.question, *ranking.texts)}
+        distinct = sorted(texts)  # a hit that several requests share is embedded once
+        tokens = shared.embed_tokens(distinct, self._spec.max_batch)
+        found = dict(zip(distinct, tokens, strict=True))
+        return [
+            [maxsim(found[ranking.question], found[text]) for text in ranking.texts]
+            for ranking in rankings
+        ]
+
+
+def maxsim(question: Tokens, text: Tokens) -> float:
+    """Mean over the question's tokens of the best cosine similarity among the text's tokens."""
+    if not len(question.vectors) or not len(text.vectors):
+        return 0.0
+    return float(np.mean(np.max(question.vectors @ text.vectors.T, axis=1)))
