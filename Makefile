@@ -61,11 +61,9 @@ lock:  ## resolve all dependencies anew and write constraints.txt
 	$(PYTHON) -m venv $(LOCK_VENV)
 	$(LOCK_VENV)/bin/python $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	$(LOCK_VENV)/bin/python $(INSTALL) $(TORCH) -e '.[$(EXTRAS)]'
-	(sed '/^[^#]/,$$d' constraints.txt; \
-	 $(LOCK_VENV)/bin/python -m pip freeze --all --exclude pip --exclude-editable \
-	 | sed -E -e '/^(cuda|nvidia|triton)[-_=]/d' -e 's/^(torch==[^+]*)\+.*/\1/' \
-	) > constraints.new
-	mv constraints.new constraints.txt
+	$(LOCK_VENV)/bin/python -m pip freeze --all --exclude pip --exclude-editable > $(LOCK_VENV)/frozen
+	sed -i '/^[^#]/,$$d' constraints.txt
+	sed -E -e '/^(cuda|nvidia|triton)[-_=]/d' -e 's/^(torch==[^+]*)\+.*/\1/' $(LOCK_VENV)/frozen >> constraints.txt
 	rm -rf $(LOCK_VENV)
 
 clean:  ## remove the environment, caches and build products
