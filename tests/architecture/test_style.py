@@ -41,15 +41,21 @@ def _reason(comment: str) -> str:
 
 
 def broad_excepts(source: str) -> Iterator[int]:
-    """Lines of a bare or broad `except` whose line gives no reason."""
+    """Lines of a bare or broad `except` that neither ends in `raise` nor gives a reason."""
     comments = _comments(source)
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.ExceptHandler):
+        if not isinstance(node, ast.ExceptHandler) or _reraises(node):
             continue
         caught = [] if node.type is None else list(ast.walk(node.type))
         broad = any(isinstance(name, ast.Name) and name.id in BROAD for name in caught)
         if (node.type is None or broad) and not _reason(comments.get(node.lineno, "")):
             yield node.lineno
+
+
+def _reraises(handler: ast.ExceptHandler) -> bool:
+    """Whether it only cleans up: its last statement is a bare `raise`."""
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
 
 
 def unpickling(source: str) -> Iterator[int]:
@@ -97,6 +103,13 @@ def test_files_are_found() -> None:
 )
 def test_broad_excepts_need_a_reason(clause: str, refused: bool) -> None:
     assert bool(list(broad_excepts(f"try:\n    pass\n{clause}\n    pass\n"))) is refused
+
+
+def test_cleaning_up_and_raising_again_needs_no_reason() -> None:
+    assert not list(
+        broad_excepts("try:\n    pass\nexcept BaseException:\n    close()\n    raise\n")
+    )
+    assert list(broad_excepts("try:\n    pass\nexcept BaseException as e:\n    raise E from e\n"))
 
 
 @pytest.mark.parametrize(
