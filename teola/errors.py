@@ -2,7 +2,7 @@
 
     TeolaError
     ├── InputError (ValueError)         what the caller gave is wrong; nothing was started
-    │   ├── UnknownName (LookupError)   no such app, engine, component, parameter, pass, ...
+    │   ├── UnknownName (LookupError)   no such app, engine, component, parameter, ...
     │   ├── TemplateError               a template that cannot run, found when it is declared
     │   └── DocumentError               a document that cannot be read
     ├── GraphError                      a graph that breaks a rule (a bug in a pass or a component)

@@ -112,7 +112,7 @@ class Source:
 
 
 Wiring = Mapping[tuple[str, str], tuple[Source, ...]]
-"""(component, port) -> sources, the one to prefer first; () for an optional input that is absent."""
+"""(component, port) -> sources, the one to prefer first; () for an absent optional input."""
 
 
 class Wirer:
@@ -171,7 +171,7 @@ class Wirer:
 
     def _exclusive(self, components: list[str], own: set[Guard]) -> bool:
         """At most one of them will run: each pair stands in different branches of a Condition."""
-        taken = [dict((g.condition, g.branch) for g in self._guards(c)) for c in components]
+        taken = [{g.condition: g.branch for g in self._guards(c)} for c in components]
         return all(
             any(a[condition] != b[condition] for condition in a.keys() & b.keys())
             for i, a in enumerate(taken)
@@ -229,6 +229,6 @@ class Wirer:
         for component in self.template.components:
             if component.name not in used:
                 raise TemplateError(
-                    f"component {component.name!r} is unused: nothing reads "
-                    f"{', '.join(map(repr, component.outputs.values())) or 'it'} and it is no output"
+                    f"component {component.name!r} is unused: no output, and nothing reads "
+                    f"{', '.join(map(repr, component.outputs.values())) or 'it'}"
                 )

@@ -1,0 +1,111 @@
+"""Pass 3, split prefilling (paper, section 5.2): compute early what of a prompt is known early.
+
+    before    rerank ──▶ prefill[instruction, question, context]
+
+    after     ahead1[instruction, question] ──▶ prefill[context]      ahead1 needs no rerank
+                                     rerank ──────┘
+
+Attention is causal, so only a prefix may go ahead. A prompt is cut wherever a part must wait for
+something that the parts before it need not wait for, so it may have more than two pieces. Partial
+prefilling is pure: it also runs before a Condition has decided whether its call is wanted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from teola.graph import QUERY, Graph, Op, Part, Primitive, Prompt, Ref
+from teola.passes.estimate import part_tokens
+from teola.passes.rewrite import Rewrite
+from teola.profile import Profile
+
+NAME = "split_prefilling"
+
+
+def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrite]]:
+    """Split every Prefilling that has a prefix worth computing ahead."""
+    rewrites: list[Rewrite] = []
+    primitives: list[Primitive] = []
+    for p in graph.primitives:
+        if p.op is not Op.PREFILLING:
+            primitives.append(p)
+            continue
+        engine = profile.engine(p.engine)
+        if not engine.prefix_reuse:
+            reason = f"engine {p.engine!r} gains nothing from a prefix computed ahead"
+            rewrites.append(Rewrite(NAME, p.id, False, reason))
+            primitives.append(p)
+            continue
+        pieces = _pieces(graph, p, engine.block_tokens)
+        if len(pieces) == 1:
+            reason = f"no prefix of a KV block ({engine.block_tokens} tokens) is known earlier"
+            rewrites.append(Rewrite(NAME, p.id, False, reason))
+            primitives.append(p)
+            continue
+        primitives += _split(p, pieces)
+        ahead = sum(len(piece) for piece in pieces[:-1])
+        reason = f"{ahead} of {sum(map(len, pieces))} prompt parts are known before the rest"
+        rewrites.append(Rewrite(NAME, p.id, True, reason))
+    if not any(rewrite.applied for rewrite in rewrites):
+        return graph, rewrites
+    return Graph(graph.name, primitives, graph.outputs, graph.inputs), rewrites
+
+
+def _pieces(graph: Graph, p: Primitive, block_tokens: int) -> list[tuple[Part, ...]]:
+    """The prompt's parts, cut where the wait grows; pieces below one block join the next."""
+    prompt = p.input("prompt")
+    assert isinstance(prompt, Prompt)
+    known = _closure(graph, (order.producer for order in p.after))
+    guards = _closure(graph, (guard.condition for guard in p.guards))
+    pieces: list[list[Part]] = [[]]
+    last = len(prompt.parts) - 1
+    for i, part in enumerate(prompt.parts):
+        ref = part.content
+        waits = _closure(graph, (ref.producer,)) if isinstance(ref, Ref) else frozenset()
+        if i == last:
+            waits |= guards
+        if not waits <= known:
+            known |= waits
+            pieces.append([])
+        pieces[-1].append(part)
+    return _join_small(graph, pieces, block_tokens)
+
+
+def _join_small(
+    graph: Graph, pieces: list[list[Part]], block_tokens: int
+) -> list[tuple[Part, ...]]:
+    found: list[tuple[Part, ...]] = []
+    held: list[Part] = []
+    for piece in pieces[:-1]:
+        held += piece
+        if sum(part_tokens(graph, part) for part in held) >= block_tokens:
+            found.append(tuple(held))
+            held = []
+    return [*found, tuple(held + pieces[-1])]
+
+
+def _closure(graph: Graph, producers: object) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for producer in producers:  # type: ignore[attr-defined]
+        if producer != QUERY:
+            found |= graph.ancestors[producer] | {producer}
+    return found
+
+
+def _split(p: Primitive, pieces: list[tuple[Part, ...]]) -> list[Primitive]:
+    made: list[Primitive] = []
+    for i, piece in enumerate(pieces):
+        final = i == len(pieces) - 1
+        before = ((("sequence", Ref(made[-1].id, "sequence")),)) if made else ()
+        made.append(
+            replace(
+                p,
+                id=p.id if final else f"{p.id}.ahead{i + 1}",
+                op=Op.FULL_PREFILLING if final else Op.PARTIAL_PREFILLING,
+                inputs=(*before, ("prompt", Prompt(piece))),
+                after=p.after if final else tuple(o for o in p.after if not o.effect),
+                guards=p.guards if final else (),
+                origin=p.origin or p.id,
+            )
+        )
+    return made

@@ -1,0 +1,27 @@
+"""What a batching policy is: a deterministic state machine that decides what shares a batch."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from teola.policies.work import Slice, Slots, Work
+
+
+class BatchingPolicy(Protocol):
+    """No I/O, no clock, no randomness; ties are broken by (arrival, seq)."""
+
+    def add(self, work: Work, now: float) -> None:
+        """`work` was queued (again: after a failure)."""
+        ...
+
+    def remove(self, work: Work, now: float) -> None:
+        """`work` left the queue undispatched; `work.queued` is already False."""
+        ...
+
+    def choose(self, slots: Slots, now: float) -> list[Slice]:
+        """A batch for an instance, [] for none. The queue takes the slices off `work.spans`."""
+        ...
+
+    def wake_at(self, now: float) -> float | None:
+        """When to ask again although nothing happened, if it waits for a batch to fill."""
+        ...

@@ -1,0 +1,50 @@
+"""fifo: throughput oriented (the paper's TO): fill batches in order of arrival, whoever it is from."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from teola.policies.work import Slice, Slots, Taker, Work
+
+
+class Fifo:
+    """Dynamic batching. max_wait_s: how long a batch that is not full waits for more."""
+
+    def __init__(self, max_wait_s: float = 0.0) -> None:
+        self.max_wait_s = max_wait_s
+        self._queue: deque[Work] = deque()
+
+    def add(self, work: Work, now: float) -> None:
+        if work.tries:
+            self._queue.appendleft(work)
+        else:
+            self._queue.append(work)
+
+    def remove(self, work: Work, now: float) -> None:
+        self._prune()
+
+    def choose(self, slots: Slots, now: float) -> list[Slice]:
+        self._prune()
+        taker = Taker(slots)
+        for work in self._queue:
+            if work.queued and taker.fits(work) and not taker.take(work):
+                break
+        if self._waits(taker, now):
+            return []
+        return taker.slices
+
+    def wake_at(self, now: float) -> float | None:
+        self._prune()
+        if not self.max_wait_s or not self._queue:
+            return None
+        return self._queue[0].arrival + self.max_wait_s
+
+    def _waits(self, taker: Taker, now: float) -> bool:
+        if not self.max_wait_s or not taker.slices or taker.weight <= 0 or taker.entries <= 0:
+            return False
+        return now < min(s.work.arrival for s in taker.slices) + self.max_wait_s
+
+    def _prune(self) -> None:
+        queue = self._queue
+        while queue and not queue[0].queued:
+            queue.popleft()

@@ -1,0 +1,25 @@
+"""Finding policies by name: built-in ones, then entry points of the group `teola.policies`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from teola.errors import UnknownName
+
+
+def find(kind: str, name: str, built_in: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """The factory of policy `name` of `kind` (batching, routing). Raises UnknownName."""
+    if name in built_in:
+        return built_in[name]
+    prefix = f"{kind}."
+    others = {
+        point.name.removeprefix(prefix): point
+        for point in entry_points(group="teola.policies")
+        if point.name.startswith(prefix)
+    }
+    if name not in others:
+        raise UnknownName(f"{kind} policy", name, [*built_in, *others])
+    factory: Callable[..., Any] = others[name].load()
+    return factory

@@ -1,0 +1,103 @@
+"""Work: what an engine's queue holds, one entry for each primitive (or LLM call), and slices of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from teola.graph import Op
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """A queued primitive. Queues change it, policies only read it.
+
+    total: items (an LLM call: prompt tokens). cuttable: it may be dispatched in slices. lane: only
+    work of one lane shares a batch. affinity: the instance it must run on (-1: any). avoid: where
+    it failed. arrival, seq: when it came, and the tie-break. spans: slices still to be dispatched.
+    """
+
+    run: str
+    primitive: int
+    op: Op
+    component: str
+    tenant: str
+    lane: Op | None
+    total: int
+    tokens: int
+    cuttable: bool
+    depth: int
+    arrival: float
+    seq: int
+    affinity: int = -1
+    members: tuple[int, ...] = ()
+    tries: int = 0
+    avoid: int = -1
+    queued: bool = True
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def remaining(self) -> int:
+        """Items (tokens) not yet dispatched."""
+        return sum(hi - lo for lo, hi in self.spans)
+
+
+class Slice(NamedTuple):
+    """Take items lo..hi of `work`."""
+
+    work: Work
+    lo: int
+    hi: int
+
+
+class Slots(NamedTuple):
+    """What an instance can take now. weight: items (tokens); entries: primitives (calls).
+
+    idle: nothing runs there, so that one entry larger than `weight` may go alone.
+    """
+
+    instance: int
+    weight: int
+    entries: int
+    idle: bool
+
+
+class Taker:
+    """Fills one batch: takes from work after work until the slots are used up.
+
+    `take` answers whether the batch can hold more. A work that is not for this instance or lane is
+    left alone (`fits`); one that cannot be cut and is too large closes the batch.
+    """
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self.weight, self.entries = slots.weight, slots.entries
+        self.lane: Op | None = None
+        self.slices: list[Slice] = []
+
+    def fits(self, work: Work) -> bool:
+        """Whether this batch may hold `work` at all."""
+        if work.affinity >= 0 and work.affinity != self.slots.instance:
+            return False
+        return not self.slices or work.lane is self.lane
+
+    def take(self, work: Work) -> bool:
+        """Take as much of `work` as there is room for; False when the batch is full."""
+        if self.weight <= 0 or self.entries <= 0:
+            return False
+        self.lane = work.lane
+        for lo, hi in work.spans:
+            size = hi - lo
+            if size > self.weight:
+                if not work.cuttable:
+                    if self.slices or not self.slots.idle:
+                        return False
+                else:
+                    hi = lo + self.weight
+            self.slices.append(Slice(work, lo, hi))
+            self.weight -= hi - lo
+            if self.weight <= 0:
+                self.entries -= 1
+                return False
+        self.entries -= 1
+        return self.entries > 0

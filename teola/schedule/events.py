@@ -1,0 +1,232 @@
+"""The core's vocabulary: what a driver may tell it, and what it may ask of a driver.
+
+Tuples, because they are immutable, compare by value (tests) and are quick to make. `run` is a
+query's id, `primitive` an index into its Plan, `lo..hi` a slice of the primitive's items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+
+class State(Enum):
+    """How a query ends; exactly one per query."""
+
+    OK = "ok"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    SHED = "shed"
+
+    __hash__ = object.__hash__
+
+
+class Cause(NamedTuple):
+    """Why something failed. error: the exception itself, for the caller."""
+
+    error: Exception
+    retryable: bool = False
+
+
+# --- events for a GraphRun ------------------------------------------------------------------
+
+
+class Started(NamedTuple):
+    """The query may begin; counts: items of each input (ABSENT: not given)."""
+
+    counts: Mapping[str, int]
+
+
+class Completed(NamedTuple):
+    """counts: items of each port. branch: what a Condition decided. instance: who holds it."""
+
+    primitive: int
+    counts: Mapping[str, int]
+    branch: str | None = None
+    instance: int = -1
+
+
+class Failed(NamedTuple):
+    """The primitive failed for good."""
+
+    primitive: int
+    cause: Cause
+
+
+class Cancelled(NamedTuple):
+    """The caller does not want the query any more."""
+
+
+class DeadlineReached(NamedTuple):
+    """The query's time is up."""
+
+
+# --- events for an EngineQueue --------------------------------------------------------------
+
+
+class SliceCompleted(NamedTuple):
+    """A slice is done (for a group: its stream has ended)."""
+
+    engine: str
+    instance: int
+    batch: int
+    run: str
+    primitive: int
+    lo: int
+    hi: int
+    counts: Mapping[str, int]
+
+
+class SliceFailed(NamedTuple):
+    """A slice failed on this instance."""
+
+    engine: str
+    instance: int
+    batch: int
+    run: str
+    primitive: int
+    lo: int
+    hi: int
+    cause: Cause
+
+
+class FirstToken(NamedTuple):
+    """The prefilling of a group is over."""
+
+    engine: str
+    instance: int
+    run: str
+    primitive: int
+
+
+class MemberCompleted(NamedTuple):
+    """A decoding of the group led by `head` delivered its output."""
+
+    engine: str
+    run: str
+    head: int
+    primitive: int
+    counts: Mapping[str, int]
+
+
+class Timer(NamedTuple):
+    """The time that a queue asked to be woken at."""
+
+    engine: str
+
+
+class InstanceDown(NamedTuple):
+    """An instance is gone: nothing more comes from it."""
+
+    engine: str
+    instance: int
+
+
+class InstanceUp(NamedTuple):
+    """An instance can take work (again)."""
+
+    engine: str
+    instance: int
+
+
+# --- commands -------------------------------------------------------------------------------
+
+
+class Submit(NamedTuple):
+    """GraphRun -> core: give the primitive (a group's head) to its engine's queue."""
+
+    run: str
+    primitive: int
+    affinity: int
+
+
+class Withdraw(NamedTuple):
+    """GraphRun -> core: the query does not want this primitive any more."""
+
+    run: str
+    primitive: int
+
+
+class Control(NamedTuple):
+    """Run a control primitive (Condition, Aggregate) now."""
+
+    run: str
+    primitive: int
+
+
+class Release(NamedTuple):
+    """Nobody will read this primitive's outputs again."""
+
+    run: str
+    primitive: int
+
+
+class Skipped(NamedTuple):
+    """The primitive has no work and will not run."""
+
+    run: str
+    primitive: int
+
+
+class Finish(NamedTuple):
+    """The query has ended; outputs may be read now and for the last time."""
+
+    run: str
+    state: State
+    cause: Cause | None
+    missing: tuple[str, ...]
+
+
+class Piece(NamedTuple):
+    """A slice of a primitive in a dispatch; `weight` in items, or tokens for an LLM."""
+
+    run: str
+    primitive: int
+    lo: int
+    hi: int
+    weight: int
+
+
+class Dispatch(NamedTuple):
+    """Send a batch to an instance."""
+
+    engine: str
+    instance: int
+    batch: int
+    pieces: tuple[Piece, ...]
+
+
+class AbortRequest(NamedTuple):
+    """Stop working on a slice that was dispatched, if the engine can."""
+
+    engine: str
+    instance: int
+    batch: int
+    run: str
+    primitive: int
+
+
+class Retried(NamedTuple):
+    """A failed slice is queued again (for traces)."""
+
+    run: str
+    primitive: int
+    cause: Cause
+
+
+class SetTimer(NamedTuple):
+    """Send Timer(engine) at time `at`."""
+
+    engine: str
+    at: float
+
+
+RunEvent = Started | Completed | Failed | Cancelled | DeadlineReached
+QueueEvent = (
+    SliceCompleted | SliceFailed | FirstToken | MemberCompleted | Timer | InstanceDown | InstanceUp
+)
+RunCommand = Submit | Withdraw | Control | Release | Skipped | Finish
+Command = Control | Release | Skipped | Finish | Dispatch | AbortRequest | SetTimer | Retried

@@ -1,0 +1,190 @@
+"""GraphRun: the graph scheduler of one query (paper, section 6.1), as a state machine.
+
+It counts in-degrees, submits what is ready, skips what has no data or whose branch was not taken,
+releases outputs after their last reader, and ends in exactly one state. It knows no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from teola.errors import DeadlineExceeded, QueryCancelled
+from teola.schedule.events import (
+    Cancelled,
+    Cause,
+    Completed,
+    Control,
+    DeadlineReached,
+    Failed,
+    Finish,
+    Release,
+    RunCommand,
+    RunEvent,
+    Skipped,
+    Started,
+    State,
+    Submit,
+    Withdraw,
+)
+from teola.schedule.plan import Absence, Plan
+
+WAITING: Final = 0
+RUNNING: Final = 1
+DONE: Final = 2
+SKIPPED: Final = 3
+FAILED: Final = 4
+CANCELLED: Final = 5
+NAMES: Final = ("waiting", "running", "done", "skipped", "failed", "cancelled")
+
+
+class GraphRun:
+    """State of one query. `handle` takes events and returns commands; nothing else happens."""
+
+    def __init__(self, id: str, plan: Plan, *, tenant: str = "default", app: str = "") -> None:
+        self.id, self.plan, self.tenant, self.app = id, plan, tenant, app
+        self.status = [WAITING] * len(plan)
+        self.waits = list(plan.indegree)
+        self.readers = list(plan.readers)
+        self.left = len(plan)
+        self.state: State | None = None
+        self.missing: list[str] = []
+        self.instance: dict[int, int] = {}
+        self.branches: dict[str, str] = {}
+        self._short = False
+        self._absence = Absence(plan, {})
+        self._commands: list[RunCommand] = []
+        self._unsettled: list[int] = []
+
+    def handle(self, event: RunEvent, now: float) -> list[RunCommand]:
+        """Commands that follow from `event`. Events after the end change nothing."""
+        self._commands = []
+        if self.state is None:
+            _HANDLERS[type(event)](self, event)
+            if self.left == 0 and self.state is None:
+                self._finish(State.PARTIAL if self.missing else State.OK, None)
+        return self._commands
+
+    def _started(self, event: Started) -> None:
+        self._absence.query = event.counts
+        self._short = any(
+            event.counts.get(name, -1) < need for name, need in self.plan.query_need.items()
+        )
+        for i, waits in enumerate(self.plan.indegree):
+            if waits == 0 and self.status[i] == WAITING:
+                self._ready(i)
+
+    def _completed(self, event: Completed) -> None:
+        i = event.primitive
+        if self.status[i] >= DONE:
+            return
+        self.status[i] = DONE
+        self._absence.counts[i] = event.counts
+        counts = event.counts
+        if not self._short:
+            for port, need in self.plan.need[i].items():
+                if counts.get(port, -1) < need:
+                    self._short = True
+        if event.branch is not None:
+            self.branches[self.plan.ids[i]] = event.branch
+        if event.instance >= 0:
+            self.instance[i] = event.instance
+        self._settled(i)
+
+    def _failed(self, event: Failed) -> None:
+        i = event.primitive
+        if self.status[i] >= DONE:
+            return
+        primitive = self.plan.primitives[i]
+        if primitive.optional:
+            self.status[i] = FAILED
+            self.missing.append(primitive.component)
+            self._short = True
+            self._settled(i)
+            for member in self.plan.members[i]:
+                if self.status[member] < DONE:
+                    self.status[member] = FAILED
+                    self._settled(member)
+            return
+        self.status[i] = FAILED
+        self._stop(State.FAILED, event.cause)
+
+    def _cancelled(self, event: Cancelled) -> None:
+        self._stop(State.CANCELLED, Cause(QueryCancelled(f"query {self.id} was cancelled")))
+
+    def _deadline(self, event: DeadlineReached) -> None:
+        error = DeadlineExceeded(f"query {self.id} did not finish before its deadline")
+        self._stop(State.DEADLINE, Cause(error))
+
+    def _settled(self, i: int) -> None:
+        """`i` has ended: let go of what it read, and look at who waited for it.
+
+        Skipping settles too; a worklist instead of recursion keeps long chains off the stack.
+        """
+        settled = self._unsettled
+        settled.append(i)
+        if len(settled) > 1:
+            return
+        while settled:
+            self._settle(settled[0])
+            del settled[0]
+
+    def _settle(self, i: int) -> None:
+        self.left -= 1
+        commands, plan, status = self._commands, self.plan, self.status
+        for source in plan.sources[i]:
+            self.readers[source] -= 1
+            if self.readers[source] == 0 and status[source] == DONE:
+                commands.append(Release(self.id, source))
+        if self.readers[i] == 0 and status[i] == DONE:
+            commands.append(Release(self.id, i))
+        waits = self.waits
+        for child in plan.children[i]:
+            waits[child] -= 1
+            if waits[child] == 0 and status[child] == WAITING:
+                self._ready(child)
+
+    def _ready(self, i: int) -> None:
+        plan = self.plan
+        if (self._short and self._absence.skips(i)) or not self._wanted(i):
+            self.status[i] = SKIPPED
+            self._short = True
+            self._commands.append(Skipped(self.id, i))
+            self._settled(i)
+            return
+        self.status[i] = RUNNING
+        if plan.control[i]:
+            self._commands.append(Control(self.id, i))
+        elif plan.head[i] == i:
+            source = plan.sequence_of[i]
+            self._commands.append(Submit(self.id, i, self.instance.get(source, -1)))
+
+    def _wanted(self, i: int) -> bool:
+        guards = self.plan.primitives[i].guards
+        return all(self.branches.get(g.condition) == g.branch for g in guards)
+
+    def _stop(self, state: State, cause: Cause) -> None:
+        for i, status in enumerate(self.status):
+            if status == RUNNING and not self.plan.control[i] and self.plan.head[i] == i:
+                self._commands.append(Withdraw(self.id, i))
+            elif status == DONE and self._streaming(i):
+                self._commands.append(Withdraw(self.id, i))
+        self.status = [CANCELLED if status < DONE else status for status in self.status]
+        self._finish(state, cause)
+
+    def _streaming(self, i: int) -> bool:
+        """Whether `i` leads a group that is still decoding."""
+        return any(self.status[m] < DONE for m in self.plan.members[i])
+
+    def _finish(self, state: State, cause: Cause | None) -> None:
+        self.state = state
+        self._commands.append(Finish(self.id, state, cause, tuple(self.missing)))
+
+
+_HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
+    Started: GraphRun._started,
+    Completed: GraphRun._completed,
+    Failed: GraphRun._failed,
+    Cancelled: GraphRun._cancelled,
+    DeadlineReached: GraphRun._deadline,
+}

@@ -1,0 +1,162 @@
+"""Plan: an e-graph compiled for running, shared by all queries of one shape.
+
+Primitives become indices, edges become tuples of indices, and everything that does not depend on
+a query's data is worked out once: in-degrees, depths, groups, readers, which items must exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from teola.graph import (
+    QUERY,
+    AggregateParams,
+    Aggregation,
+    Graph,
+    Primitive,
+    Prompt,
+    Ref,
+    ToolParams,
+)
+from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS
+
+ABSENT: Final = -1
+"""Count of a port that delivers nothing at all (an empty list counts 0)."""
+
+
+class Plan:
+    """Compiled e-graph. All sequences are indexed like `primitives`.
+
+    indegree: distinct parents. children / parents: indices. members: of a group's head, the
+    decodings that share its stream. readers: primitives (and outputs) that read its data. need:
+    port -> items that must exist so that no consumer is short of any. streams: the decoding's text
+    is (or may become) an output of the application. sequence_of: producer of the sequence that it
+    continues, or -1.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.primitives = graph.primitives
+        self.ids = tuple(p.id for p in graph.primitives)
+        self.index = {id: i for i, id in enumerate(self.ids)}
+        index = self.index
+        self.depth = tuple(graph.depth[id] for id in self.ids)
+        self.parents = tuple(tuple(index[q] for q in graph.parents[id]) for id in self.ids)
+        self.children = tuple(tuple(index[c] for c in graph.children[id]) for id in self.ids)
+        self.indegree = tuple(len(parents) for parents in self.parents)
+        self.control = tuple(p.op in CONTROL for p in self.primitives)
+        self.sequence_of = tuple(self._sequence_of(p) for p in self.primitives)
+        self.members = self._members()
+        heads = {m: head for head, members in enumerate(self.members) for m in members}
+        self.head = tuple(heads.get(i, i) for i in range(len(self.ids)))
+        self.sources = tuple(
+            tuple({index[r.producer] for r in p.refs() if r.producer != QUERY})
+            for p in self.primitives
+        )
+        self.readers = self._readers()
+        self.need, self.query_need = self._need()
+        self.streams = self._streams()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def _sequence_of(self, p: Primitive) -> int:
+        for name, value in p.inputs:
+            if name == "sequence" and isinstance(value, Ref):
+                return self.index[value.producer]
+        return -1
+
+    def _members(self) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in self.ids]
+        for id in self.graph.order:
+            i = self.index[id]
+            if self.primitives[i].op in DECODES:
+                head = self.sequence_of[i]
+                while head >= 0 and self.primitives[head].op not in GROUP_HEADS:
+                    head = self.sequence_of[head]
+                found[head].append(i)
+        return tuple(tuple(members) for members in found)
+
+    def _readers(self) -> tuple[int, ...]:
+        readers = [0] * len(self.ids)
+        for sources in self.sources:
+            for source in sources:
+                readers[source] += 1
+        for producer in {ref.producer for ref in self.graph.outputs.values()} - {QUERY}:
+            readers[self.index[producer]] += 1
+        return tuple(readers)
+
+    def _need(self) -> tuple[tuple[Mapping[str, int], ...], Mapping[str, int]]:
+        need: list[dict[str, int]] = [dict.fromkeys(p.outputs, 0) for p in self.primitives]
+        from_query: dict[str, int] = {}
+        for p in self.primitives:
+            listed = {ref for _, ref in p.item_refs()} | set(_part_refs(p))
+            for ref in p.refs():
+                at_least = ref.items[0] + 1 if ref.items else int(ref in listed)
+                ports = from_query if ref.producer == QUERY else need[self.index[ref.producer]]
+                ports[ref.port] = max(ports.get(ref.port, 0), at_least)
+        return tuple(need), from_query
+
+    def _streams(self) -> tuple[bool, ...]:
+        streams = [False] * len(self.ids)
+        frontier = [ref for ref in self.graph.outputs.values() if ref.producer != QUERY]
+        while frontier:
+            ref = frontier.pop()
+            i = self.index[ref.producer]
+            p = self.primitives[i]
+            if p.op in DECODES:
+                streams[i] = ref.port == "text"
+            elif isinstance(p.params, AggregateParams) and p.params.mode in _CHOOSES:
+                parts = [r for r in p.refs() if r.producer != QUERY]
+                frontier += parts[-1:] if p.params.mode is Aggregation.LAST else parts
+        return tuple(streams)
+
+
+_CHOOSES = (Aggregation.FIRST, Aggregation.LAST)
+
+
+def _part_refs(p: Primitive) -> list[Ref]:
+    """Refs for which an empty list is as good as nothing: prompt parts."""
+    return [ref for _, value in p.inputs if type(value) is Prompt for ref in value.refs()]
+
+
+class Absence:
+    """Decides whether a primitive is to be skipped for lack of data.
+
+    counts: what has been delivered, producer index -> port -> count; a producer that was skipped is
+    missing from it. query: the same for the query's inputs.
+    """
+
+    def __init__(self, plan: Plan, query: Mapping[str, int]) -> None:
+        self.plan, self.query = plan, query
+        self.counts: dict[int, Mapping[str, int]] = {}
+
+    def absent(self, ref: Ref, *, empty: bool) -> bool:
+        """Whether `ref` has nothing; empty: an empty list counts as nothing."""
+        if ref.producer == QUERY:
+            count = self.query.get(ref.port, ABSENT)
+        else:
+            delivered = self.counts.get(self.plan.index[ref.producer])
+            count = ABSENT if delivered is None else delivered.get(ref.port, ABSENT)
+        if ref.items is not None:
+            return count <= ref.items[0]
+        return count < (1 if empty else 0)
+
+    def skips(self, i: int) -> bool:
+        """Whether primitive `i` has no work: an input it cannot do without is absent."""
+        p = self.plan.primitives[i]
+        if isinstance(p.params, AggregateParams) and p.params.mode is not Aggregation.TOP_K:
+            return all(self.absent(ref, empty=False) for ref in p.refs())
+        listed = {name for name, _ in p.item_refs()}
+        optional = p.params.optional if isinstance(p.params, ToolParams) else ()
+        for name, value in p.inputs:
+            if type(value) is Ref:
+                if name not in optional and self.absent(value, empty=name in listed):
+                    return True
+            elif type(value) is Prompt:
+                for part in value.parts:
+                    if part.required and type(part.content) is Ref:
+                        if self.absent(part.content, empty=True):
+                            return True
+        return False
