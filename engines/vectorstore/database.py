@@ -1,0 +1,194 @@
+"""Connections to the store's database: a pool for queries, single ones for what takes long.
+
+Every connection for queries runs under the restricted role, so that row-level security binds it,
+and every transaction names its tenant. Driver errors leave here as EngineUnavailable, one line,
+without the password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import psycopg
+from pgvector.psycopg import register_vector_async
+from psycopg import AsyncConnection, conninfo, sql
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from teola.errors import EngineUnavailable
+
+from . import schema
+
+CONNECT_TIMEOUT_S = 10
+STAGING = """
+CREATE TEMP TABLE staging (
+    request int, document text, index int, body text, metadata jsonb, embedding vector
+) ON COMMIT DELETE ROWS
+"""
+"""Where COPY writes: it is refused on tables with row-level security."""
+
+
+class Database:
+    """Connections to one database. `admin`: DSN that may make the schema; `query`: DSN of queries
+    (None: the admin's, restricted by SET ROLE)."""
+
+    def __init__(self, admin: str, query: str | None, pool_size: int) -> None:
+        self._admin = admin
+        self._query = query or admin
+        self._set_role = query is None
+        self._pool_size = pool_size
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+
+    async def open(self, dimensions: int) -> None:
+        """Check the server, make or check the schema, open the pool. Raises EngineUnavailable."""
+        place(self._admin)
+        try:
+            await self._open(dimensions)
+        except psycopg.Error as error:
+            raise EngineUnavailable(
+                f"the database at {place(self._admin)} cannot hold the vector store: "
+                f"{_reason(error, self._admin)}; check the rights of the role that logs in",
+                retryable=False,
+            ) from error
+
+    async def _open(self, dimensions: int) -> None:
+        async with self.admin() as connection:
+            await schema.migrate(connection, dimensions)
+        async with self.dedicated() as connection:  # what the pool would only retry, fails here
+            await self._check_barrier(connection)
+        self._pool = AsyncConnectionPool(
+            _completed(self._query),
+            min_size=1,
+            max_size=self._pool_size,
+            open=False,
+            name="teola-vectorstore",
+            kwargs=_options(),
+            configure=self._configure,
+            check=AsyncConnectionPool.check_connection,
+        )
+        with _unavailable(self._query):
+            await self._pool.open(wait=True, timeout=CONNECT_TIMEOUT_S)
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+
+    @asynccontextmanager
+    async def transaction(self, tenant: str) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction that sees and writes only the tenant's rows."""
+        if self._pool is None:
+            raise EngineUnavailable("the vector store is not started: call start() first")
+        with _unavailable(self._query):
+            async with self._pool.connection() as connection, connection.transaction():
+                await _setting(connection, "teola.tenant", tenant)
+                yield connection
+
+    @asynccontextmanager
+    async def sweeping(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction that sees only unfinished documents, of all tenants."""
+        async with self.dedicated() as connection, connection.transaction():
+            await _setting(connection, "teola.sweep", "on")
+            yield connection
+
+    @asynccontextmanager
+    async def dedicated(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection of its own under the query role; closed at the end."""
+        async with self._connected(self._query) as connection:
+            await self._restrict(connection)
+            yield connection
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection that may change the schema. Never used for queries."""
+        async with self._connected(self._admin) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _connected(self, dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
+        with _unavailable(dsn):
+            connection = await AsyncConnection.connect(_completed(dsn), **_options())
+            try:
+                yield connection
+            finally:
+                await connection.close()
+
+    async def _configure(self, connection: AsyncConnection[Any]) -> None:
+        await self._restrict(connection)
+        where = await schema.extension_schema(connection)
+        await connection.execute(sql.SQL("SET search_path TO teola, {}").format(where))
+        await connection.execute("SET jit = off")
+        await register_vector_async(connection)
+        await connection.execute(STAGING)
+
+    async def _restrict(self, connection: AsyncConnection[Any]) -> None:
+        if not self._set_role:
+            return
+        cursor = await connection.execute(
+            "SELECT coalesce(pg_has_role(current_user, to_regrole(%s), 'MEMBER'), false)",
+            (schema.QUERY_ROLE,),
+        )
+        row = await cursor.fetchone()
+        if row is not None and row[0]:
+            role = sql.Identifier(schema.QUERY_ROLE)
+            await connection.execute(sql.SQL("SET ROLE {}").format(role))
+
+    async def _check_barrier(self, connection: AsyncConnection[Any]) -> None:
+        cursor = await connection.execute(
+            "SELECT rolname, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+        )
+        role, unbound = await cursor.fetchone() or ("", True)
+        if unbound:
+            raise EngineUnavailable(
+                f"row-level security does not bind the role {role!r}: log in as one without "
+                f"BYPASSRLS, or create the role {schema.QUERY_ROLE!r} and grant it to this one",
+                retryable=False,
+            )
+
+
+async def _setting(connection: AsyncConnection[Any], name: str, value: str) -> None:
+    await connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+
+
+def _options() -> dict[str, Any]:
+    """No prepared statements: plans must know the collection to use its own index."""
+    return {"autocommit": True, "prepare_threshold": None}
+
+
+def _completed(dsn: str) -> str:
+    """The DSN with our defaults, where it does not say otherwise."""
+    given = conninfo.conninfo_to_dict(dsn)
+    given.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
+    given.setdefault("application_name", "teola")
+    return conninfo.make_conninfo("", **given)
+
+
+@contextmanager
+def _unavailable(dsn: str) -> Iterator[None]:
+    """Turn errors of the connection into EngineUnavailable; errors of the data pass."""
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
+        raise EngineUnavailable(
+            f"PostgreSQL at {place(dsn)} is unavailable: {_reason(error, dsn)}; "
+            "check the dsn and that the server runs"
+        ) from None
+
+
+def place(dsn: str) -> str:
+    """Host, port and database of a DSN, for messages. Raises EngineUnavailable if it is none."""
+    try:
+        parts = conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        raise EngineUnavailable(
+            "the dsn is not a connection string: write postgresql://user@host:5432/database",
+            retryable=False,
+        ) from None
+    host = parts.get("host") or parts.get("hostaddr") or "localhost"
+    return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or parts.get('user') or ''}"
+
+
+def _reason(error: Exception, dsn: str) -> str:
+    password = conninfo.conninfo_to_dict(dsn).get("password")
+    text = " ".join(str(error).split())
+    return text.replace(str(password), "***") if password else text

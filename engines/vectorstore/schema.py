@@ -1,0 +1,208 @@
+"""Tables, row-level security and the role for queries.
+
+    settings      one row: version of the schema, dimensions of the vectors
+    collections   (tenant, name) -> id; `indexed`: it has its own HNSW index
+    documents     one row a document; invisible until `ready`
+    chunks        text, metadata and vector of each chunk of a document
+
+Every table with tenants' rows has row-level security enabled and forced: a session sees and writes
+only rows of the tenant in the setting `teola.tenant`, which each transaction sets for itself, and
+none without it. The barrier holds for roles without SUPERUSER and BYPASSRLS, so queries run as
+such a role. One more policy, for the sweep of what dead processes left (ownership.py), opens
+unfinished documents, and only them, under the setting `teola.sweep`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, LiteralString
+
+from psycopg import AsyncConnection, Connection, errors, sql
+
+from teola.errors import EngineUnavailable
+
+VERSION = 1
+SCHEMA = "teola"
+QUERY_ROLE = "teola_query"
+TENANT_TABLES = ("collections", "documents", "chunks")
+MIGRATION_LOCK = 0x7E01A
+INLINE_DIMENSIONS = 1500
+"""Vectors up to this size fit into a table page beside their chunk, and are kept there."""
+
+CREATE_ROLE: LiteralString = """
+DO $$ BEGIN
+    CREATE ROLE teola_query;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$
+"""
+
+TABLES: LiteralString = """
+CREATE SCHEMA teola;
+CREATE TABLE teola.settings (version int NOT NULL, dimensions int NOT NULL);
+CREATE TABLE teola.collections (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text NOT NULL CHECK (tenant <> ''),
+    name text NOT NULL,
+    indexed boolean NOT NULL DEFAULT false,
+    UNIQUE (tenant, name)
+);
+CREATE TABLE teola.documents (
+    id text PRIMARY KEY,
+    tenant text NOT NULL CHECK (tenant <> ''),
+    collection bigint NOT NULL REFERENCES teola.collections,
+    name text NOT NULL,
+    sha256 text NOT NULL,
+    pipeline text NOT NULL,
+    metadata jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    ready boolean NOT NULL DEFAULT false,
+    stored int NOT NULL DEFAULT 0,
+    expected int,
+    owner text,
+    holder bigint,
+    CHECK (NOT ready OR stored = expected)
+);
+CREATE INDEX ON teola.documents (collection);
+CREATE INDEX ON teola.documents (collection, holder) WHERE NOT ready;
+CREATE TABLE teola.chunks (
+    tenant text NOT NULL CHECK (tenant <> ''),
+    collection bigint NOT NULL,
+    document text NOT NULL REFERENCES teola.documents ON DELETE CASCADE,
+    index int NOT NULL CHECK (index >= 0),
+    body text NOT NULL,
+    metadata jsonb NOT NULL,
+    embedding vector({dimensions}) NOT NULL,
+    PRIMARY KEY (document, index)
+);
+CREATE INDEX ON teola.chunks (collection);
+ALTER TABLE teola.chunks ALTER COLUMN embedding SET STORAGE {storage};
+INSERT INTO teola.settings VALUES ({version}, {dimensions});
+"""
+
+SECURITY: LiteralString = """
+ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON {table}
+    USING (tenant = (SELECT current_setting('teola.tenant', true)))
+    WITH CHECK (tenant = (SELECT current_setting('teola.tenant', true)));
+"""
+
+SWEEP_POLICY: LiteralString = """
+CREATE POLICY sweep ON teola.documents
+    USING (NOT ready AND (SELECT current_setting('teola.sweep', true)) = 'on') WITH CHECK (false)
+"""
+
+GRANTS: LiteralString = """
+GRANT USAGE ON SCHEMA teola TO teola_query;
+GRANT SELECT ON teola.settings TO teola_query;
+GRANT SELECT, INSERT, UPDATE, DELETE
+    ON teola.collections, teola.documents, teola.chunks TO teola_query;
+"""
+
+
+def ensure_query_role(connection: Connection[Any]) -> None:
+    """Embedded server: the role that queries log in as, without any right beyond its tables."""
+    connection.execute(CREATE_ROLE)
+    connection.execute(
+        "ALTER ROLE teola_query LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE NOREPLICATION"
+    )
+
+
+async def migrate(connection: AsyncConnection[Any], dimensions: int) -> None:
+    """Make the schema, or check that the existing one is ours and fits.
+
+    `connection` has autocommit on. Raises EngineUnavailable with what to do.
+    """
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        cursor = await connection.execute("SELECT to_regclass('teola.settings')")
+        row = await cursor.fetchone()
+        if row is not None and row[0] is not None:
+            await _check(connection, dimensions)
+            return
+        await _extension(connection)
+        await _create(connection, dimensions)
+
+
+async def _check(connection: AsyncConnection[Any], dimensions: int) -> None:
+    cursor = await connection.execute("SELECT version, dimensions FROM teola.settings")
+    version, stored = await cursor.fetchone() or (None, None)
+    if version != VERSION:
+        raise EngineUnavailable(
+            f"the schema 'teola' has version {version}, this Teola needs {VERSION}: "
+            "use another database or data_dir, or update Teola",
+            retryable=False,
+        )
+    if stored != dimensions:
+        raise EngineUnavailable(
+            f"the vector store holds vectors of {stored} dimensions, the embedder gives "
+            f"{dimensions}: use the embedder it was made with, or another database or data_dir",
+            retryable=False,
+        )
+
+
+async def _extension(connection: AsyncConnection[Any]) -> None:
+    try:
+        async with connection.transaction():
+            await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
+        raise EngineUnavailable(
+            "this PostgreSQL server lacks pgvector: install it there "
+            "(https://github.com/pgvector/pgvector), or leave out the dsn for the embedded server",
+            retryable=False,
+        ) from error
+    except errors.InsufficientPrivilege as error:
+        raise EngineUnavailable(
+            "this role may not install pgvector: have an administrator run "
+            "CREATE EXTENSION vector in the database",
+            retryable=False,
+        ) from error
+
+
+async def _create(connection: AsyncConnection[Any], dimensions: int) -> None:
+    try:
+        async with connection.transaction():
+            storage = sql.SQL("PLAIN" if dimensions <= INLINE_DIMENSIONS else "EXTERNAL")
+            path = sql.SQL("SET LOCAL search_path TO public, {}")
+            await connection.execute(path.format(await extension_schema(connection)))
+            size = sql.Literal(dimensions)
+            tables = sql.SQL(TABLES).format(
+                dimensions=size, storage=storage, version=sql.Literal(VERSION)
+            )
+            await connection.execute(tables)
+            for table in TENANT_TABLES:
+                name = sql.Identifier(SCHEMA, table)
+                await connection.execute(sql.SQL(SECURITY).format(table=name))
+            await connection.execute(SWEEP_POLICY)
+    except errors.InsufficientPrivilege as error:
+        raise EngineUnavailable(
+            "this role may not create the schema 'teola': grant it CREATE on the database",
+            retryable=False,
+        ) from error
+    await _grant(connection)
+
+
+async def _grant(connection: AsyncConnection[Any]) -> None:
+    """Make the role for queries where we may; else queries run as the login role itself."""
+    try:
+        async with connection.transaction():
+            await connection.execute(CREATE_ROLE)
+            await connection.execute("GRANT teola_query TO CURRENT_USER")
+            await connection.execute(GRANTS)
+    except errors.InsufficientPrivilege:
+        async with connection.transaction():
+            cursor = await connection.execute("SELECT to_regrole('teola_query') IS NOT NULL")
+            row = await cursor.fetchone()
+            if row is not None and row[0]:
+                await connection.execute(GRANTS)
+
+
+async def extension_schema(connection: AsyncConnection[Any]) -> sql.Identifier:
+    """The schema that pgvector was installed into."""
+    cursor = await connection.execute(
+        "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace"
+        " WHERE e.extname = 'vector'"
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise EngineUnavailable("the extension 'vector' was dropped: create it again")
+    return sql.Identifier(row[0])

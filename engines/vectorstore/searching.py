@@ -1,0 +1,207 @@
+"""Nearest neighbours: one statement for all vectors that share a scope and a top_k.
+
+Small collections are searched exactly: every distance is computed. A collection with an HNSW
+index of its own (indexing.py) is searched through it, iteratively: the index is scanned on, in
+strict order, until enough rows pass the filters. Where it gives fewer than asked for, because few
+rows pass, or where the scope names few chunks from the start, the question is asked exactly.
+
+Equal scores are ordered by document and index, so the same question has one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pgvector import Vector as Wire
+from psycopg import AsyncConnection, sql
+from psycopg.types.json import Jsonb
+
+from teola.engine import Hit, Request, Result, Scope
+from teola.errors import InputError
+from teola.graph.ops import SearchParams
+
+from .database import Database
+from .values import Vector, check_name, jsonb, vector
+
+EF_SEARCH = (200, 1000)
+"""Candidates that HNSW keeps: at least, and the most that pgvector takes."""
+
+SEARCH = """
+SELECT q.number, h.document, d.name, h.index, h.body, h.metadata, 1 - h.distance
+FROM unnest(%(vectors)b::vector[]) WITH ORDINALITY AS q (embedding, number)
+CROSS JOIN LATERAL (
+    SELECT c.document, c.index, c.body, c.metadata, c.embedding <=> q.embedding AS distance
+    FROM teola.chunks c
+    WHERE {conditions}
+    ORDER BY {distance}, c.document, c.index
+    LIMIT {top_k}
+) AS h
+JOIN teola.documents d ON d.id = h.document
+ORDER BY q.number, h.distance, h.document, h.index
+"""
+BY_INDEX = "c.embedding <=> q.embedding"
+EXACTLY = "(c.embedding <=> q.embedding) + 0"
+"""The same number, in a form that no index serves."""
+
+IN_COLLECTION = "c.collection = {collection}"
+VISIBLE = """c.document <> ALL (ARRAY(
+    SELECT id FROM teola.documents WHERE collection = {collection} AND NOT ready))"""
+IN_DOCUMENTS = "c.document = ANY (%(documents)s)"
+NAMED = """c.document = ANY (ARRAY(
+    SELECT id FROM teola.documents WHERE collection = {collection} AND name = %(name)s))"""
+FILTERED = "c.metadata @> %(metadata)s"
+
+SIZE = """
+SELECT coalesce(sum(stored), 0) FROM teola.documents
+WHERE collection = %(collection)s AND ready
+    AND (%(documents)s::text[] IS NULL OR id = ANY (%(documents)s))
+    AND (%(name)s::text IS NULL OR name = %(name)s)
+"""
+SETTINGS = """
+SELECT set_config('enable_seqscan', %(plain)s, true), set_config('enable_sort', %(plain)s, true),
+    set_config('enable_bitmapscan', %(plain)s, true),
+    set_config('hnsw.iterative_scan', 'strict_order', true),
+    set_config('hnsw.ef_search', %(ef)s, true)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request, checked. `group`: equal where one statement can answer both."""
+
+    number: int
+    scope: Scope
+    top_k: int
+    vectors: tuple[Vector, ...]
+    name: str | None
+    metadata: Jsonb | None
+
+    @property
+    def group(self) -> tuple[Any, ...]:
+        scope = self.scope
+        return (scope.collection, scope.documents, repr(sorted(scope.filters.items())), self.top_k)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        documents = None if self.scope.documents is None else list(self.scope.documents)
+        return {"documents": documents, "name": self.name, "metadata": self.metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    id: int
+    indexed: bool
+
+
+def read(number: int, request: Request, dimensions: int) -> Question:
+    """Check one request. Raises InputError."""
+    scope: Scope = request.inputs["scope"]
+    top_k = request.params.top_k if isinstance(request.params, SearchParams) else 0
+    if top_k < 1:
+        raise InputError(f"top_k is {top_k}: ask for at least one")
+    for document in scope.documents or ():
+        check_name("document", document)
+    filters = dict(scope.filters)
+    name = filters.pop("name", None)
+    if name is not None:
+        check_name("document", name)
+    vectors = tuple(vector(values, dimensions) for values in request.inputs["vectors"])
+    return Question(number, scope, top_k, vectors, name, jsonb(filters) if filters else None)
+
+
+async def search(
+    database: Database, tenant: str, batch: Sequence[Question], exact_below: int
+) -> dict[int, Result]:
+    """Answer a tenant's questions in one transaction; results by number."""
+    groups: dict[tuple[Any, ...], list[Question]] = {}
+    for question in batch:
+        groups.setdefault(question.group, []).append(question)
+    results: dict[int, Result] = {}
+    async with database.transaction(tenant) as connection:
+        collections = await _collections(connection, {q.scope.collection for q in batch})
+        for questions in groups.values():
+            home = collections.get(questions[0].scope.collection)
+            vectors = [values for question in questions for values in question.vectors]
+            hits = await _ask(connection, questions[0], home, vectors, exact_below)
+            for question in questions:
+                mine, hits = hits[: len(question.vectors)], hits[len(question.vectors) :]
+                results[question.number] = {"hits": mine}
+    return results
+
+
+async def _collections(connection: AsyncConnection[Any], names: set[str]) -> dict[str, Collection]:
+    cursor = await connection.execute(
+        "SELECT name, id, indexed FROM teola.collections WHERE name = ANY(%s)", (list(names),)
+    )
+    return {name: Collection(id, indexed) async for name, id, indexed in cursor}
+
+
+async def _ask(
+    connection: AsyncConnection[Any],
+    question: Question,
+    home: Collection | None,
+    vectors: Sequence[Vector],
+    exact_below: int,
+) -> list[list[Hit]]:
+    """Hits of each vector, all with the scope and top_k of `question`."""
+    if home is None or not vectors or question.scope.documents == ():
+        return [[] for _ in vectors]
+    if not home.indexed or await _is_narrow(connection, question, home, exact_below):
+        return await _run(connection, question, home, vectors, indexed=False)
+    found = await _run(connection, question, home, vectors, indexed=True)
+    short = [i for i, hits in enumerate(found) if len(hits) < question.top_k]
+    if short:
+        again = [vectors[i] for i in short]
+        exact = await _run(connection, question, home, again, indexed=False)
+        for i, hits in zip(short, exact, strict=True):
+            found[i] = hits
+    return found
+
+
+async def _is_narrow(
+    connection: AsyncConnection[Any], question: Question, home: Collection, exact_below: int
+) -> bool:
+    """Whether the scope names so few chunks that computing all distances is quicker."""
+    if question.scope.documents is None and question.name is None:
+        return False
+    cursor = await connection.execute(SIZE, {**question.values, "collection": home.id})
+    row = await cursor.fetchone()
+    return row is None or row[0] < exact_below
+
+
+async def _run(
+    connection: AsyncConnection[Any],
+    question: Question,
+    home: Collection,
+    vectors: Sequence[Vector],
+    *,
+    indexed: bool,
+) -> list[list[Hit]]:
+    ef = min(max(2 * question.top_k, EF_SEARCH[0]), EF_SEARCH[1])
+    plan = {"plain": "off" if indexed else "on", "ef": str(ef)}
+    await connection.execute(SETTINGS, plan)
+    values = {**question.values, "vectors": [Wire(values) for values in vectors]}
+    cursor = await connection.execute(_statement(question, home, indexed=indexed), values)
+    hits: list[list[Hit]] = [[] for _ in vectors]
+    async for number, document, name, index, body, metadata, score in cursor:
+        hit = Hit(f"{document}:{index}", name, body, float(score), metadata)
+        hits[number - 1].append(hit)
+    return hits
+
+
+def _statement(question: Question, home: Collection, *, indexed: bool) -> sql.Composed:
+    """The search; the collection is a literal, so that the plan can use its own index."""
+    given: Mapping[str, Any] = question.values
+    optional = {"documents": IN_DOCUMENTS, "name": NAMED, "metadata": FILTERED}
+    conditions = [IN_COLLECTION, VISIBLE]
+    conditions += [text for key, text in optional.items() if given[key] is not None]
+    collection = sql.Literal(home.id)
+    return sql.SQL(SEARCH).format(
+        conditions=sql.SQL(" AND ").join(
+            sql.SQL(text).format(collection=collection) for text in conditions
+        ),
+        distance=sql.SQL(BY_INDEX if indexed else EXACTLY),
+        top_k=sql.Literal(question.top_k),
+    )

@@ -1,0 +1,64 @@
+"""What may go into the database, checked before it does, so that one bad request fails alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg.types.json import Jsonb
+
+from teola.errors import InputError
+
+Vector = NDArray[np.float32]
+
+
+def check_name(what: str, text: str) -> None:
+    """A name is text that is not empty and has no NUL character."""
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InputError(f"the {what} {text!r} is not a name: give text without NUL characters")
+
+
+def clean(text: str) -> str:
+    """The text as PostgreSQL can hold it: without NUL characters and lone surrogates."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def jsonb(metadata: Mapping[str, Any]) -> Jsonb:
+    """Metadata as a jsonb parameter. Raises InputError unless it is plain JSON."""
+    try:
+        text = json.dumps(dict(metadata), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"metadata is not plain JSON ({error}): use text, numbers, lists"
+        ) from None
+    if "\\u0000" in text or "\\ud8" in text:
+        _check_characters(metadata)
+    return Jsonb(json.loads(text))
+
+
+def _check_characters(value: Any) -> None:
+    if isinstance(value, str) and clean(value) != value:
+        raise InputError("metadata holds a character that cannot be stored (NUL): remove it")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_characters(key)
+            _check_characters(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_characters(item)
+
+
+def vector(value: Any, dimensions: int) -> Vector:
+    """A vector as float32, checked: its size, finite, and not zero (it would have no direction)."""
+    array = np.asarray(value, dtype=np.float32)
+    if array.shape != (dimensions,):
+        raise InputError(
+            f"a vector of shape {array.shape} does not fit the store, which holds {dimensions} "
+            "dimensions: use the embedder the store was made for"
+        )
+    if not np.isfinite(array).all() or not array.any():
+        raise InputError("a vector is zero or not finite: the embedder failed on this text")
+    return array
