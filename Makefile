@@ -14,7 +14,8 @@ EXTRAS := ray,server,bench,dev
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-INSTALL := -m pip install --quiet --disable-pip-version-check
+# Python compiles what it imports when it first does; all of it at once takes minutes.
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 LOCK_VENV := build/lock-venv
 CHECKED := teola engines apps experiments tests
 
@@ -29,7 +30,8 @@ setup: $(STAMP)  ## create .venv with the locked versions; instant once done
 # torch first and alone: any other request for it may resolve to another build. What follows is the
 # lock exactly as it stands, so nothing is left to resolve.
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "CPython 3.11 or newer is needed: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@test -x $(PY) || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	"CPython 3.11 or newer is needed: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	$(PY) $(INSTALL) --no-deps -r constraints.txt
