@@ -1,0 +1,5 @@
+"""Language models."""
+
+from .openai_server import OpenAIServer
+
+__all__ = ["OpenAIServer"]

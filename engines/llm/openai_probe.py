@@ -1,0 +1,102 @@
+"""Finding out who answers at a URL: which models it serves, and whether it is a vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from teola.errors import EngineUnavailable, InputError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAIError
+
+START_LIMIT_S: Final = 7.0
+VERSION_LIMIT_S: Final = 2.0
+
+_HINT: Final = "correct its url, which usually ends in /v1"
+_STATUS: Final = {
+    401: ("refuses the API key", "set its api_key"),
+    403: ("refuses the API key", "set its api_key"),
+    404: ("has no /models", _HINT),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a server told about itself."""
+
+    models: tuple[str, ...]
+    is_vllm: bool
+
+
+def api_url(url: str) -> str:
+    """Where the API begins; /v1 is added to a bare host. Raises InputError."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError("an LLM server's url must look like http://host:port/v1")
+    url = url.rstrip("/")
+    return url if parts.path.strip("/") else f"{url}/v1"
+
+
+def shown(url: str) -> str:
+    """The url as messages may show it: without user, password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+async def probe(client: AsyncOpenAI, server: str) -> Served:
+    """Asks for the models, then who it is. Raises EngineUnavailable, within 10 s."""
+    try:
+        async with asyncio.timeout(START_LIMIT_S):
+            listed = await _list_models(client, server)
+    except TimeoutError:
+        raise EngineUnavailable(
+            f"{server} does not answer within {START_LIMIT_S:.0f} s: is it running?"
+        ) from None
+    is_vllm = "vllm" in listed.values() or await _tells_version(client)
+    return Served(tuple(listed), is_vllm)
+
+
+async def _list_models(client: AsyncOpenAI, server: str) -> dict[str, str]:
+    """Owner by model."""
+    import httpx
+    import openai
+
+    try:
+        answer = await client.get("/models", cast_to=httpx.Response)
+        listed = json.loads(answer.content)["data"]
+        return {str(entry["id"]): str(entry.get("owned_by")) for entry in listed}
+    except openai.OpenAIError as error:
+        raise _unavailable(error, server) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise EngineUnavailable(
+            f"{server} does not speak the OpenAI API: {_HINT}", retryable=False
+        ) from None
+
+
+def _unavailable(error: OpenAIError, server: str) -> EngineUnavailable:
+    import openai
+
+    if not isinstance(error, openai.APIStatusError):
+        why = type(error.__cause__ or error).__name__
+        return EngineUnavailable(f"{server} cannot be reached ({why}): start it, or {_HINT}")
+    status = error.status_code
+    what, todo = _STATUS.get(status, ("does not list its models", "see its log"))
+    return EngineUnavailable(f"{server} {what} ({status}): {todo}", retryable=status >= 500)
+
+
+async def _tells_version(client: AsyncOpenAI) -> bool:
+    """A vLLM answers GET /version beside its /v1."""
+    import httpx
+    import openai
+
+    base = str(client.base_url).rstrip("/").removesuffix("/v1")
+    try:
+        async with asyncio.timeout(VERSION_LIMIT_S):
+            answer = await client.get(f"{base}/version", cast_to=httpx.Response)
+            return isinstance(json.loads(answer.content)["version"], str)
+    except (openai.OpenAIError, TimeoutError, ValueError, KeyError, TypeError):
+        return False

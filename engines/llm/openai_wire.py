@@ -1,0 +1,187 @@
+"""What comes over the wire from an OpenAI-compatible server: stream events, errors.
+
+Stream events are read here and not by the SDK: its line reader hides whether "[DONE]" came, and
+building a model object for each token costs more than everything else that Teola does with it.
+No message repeats what a server says in words, because servers quote prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from teola.engine import Usage
+from teola.errors import EngineError, EngineUnavailable, TeolaError
+
+DONE: Final = "[DONE]"
+MAX_LINE: Final = 1 << 20
+"""Bytes of one stream event; more is no event."""
+
+_TOO_LONG: Final = re.compile(
+    r"context.{0,10}length|max_model_len|longer than the max", re.IGNORECASE
+)
+_LIMIT: Final = re.compile(r"(?:context|model) length (?:is|of) (\d+)", re.IGNORECASE)
+_WORD: Final = re.compile(r"[\w.\-\[\]]{1,64}")
+
+
+class NoChatTemplate(EngineError):
+    """The model cannot chat; it may still complete texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One stream event: new text, why the text ends, token counts; each may be missing."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    usage: Usage | None = None
+
+
+async def events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
+    """The `data` fields of server-sent events, each on one line, as these servers write them.
+
+    Lines end with a line feed only: other line separators may stand unescaped inside JSON.
+    Raises ValueError for what is not UTF-8 or has no lines.
+    """
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield line[5:].strip().decode()
+        if len(rest) > MAX_LINE:
+            raise ValueError("a line without end")
+
+
+def read_piece(data: str, server: str, model: str) -> Piece:
+    """The event. Raises ValueError (no completion chunk), EngineError (the server reports one)."""
+    event = json.loads(data)
+    if not isinstance(event, dict):
+        raise ValueError("not an object")
+    if event.get("error") or event.get("object") == "error":
+        raise refusal(server, model, 500, event)
+    choices = event.get("choices")
+    if not isinstance(choices, list):
+        raise ValueError("no choices")
+    usage = _usage(event.get("usage"))
+    if not choices:
+        return Piece(usage=usage)
+    choice = choices[0]
+    if not isinstance(choice, dict):
+        raise ValueError("a choice is not an object")
+    delta = choice.get("delta")
+    said = delta.get("content") if isinstance(delta, dict) else choice.get("text")
+    reason = choice.get("finish_reason")
+    return Piece(said if isinstance(said, str) else "", reason if reason else None, usage)
+
+
+def _usage(counts: Any) -> Usage | None:
+    if not isinstance(counts, dict):
+        return None
+    details = counts.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    return Usage(
+        prompt_tokens=int(counts.get("prompt_tokens") or 0),
+        completion_tokens=int(counts.get("completion_tokens") or 0),
+        cached_tokens=int(cached or 0),
+    )
+
+
+def finish_reason(reason: str | None, server: str) -> str:
+    """ "stop" or "length". Raises EngineError if the text ends for another reason."""
+    if reason == "length":
+        return reason
+    if reason in ("stop", "tool_calls", "function_call"):
+        return "stop"
+    if reason is None:
+        raise EngineError(
+            f"{server} ended its stream before the answer was complete", retryable=True
+        )
+    if reason == "content_filter":
+        raise EngineError(f"{server} withheld the answer (content filter)")
+    raise EngineError(f"{server} gave the answer up ({_word(reason)})", retryable=reason == "abort")
+
+
+# --- errors ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def as_engine_errors(server: str, model: str) -> Iterator[None]:
+    """Turns what the SDK, the connection and the decoding of events raise into EngineErrors."""
+    import httpx
+    import openai
+
+    try:
+        yield
+    except TeolaError:
+        raise
+    except openai.APIStatusError as error:
+        raise refusal(server, model, error.status_code, error.body) from None
+    except openai.APITimeoutError:
+        raise EngineUnavailable(f"{server} accepts no connection: is it running?") from None
+    except openai.APIConnectionError as error:
+        why = type(error.__cause__ or error).__name__
+        raise EngineUnavailable(f"no connection to {server} ({why}): is it running?") from None
+    except httpx.TransportError as error:
+        why = type(error).__name__
+        raise EngineUnavailable(f"the connection to {server} broke off ({why})") from None
+    except UnicodeEncodeError:
+        raise EngineError(f"the prompt for {server} is not valid Unicode") from None
+    except ValueError:
+        raise EngineError(f"{server} sent what is no completion stream: check its url") from None
+
+
+def refusal(server: str, model: str, status: int, body: object) -> EngineError:
+    """The error that an HTTP status and its body (or an error event in a stream) stand for."""
+    fields = body if isinstance(body, Mapping) else {}
+    if isinstance(fields.get("error"), Mapping):
+        fields = fields["error"]
+    code, message = fields.get("code"), str(fields.get("message") or "")
+    if type(code) is int and status == 500:
+        status = code
+    if status in (400, 413, 422):
+        return _bad_request(server, model, code, message, fields)
+    if status in (401, 403):
+        return EngineError(
+            f"{server} refuses the API key ({status}): give one that may use {model!r}"
+        )
+    if status == 404:
+        return EngineError(f"{server} has no model {model!r} (404): name one of its /v1/models")
+    if status in (429, 503):
+        return EngineError(f"{server} is overloaded ({status}): send less, or add instances")
+    if status in (408, 502, 504):
+        return EngineUnavailable(f"{server} is out of reach behind its gateway ({status})")
+    about = _about(code, fields)
+    return EngineError(f"{server} failed ({status}{about}): see its log", retryable=status >= 500)
+
+
+def _bad_request(
+    server: str, model: str, code: object, message: str, fields: Mapping[str, Any]
+) -> EngineError:
+    if "chat template" in message or "chat_template" in message:
+        return NoChatTemplate(
+            f"model {model!r} at {server} has no chat template: set api='completions' or 'auto'"
+        )
+    if code == "context_length_exceeded" or _TOO_LONG.search(message):
+        found = _LIMIT.search(message)
+        limit = f" of {found[1]} tokens" if found else ""
+        return EngineError(
+            f"the prompt and its answer exceed the context{limit} of {model!r} at {server}: "
+            "use fewer or smaller chunks, or a smaller max_tokens"
+        )
+    about = _about(code, fields)
+    return EngineError(f"{server} refuses the request as invalid (400{about}): see its log")
+
+
+def _about(code: object, fields: Mapping[str, Any]) -> str:
+    """The server's identifiers for the error, never its sentences."""
+    words = (_word(w) for w in (fields.get("type"), code, fields.get("param")) if w)
+    return "".join(f", {word}" for word in words if word)
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
