@@ -1,0 +1,5 @@
+"""The document loader."""
+
+from .loader import FileLoader
+
+__all__ = ["FileLoader"]

@@ -1,0 +1,161 @@
+"""Files as documents: which formats there are, how bytes become text, and what is refused.
+
+Plain text and Markdown are taken as they are. LlamaIndex's MarkdownReader is not used: it drops
+what stands between angle brackets and the addresses of links, and moves text across headings; its
+FlatReader only reads the bytes, and does not notice a binary file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+
+from teola.engine import Fingerprint, Source
+from teola.errors import DocumentError
+
+_BLOCK = 1 << 20
+_BOMS = (
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+)
+
+
+class Format(Enum):
+    """How a file is read. PDF and HTML are parsed in a process of their own."""
+
+    TEXT = "text"
+    HTML = "html"
+    PDF = "pdf"
+
+
+_FORMATS = {".pdf": Format.PDF, ".html": Format.HTML, ".htm": Format.HTML, ".xhtml": Format.HTML}
+_NOT_TEXT = re.compile(
+    r"\.(docx?|od[tps]|rtf|pptx?|xlsx?|epub|mobi|zip|gz|bz2|xz|zst|7z|rar|tar|tgz|png|jpe?g|gif|webp|"
+    r"bmp|tiff?|ico|mp[34]|wav|ogg|avi|mov|webm|exe|dll|so|bin|pyc|class|jar|whl|sqlite|db|parquet|"
+    r"npy|pkl|e?ps)"
+)
+"""Types with text in them that we would not find; anything else unknown is text if it decodes."""
+
+
+def format_of(path: Path) -> Format:
+    """The format, by suffix. Raises DocumentError for types that are known not to be text."""
+    suffix = path.suffix.lower()
+    if _NOT_TEXT.fullmatch(suffix):
+        raise refusal(path, f"{suffix} files are not supported; give text, Markdown, HTML or PDF")
+    return _FORMATS.get(suffix, Format.TEXT)
+
+
+def check(path: Path, max_bytes: int) -> int:
+    """Size of the file in bytes. Raises DocumentError if it is no file, empty, or too large."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise DocumentError(f"no such file: {str(path)!r}; check the path") from None
+    except (OSError, ValueError) as error:
+        raise refusal(path, f"{_reason(error)}; check the path and its permissions") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise refusal(path, "it is a directory; name the files in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise refusal(path, "it is not a regular file; give a file")
+    if found.st_size == 0:
+        raise refusal(path, "it is empty; leave it out")
+    if found.st_size > max_bytes:
+        size = f"{found.st_size / 1e6:.0f} MB"
+        raise refusal(path, f"it has {size}, more than the {max_bytes / 1e6:.0f} MB allowed")
+    return found.st_size
+
+
+def fingerprint(source: Source, max_bytes: int) -> Fingerprint:
+    """SHA-256 and size of the source's bytes (of inline text: its UTF-8)."""
+    digest, size = hashlib.sha256(), 0
+    for block in _blocks(source, max_bytes):
+        digest.update(block)
+        size += len(block)
+    return Fingerprint(digest.hexdigest(), size)
+
+
+def read_text(path: Path, max_bytes: int) -> str:
+    """The text of a text file, lines ending in a line feed. Raises DocumentError if it is none."""
+    data = b"".join(_blocks(Source(path.name, path=path), max_bytes))
+    try:
+        text = decode(data)
+    except UnicodeDecodeError as error:
+        what = "a binary file" if b"\0" in data else f"not UTF-8 text (byte {error.start})"
+        raise refusal(path, f"it is {what}; convert it to UTF-8 text") from error
+    if "\0" in text:
+        raise refusal(path, "it is a binary file; give text, Markdown, HTML or PDF")
+    return usable(str(path), text)
+
+
+def inline_text(source: Source, max_bytes: int) -> str:
+    """The text given in place of a file, checked as a file's would be."""
+    for _ in _blocks(source, max_bytes):
+        continue
+    assert source.text is not None
+    return usable(source.name, source.text)
+
+
+def usable(name: str, text: str) -> str:
+    """`text` with plain line ends. Raises DocumentError if there is nothing in it to read."""
+    if not any(character.isalnum() for character in text):
+        raise DocumentError(f"cannot read {name!r}: there is no text in it; leave it out")
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
+
+
+def decode(data: bytes) -> str:
+    """Text from bytes: what a byte order mark says, else UTF-8. Raises UnicodeDecodeError."""
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return data.decode(encoding)
+    return data.decode("utf-8")
+
+
+def refusal(path: Path, reason: str) -> DocumentError:
+    """The error for `path`: one line."""
+    return DocumentError(f"cannot read {str(path)!r}: {reason}")
+
+
+def _blocks(source: Source, max_bytes: int) -> Iterator[bytes]:
+    if source.path is None:
+        yield _inline_bytes(source, max_bytes)
+        return
+    check(source.path, max_bytes)
+    try:
+        with source.path.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                max_bytes -= len(block)
+                if max_bytes < 0:
+                    raise refusal(source.path, "it grew beyond the size allowed while it was read")
+                yield block
+    except OSError as error:
+        raise refusal(source.path, f"{_reason(error)}; check its permissions") from error
+
+
+def _inline_bytes(source: Source, max_bytes: int) -> bytes:
+    if source.text is None:
+        raise DocumentError(f"document {source.name!r} has neither a path nor a text; give one")
+    try:
+        data = source.text.encode()
+    except UnicodeEncodeError as error:
+        raise DocumentError(f"text {source.name!r} is not valid Unicode; clean it") from error
+    if b"\0" in data:
+        raise DocumentError(f"text {source.name!r} has NUL characters; remove them")
+    if not data:
+        raise DocumentError(f"text {source.name!r} is empty; leave it out")
+    if len(data) > max_bytes:
+        limit = f"{max_bytes / 1e6:.0f} MB"
+        raise DocumentError(f"text {source.name!r} is larger than the {limit} allowed; split it")
+    return data
+
+
+def _reason(error: OSError | ValueError) -> str:
+    code = getattr(error, "errno", None)
+    return os.strerror(code).lower() if code else str(error)

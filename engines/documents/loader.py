@@ -1,0 +1,94 @@
+"""The document loader: files and inline texts to chunks, with everything unreadable refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+
+from teola.engine import EngineKind, EngineSpec, Fingerprint, Source, Splitting
+from teola.errors import DocumentError
+
+from . import files
+from .files import Format
+from .sandbox import Limits, parse
+from .splitting import split
+
+_PIPELINE = 1
+"""To be raised when this package reads or splits anything differently."""
+
+
+class FileLoader:
+    """Reads text, Markdown, HTML and PDF, and splits them.
+
+    max_bytes: largest file. limits: what the process that parses a PDF or HTML file may take.
+    """
+
+    def __init__(
+        self,
+        name: str = "documents",
+        max_bytes: int = 50_000_000,
+        limits: Limits | None = None,
+    ) -> None:
+        self._spec = EngineSpec(
+            name=name,
+            kind=EngineKind.DOCUMENTS,
+            ops=frozenset(),
+            concurrency=2,
+            description="text, Markdown, HTML and PDF, split into sentences",
+        )
+        self._max_bytes, self._limits = max_bytes, limits or Limits()
+        parts = ("llama-index-core", "llama-index-readers-file", "nltk", "pypdf")
+        self.version = " ".join(
+            [f"files-{_PIPELINE}", *(f"{part}-{version(part)}" for part in parts)]
+        )
+
+    @property
+    def spec(self) -> EngineSpec:
+        return self._spec
+
+    def start(self) -> None:
+        """Nothing to do: what is heavy is imported with the first document."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def fingerprint(self, source: Source) -> Fingerprint:
+        """SHA-256 and size of the bytes. Raises DocumentError (missing, too large, no document)."""
+        if source.path is not None:
+            files.check(source.path, self._max_bytes)
+            files.format_of(source.path)
+        return files.fingerprint(source, self._max_bytes)
+
+    async def split(
+        self, source: Source, splitting: Splitting, encode: Callable[[str], list[int]]
+    ) -> list[str]:
+        """The chunks' texts, at most `splitting.chunk_size` tokens of `encode` each.
+
+        Cancelling it ends the parsing process and the splitting. Raises DocumentError.
+        """
+        cancelled = threading.Event()
+        try:
+            text = await self._text(source)
+            return await asyncio.to_thread(split, text, splitting, encode, cancelled)
+        finally:
+            cancelled.set()
+
+    async def _text(self, source: Source) -> str:
+        path = source.path
+        if path is None:
+            return await asyncio.to_thread(files.inline_text, source, self._max_bytes)
+        files.check(path, self._max_bytes)
+        kind = files.format_of(path)
+        if kind is Format.TEXT:
+            return await asyncio.to_thread(files.read_text, path, self._max_bytes)
+        text = await parse(path, kind, self._limits)
+        if kind is Format.PDF and not text.strip():
+            raise files.refusal(
+                path, "the PDF has no text, only images; run text recognition (OCR) on it first"
+            )
+        return files.usable(str(path), text)
+
+
+__all__ = ["DocumentError", "FileLoader", "Limits"]

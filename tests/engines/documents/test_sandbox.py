@@ -1,0 +1,131 @@
+"""Files made to blow up end in a DocumentError, at a bounded cost, and leave no process behind."""
+
+import asyncio
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import psutil
+import pytest
+
+from teola.engine import Source, Splitting
+from teola.errors import DocumentError
+from teola_engines.documents import FileLoader, parser
+from teola_engines.documents.files import Format
+from teola_engines.documents.sandbox import Limits, parse
+
+from .conftest import Encode
+
+MIB = 1 << 20
+
+
+def html(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "page.html"
+    path.write_text(text)
+    return path
+
+
+def pdf_of_stream(tmp_path: Path, data: bytes) -> Path:
+    """A PDF of one page whose content stream is `data`, already compressed."""
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R/Resources<<>>>>",
+        b"<</Length %d/Filter/FlateDecode>>stream\n%s\nendstream" % (len(data), data),
+    ]
+    out, offsets = bytearray(b"%PDF-1.4\n"), []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    start = len(out)
+    out += b"xref\n0 5\n0000000000 65535 f \n" + table
+    out += b"trailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % start
+    path = tmp_path / "bomb.pdf"
+    path.write_bytes(bytes(out))
+    return path
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+async def refused(path: Path, format: Format, limits: Limits) -> str:
+    before = children()
+    with pytest.raises(DocumentError) as caught:
+        await parse(path, format, limits)
+    assert children() <= before
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+async def test_a_compressed_bomb_costs_the_parent_nothing(tmp_path: Path, encode: Encode) -> None:
+    pack = zlib.compressobj()
+    data = b"".join(pack.compress(b"BT (boom) Tj ET " * 65536) for _ in range(600)) + pack.flush()
+    path = pdf_of_stream(tmp_path, data)
+    assert path.stat().st_size < 4 * MIB  # of 600 MiB
+    before = psutil.Process().memory_info().rss
+    with pytest.raises(DocumentError):
+        await FileLoader().split(Source("bomb", path=path), Splitting(), encode)
+    assert psutil.Process().memory_info().rss - before < 50 * MIB
+
+
+async def test_memory_is_limited(tmp_path: Path) -> None:
+    path = html(tmp_path, "<p>text</p>" * 1_500_000)
+    message = await refused(path, Format.HTML, Limits(memory_bytes=64 * MIB))
+    assert "64 MiB" in message
+
+
+async def test_cpu_time_is_limited(tmp_path: Path) -> None:
+    path = html(tmp_path, "<p>text</p>" * 1_500_000)
+    assert "more than 1 s" in await refused(path, Format.HTML, Limits(cpu_s=1))
+
+
+async def test_wall_time_is_limited(tmp_path: Path) -> None:
+    path = html(tmp_path, "<p>text</p>" * 1_500_000)
+    assert "more than 0 s" in await refused(path, Format.HTML, Limits(wall_s=0.2))
+
+
+async def test_text_is_limited(tmp_path: Path) -> None:
+    path = html(tmp_path, "<p>text</p>" * 200_000)
+    assert "1 MB of text" in await refused(path, Format.HTML, Limits(text_bytes=1_000_000))
+
+
+async def test_deep_nesting_is_only_text(tmp_path: Path) -> None:
+    path = html(tmp_path, "<div>" * 200_000 + "bottom")
+    assert (await parse(path, Format.HTML, Limits())).strip() == "bottom"
+
+
+async def test_cancelling_kills_the_process(tmp_path: Path) -> None:
+    path = html(tmp_path, "<p>text</p>" * 1_500_000)
+    before = children()
+    task = asyncio.create_task(parse(path, Format.HTML, Limits()))
+    while children() <= before:
+        await asyncio.sleep(0.01)
+    started = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - started < 1
+    assert children() <= before
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "import socket; socket.create_connection(('127.0.0.1', 9))",
+        "import subprocess; subprocess.run(['true'])",
+        "import os; os.system('true')",
+        "open('written', 'w')",
+    ],
+)
+def test_the_parser_may_not_reach_outside(attempt: str, tmp_path: Path) -> None:
+    code = (
+        f"import runpy, sys; m = runpy.run_path({parser.__file__!r})\n"
+        f"sys.addaudithook(m['_forbid'])\n{attempt}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
+    assert done.returncode == parser.REFUSED
+    assert not (tmp_path / "written").exists()

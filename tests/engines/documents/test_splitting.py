@@ -1,0 +1,127 @@
+"""Nothing is truncated: every chunk fits the embedder, and together they are the whole text."""
+
+import pydoc_data.topics
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from teola.engine import Splitting
+from teola.errors import InputError
+from teola_engines.documents.splitting import SplittingCancelled, TokenCounter, sentences, split
+
+from .conftest import Encode
+
+SPECIALS = 2
+RNG = random.Random(7)
+
+PYTHON_REFERENCE = "\n\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))[
+    :150_000
+]
+MARKDOWN = "\n".join(
+    f"# Part {i}\n\n| name | value |\n| --- | --- |\n"
+    + "".join(f"| row_{i}_{j} | {j * 7919 % 1000} |\n" for j in range(40))
+    + f"\n```python\ndef f{i}(x: int) -> list[int]:\n    return [x ** {i}]\n```\n\n"
+    + f"Some <b>prose</b> with [a link](http://example.org/{i}). " * 8
+    for i in range(12)
+)
+TEXTS = {
+    "python reference": PYTHON_REFERENCE,
+    "markdown": MARKDOWN,
+    "one word": "".join(RNG.choices("abcdefghij", k=20_000)),
+    "chinese": "".join(chr(RNG.randint(0x4E00, 0x9FA5)) for _ in range(8_000)),
+    "chinese sentences": "".join(
+        "".join(chr(RNG.randint(0x4E00, 0x9FA5)) for _ in range(30)) + "。" for _ in range(300)
+    ),
+    "korean without a space": "".join(chr(RNG.randint(0xAC00, 0xD7A3)) for _ in range(4_000)),
+    "no white space": ",".join(str(RNG.random()) for _ in range(1_500)),
+    "emoji": "".join(chr(RNG.randint(0x1F300, 0x1F5FF)) + str(i) for i in range(3_000)),
+    "one long line": " ".join(str(i) for i in range(6_000)),
+    "white space": "start" + " \n" * 9_000 + "end",
+}
+
+
+def assert_covers(text: str, chunks: list[str]) -> None:
+    """The chunks lie in the text in order, and between them only white space is left out.
+
+    All places where each can lie are tried, since a text may repeat itself.
+    """
+    reached = {-1: 0}  # where the last chunk may start: where the text is covered to
+    for chunk in chunks:
+        places = {}
+        for start, reach in reached.items():
+            blank = len(text[reach : reach + 20_000]) - len(text[reach : reach + 20_000].lstrip())
+            found = text.find(chunk, start + 1, reach + blank + len(chunk))
+            while found >= 0:
+                places[found] = max(reach, found + len(chunk))
+                found = text.find(chunk, found + 1, reach + blank + len(chunk))
+        assert places, f"text left out before {chunk[:80]!r}"
+        reached = places
+    assert any(not text[reach:].strip() for reach in reached.values())
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_chunk_fits_and_nothing_is_left_out(name: str, encode: Encode) -> None:
+    text = TEXTS[name]
+    chunks = split(text, Splitting(), encode)
+    longest = max(len(encode(chunk)) for chunk in chunks)
+    assert longest + SPECIALS <= 256
+    assert (
+        max(len("".join(chunk.split())) for chunk in chunks) <= 2_100
+    )  # unknown words are single tokens
+    assert_covers(text, chunks)
+
+
+@pytest.mark.parametrize(("size", "overlap"), [(16, 0), (64, 20), (1000, 100)])
+def test_other_sizes(size: int, overlap: int, encode: Encode) -> None:
+    text = PYTHON_REFERENCE[:20_000]
+    chunks = split(text, Splitting(size, overlap), encode)
+    assert max(len(encode(chunk)) for chunk in chunks) <= size
+    assert_covers(text, chunks)
+
+
+def test_chunks_overlap(encode: Encode) -> None:
+    text = " ".join(f"This is sentence number {i}." for i in range(200))
+    first, second, *_ = split(text, Splitting(64, 20), encode)
+    assert first.split(". ")[-1] in second
+    apart = split(text, Splitting(64, 0), encode)
+    assert sum(map(len, apart)) <= len(text)
+
+
+@pytest.mark.parametrize(("size", "overlap"), [(0, 0), (8, 0), (64, 64), (64, -1)])
+def test_senseless_sizes_are_refused(size: int, overlap: int, encode: Encode) -> None:
+    with pytest.raises(InputError, match="chunk_size"):
+        split("text", Splitting(size, overlap), encode)
+
+
+def test_long_texts_are_measured_by_a_prefix(encode: Encode) -> None:
+    lengths: list[int] = []
+
+    def counting(text: str) -> list[int]:
+        lengths.append(len(text))
+        return encode(text)
+
+    counter = TokenCounter(counting, 254, threading.Event())
+    assert len(counter("word " * 100_000)) > 254
+    assert max(lengths) <= 20_000
+    assert len(counter("ab" + " " * 100_000 + "cd")) == 2  # white space is not a reason to stop
+
+
+def test_splitting_stops_when_nobody_waits(encode: Encode) -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(SplittingCancelled):
+        split("Some text. More text.", Splitting(), encode, cancelled)
+
+
+def test_sentences_keep_every_character() -> None:
+    for text in (MARKDOWN, "", "   ", "  One. Two?  Three!\n\n"):
+        assert "".join(sentences(text)) == text
+
+
+def test_an_empty_nltk_data_folder_does_not_matter(
+    encode: Encode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NLTK_DATA", str(tmp_path))
+    assert len(split("A sentence. " * 200, Splitting(), encode)) > 1
