@@ -2,11 +2,11 @@
 
     TeolaError
     ├── InputError (ValueError)         what the caller gave is wrong; nothing was started
-    │   ├── UnknownName (LookupError)   no such app, engine, component, parameter, ...
+    │   ├── UnknownName (LookupError)   no such app, engine, component, ...
     │   ├── TemplateError               a template that cannot run, found when it is declared
     │   └── DocumentError               a document that cannot be read
     ├── GraphError                      a graph that breaks a rule (a bug in a pass or a component)
-    ├── EngineError (RuntimeError)      an engine failed; `retryable` says whether another try may help
+    ├── EngineError (RuntimeError)      an engine failed; `retryable`: another try may help
     │   ├── EngineUnavailable           it could not be reached or started
     │   └── OutputError                 it answered, but not in the form that was asked for
     ├── QueryError                      how a query ended, when not with an answer

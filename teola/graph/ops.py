@@ -56,11 +56,12 @@ ITEM_INPUTS: Final[dict[Op, tuple[str, ...]]] = {
 def retries(op: Op, *, pure: bool = True) -> int:
     """Further tries that `op` may have after its first failure (docs/architecture.md, faults).
 
-    Ingestion may be retried because it carries an idempotency key.
+    Ingestion may be retried because it carries an idempotency key; an LLM call (named by the op of
+    its prefilling) only until a token has left for the client, which its queue watches over.
     """
     if op in EXTERNAL_READS:
         return 1
-    if op in PREFILLS or op in DECODES or op in CONTROL:
+    if op in DECODES or op in CONTROL:
         return 0
     return 2 if pure or op in EFFECTS else 0
 
@@ -147,11 +148,12 @@ class AggregateParams:
 class ToolParams:
     """Calls `function` with the primitive's inputs by name.
 
-    item_inputs: lists that may be cut (the function returns one aligned list). optional: inputs the
+    outputs: what it returns: one value, or a dict with these keys if there are several. item_inputs: lists that may be cut (the function returns one aligned list). optional: inputs the
     function can do without. pure: it may be called again after a failure.
     """
 
     function: Callable[..., Any]
+    outputs: tuple[str, ...] = ("out",)
     item_inputs: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     pure: bool = False

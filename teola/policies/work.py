@@ -1,4 +1,4 @@
-"""Work: what an engine's queue holds, one entry for each primitive (or LLM call), and slices of it."""
+"""Work: what an engine's queue holds, an entry for each primitive (or LLM call), and slices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class Work:
 
     total: items (an LLM call: prompt tokens). cuttable: it may be dispatched in slices. lane: only
     work of one lane shares a batch. affinity: the instance it must run on (-1: any). avoid: where
-    it failed. arrival, seq: when it came, and the tie-break. spans: slices still to be dispatched.
+    it failed. retries: further tries allowed, tries: those used. arrival, seq: when it came, and
+    the tie-break. spans: slices still to be dispatched.
     """
 
     run: str
@@ -24,13 +25,13 @@ class Work:
     tenant: str
     lane: Op | None
     total: int
-    tokens: int
     cuttable: bool
     depth: int
     arrival: float
     seq: int
     affinity: int = -1
     members: tuple[int, ...] = ()
+    retries: int = 0
     tries: int = 0
     avoid: int = -1
     queued: bool = True
@@ -78,6 +79,8 @@ class Taker:
     def fits(self, work: Work) -> bool:
         """Whether this batch may hold `work` at all."""
         if work.affinity >= 0 and work.affinity != self.slots.instance:
+            return False
+        if work.avoid == self.slots.instance:
             return False
         return not self.slices or work.lane is self.lane
 

@@ -181,13 +181,13 @@ class Finish(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A slice of a primitive in a dispatch; `weight` in items, or tokens for an LLM."""
+    """A slice of a primitive in a dispatch, and when the primitive was queued."""
 
     run: str
     primitive: int
     lo: int
     hi: int
-    weight: int
+    queued: float
 
 
 class Dispatch(NamedTuple):

@@ -164,10 +164,10 @@ class GraphRun:
         return all(self.branches.get(g.condition) == g.branch for g in guards)
 
     def _stop(self, state: State, cause: Cause) -> None:
+        plan = self.plan
         for i, status in enumerate(self.status):
-            if status == RUNNING and not self.plan.control[i] and self.plan.head[i] == i:
-                self._commands.append(Withdraw(self.id, i))
-            elif status == DONE and self._streaming(i):
+            submitted = status == RUNNING and not plan.control[i] and plan.head[i] == i
+            if submitted or (status == DONE and self._streaming(i)):
                 self._commands.append(Withdraw(self.id, i))
         self.status = [CANCELLED if status < DONE else status for status in self.status]
         self._finish(state, cause)

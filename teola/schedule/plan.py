@@ -156,7 +156,7 @@ class Absence:
                     return True
             elif type(value) is Prompt:
                 for part in value.parts:
-                    if part.required and type(part.content) is Ref:
-                        if self.absent(part.content, empty=True):
-                            return True
+                    ref = part.content
+                    if part.required and type(ref) is Ref and self.absent(ref, empty=True):
+                        return True
         return False

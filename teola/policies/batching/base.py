@@ -15,7 +15,7 @@ class BatchingPolicy(Protocol):
         ...
 
     def remove(self, work: Work, now: float) -> None:
-        """`work` left the queue undispatched; `work.queued` is already False."""
+        """`work` left the queue, dispatched or withdrawn; `work.queued` is already False."""
         ...
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:

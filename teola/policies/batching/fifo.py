@@ -1,4 +1,4 @@
-"""fifo: throughput oriented (the paper's TO): fill batches in order of arrival, whoever it is from."""
+"""fifo: throughput oriented (the paper's TO): fill batches in order of arrival."""
 
 from __future__ import annotations
 

@@ -20,14 +20,24 @@ class Topology:
     def __init__(self) -> None:
         self._arrivals: list[Entry] = []
         self._buckets: dict[str, list[Entry]] = {}
+        self._live = 0
 
     def add(self, work: Work, now: float) -> None:
+        self._live += 1
         heappush(self._arrivals, (work.arrival, 0.0, work.seq, work))
         bucket = self._buckets.setdefault(work.run, [])
         heappush(bucket, (-work.depth, work.arrival, work.seq, work))
 
     def remove(self, work: Work, now: float) -> None:
-        self._drop(work.run)
+        self._live -= 1
+        bucket = self._buckets.get(work.run)
+        while bucket and not bucket[0][-1].queued:
+            heappop(bucket)
+        if not bucket:
+            self._buckets.pop(work.run, None)
+        if len(self._arrivals) > 64 + 2 * self._live:
+            self._arrivals = [entry for entry in self._arrivals if entry[-1].queued]
+            heapify(self._arrivals)
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:
         taker = Taker(slots)
@@ -45,8 +55,6 @@ class Topology:
                 more = self._take(self._buckets[work.run], taker)
         for entry in seen:
             heappush(self._arrivals, entry)
-        for run in visited:
-            self._drop(run)
         return taker.slices
 
     def wake_at(self, now: float) -> float | None:
@@ -66,13 +74,3 @@ class Topology:
         for entry in passed:
             heappush(bucket, entry)
         return more
-
-    def _drop(self, run: str) -> None:
-        bucket = self._buckets.get(run)
-        while bucket and not bucket[0][-1].queued:
-            heappop(bucket)
-        if bucket is not None and not bucket:
-            del self._buckets[run]
-        if len(self._arrivals) > 64 + 4 * sum(map(len, self._buckets.values())):
-            self._arrivals = [entry for entry in self._arrivals if entry[-1].queued]
-            heapify(self._arrivals)

@@ -69,6 +69,7 @@ class Function(Component):
                 inputs[port] = feed.ref
         params = ToolParams(
             block.config.function,
+            outputs=tuple(self.outputs),
             item_inputs=(self.each,) if self.each else (),
             optional=tuple(self.extra),
             pure=self.pure and not self.effect,

@@ -1,0 +1,168 @@
+"""Sans-I/O models of an engine's instance: what it works on next, never how long or with what.
+
+`BatchServer` runs a batch at a time (embedding, reranking, database). `StepServer` does continuous
+batching (an LLM): each step is either one prefill batch or one decoding step of all running
+sequences; an admitted prefill therefore stretches the running decodings by its own time, as in the
+paper's testbed. The simulator drives them with profile times, an engine of our own with a model.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class BatchServer:
+    """Runs `concurrency` batches at once, others wait in order of arrival."""
+
+    def __init__(self, concurrency: int = 1) -> None:
+        self._free_at = [float("-inf")] * concurrency
+
+    def finish(self, seconds: float, now: float) -> float:
+        """When a batch that arrives `now` and takes `seconds` is done."""
+        lane = min(range(len(self._free_at)), key=self._free_at.__getitem__)
+        self._free_at[lane] = max(now, self._free_at[lane]) + seconds
+        return self._free_at[lane]
+
+
+@dataclass(slots=True)
+class Sequence:
+    """One sequence on a StepServer.
+
+    prompt: tokens to prefill. cached: tokens of its context computed before. output: tokens to
+    generate, the first of which comes with the prefill (0: a partial prefilling). marks: output
+    lengths at which something downstream is waiting, ascending.
+    """
+
+    id: Hashable
+    prompt: int
+    cached: int = 0
+    output: int = 1
+    marks: tuple[int, ...] = ()
+    generated: int = 0
+    passed: int = 0
+
+    @property
+    def next_stop(self) -> int:
+        """Decoding steps until its next mark or its end."""
+        mark = self.marks[self.passed] if self.passed < len(self.marks) else self.output
+        return min(mark, self.output) - self.generated
+
+
+class Step(NamedTuple):
+    """What the instance computes next: a prefill batch, or `repeat` equal decoding steps."""
+
+    prefills: tuple[Sequence, ...]
+    decodes: tuple[Sequence, ...]
+    repeat: int
+
+    @property
+    def tokens(self) -> int:
+        """Prompt tokens of the prefill batch."""
+        return sum(sequence.prompt for sequence in self.prefills)
+
+
+class StepEvent(NamedTuple):
+    """What a step brought about. kind: first, mark (number `mark`) or end."""
+
+    id: Hashable
+    kind: str
+    mark: int = 0
+
+
+class StepServer:
+    """Continuous batching with a token budget for prefills, a bound on sequences, and KV blocks.
+
+    kv_blocks: None for no bound; else a sequence is admitted once blocks for its whole length (of
+    `block_tokens` tokens each) are free.
+    """
+
+    def __init__(
+        self,
+        token_budget: int,
+        max_sequences: int,
+        kv_blocks: int | None = None,
+        block_tokens: int = 16,
+    ) -> None:
+        self.token_budget, self.max_sequences = token_budget, max_sequences
+        self.block_tokens, self.free_blocks = block_tokens, kv_blocks
+        self.waiting: deque[Sequence] = deque()
+        self.running: dict[Hashable, Sequence] = {}
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence."""
+        self.waiting.append(sequence)
+
+    def abort(self, id: Hashable) -> bool:
+        """Drop a sequence between steps; whether it was there."""
+        for sequence in self.waiting:
+            if sequence.id == id:
+                self.waiting.remove(sequence)
+                return True
+        gone = self.running.pop(id, None)
+        if gone is not None:
+            self._free(gone)
+        return gone is not None
+
+    def plan(self) -> Step | None:
+        """The next step; None if there is nothing to do. Admitted prefills count as running."""
+        admitted: list[Sequence] = []
+        budget = self.token_budget
+        while self.waiting and len(self.running) < self.max_sequences:
+            sequence = self.waiting[0]
+            if (sequence.prompt > budget and admitted) or not self._reserve(sequence):
+                break
+            budget -= sequence.prompt
+            self.running[sequence.id] = sequence
+            admitted.append(self.waiting.popleft())
+            if budget <= 0:
+                break
+        if admitted:
+            return Step(tuple(admitted), (), 1)
+        if not self.running:
+            return None
+        decodes = tuple(self.running.values())
+        return Step((), decodes, max(1, min(s.next_stop for s in decodes)))
+
+    def finish(self, step: Step, repeats: int = 1) -> list[StepEvent]:
+        """The step was computed (`repeats` of its repetitions); what became of it, in order."""
+        found: list[StepEvent] = []
+        for sequence in step.prefills or step.decodes:
+            if self.running.get(sequence.id) is not sequence:
+                continue  # aborted meanwhile
+            if step.prefills:
+                if sequence.output > 0:
+                    sequence.generated = 1
+                    found.append(StepEvent(sequence.id, "first"))
+            else:
+                sequence.generated += repeats
+            self._events(sequence, found)
+        return found
+
+    def _events(self, sequence: Sequence, found: list[StepEvent]) -> None:
+        marks = sequence.marks
+        while sequence.passed < len(marks) and marks[sequence.passed] <= sequence.generated:
+            found.append(StepEvent(sequence.id, "mark", sequence.passed))
+            sequence.passed += 1
+        if sequence.generated >= sequence.output:
+            del self.running[sequence.id]
+            self._free(sequence)
+            found.append(StepEvent(sequence.id, "end"))
+
+    def _blocks(self, sequence: Sequence) -> int:
+        return -(-(sequence.prompt + sequence.cached + sequence.output) // self.block_tokens)
+
+    def _reserve(self, sequence: Sequence) -> bool:
+        if self.free_blocks is None:
+            return True
+        blocks = self._blocks(sequence)
+        if blocks > self.free_blocks and self.running:
+            return False
+        self.free_blocks -= blocks
+        return True
+
+    def _free(self, sequence: Sequence) -> None:
+        if self.free_blocks is not None:
+            self.free_blocks += self._blocks(sequence)

@@ -1,0 +1,125 @@
+"""One LLM call on a host: drain the engine's stream, cut it into what its decodings deliver.
+
+The group of a call (a prefilling and its decodings) shares one stream. The first piece of text ends
+the prefilling; a parser watches for items; the end delivers the rest. Tokens go straight to the
+client and never to the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from teola.engine import Call, LanguageModel, Usage
+from teola.errors import OutputError
+from teola.graph import DecodeParams, Primitive
+from teola.runtime.hosts.parsers import make_parser
+from teola.runtime.hosts.structured import validate_schema
+
+
+class Listener(NamedTuple):
+    """Who is told what. deliver: (position of the member, its outputs). token: None if nobody."""
+
+    first: Callable[[], None]
+    deliver: Callable[[int, Mapping[str, Any]], None]
+    token: Callable[[str], None] | None
+
+
+async def run_call(
+    model: LanguageModel,
+    call: Call,
+    members: Sequence[Primitive],
+    listener: Listener,
+    text_wanted: bool,
+) -> Usage:
+    """Run a whole call. text_wanted: somebody reads the text, so the stream is drained to its end.
+
+    Raises EngineError (OutputError: the output is not what a parser or a schema asks for).
+    """
+    output = _Output(members, listener.deliver)
+    usage = Usage()
+    started = False
+    async with aclosing(model.generate(call)) as stream:  # type: ignore[type-var]
+        async for delta in stream:
+            if not started:
+                started = True
+                listener.first()
+            if delta.text:
+                if listener.token:
+                    listener.token(delta.text)
+                output.feed(delta.text)
+            if delta.usage:
+                usage = delta.usage
+            if output.complete and not text_wanted:
+                break
+    if not started:
+        raise OutputError("the engine ended the stream before its first token", retryable=True)
+    output.close()
+    return usage
+
+
+class _Output:
+    """Collects a call's text and hands each decoding what is its own."""
+
+    def __init__(
+        self, members: Sequence[Primitive], deliver: Callable[[int, Mapping[str, Any]], None]
+    ) -> None:
+        self.members, self.deliver = members, deliver
+        self.params: list[DecodeParams] = []
+        for member in members:
+            assert isinstance(member.params, DecodeParams)
+            self.params.append(member.params)
+        kind = self.params[0].parser
+        self.parser = make_parser(kind) if kind else None
+        self.limit = self.params[0].items
+        self.text: list[str] = []
+        self.items: list[Any] = []
+        self.delivered = 0
+
+    @property
+    def complete(self) -> bool:
+        """All items that anybody waits for are there."""
+        return self.limit is not None and len(self.items) >= self.limit
+
+    def feed(self, text: str) -> None:
+        self.text.append(text)
+        if self.parser and not self.complete:
+            self._add(self.parser.feed(text))
+
+    def close(self) -> None:
+        """The stream has ended: deliver everything that is left."""
+        if self.parser and not self.complete:
+            self._add(self.parser.close())
+        for k in range(self.delivered, len(self.members)):
+            self.deliver(k, self._outputs(k))
+        self.delivered = len(self.members)
+
+    def _add(self, items: Sequence[Any]) -> None:
+        room = None if self.limit is None else self.limit - len(self.items)
+        self.items += items[:room]
+        while self.delivered < len(self.members) and self._ready(self.delivered):
+            self.deliver(self.delivered, self._outputs(self.delivered))
+            self.delivered += 1
+
+    def _ready(self, k: int) -> bool:
+        """A partial decoding is done with its item, unless its text is read as well."""
+        item = self.params[k].item
+        if item is None or "text" in self.members[k].outputs:
+            return False
+        return item < len(self.items)
+
+    def _outputs(self, k: int) -> Mapping[str, Any]:
+        params = self.params[k]
+        found: dict[str, Any] = {}
+        for port in self.members[k].outputs:
+            if port == "items":
+                one = params.item
+                found[port] = self.items if one is None else self.items[one : one + 1]
+            elif port == "text":
+                found[port] = "".join(self.text).strip()
+            elif port == "value":
+                found[port] = validate_schema("".join(self.text), params.schema or "{}")
+            else:
+                found[port] = True
+        return found

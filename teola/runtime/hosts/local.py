@@ -1,0 +1,66 @@
+"""LocalHost: an engine instance in this process.
+
+Sync methods of an engine run in worker threads of its own (as many as it runs batches at once),
+async ones on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+from teola.engine import BatchEngine, Engine, Request, Result
+from teola.errors import EngineUnavailable, TeolaError
+
+
+class LocalHost:
+    """Starts, runs and closes one engine instance."""
+
+    def __init__(self, engine: Engine, instance: int) -> None:
+        self.engine, self.instance = engine, instance
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def start(self) -> None:
+        """Start the engine. Raises EngineUnavailable; the engine is closed again then."""
+        spec = self.engine.spec
+        self._threads = ThreadPoolExecutor(
+            max(1, min(spec.concurrency, 32)), thread_name_prefix=f"{spec.name}-{self.instance}"
+        )
+        try:
+            await self.call(self.engine.start)
+        except TeolaError:
+            await self.close()
+            raise
+        except Exception as error:  # whatever a third party's engine raises is one kind of news
+            await self.close()
+            raise EngineUnavailable(
+                f"engine {spec.name!r} did not start: {type(error).__name__}: {error}"
+            ) from error
+
+    async def close(self) -> None:
+        """Close the engine and its threads."""
+        if self._threads is None:
+            return
+        threads, self._threads = self._threads, None
+        try:
+            if inspect.iscoroutinefunction(self.engine.close):
+                await self.engine.close()
+            else:
+                await asyncio.get_running_loop().run_in_executor(threads, self.engine.close)
+        finally:
+            threads.shutdown(wait=False)
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the engine, wherever it belongs."""
+        if inspect.iscoroutinefunction(method):
+            return await method(*arguments)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, method, *arguments)
+
+    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        """Run a batch."""
+        engine = cast("BatchEngine", self.engine)
+        return cast("Sequence[Result | Exception]", await self.call(engine.execute, requests))

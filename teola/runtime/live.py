@@ -1,0 +1,370 @@
+"""The `live` driver: the core on an asyncio loop, with real engines behind hosts.
+
+Everything here runs on one loop. Events that arrive in one turn of the loop are handled together
+before any engine's scheduling round, so primitives that become ready at once can share a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from teola.engine import (
+    Call,
+    LanguageModel,
+    QueryContext,
+    Request,
+    Result,
+    SequenceHandle,
+)
+from teola.errors import EngineError, QueryCancelled, QueryFailed, TeolaError
+from teola.graph import DecodeParams, Op
+from teola.runtime.driver import Driver, Query
+from teola.runtime.hosts.call import Listener, run_call
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.store import Store
+from teola.runtime.trace import Trace
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import (
+    AbortRequest,
+    Cancelled,
+    Cause,
+    DeadlineReached,
+    Dispatch,
+    Finish,
+    FirstToken,
+    MemberCompleted,
+    Piece,
+    QueueEvent,
+    SetTimer,
+    SliceCompleted,
+    SliceFailed,
+    State,
+    Timer,
+)
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.plan import Plan
+
+
+class Token(NamedTuple):
+    """A piece of the final answer."""
+
+    text: str
+
+
+class Progress(NamedTuple):
+    """A slice of a primitive was sent to its engine (`started`) or came back (`finished`)."""
+
+    primitive: str
+    op: str
+    engine: str
+    state: str
+    items: int
+
+
+Watcher = Callable[[Token | Progress], None]
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a query ended. outputs: by name (absent ones None). missing: failed optional parts."""
+
+    state: State
+    outputs: dict[str, Any]
+    error: Exception | None
+    missing: tuple[str, ...]
+    trace: Trace
+    skipped: int
+
+
+class LiveQuery(Query):
+    """A query with what a live one needs besides."""
+
+    def __init__(
+        self,
+        context: QueryContext,
+        plan: Plan,
+        store: Store,
+        run: GraphRun,
+        trace: Trace,
+        done: asyncio.Future[Ending],
+        watcher: Watcher | None,
+    ) -> None:
+        super().__init__(context.query_id, plan, store, run, trace)
+        self.context, self.done, self.watcher = context, done, watcher
+        self.timer: asyncio.TimerHandle | None = None
+        self.streamed = False
+
+
+class Live(Driver):
+    """Runs queries on hosts. Use from its loop only."""
+
+    def __init__(self, queues: Mapping[str, EngineQueue], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(queues)
+        self.loop = loop
+        self.hosts: dict[tuple[str, int], LocalHost] = {}
+        self._inbox: deque[QueueEvent] = deque()
+        self._scheduled = False
+        self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
+
+    # --- queries --------------------------------------------------------------------------
+
+    async def execute(
+        self,
+        plan: Plan,
+        inputs: Mapping[str, Any],
+        context: QueryContext,
+        trace: Trace,
+        watcher: Watcher | None = None,
+    ) -> Ending:
+        """Run a query to its end. Cancelling this coroutine cancels the query."""
+        trace.plan = plan
+        run = GraphRun(context.query_id, plan, tenant=context.tenant, app=trace.app)
+        done: asyncio.Future[Ending] = self.loop.create_future()
+        query = LiveQuery(context, plan, Store(plan, inputs), run, trace, done, watcher)
+        if context.deadline != float("inf"):
+            query.timer = self.loop.call_at(
+                context.deadline, self._late, context.query_id, DeadlineReached()
+            )
+        self.begin(query, self.loop.time())
+        self._wake()
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self._late(context.query_id, Cancelled())
+            raise
+
+    def _late(self, id: str, event: Cancelled | DeadlineReached) -> None:
+        if id in self.queries:
+            self.tell(id, event, self.loop.time())
+            self._wake()
+
+    def finished(self, query: Query, command: Finish, now: float) -> None:
+        assert isinstance(query, LiveQuery)
+        if query.timer:
+            query.timer.cancel()
+        graph = query.plan.graph
+        outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
+        if command.state is State.OK and query.watcher and not query.streamed:
+            self._stream_whole(query, outputs)
+        error = command.cause.error if command.cause else None
+        skipped = sum(status == 3 for status in query.run.status)
+        query.store = Store(query.plan, {})
+        ending = Ending(command.state, outputs, error, command.missing, query.trace, skipped)
+        if not query.done.done():
+            query.done.set_result(ending)
+
+    def _stream_whole(self, query: LiveQuery, outputs: Mapping[str, Any]) -> None:
+        """The call that would have streamed was skipped: pass on the text that stands instead."""
+        for name, ref in query.plan.graph.outputs.items():
+            text = outputs[name]
+            if ref.producer and isinstance(text, str) and query.watcher:
+                query.watcher(Token(text))
+                return
+
+    # --- time and events --------------------------------------------------------------------
+
+    def post(self, event: QueueEvent) -> None:
+        """Handle an event at the end of this turn of the loop."""
+        self._inbox.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        self._scheduled = False
+        now = self.loop.time()
+        inbox = self._inbox
+        while inbox:
+            event = inbox.popleft()
+            if type(event) is SliceFailed:
+                self.failed(event, now)
+            else:
+                self.handle(event, now)
+        self.flush(now)
+
+    def set_timer(self, command: SetTimer) -> None:
+        self.loop.call_at(command.at, self.post, Timer(command.engine))
+
+    # --- dispatching ------------------------------------------------------------------------
+
+    def dispatch(self, command: Dispatch, now: float) -> None:
+        host = self.hosts[command.engine, command.instance]
+        if self.core.queues[command.engine].limits.continuous:
+            for piece in command.pieces:
+                self._spawn(command, piece, self._call(host, command, piece))
+        else:
+            self._spawn(command, command.pieces[0], self._batch(host, command))
+
+    def _spawn(self, command: Dispatch, piece: Piece, work: Any) -> None:
+        task = self.loop.create_task(work)
+        key = (piece.run, piece.primitive, command.batch)
+        self._tasks[key] = task
+        task.add_done_callback(lambda _: self._tasks.pop(key, None))
+
+    def abort(self, command: AbortRequest) -> None:
+        """LLM calls stop alone; of batches only those that hold nothing else can be stopped."""
+        task = self._tasks.get((command.run, command.primitive, command.batch))
+        continuous = self.core.queues[command.engine].limits.continuous
+        if task is not None and (continuous or getattr(task, "alone", False)):
+            task.cancel()
+
+    async def _batch(self, host: LocalHost, command: Dispatch) -> None:
+        pieces = command.pieces
+        if len(pieces) == 1:
+            asyncio.current_task().alone = True  # type: ignore[union-attr]
+        results: Sequence[Result | Exception]
+        try:
+            requests = [self._request(piece) for piece in pieces]
+            results = await host.execute([r for r in requests if r is not None])
+            found = iter(results)
+            results = [_GONE if r is None else next(found) for r in requests]
+        except asyncio.CancelledError:
+            results = [QueryCancelled("aborted")] * len(pieces)
+        except Exception as error:  # the driver's edge: whatever an engine raises becomes an event
+            results = [_retryable(error, len(pieces))] * len(pieces)
+        for piece, result in zip(pieces, results, strict=True):
+            self._slice(command, piece, result)
+
+    def _request(self, piece: Piece) -> Request | None:
+        query = self.queries.get(piece.run)
+        if query is None:
+            return None
+        assert isinstance(query, LiveQuery)
+        p = query.plan.primitives[piece.primitive]
+        lo, hi = (piece.lo, piece.hi) if p.batchable else (0, None)
+        inputs = query.store.resolve(piece.primitive, lo, hi)
+        self._watch(query, piece, "started")
+        key = f"{piece.run}/{p.id}/{piece.lo}"
+        return Request(p.op, p.params, inputs, query.context, key)
+
+    def _slice(self, command: Dispatch, piece: Piece, result: Result | Exception) -> None:
+        run, i, lo, hi, _ = piece
+        where = (command.engine, command.instance, command.batch, run, i, lo, hi)
+        query = self.queries.get(run)
+        if isinstance(result, Exception):
+            cause = Cause(result, isinstance(result, TeolaError) and result.retryable)
+            self.post(SliceFailed(*where, cause))
+            return
+        counts: Mapping[str, int] = {}
+        flight = self.core.queues[command.engine].flights.get((run, i))
+        if query is not None and flight is not None:
+            counts = query.store.put_slice(i, lo, hi, flight.work.total, result)
+            query.trace.ended(i, lo, self.loop.time())
+            self._watch(cast("LiveQuery", query), piece, "finished")
+        self.post(SliceCompleted(*where, counts))
+
+    def _watch(self, query: LiveQuery, piece: Piece, state: str) -> None:
+        if query.watcher:
+            p = query.plan.primitives[piece.primitive]
+            items = piece.hi - piece.lo if p.batchable else 1
+            query.watcher(Progress(p.id, p.op.value, p.engine, state, items))
+
+    # --- LLM calls --------------------------------------------------------------------------
+
+    async def _call(self, host: LocalHost, command: Dispatch, piece: Piece) -> None:
+        run, i, lo, hi, _ = piece
+        where = (command.engine, command.instance, command.batch, run, i, lo, hi)
+        query = self.queries.get(run)
+        if query is None:
+            self.post(SliceFailed(*where, Cause(QueryCancelled("aborted"))))
+            return
+        assert isinstance(query, LiveQuery)
+        self._watch(query, piece, "started")
+        streamed = [False]
+        try:
+            if query.plan.members[i]:
+                await self._generate(host, command, query, piece, streamed)
+                counts: Mapping[str, int] = {}
+            else:
+                counts = await self._prefill(host, query, i)
+        except asyncio.CancelledError:
+            self.post(SliceFailed(*where, Cause(QueryCancelled("aborted"))))
+        except Exception as error:  # the driver's edge: whatever an engine raises becomes an event
+            retryable = isinstance(error, TeolaError) and error.retryable and not streamed[0]
+            self.post(SliceFailed(*where, Cause(error, retryable)))
+        else:
+            self._watch(query, piece, "finished")
+            self.post(SliceCompleted(*where, counts))
+
+    async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
+        call = self._prepare(query, i, DecodeParams(max_tokens=1))
+        model = cast("LanguageModel", host.engine)
+        if call.parts:
+            handle = await model.prefill(call)
+        else:
+            handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
+        query.trace.ended(i, 0, self.loop.time())
+        return query.store.put(i, {"sequence": handle})
+
+    def _prepare(self, query: LiveQuery, i: int, decode: DecodeParams) -> Call:
+        before = query.plan.sequence_of[i]
+        prefix = query.store.values[before]["sequence"] if before >= 0 else None
+        parts = query.store.prompt(i)
+        return Call(query.context, parts, decode, prefix, query.plan.depth[i])
+
+    async def _generate(
+        self,
+        host: LocalHost,
+        command: Dispatch,
+        query: LiveQuery,
+        piece: Piece,
+        streamed: list[bool],
+    ) -> None:
+        plan, i = query.plan, piece.primitive
+        members = [plan.primitives[m] for m in plan.members[i]]
+        params = members[0].params
+        assert isinstance(params, DecodeParams)
+        call = self._prepare(query, i, params)
+        engine = command.engine
+
+        def first() -> None:
+            query.store.put(i, {"sequence": True})
+            query.trace.ended(i, 0, self.loop.time())
+            self.post(FirstToken(engine, command.instance, query.id, i))
+
+        def deliver(k: int, result: Mapping[str, Any]) -> None:
+            member = plan.members[i][k]
+            if query.id in self.queries:
+                counts = query.store.put(member, result)
+                query.trace.ended(member, 0, self.loop.time())
+                self.post(MemberCompleted(engine, query.id, i, member, counts))
+
+        def token(text: str) -> None:
+            streamed[0] = query.streamed = True
+            if query.watcher and query.id in self.queries:
+                query.watcher(Token(text))
+
+        shown = query.watcher is not None and any(plan.streams[m] for m in plan.members[i])
+        wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
+        listener = Listener(first, deliver, token if shown else None)
+        await run_call(cast("LanguageModel", host.engine), call, members, listener, wanted)
+
+
+_GONE = QueryCancelled("the query ended before its batch ran")
+
+
+def _retryable(error: Exception, batch: int) -> Exception:
+    """An unknown error of a batch of several may be one request's fault: the others may retry."""
+    if isinstance(error, TeolaError) or batch == 1:
+        return error
+    failure = EngineError(f"{type(error).__name__}: {error}", retryable=True)
+    failure.__cause__ = error
+    return failure
+
+
+def describe(error: Exception, component: str, engine: str) -> QueryFailed:
+    """The error that a caller sees when a primitive has failed: one line, with its component."""
+    text = str(error).strip().splitlines()
+    reason = text[0] if text else type(error).__name__
+    if not isinstance(error, TeolaError):
+        reason = f"{type(error).__name__}: {reason}"
+    failure = QueryFailed(f"component {component!r} (engine {engine or 'none'}): {reason}")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,110 @@
+"""Outcome sources: what a simulated engine answers. Times come from profiles, never from here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from teola.graph import ConditionParams, DecodeParams, Op, Primitive, SearchParams, WebSearchParams
+from teola.passes.estimate import ANSWER_TOKENS, CHUNK_TOKENS, ITEM_TOKENS, planned_output
+from teola.runtime.driver import Query
+from teola.runtime.values import Tokens
+
+
+class Delivery(NamedTuple):
+    """A decoding of a call delivers `result` once `at` tokens have been generated."""
+
+    primitive: int
+    at: int
+    result: Mapping[str, Any]
+
+
+class Outcomes(Protocol):
+    """Where a simulated query's values come from."""
+
+    def result(self, query: Query, i: int, lo: int, hi: int) -> Mapping[str, Any]:
+        """Outputs of items lo..hi of primitive `i`: values are Tokens or lists of them."""
+        ...
+
+    def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
+        """Of the LLM call led by `head`: tokens generated, and what its decodings deliver."""
+        ...
+
+    def branch(self, query: Query, i: int) -> str:
+        """What Condition `i` decides."""
+        ...
+
+    def stretch(self, query: Query, i: int, sigma: float) -> float:
+        """Factor on the time of primitive `i`, whose time is lognormal with shape `sigma`."""
+        ...
+
+
+class Planned:
+    """Everything as planned: full lists, the expected branches, lengths as given here.
+
+    answer_tokens / item_tokens: length of an answer, and of one item of a list. decode_tokens:
+    component -> answer length, where it differs. seed: for times that vary.
+    """
+
+    def __init__(
+        self,
+        *,
+        answer_tokens: int = ANSWER_TOKENS,
+        item_tokens: int = ITEM_TOKENS,
+        chunk_tokens: int = CHUNK_TOKENS,
+        snippet_tokens: int = 120,
+        decode_tokens: Mapping[str, int] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.answer_tokens, self.item_tokens = answer_tokens, item_tokens
+        self.chunk_tokens, self.snippet_tokens = chunk_tokens, snippet_tokens
+        self.decode_tokens = dict(decode_tokens or {})
+        self.seed = seed
+
+    def result(self, query: Query, i: int, lo: int, hi: int) -> Mapping[str, Any]:
+        p, n = query.plan.primitives[i], hi - lo
+        if p.op is Op.EMBEDDING:
+            return {"vectors": [Tokens(1)] * n}
+        if isinstance(p.params, SearchParams):
+            return {"hits": [[Tokens(self.chunk_tokens)] * p.params.top_k] * n}
+        if isinstance(p.params, WebSearchParams):
+            return {"hits": [[Tokens(self.snippet_tokens)] * p.params.top_k] * n}
+        if p.op is Op.RERANKING:
+            return {"scores": [0.0] * n}
+        one = Tokens(self.answer_tokens)
+        return {port: [one] * n if p.batchable else one for port in p.outputs}
+
+    def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
+        plan, found, length = query.plan, [], 0
+        for member in plan.members[head]:
+            p = plan.primitives[member]
+            length = self._length(query, p, length)
+            found.append(Delivery(member, length, self._generated(p, length)))
+        return length, found
+
+    def branch(self, query: Query, i: int) -> str:
+        params = query.plan.primitives[i].params
+        assert isinstance(params, ConditionParams)
+        return params.prefer
+
+    def stretch(self, query: Query, i: int, sigma: float) -> float:
+        return random.Random(f"{self.seed}/{query.id}/{i}").lognormvariate(0.0, sigma)
+
+    def _length(self, query: Query, p: Primitive, so_far: int) -> int:
+        assert isinstance(p.params, DecodeParams)
+        if p.params.item is not None:
+            return so_far + self.item_tokens
+        if p.params.items is not None:
+            return so_far + self.item_tokens * p.params.items
+        if p.component in self.decode_tokens:
+            return so_far + self.decode_tokens[p.component]
+        return so_far + min(self.answer_tokens, max(planned_output(p), self.answer_tokens))
+
+    def _generated(self, p: Primitive, length: int) -> Mapping[str, Any]:
+        assert isinstance(p.params, DecodeParams)
+        count = 1 if p.params.item is not None else p.params.items
+        result: dict[str, Any] = {port: Tokens(length) for port in p.outputs}
+        if "items" in result:
+            result["items"] = [Tokens(self.item_tokens)] * (count or 1)
+        return result

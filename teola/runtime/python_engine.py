@@ -1,0 +1,61 @@
+"""PythonEngine: runs the functions that `component()` wraps."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from teola.engine import EngineKind, EngineSpec, Request, Result
+from teola.errors import OutputError
+from teola.graph import Op, ToolParams
+
+
+class PythonEngine:
+    """Each call is a dispatch of its own; async functions run on the loop, others in threads.
+
+    concurrency: calls in flight at once.
+    """
+
+    def __init__(self, name: str = "python", concurrency: int = 256) -> None:
+        self.spec = EngineSpec(
+            name=name,
+            kind=EngineKind.TOOL,
+            ops=frozenset({Op.TOOL_CALL}),
+            max_batch=64,
+            max_sequences=1,
+            concurrency=concurrency,
+            description="Python functions, in this process",
+        )
+
+    async def start(self) -> None:
+        """Nothing to load."""
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        """Call the functions, one after the other (a batch holds one request)."""
+        return [await self._call(request) for request in requests]
+
+    async def _call(self, request: Request) -> Result:
+        params = request.params
+        assert isinstance(params, ToolParams)
+        function = params.function
+        if inspect.iscoroutinefunction(function):
+            value = await function(**request.inputs)
+        else:
+            value = await asyncio.to_thread(function, **request.inputs)
+        return self._result(request, params, value)
+
+    def _result(self, request: Request, params: ToolParams, value: Any) -> Result:
+        for name in params.item_inputs:
+            if not isinstance(value, list) or len(value) != len(request.inputs[name]):
+                raise OutputError(f"a function over each of {name!r} must return a list as long")
+        if len(params.outputs) == 1:
+            return {params.outputs[0]: value}
+        missing = set(params.outputs) - set(value) if isinstance(value, dict) else params.outputs
+        if missing:
+            raise OutputError(f"it must return a dict with {', '.join(sorted(missing))}")
+        return {name: value[name] for name in params.outputs}

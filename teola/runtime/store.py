@@ -1,0 +1,189 @@
+"""Store: the values of one query, from the moment they exist until their last reader is done.
+
+It also does what needs values but no engine: resolving references, joining slices, and the control
+primitives (Aggregate, Condition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from teola.engine import Hit, TextPart
+from teola.errors import EngineError
+from teola.graph import (
+    QUERY,
+    AggregateParams,
+    Aggregation,
+    ConditionParams,
+    Const,
+    Primitive,
+    Prompt,
+    Ref,
+)
+from teola.runtime.values import count_of, text_of, tokens_of
+from teola.schedule.plan import Plan
+
+
+class Store:
+    """Values by primitive and port. `inputs` are the caller's, by name."""
+
+    def __init__(self, plan: Plan, inputs: Mapping[str, Any]) -> None:
+        self.plan, self.inputs = plan, dict(inputs)
+        self.values: dict[int, Mapping[str, Any]] = {}
+        self._slices: dict[int, dict[int, tuple[int, Mapping[str, Any]]]] = {}
+
+    def counts(self) -> dict[str, int]:
+        """Items of each input of the query."""
+        return {name: count_of(value) for name, value in self.inputs.items()}
+
+    def read(self, ref: Ref) -> Any:
+        """The value behind `ref`; None if it is absent."""
+        if ref.producer == QUERY:
+            value = self.inputs.get(ref.port)
+        else:
+            produced = self.values.get(self.plan.index[ref.producer])
+            value = None if produced is None else produced.get(ref.port)
+        if ref.items is None or value is None:
+            return value
+        lo, hi = ref.items
+        return _as_list(value)[lo:hi]
+
+    def resolve(self, i: int, lo: int = 0, hi: int | None = None) -> dict[str, Any]:
+        """Inputs of primitive `i` by name; its item inputs cut to lo..hi. Absent ones are left out.
+
+        Prompts are resolved by `prompt`.
+        """
+        p = self.plan.primitives[i]
+        cut = {name for name, _ in p.item_refs()}
+        found: dict[str, Any] = {}
+        for name, value in p.inputs:
+            if type(value) is Ref:
+                data = self.read(value)
+                if name in cut and data is not None:
+                    data = _as_list(data)
+                    if lo or hi is not None:
+                        data = data[lo:hi]
+                if data is not None:
+                    found[name] = data
+            elif type(value) is Const:
+                found[name] = value.value
+        return found
+
+    def prompt(self, i: int) -> tuple[TextPart, ...]:
+        """The parts of primitive `i`'s prompt that are present, as text."""
+        parts = []
+        for part in self._prompt(i).parts:
+            if isinstance(part.content, str):
+                parts.append(TextPart(part.role, part.content))
+                continue
+            value = self.read(part.content)
+            if value is not None:
+                parts.append(TextPart(part.role, text_of(value, part.separator)))
+        return tuple(parts)
+
+    def prompt_tokens(self, i: int) -> int:
+        """Tokens of primitive `i`'s prompt, without any prefix computed before."""
+        return sum(
+            tokens_of(part.content if isinstance(part.content, str) else self.read(part.content))
+            for part in self._prompt(i).parts
+        )
+
+    def _prompt(self, i: int) -> Prompt:
+        prompt = self.plan.primitives[i].input("prompt")
+        assert isinstance(prompt, Prompt)
+        return prompt
+
+    def items(self, i: int) -> int:
+        """Length of primitive `i`'s item inputs (1 if it has none)."""
+        p = self.plan.primitives[i]
+        if not p.batchable:
+            return 1
+        return min((len(_as_list(self.read(ref) or [])) for _, ref in p.item_refs()), default=1)
+
+    def put(self, i: int, result: Mapping[str, Any]) -> dict[str, int]:
+        """Keep the outputs of primitive `i`; their counts."""
+        self.values[i] = result
+        return {port: count_of(value) for port, value in result.items()}
+
+    def put_slice(
+        self, i: int, lo: int, hi: int, total: int, result: Mapping[str, Any]
+    ) -> dict[str, int]:
+        """Keep items lo..hi of the outputs; once all `total` are there, they are joined."""
+        if hi - lo >= total:
+            return self.put(i, result)
+        slices = self._slices.setdefault(i, {})
+        slices[lo] = (hi, result)
+        if sum(hi - lo for lo, (hi, _) in slices.items()) >= total:
+            parts = [slices[lo][1] for lo in sorted(slices)]
+            self.values[i] = {port: [x for part in parts for x in part[port]] for port in result}
+            del self._slices[i]
+        return {port: count_of(value) for port, value in result.items()}
+
+    def release(self, i: int) -> None:
+        """Forget the outputs of primitive `i`."""
+        self.values.pop(i, None)
+
+    def control(self, i: int) -> Mapping[str, Any]:
+        """Run an Aggregate or a Condition. Raises EngineError if a Condition's test fails."""
+        p = self.plan.primitives[i]
+        if isinstance(p.params, AggregateParams):
+            return {p.outputs[0]: self._aggregate(p, p.params)}
+        assert isinstance(p.params, ConditionParams)
+        return {"branch": _decide(p, p.params, [self.read(ref) for ref in p.refs()])}
+
+    def _aggregate(self, p: Primitive, params: AggregateParams) -> Any:
+        values = [self.read(ref) for ref in p.refs()]
+        if params.mode is Aggregation.TOP_K:
+            return _top_k(values[0] or [], values[1] or [], params.k or len(values[0] or []))
+        present = [value for value in values if value is not None]
+        if params.mode is Aggregation.FIRST:
+            return present[0]
+        if params.mode is Aggregation.LAST:
+            return present[-1]
+        flat: list[Any] = []
+        for value in present:
+            flat.extend(value) if isinstance(value, list) else flat.append(value)
+        return _union(flat) if params.mode is Aggregation.UNION else flat
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing but the query's inputs is held."""
+        return not self.values and not self._slices
+
+
+def _as_list(value: Any) -> Any:
+    return value if type(value) is list else [value]
+
+
+def _decide(p: Primitive, params: ConditionParams, values: Sequence[Any]) -> str:
+    try:
+        answer = params.test(*values)
+    except Exception as error:  # the developer's own code: whatever it raises fails the query
+        raise EngineError(f"its test raised {type(error).__name__}: {error}") from error
+    if isinstance(answer, str) and answer in params.branches:
+        return answer
+    return params.branches[0] if answer else params.branches[-1]
+
+
+def _union(found: list[Any]) -> list[Any]:
+    """Hits without duplicates, the best score of each, best first (ties: first found first)."""
+    best: dict[str, Hit] = {}
+    others = []
+    for item in found:
+        for hit in item if isinstance(item, list) else (item,):
+            if not isinstance(hit, Hit):
+                others.append(hit)
+            elif hit.id not in best or hit.score > best[hit.id].score:
+                best[hit.id] = hit
+    return sorted(best.values(), key=lambda hit: -hit.score) + others
+
+
+def _top_k(hits: list[Any], scores: list[Any], k: int) -> list[Any]:
+    """The k best by score (ties: in order), with their new scores."""
+    ranked = sorted(range(min(len(hits), len(scores))), key=lambda i: -float(scores[i]))[:k]
+    return [
+        replace(hits[i], score=float(scores[i])) if isinstance(hits[i], Hit) else hits[i]
+        for i in ranked
+    ]

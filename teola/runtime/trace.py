@@ -1,0 +1,153 @@
+"""Trace: what happened to one query and when; one format, live and simulated.
+
+Recording appends tuples; spans are made of them only when somebody looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from teola.schedule.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One slice of one primitive, in seconds since the query was admitted.
+
+    queued: when the primitive became ready. start: when it was sent to its instance. end: when its
+    outputs were there. batch: number of the batch, batch_size: primitives (slices) in it. state:
+    done, failed (that try), skipped or cancelled.
+    """
+
+    primitive: str
+    op: str
+    component: str
+    engine: str
+    queued: float
+    start: float
+    end: float
+    instance: int = -1
+    batch: int = -1
+    batch_size: int = 1
+    lo: int = 0
+    hi: int = 1
+    state: str = "done"
+
+
+class _Sent(NamedTuple):
+    primitive: int
+    lo: int
+    hi: int
+    queued: float
+    at: float
+    instance: int
+    batch: int
+    batch_size: int
+
+
+class _Ended(NamedTuple):
+    primitive: int
+    lo: int
+    at: float
+    state: str
+
+
+class Trace:
+    """Records of one query. Times are the driver's clock; spans are relative to `admitted`."""
+
+    def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
+        self.query_id, self.app, self.plan, self.admitted = query_id, app, plan, admitted
+        self.finished: float | None = None
+        self.state = "running"
+        self._sent: list[_Sent] = []
+        self._ended: list[_Ended] = []
+        self._extra: list[Span] = []
+
+    def sent(
+        self,
+        primitive: int,
+        lo: int,
+        hi: int,
+        queued: float,
+        at: float,
+        instance: int = -1,
+        batch: int = -1,
+        batch_size: int = 1,
+    ) -> None:
+        """A slice went to an instance (a control primitive: was run)."""
+        self._sent.append(_Sent(primitive, lo, hi, queued, at, instance, batch, batch_size))
+
+    def ended(self, primitive: int, lo: int, at: float, state: str = "done") -> None:
+        """A slice came back."""
+        self._ended.append(_Ended(primitive, lo, at, state))
+
+    def step(self, name: str, start: float, end: float) -> None:
+        """Work outside the graph, such as loading documents."""
+        began = start - self.admitted
+        self._extra.append(Span(name, name, name, "", began, began, end - self.admitted))
+
+    def finish(self, state: str, at: float) -> None:
+        """The query ended."""
+        self.state, self.finished = state, at
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds from admission to the end (0 while running)."""
+        return 0.0 if self.finished is None else self.finished - self.admitted
+
+    @property
+    def spans(self) -> list[Span]:
+        """All spans by start time."""
+        opened: dict[tuple[int, int], list[_Sent]] = {}
+        for sent in self._sent:
+            opened.setdefault((sent.primitive, sent.lo), []).append(sent)
+        found = list(self._extra)
+        for end in self._ended:
+            tries = opened.get((end.primitive, end.lo))
+            sent = tries.pop(0) if tries else self._decoding(end)
+            found.append(self._span(sent, end.at, end.state))
+        for rest in opened.values():
+            found += [self._span(sent, self.finished or sent.at, "cancelled") for sent in rest]
+        return sorted(found, key=lambda span: (span.start, span.end, span.primitive))
+
+    def _decoding(self, end: _Ended) -> _Sent:
+        """A decoding is never sent: it begins where what it continues (its stream) ended."""
+        assert self.plan is not None
+        before = self.plan.sequence_of[end.primitive]
+        if end.state == "skipped" or self.plan.head[end.primitive] == end.primitive:
+            return _Sent(end.primitive, 0, 1, end.at, end.at, -1, -1, 1)
+        at = max((e.at for e in self._ended if e.primitive == before), default=end.at)
+        head = self.plan.head[end.primitive]
+        call = next((s for s in reversed(self._sent) if s.primitive == head), None)
+        where = (call.instance, call.batch, call.batch_size) if call else (-1, -1, 1)
+        return _Sent(end.primitive, 0, 1, at, at, *where)
+
+    def _span(self, sent: _Sent, end: float, state: str) -> Span:
+        assert self.plan is not None
+        p, zero = self.plan.primitives[sent.primitive], self.admitted
+        return Span(
+            primitive=p.id,
+            op=p.op.value,
+            component=p.component,
+            engine=p.engine,
+            queued=sent.queued - zero,
+            start=sent.at - zero,
+            end=end - zero,
+            instance=sent.instance,
+            batch=sent.batch,
+            batch_size=sent.batch_size,
+            lo=sent.lo,
+            hi=sent.hi,
+            state=state,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The trace as JSON values."""
+        return {
+            "query_id": self.query_id,
+            "app": self.app,
+            "state": self.state,
+            "latency_s": self.latency_s,
+            "spans": [asdict(span) for span in self.spans],
+        }
