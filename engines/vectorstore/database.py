@@ -23,7 +23,7 @@ from . import schema
 CONNECT_TIMEOUT_S = 10
 STAGING = """
 CREATE TEMP TABLE staging (
-    request int, document text, index int, body text, metadata jsonb, embedding vector
+    request int, document text, index int, body text, metadata text, embedding vector
 ) ON COMMIT DELETE ROWS
 """
 """Where COPY writes: it is refused on tables with row-level security."""

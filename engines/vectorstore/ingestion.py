@@ -12,20 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncConnection, DataError, IntegrityError
-from psycopg.types.json import Jsonb
 
 from teola.engine import Chunk, Request, Result, Scope
 from teola.errors import EngineError, InputError
 
 from .database import Database
 from .ownership import announce, lock
-from .values import Vector, clean, jsonb, vector
+from .values import Vector, clean, json_text, vector
 
 COPY = """
 COPY pg_temp.staging (request, document, index, body, metadata, embedding)
 FROM STDIN (FORMAT BINARY)
 """
-COLUMN_TYPES = ("int4", "text", "int4", "text", "jsonb", "vector")
+COLUMN_TYPES = ("int4", "text", "int4", "text", "text", "vector")
 LOOK_UP = """
 SELECT d.id, c.name FROM teola.documents d JOIN teola.collections c ON c.id = d.collection
 WHERE d.id = ANY(%s)
@@ -33,7 +32,7 @@ WHERE d.id = ANY(%s)
 STORE = """
 WITH new AS (
     INSERT INTO teola.chunks (tenant, collection, document, index, body, metadata, embedding)
-    SELECT d.tenant, d.collection, d.id, s.index, s.body, d.metadata || s.metadata, s.embedding
+    SELECT d.tenant, d.collection, d.id, s.index, s.body, d.metadata || s.metadata::jsonb, s.embedding
     FROM pg_temp.staging s JOIN teola.documents d ON d.id = s.document
     WHERE s.request = ANY(%s) AND NOT d.ready
     ON CONFLICT (document, index) DO NOTHING
@@ -56,7 +55,7 @@ class Pieces:
 
     number: int
     scope: Scope
-    rows: tuple[tuple[Chunk, Jsonb, Vector], ...]
+    rows: tuple[tuple[Chunk, str, Vector], ...]
 
     @property
     def result(self) -> Result:
@@ -73,7 +72,7 @@ def read(number: int, request: Request, dimensions: int) -> Pieces:
     if len(vectors) != len(chunks):
         raise InputError(f"{len(chunks)} chunks were given with {len(vectors)} vectors")
     rows = tuple(
-        (chunk, jsonb(chunk.metadata), vector(values, dimensions))
+        (chunk, json_text(chunk.metadata), vector(values, dimensions))
         for chunk, values in zip(chunks, vectors, strict=True)
     )
     if any(chunk.index < 0 for chunk in chunks):

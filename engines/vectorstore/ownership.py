@@ -28,7 +28,7 @@ from teola.errors import DocumentError, EngineError, EngineUnavailable
 
 from .database import Database
 from .presence import CHANNEL, Presence
-from .values import check_name, jsonb
+from .values import check_name, json_text
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ INSERT = """
 INSERT INTO teola.documents
     (id, tenant, collection, name, sha256, pipeline, metadata, owner, holder)
 SELECT id, %s, %s, name, sha256, pipeline, metadata, %s, %s
-FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::jsonb[])
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]::jsonb[])
     AS new (id, name, sha256, pipeline, metadata)
 ORDER BY id
 ON CONFLICT (id) DO NOTHING
@@ -45,7 +45,7 @@ RETURNING id
 TAKE_OVER = """
 UPDATE teola.documents d
 SET owner = %s, holder = %s, expected = NULL, name = new.name, metadata = new.metadata
-FROM unnest(%s::text[], %s::text[], %s::jsonb[]) AS new (id, name, metadata)
+FROM unnest(%s::text[], %s::text[], %s::text[]::jsonb[]) AS new (id, name, metadata)
 WHERE d.id = new.id AND NOT d.ready
 """
 EXPECT = """
@@ -253,7 +253,7 @@ class Ownership:
         """Continue for a dead owner. Chunks that it stored are kept: they would be the same."""
         if names:
             keys = [wanted.keys[name] for name in names]
-            metadata = [jsonb(key.metadata) for key in keys]
+            metadata = [json_text(key.metadata) for key in keys]
             values = (names, [key.name for key in keys], metadata)
             await connection.execute(TAKE_OVER, (wanted.owner, self._presence.token, *values))
 
@@ -269,7 +269,7 @@ class Ownership:
             [key.name for key in keys],
             [key.sha256 for key in keys],
             [key.pipeline for key in keys],
-            [jsonb(key.metadata) for key in keys],
+            [json_text(key.metadata) for key in keys],
         )
         head = (wanted.tenant, collection, wanted.owner, self._presence.token)
         cursor = await connection.execute(INSERT, (*head, *columns))

@@ -16,14 +16,13 @@ from typing import Any
 
 from pgvector import Vector as Wire
 from psycopg import AsyncConnection, sql
-from psycopg.types.json import Jsonb
 
 from teola.engine import Hit, Request, Result, Scope
 from teola.errors import InputError
 from teola.graph.ops import SearchParams
 
 from .database import Database
-from .values import Vector, check_name, jsonb, vector
+from .values import Vector, check_name, json_text, vector
 
 EF_SEARCH = (200, 1000)
 """Candidates that HNSW keeps: at least, and the most that pgvector takes."""
@@ -51,7 +50,7 @@ VISIBLE = """c.document <> ALL (ARRAY(
 IN_DOCUMENTS = "c.document = ANY (%(documents)s)"
 NAMED = """c.document = ANY (ARRAY(
     SELECT id FROM teola.documents WHERE collection = {collection} AND name = %(name)s))"""
-FILTERED = "c.metadata @> %(metadata)s"
+FILTERED = "c.metadata @> %(metadata)s::text::jsonb"
 
 SIZE = """
 SELECT coalesce(sum(stored), 0) FROM teola.documents
@@ -76,7 +75,7 @@ class Question:
     top_k: int
     vectors: tuple[Vector, ...]
     name: str | None
-    metadata: Jsonb | None
+    metadata: str | None
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -108,7 +107,7 @@ def read(number: int, request: Request, dimensions: int) -> Question:
     if name is not None:
         check_name("document", name)
     vectors = tuple(vector(values, dimensions) for values in request.inputs["vectors"])
-    return Question(number, scope, top_k, vectors, name, jsonb(filters) if filters else None)
+    return Question(number, scope, top_k, vectors, name, json_text(filters) if filters else None)
 
 
 async def search(
@@ -179,16 +178,23 @@ async def _run(
     *,
     indexed: bool,
 ) -> list[list[Hit]]:
-    ef = min(max(2 * question.top_k, EF_SEARCH[0]), EF_SEARCH[1])
-    plan = {"plain": "off" if indexed else "on", "ef": str(ef)}
-    await connection.execute(SETTINGS, plan)
+    if indexed:
+        await _plan(connection, "off", question.top_k)
     values = {**question.values, "vectors": [Wire(values) for values in vectors]}
     cursor = await connection.execute(_statement(question, home, indexed=indexed), values)
     hits: list[list[Hit]] = [[] for _ in vectors]
     async for number, document, name, index, body, metadata, score in cursor:
         hit = Hit(f"{document}:{index}", name, body, float(score), metadata)
         hits[number - 1].append(hit)
+    if indexed:
+        await _plan(connection, "on", question.top_k)
     return hits
+
+
+async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> None:
+    """Switch plans that compute all distances "on" or "off", to the end of the transaction."""
+    ef = min(max(2 * top_k, EF_SEARCH[0]), EF_SEARCH[1])
+    await connection.execute(SETTINGS, {"plain": plain, "ef": str(ef)})
 
 
 def _statement(question: Question, home: Collection, *, indexed: bool) -> sql.Composed:

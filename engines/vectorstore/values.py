@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg.types.json import Jsonb
 
 from teola.errors import InputError
 
@@ -26,8 +25,8 @@ def clean(text: str) -> str:
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
 
 
-def jsonb(metadata: Mapping[str, Any]) -> Jsonb:
-    """Metadata as a jsonb parameter. Raises InputError unless it is plain JSON."""
+def json_text(metadata: Mapping[str, Any]) -> str:
+    """Metadata as JSON. Raises InputError unless it is plain JSON."""
     try:
         text = json.dumps(dict(metadata), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -36,7 +35,7 @@ def jsonb(metadata: Mapping[str, Any]) -> Jsonb:
         ) from None
     if "\\u0000" in text or "\\ud8" in text:
         _check_characters(metadata)
-    return Jsonb(json.loads(text))
+    return text
 
 
 def _check_characters(value: Any) -> None:
