@@ -109,20 +109,25 @@ class OpenAIServer:
 
     async def start(self) -> None:
         """Ask the server who it is. Raises EngineUnavailable, within 10 s."""
-        import httpx
-        from openai import AsyncOpenAI
-
-        self._client = AsyncOpenAI(
-            base_url=self._url,
-            api_key=self._api_key or "none",
-            max_retries=0,
-            timeout=httpx.Timeout(None, connect=self._connect_timeout_s),
-        )
+        self._client = await asyncio.to_thread(self._new_client)
         served = await openai_probe.probe(self._client, self._server)
         if self._model is None and not served.models:
             raise EngineUnavailable(f"{self._server} lists no model: name one", retryable=False)
         self._model = self._model or served.models[0]
         self._is_vllm = served.is_vllm
+
+    def _new_client(self) -> AsyncOpenAI:
+        """Imports the SDK, which takes a second, with what it would import at the first call."""
+        import httpx
+        import openai.resources.chat.completions
+        import openai.resources.completions
+
+        return openai.AsyncOpenAI(
+            base_url=self._url,
+            api_key=self._api_key or "none",
+            max_retries=0,
+            timeout=httpx.Timeout(None, connect=self._connect_timeout_s),
+        )
 
     async def close(self) -> None:
         """Close all connections."""
