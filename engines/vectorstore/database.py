@@ -7,7 +7,8 @@ without the password.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -21,6 +22,10 @@ from teola.errors import EngineUnavailable
 from . import schema
 
 CONNECT_TIMEOUT_S = 10
+PATIENCE_S = 1.0
+"""How long a transaction waits for a connection before it asks whether the server lives."""
+RECONNECT_S = 2.0
+"""How long the pool by itself tries to replace a lost connection; the next use tries anew."""
 STAGING = """
 CREATE TEMP TABLE staging (
     request int, document text, index int, body text, metadata text, embedding vector
@@ -31,10 +36,18 @@ CREATE TEMP TABLE staging (
 
 class Database:
     """Connections to one database. `admin`: DSN that may make the schema; `query`: DSN of queries
-    (None: the admin's, restricted by SET ROLE)."""
+    (None: the admin's, restricted by SET ROLE). `revive`: starts the server again, if it is ours.
+    """
 
-    def __init__(self, admin: str, query: str | None, pool_size: int) -> None:
+    def __init__(
+        self,
+        admin: str,
+        query: str | None,
+        pool_size: int,
+        revive: Callable[[], object] | None = None,
+    ) -> None:
         self._admin = admin
+        self._revive = revive
         self._query = query or admin
         self._set_role = query is None
         self._pool_size = pool_size
@@ -66,6 +79,7 @@ class Database:
             kwargs=_options(),
             configure=self._configure,
             check=AsyncConnectionPool.check_connection,
+            reconnect_timeout=RECONNECT_S,
         )
         with _unavailable(self._query):
             await self._pool.open(wait=True, timeout=CONNECT_TIMEOUT_S)
@@ -77,12 +91,26 @@ class Database:
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[AsyncConnection[Any]]:
         """A transaction that sees and writes only the tenant's rows."""
-        if self._pool is None:
-            raise EngineUnavailable("the vector store is not started: call start() first")
         with _unavailable(self._query):
-            async with self._pool.connection() as connection, connection.transaction():
+            async with self._pooled() as connection, connection.transaction():
                 await _setting(connection, "teola.tenant", tenant)
                 yield connection
+
+    @asynccontextmanager
+    async def _pooled(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection of the pool. If none comes soon, find out why before waiting on."""
+        if self._pool is None:
+            raise EngineUnavailable("the vector store is not started: call start() first")
+        try:
+            connection = await self._pool.getconn(timeout=PATIENCE_S)
+        except PoolTimeout:
+            async with self.dedicated():
+                pass  # so the server lives: all connections are busy, or lost ones made again
+            connection = await self._pool.getconn()
+        try:
+            yield connection
+        finally:
+            await self._pool.putconn(connection)
 
     @asynccontextmanager
     async def sweeping(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -107,11 +135,20 @@ class Database:
     @asynccontextmanager
     async def _connected(self, dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
         with _unavailable(dsn):
-            connection = await AsyncConnection.connect(_completed(dsn), **_options())
+            connection = await self._connect(dsn)
             try:
                 yield connection
             finally:
                 await connection.close()
+
+    async def _connect(self, dsn: str) -> AsyncConnection[Any]:
+        try:
+            return await AsyncConnection.connect(_completed(dsn), **_options())
+        except psycopg.OperationalError:
+            if self._revive is None:
+                raise
+            await asyncio.to_thread(self._revive)
+        return await AsyncConnection.connect(_completed(dsn), **_options())
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         await self._restrict(connection)

@@ -32,7 +32,8 @@ WHERE d.id = ANY(%s)
 STORE = """
 WITH new AS (
     INSERT INTO teola.chunks (tenant, collection, document, index, body, metadata, embedding)
-    SELECT d.tenant, d.collection, d.id, s.index, s.body, d.metadata || s.metadata::jsonb, s.embedding
+    SELECT d.tenant, d.collection, d.id, s.index, s.body, d.metadata || s.metadata::jsonb,
+        s.embedding
     FROM pg_temp.staging s JOIN teola.documents d ON d.id = s.document
     WHERE s.request = ANY(%s) AND NOT d.ready
     ON CONFLICT (document, index) DO NOTHING

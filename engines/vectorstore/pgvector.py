@@ -71,10 +71,11 @@ class PgVector:
         from .database import Database
         from .store import Store
 
-        admin, query = self._dsn or "", None
         if self._embedded is not None:
             admin, query = await asyncio.to_thread(self._embedded.start)
-        database = Database(admin, query, self._pool_size)
+            database = Database(admin, query, self._pool_size, revive=self._embedded.start)
+        else:
+            database = Database(self._dsn or "", None, self._pool_size)
         self._store = Store(database, self._dimensions, self._exact_below)
         await self._store.open()
 
