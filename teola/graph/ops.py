@@ -148,7 +148,8 @@ class AggregateParams:
 class ToolParams:
     """Calls `function` with the primitive's inputs by name.
 
-    outputs: what it returns: one value, or a dict with these keys if there are several. item_inputs: lists that may be cut (the function returns one aligned list). optional: inputs the
+    outputs: what it returns: one value, or a dict with these keys if there are several.
+    item_inputs: lists that may be cut (the function returns one aligned list). optional: inputs the
     function can do without. pure: it may be called again after a failure.
     """
 

@@ -21,7 +21,7 @@ from teola.engine import (
     SequenceHandle,
 )
 from teola.errors import EngineError, QueryCancelled, QueryFailed, TeolaError
-from teola.graph import DecodeParams, Op
+from teola.graph import DecodeParams, Op, Primitive
 from teola.runtime.driver import Driver, Query
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.local import LocalHost
@@ -77,7 +77,7 @@ class Ending:
     error: Exception | None
     missing: tuple[str, ...]
     trace: Trace
-    skipped: int
+    failed: Primitive | None
 
 
 class LiveQuery(Query):
@@ -151,9 +151,9 @@ class Live(Driver):
         if command.state is State.OK and query.watcher and not query.streamed:
             self._stream_whole(query, outputs)
         error = command.cause.error if command.cause else None
-        skipped = sum(status == 3 for status in query.run.status)
+        failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
         query.store = Store(query.plan, {})
-        ending = Ending(command.state, outputs, error, command.missing, query.trace, skipped)
+        ending = Ending(command.state, outputs, error, command.missing, query.trace, failed)
         if not query.done.done():
             query.done.set_result(ending)
 
@@ -217,7 +217,7 @@ class Live(Driver):
 
     async def _batch(self, host: LocalHost, command: Dispatch) -> None:
         pieces = command.pieces
-        if len(pieces) == 1:
+        if len(pieces) == 1 and host.interruptible:
             asyncio.current_task().alone = True  # type: ignore[union-attr]
         results: Sequence[Result | Exception]
         try:
@@ -227,7 +227,7 @@ class Live(Driver):
             results = [_GONE if r is None else next(found) for r in requests]
         except asyncio.CancelledError:
             results = [QueryCancelled("aborted")] * len(pieces)
-        except Exception as error:  # the driver's edge: whatever an engine raises becomes an event
+        except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             results = [_retryable(error, len(pieces))] * len(pieces)
         for piece, result in zip(pieces, results, strict=True):
             self._slice(command, piece, result)
@@ -286,7 +286,7 @@ class Live(Driver):
                 counts = await self._prefill(host, query, i)
         except asyncio.CancelledError:
             self.post(SliceFailed(*where, Cause(QueryCancelled("aborted"))))
-        except Exception as error:  # the driver's edge: whatever an engine raises becomes an event
+        except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             retryable = isinstance(error, TeolaError) and error.retryable and not streamed[0]
             self.post(SliceFailed(*where, Cause(error, retryable)))
         else:
@@ -359,12 +359,12 @@ def _retryable(error: Exception, batch: int) -> Exception:
     return failure
 
 
-def describe(error: Exception, component: str, engine: str) -> QueryFailed:
+def describe(error: Exception, failed: Primitive) -> QueryFailed:
     """The error that a caller sees when a primitive has failed: one line, with its component."""
     text = str(error).strip().splitlines()
     reason = text[0] if text else type(error).__name__
     if not isinstance(error, TeolaError):
         reason = f"{type(error).__name__}: {reason}"
-    failure = QueryFailed(f"component {component!r} (engine {engine or 'none'}): {reason}")
+    failure = QueryFailed(f"component {failed.component!r}, {failed.op.value}: {reason}")
     failure.__cause__ = error
     return failure

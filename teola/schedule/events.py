@@ -172,12 +172,16 @@ class Skipped(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """The query has ended; outputs may be read now and for the last time."""
+    """The query has ended; outputs may be read now and for the last time.
+
+    missing: components that failed but were optional. failed: the primitive whose failure ended it.
+    """
 
     run: str
     state: State
     cause: Cause | None
     missing: tuple[str, ...]
+    failed: int = -1
 
 
 class Piece(NamedTuple):

@@ -107,7 +107,7 @@ class GraphRun:
                     self._settled(member)
             return
         self.status[i] = FAILED
-        self._stop(State.FAILED, event.cause)
+        self._stop(State.FAILED, event.cause, i)
 
     def _cancelled(self, event: Cancelled) -> None:
         self._stop(State.CANCELLED, Cause(QueryCancelled(f"query {self.id} was cancelled")))
@@ -163,22 +163,22 @@ class GraphRun:
         guards = self.plan.primitives[i].guards
         return all(self.branches.get(g.condition) == g.branch for g in guards)
 
-    def _stop(self, state: State, cause: Cause) -> None:
+    def _stop(self, state: State, cause: Cause, failed: int = -1) -> None:
         plan = self.plan
         for i, status in enumerate(self.status):
             submitted = status == RUNNING and not plan.control[i] and plan.head[i] == i
             if submitted or (status == DONE and self._streaming(i)):
                 self._commands.append(Withdraw(self.id, i))
         self.status = [CANCELLED if status < DONE else status for status in self.status]
-        self._finish(state, cause)
+        self._finish(state, cause, failed)
 
     def _streaming(self, i: int) -> bool:
         """Whether `i` leads a group that is still decoding."""
         return any(self.status[m] < DONE for m in self.plan.members[i])
 
-    def _finish(self, state: State, cause: Cause | None) -> None:
+    def _finish(self, state: State, cause: Cause | None, failed: int = -1) -> None:
         self.state = state
-        self._commands.append(Finish(self.id, state, cause, tuple(self.missing)))
+        self._commands.append(Finish(self.id, state, cause, tuple(self.missing), failed))
 
 
 _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {

@@ -23,6 +23,11 @@ class LocalHost:
         self.engine, self.instance = engine, instance
         self._threads: ThreadPoolExecutor | None = None
 
+    @property
+    def interruptible(self) -> bool:
+        """Whether cancelling `execute` stops the work (a worker thread cannot be stopped)."""
+        return inspect.iscoroutinefunction(getattr(self.engine, "execute", None))
+
     async def start(self) -> None:
         """Start the engine. Raises EngineUnavailable; the engine is closed again then."""
         spec = self.engine.spec
@@ -34,7 +39,7 @@ class LocalHost:
         except TeolaError:
             await self.close()
             raise
-        except Exception as error:  # whatever a third party's engine raises is one kind of news
+        except Exception as error:  # re-raised as what it means: this engine cannot be used
             await self.close()
             raise EngineUnavailable(
                 f"engine {spec.name!r} did not start: {type(error).__name__}: {error}"

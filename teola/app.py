@@ -1,0 +1,392 @@
+"""App: a template with a name, and everything one can do with it.
+
+app = App("my-rag", template=index >> embed >> search >> generate,
+          inputs={"question": "text", "documents": "documents"},
+          outputs={"answer": "answer"})
+app.run(question="Why?", documents="notes.pdf")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import suppress
+from typing import Any, Final
+
+from teola.engine import Splitting
+from teola.errors import InputError, TeolaError, UnknownName
+from teola.explain import Explanation
+from teola.job import Job
+from teola.passes import select
+from teola.profile import Profile
+from teola.profile import load as load_profile
+from teola.result import Result
+from teola.runtime.documents import sources
+from teola.runtime.live import Progress, Token, Watcher
+from teola.runtime.optimiser import Optimiser
+from teola.runtime.runtime import Runtime, default_runtime
+from teola.workflow.build import Builder
+from teola.workflow.component import Component, Kind
+from teola.workflow.components import Embedding, Indexing, Search
+from teola.workflow.template import Template
+
+DEADLINE_S: Final = 120.0
+PLANNED_CHUNKS: Final = 48
+"""Chunks that `explain` assumes if it is given no documents (the paper's example)."""
+
+Passes = str | Sequence[str] | None
+Overrides = Mapping[str, Any]
+
+
+class App:
+    """An application.
+
+    name: as users type it. template: components joined by `>>`. inputs: name -> kind ("text",
+    "texts", "documents", "any"). outputs: name -> name in the template. passes: which optimisation
+    passes run ("all", "none", "a,b"). runtime: where it runs; by default one shared by all.
+    Raises TemplateError where the template cannot run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        template: Component | Template,
+        *,
+        inputs: Mapping[str, str | Kind],
+        outputs: Mapping[str, str],
+        description: str = "",
+        passes: Passes = "all",
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.name, self.description = name, description
+        self.inputs = {key: _kind(value, key) for key, value in inputs.items()}
+        self.builder = Builder(name, template, self.inputs, outputs)
+        self.passes = select(passes)
+        self.runtime = runtime
+        self._optimisers: dict[tuple[int, str], Optimiser] = {}
+
+    # --- running --------------------------------------------------------------------------
+
+    def run(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        overrides: Overrides | None = None,
+        passes: Passes = None,
+        deadline_s: float = DEADLINE_S,
+        tenant: str = "default",
+        **more: Any,
+    ) -> Result:
+        """Answer one query; inputs by keyword or as a mapping.
+
+        overrides: parameters of components for this query, {"search.top_k": 4} or {"search":
+        {"top_k": 4}}. deadline_s: seconds until it is given up. Raises InputError before anything
+        starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
+        """
+        job = self._job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant)
+        future = self.home.start(job.run())
+        try:
+            return future.result().checked()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def arun(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        overrides: Overrides | None = None,
+        passes: Passes = None,
+        deadline_s: float = DEADLINE_S,
+        tenant: str = "default",
+        **more: Any,
+    ) -> Result:
+        """`run` for async code; cancelling it cancels the query."""
+        job = self._job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant)
+        return (await self._elsewhere(job.run())).checked()
+
+    def batch(
+        self,
+        queries: Iterable[Mapping[str, Any]],
+        *,
+        overrides: Overrides | None = None,
+        passes: Passes = None,
+        deadline_s: float = DEADLINE_S,
+        tenant: str = "default",
+        on_done: Callable[[int, Result], None] | None = None,
+    ) -> list[Result]:
+        """Answer many queries at once; they share the engines' batches.
+
+        One result for each, in order; a query that failed has its `state` and `error` there. Every
+        query's inputs are checked before the first one starts. on_done: called (in another thread)
+        with the position and result of each query as it ends.
+        """
+        jobs = [self._job(dict(q), overrides, passes, deadline_s, tenant) for q in queries]
+
+        async def one(position: int, job: Job) -> Result:
+            try:
+                result = await job.run()
+            except TeolaError as error:
+                result = Result(self.name, job.id, "failed", {}, 0.0, error=error)
+            if on_done:
+                on_done(position, result)
+            return result
+
+        async def everything() -> list[Result]:
+            return await asyncio.gather(*(one(i, job) for i, job in enumerate(jobs)))
+
+        return self.home.start(everything()).result()
+
+    def stream(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        overrides: Overrides | None = None,
+        passes: Passes = None,
+        deadline_s: float = DEADLINE_S,
+        tenant: str = "default",
+        **more: Any,
+    ) -> Iterator[Token | Progress | Result]:
+        """Tokens of the final answer and progress as they come; the Result is the last item.
+
+        Leaving the loop early cancels the query.
+        """
+        events: queue.SimpleQueue[Token | Progress | Result | None] = queue.SimpleQueue()
+        job = self._job(
+            {**(inputs or {}), **more}, overrides, passes, deadline_s, tenant, events.put
+        )
+        future = self.home.start(job.run())
+        future.add_done_callback(lambda _: events.put(None))
+        try:
+            while (event := events.get()) is not None:
+                yield event
+            yield future.result().checked()
+        finally:
+            future.cancel()
+
+    async def astream(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        overrides: Overrides | None = None,
+        passes: Passes = None,
+        deadline_s: float = DEADLINE_S,
+        tenant: str = "default",
+        **more: Any,
+    ) -> AsyncIterator[Token | Progress | Result]:
+        """`stream` for async code."""
+        events: asyncio.Queue[Token | Progress | Result | None] = asyncio.Queue()
+        here = asyncio.get_running_loop()
+
+        def put(event: Token | Progress | None) -> None:
+            with suppress(RuntimeError):  # the caller's loop is gone: nobody listens any more
+                here.call_soon_threadsafe(events.put_nowait, event)
+
+        job = self._job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant, put)
+        task = asyncio.ensure_future(self._elsewhere(job.run()))
+        task.add_done_callback(lambda _: put(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            yield (await task).checked()
+        finally:
+            task.cancel()
+
+    # --- looking --------------------------------------------------------------------------
+
+    def explain(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        profile: Profile | str | None = None,
+        overrides: Overrides | None = None,
+        passes: Passes = None,
+        analyze: bool = False,
+        **more: Any,
+    ) -> Explanation:
+        """How a query would run: p-graph, e-graph, what each pass did and why, and the times.
+
+        profile: `paper-13b`, a file or a Profile; by default what the engines declare. Without
+        documents, 48 chunks are assumed. analyze: run it, and put what was measured beside.
+        """
+        given = {**(inputs or {}), **more}
+        runtime = self.home
+        names = self.engine_names
+        if isinstance(profile, str):
+            profile = load_profile(profile)
+        chosen = (
+            profile.for_engines([runtime.spec(name) for name in names])
+            if profile
+            else runtime.profile_for(names)
+        )
+        result = None
+        sizes = self._list_sizes(given)
+        if analyze:
+            job = self._job(given, overrides, passes, DEADLINE_S, "default", profile=chosen)
+            result = runtime.start(job.run()).result().checked()
+            sizes["chunks"] = job.chunks or sizes.get("chunks", 0)
+        elif given.get("documents") is not None:
+            sizes["chunks"] = runtime.start(self._count(given, overrides)).result()
+        optimised = Optimiser(self.builder, chosen).optimise(
+            _nested(overrides), sizes, self.passes if passes is None else passes, debug=True
+        )
+        return Explanation(self.name, optimised, chosen, result)
+
+    @property
+    def engine_names(self) -> list[str]:
+        """Engines that this application uses, those of the step before the graph included."""
+        names = {c.engine: None for c in self.builder.template.components if c.engine}
+        for c in self.builder.template.components:
+            if isinstance(c, Indexing):
+                names[c.store] = None
+        if Kind.DOCUMENTS in self.inputs.values():
+            names["documents"] = None
+            names.update(dict.fromkeys(self.indexing()[:2]))
+        return list(names)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return self.explain()._repr_mimebundle_()
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r}, inputs={list(self.inputs)}, outputs={list(self.outputs)})"
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of what it answers."""
+        return list(self.builder.finals)
+
+    # --- inside ---------------------------------------------------------------------------
+
+    @property
+    def home(self) -> Runtime:
+        return self.runtime or default_runtime()
+
+    async def _elsewhere(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Await work on the runtime's loop, from whatever loop this is."""
+        runtime = self.home
+        if asyncio.get_running_loop() is runtime.loop:
+            return await work
+        return await asyncio.wrap_future(runtime.start(work))
+
+    def _job(
+        self,
+        given: dict[str, Any],
+        overrides: Overrides | None,
+        passes: Passes,
+        deadline_s: float,
+        tenant: str,
+        watcher: Watcher | None = None,
+        profile: Profile | None = None,
+    ) -> Job:
+        self._check(given)
+        if not deadline_s > 0:
+            raise InputError(f"deadline_s must be positive, got {deadline_s}")
+        nested = _nested(overrides)
+        self.builder.configure(nested)
+        chosen = self.passes if passes is None else select(passes)
+        return Job(self, given, nested, chosen, deadline_s, tenant, watcher, profile)
+
+    def _check(self, given: Mapping[str, Any]) -> None:
+        """Raise InputError unless these inputs fit the declared ones."""
+        extra = {"collection", "filters"} if Kind.DOCUMENTS in self.inputs.values() else set()
+        where = f"application {self.name!r}"
+        for key, value in given.items():
+            if key not in self.inputs and key not in extra:
+                raise UnknownName("input", key, [*self.inputs, *extra], where)
+            if key in self.inputs:
+                _check_value(key, self.inputs[key], value)
+        for key, kind in self.inputs.items():
+            if kind is not Kind.DOCUMENTS and key not in given:
+                raise InputError(f"{where} needs the input {key!r} ({kind.value})")
+        if extra and given.get("documents") is None and given.get("collection") is None:
+            raise InputError(f"{where} needs documents, a collection, or both")
+
+    def _list_sizes(self, given: Mapping[str, Any]) -> dict[str, int]:
+        lists = {k: len(v) for k, v in given.items() if self.inputs.get(k) is Kind.TEXTS}
+        if Kind.DOCUMENTS in self.inputs.values():
+            lists["chunks"] = PLANNED_CHUNKS
+        return lists
+
+    def indexing(self) -> tuple[str, str, str | None]:
+        """Embedding engine, store, and the indexing component of this template."""
+        components = self.builder.template.components
+        for c in components:
+            if isinstance(c, Indexing):
+                return c.engine, c.store, c.name
+        embedding = next((c.engine for c in components if isinstance(c, Embedding)), "embedding")
+        store = next((c.engine for c in components if isinstance(c, Search)), "vectorstore")
+        return embedding, store, None
+
+    def splitting(self, overrides: Mapping[str, Mapping[str, Any]]) -> Splitting:
+        name = self.indexing()[2]
+        if name is None:
+            return Splitting()
+        config: Any = self.builder.configure(overrides)[name]
+        return Splitting(config.chunk_size, config.overlap)
+
+    def optimiser(self, runtime: Runtime, profile: Profile | None) -> Optimiser:
+        key = (id(runtime), profile.name if profile else "")
+        found = self._optimisers.get(key)
+        if found is None:
+            chosen = profile or runtime.profile_for(self.engine_names)
+            found = self._optimisers[key] = Optimiser(self.builder, chosen)
+        return found
+
+    async def _count(self, given: Mapping[str, Any], overrides: Overrides | None) -> int:
+        """Chunks of the given documents, without storing anything."""
+        embedding, store, _ = self.indexing()
+        runtime = self.home
+        await runtime.ensure(["documents", embedding, store])
+        preparer = runtime.preparer(embedding, store)
+        splitting = self.splitting(_nested(overrides))
+        return await preparer.count(sources(given["documents"]), splitting)
+
+
+def _kind(value: str | Kind, name: str) -> Kind:
+    if isinstance(value, Kind):
+        return value
+    try:
+        return Kind(value)
+    except ValueError:
+        raise UnknownName("kind", value, [k.value for k in Kind], f"input {name!r}") from None
+
+
+def _check_value(name: str, kind: Kind, value: Any) -> None:
+    if kind is Kind.TEXT and not isinstance(value, str):
+        raise InputError(f"input {name!r} must be a text, not {type(value).__name__}")
+    if kind is Kind.TEXT and not value.strip():
+        raise InputError(f"input {name!r} is empty; write something")
+    if kind is Kind.TEXTS and not (
+        isinstance(value, list) and all(isinstance(text, str) for text in value)
+    ):
+        raise InputError(f"input {name!r} must be a list of texts")
+
+
+def _nested(overrides: Overrides | None) -> dict[str, dict[str, Any]]:
+    """{"a.b": 1} and {"a": {"b": 1}} alike. Raises InputError."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in (overrides or {}).items():
+        component, dot, parameter = key.partition(".")
+        if dot:
+            found.setdefault(component, {})[parameter] = value
+        elif isinstance(value, Mapping):
+            found.setdefault(component, {}).update(value)
+        else:
+            raise InputError(
+                f"override {key!r} must name a component and a parameter, such as search.top_k"
+            )
+    return found

@@ -1,0 +1,133 @@
+"""Explanation: what the optimiser did to a query and why, with estimated and measured times."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from teola.errors import UnknownName
+from teola.graph import render
+from teola.passes import Optimised
+from teola.passes.estimate import critical_path, seconds
+from teola.profile import Profile
+from teola.result import Result
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """p-graph and e-graph of one query under a profile; `result` if it was run as well."""
+
+    app: str
+    optimised: Optimised
+    profile: Profile
+    result: Result | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """{"p_graph", "e_graph", "rewrites", "critical_path_s"}, and "measured" if it was run."""
+        before, after = self.optimised.p_graph, self.optimised.e_graph
+        found: dict[str, Any] = {
+            "app": self.app,
+            "profile": self.profile.name,
+            "p_graph": render.to_json(before),
+            "e_graph": render.to_json(after),
+            "rewrites": [
+                {
+                    "pass": r.pass_name,
+                    "primitive": r.primitive,
+                    "applied": r.applied,
+                    "reason": r.reason,
+                }
+                for r in self.optimised.rewrites
+            ],
+            "critical_path_s": {
+                "p_graph": critical_path(before, self.profile)[0],
+                "e_graph": critical_path(after, self.profile)[0],
+            },
+        }
+        if self.result is not None:
+            found["measured"] = self._measured_json()
+        return found
+
+    def render(self, form: str = "text") -> str:
+        """The explanation as `text`, or the e-graph as `mermaid` or `dot`. Raises UnknownName."""
+        if form == "text":
+            return self.text()
+        if form not in render.FORMS:
+            raise UnknownName("format", form, [*render.FORMS, "json"])
+        return render.render(self.optimised.e_graph, form)
+
+    def text(self) -> str:
+        """Everything for a terminal."""
+        before, after = self.optimised.p_graph, self.optimised.e_graph
+        slow, _ = critical_path(before, self.profile)
+        fast, path = critical_path(after, self.profile)
+        lines = [
+            f"{self.app} under profile {self.profile.name}",
+            "",
+            f"p-graph: {len(before)} primitives, critical path {slow:.3f} s (estimate)",
+            render.to_text(before, self._columns(before, [])),
+            "",
+            f"e-graph: {len(after)} primitives, critical path {fast:.3f} s (estimate)",
+            render.to_text(after, self._columns(after, path)),
+            "",
+            "what the passes did",
+            *self._decisions(),
+        ]
+        if self.result is not None:
+            lines += ["", f"measured: {self.result.latency_s:.3f} s, state {self.result.state}"]
+        return "\n".join(lines)
+
+    def _columns(self, graph: Any, path: list[str]) -> dict[str, dict[str, str]]:
+        estimate = {
+            p.id: f"{seconds(graph, p, self.profile):.3f}{'*' if p.id in path else ' '}"
+            for p in graph.primitives
+        }
+        columns = {"est. s": estimate}
+        measured = self._measured() if graph is self.optimised.e_graph else {}
+        if measured:
+            columns["queued s"] = {id: f"{queued:.4f}" for id, (queued, _) in measured.items()}
+            columns["ran s"] = {id: f"{ran:.4f}" for id, (_, ran) in measured.items()}
+        return columns
+
+    def _decisions(self) -> list[str]:
+        lines = []
+        for rewrite in self.optimised.rewrites:
+            mark = "+" if rewrite.applied else "-"
+            lines.append(f" {mark} {rewrite.pass_name}: {rewrite.primitive}: {rewrite.reason}")
+        return lines
+
+    def _measured(self) -> dict[str, tuple[float, float]]:
+        """Primitive -> seconds queued before its first slice ran, and until its last was done."""
+        if self.result is None or self.result.trace is None:
+            return {}
+        spans = defaultdict(list)
+        for span in self.result.trace.spans:
+            if span.state == "done":
+                spans[span.primitive].append(span)
+        return {
+            id: (
+                min(s.start for s in of) - min(s.queued for s in of),
+                max(s.end for s in of) - min(s.start for s in of),
+            )
+            for id, of in spans.items()
+        }
+
+    def _measured_json(self) -> dict[str, Any]:
+        assert self.result is not None
+        return {
+            "latency_s": self.result.latency_s,
+            "state": self.result.state,
+            "primitives": {
+                id: {"queued_s": queued, "ran_s": ran}
+                for id, (queued, ran) in self._measured().items()
+            },
+            "spans": [asdict(s) for s in self.result.trace.spans] if self.result.trace else [],
+        }
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        mermaid = render.render(self.optimised.e_graph, "mermaid")
+        return {"text/plain": self.text(), "text/markdown": f"```mermaid\n{mermaid}\n```"}
+
+    def __str__(self) -> str:
+        return self.text()

@@ -1,0 +1,126 @@
+"""Job: one query on its way through: prepare documents, plan, execute, release."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from teola.engine import QueryContext
+from teola.errors import DeadlineExceeded, InputError, QueryFailed, TeolaError
+from teola.profile import Profile
+from teola.result import Result
+from teola.runtime.documents import Prepared, Preparer, sources
+from teola.runtime.live import Ending, Watcher, describe
+from teola.runtime.trace import Trace
+from teola.workflow.component import Kind
+
+if TYPE_CHECKING:
+    from teola.app import App
+
+
+class Job:
+    """One query of `app`, its inputs checked."""
+
+    def __init__(
+        self,
+        app: App,
+        given: dict[str, Any],
+        overrides: Mapping[str, Mapping[str, Any]],
+        passes: tuple[str, ...],
+        deadline_s: float,
+        tenant: str,
+        watcher: Watcher | None,
+        profile: Profile | None,
+    ) -> None:
+        self.app, self.given, self.overrides, self.passes = app, given, overrides, passes
+        self.deadline_s, self.tenant = deadline_s, tenant
+        self.watcher, self.profile = watcher, profile
+        self.id = uuid.uuid4().hex
+        self.chunks = 0
+
+    async def run(self) -> Result:
+        """The query's result; InputError and EngineUnavailable are raised."""
+        app, runtime = self.app, self.app.home
+        await runtime.ensure(app.engine_names)
+        runtime.admit()
+        loop = asyncio.get_running_loop()
+        admitted = loop.time()
+        context = QueryContext(self.id, self.tenant, admitted + self.deadline_s)
+        trace = Trace(self.id, app.name, None, admitted)
+        if Kind.DOCUMENTS not in app.inputs.values():
+            return self._result(await self._execute(self.given, {}, context, trace))
+        embedding, store, indexing = app.indexing()
+        preparer = runtime.preparer(embedding, store)
+        prepared: Prepared | None = None
+        try:
+            prepared = await self._prepare(preparer, context, indexing)
+            trace.step("load", admitted, loop.time())
+            self.chunks = len(prepared.chunks)
+            skip = ("documents", "collection", "filters")
+            values = {k: v for k, v in self.given.items() if k not in skip}
+            values |= {"chunks": prepared.chunks, "scope": prepared.scope}
+            sizes = {"chunks": len(prepared.chunks)}
+            return self._result(await self._execute(values, sizes, context, trace))
+        finally:
+            if prepared is None or prepared.new:
+                await asyncio.shield(preparer.release(self.id))
+
+    async def _prepare(
+        self, preparer: Preparer, context: QueryContext, indexing: str | None
+    ) -> Prepared:
+        given = sources(self.given.get("documents"))
+        collection = self.given.get("collection")
+        if given and indexing is None:
+            raise InputError(
+                f"application {self.app.name!r} has no Indexing component and takes no documents; "
+                "give it a collection"
+            )
+        try:
+            async with asyncio.timeout_at(context.deadline):
+                if collection and not given:
+                    await preparer.exists(self.tenant, collection)
+                return await preparer.prepare(
+                    given,
+                    owner=self.id,
+                    tenant=self.tenant,
+                    collection=collection,
+                    filters=self.given.get("filters") or {},
+                    splitting=self.app.splitting(self.overrides),
+                )
+        except TimeoutError:
+            raise DeadlineExceeded("the deadline passed while the documents were read") from None
+
+    async def _execute(
+        self,
+        values: Mapping[str, Any],
+        sizes: dict[str, int],
+        context: QueryContext,
+        trace: Trace,
+    ) -> Ending:
+        app, runtime = self.app, self.app.home
+        sizes |= {k: len(v) for k, v in values.items() if app.inputs.get(k) is Kind.TEXTS}
+        optimiser = app.optimiser(runtime, self.profile)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        plan = optimiser.plan(self.overrides, sizes, self.passes, debug=runtime.debug)
+        trace.step("optimise", began, loop.time())
+        return await runtime.live.execute(plan, values, context, trace, self.watcher)
+
+    def _result(self, ending: Ending) -> Result:
+        error: TeolaError | None = None
+        if ending.failed is not None and ending.error is not None:
+            error = describe(ending.error, ending.failed)
+        elif ending.error is not None:
+            error = ending.error if isinstance(ending.error, TeolaError) else QueryFailed("?")
+        return Result(
+            self.app.name,
+            self.id,
+            ending.state.value,
+            ending.outputs,
+            ending.trace.latency_s,
+            missing=ending.missing,
+            error=error,
+            trace=ending.trace,
+        )

@@ -1,0 +1,103 @@
+"""Result: how a query ended, with its answer, what it cost, and where the time went."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from teola.engine import Hit
+from teola.errors import QueryCancelled, QueryFailed, TeolaError
+from teola.runtime.trace import Trace
+
+
+@dataclass(frozen=True)
+class Result:
+    """state: ok, partial, failed, cancelled, deadline or shed. outputs: by name, None if absent.
+
+    latency_s: from admission to the end. missing: optional components that failed. error: why there
+    is no answer. trace: every span.
+    """
+
+    app: str
+    query_id: str
+    state: str
+    outputs: Mapping[str, Any]
+    latency_s: float
+    missing: tuple[str, ...] = ()
+    error: TeolaError | None = None
+    trace: Trace | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.outputs[name]
+
+    @property
+    def answer(self) -> Any:
+        """The output called `answer`, or the only one."""
+        if "answer" in self.outputs:
+            return self.outputs["answer"]
+        return next(iter(self.outputs.values())) if len(self.outputs) == 1 else None
+
+    def checked(self) -> Result:
+        """This result, or the error that kept it from being an answer."""
+        if self.state in ("ok", "partial"):
+            return self
+        if self.error is not None:
+            raise self.error
+        raise (
+            QueryCancelled(f"query {self.query_id} was cancelled")
+            if (self.state == "cancelled")
+            else QueryFailed(f"query {self.query_id} ended {self.state}")
+        )
+
+    @property
+    def primitives(self) -> int:
+        """Primitives that ran."""
+        if self.trace is None:
+            return 0
+        done = (span for span in self.trace.spans if span.state == "done" and span.engine)
+        return len({span.primitive for span in done})
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as JSON values."""
+        found: dict[str, Any] = {
+            "app": self.app,
+            "query_id": self.query_id,
+            "state": self.state,
+            "outputs": {name: jsonable(value) for name, value in self.outputs.items()},
+            "latency_s": round(self.latency_s, 6),
+            "primitives": self.primitives,
+        }
+        if self.missing:
+            found["missing"] = list(self.missing)
+        if self.error is not None:
+            found["error"] = str(self.error)
+        return found
+
+    def _repr_html_(self) -> str:
+        answer = html.escape(str(self.answer))
+        rows = "".join(
+            f"<li><b>{html.escape(hit.document)}</b> ({hit.score:.2f}) "
+            f"{html.escape(hit.text[:200])}</li>"
+            for value in self.outputs.values()
+            if isinstance(value, list)
+            for hit in value
+            if isinstance(hit, Hit)
+        )
+        note = f"{self.app}, {self.state}, {self.latency_s:.2f} s, {self.primitives} primitives"
+        return f"<p>{answer}</p><ol>{rows}</ol><p><small>{note}</small></p>"
+
+
+def jsonable(value: Any) -> Any:
+    """A value as JSON; hits as {"document", "text", "score"}, metadata if there is any."""
+    if isinstance(value, Hit):
+        found = {"document": value.document, "text": value.text, "score": round(value.score, 6)}
+        return {**found, "metadata": dict(value.metadata)} if value.metadata else found
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)

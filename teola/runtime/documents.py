@@ -1,0 +1,177 @@
+"""The step before the graph: from a query's documents to chunks to index and a scope to search.
+
+Documents are content-addressed: what the store already has (same bytes, same splitting, same
+embedder) is neither split nor embedded nor stored again. Reading and splitting run off the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from teola.engine import (
+    Chunk,
+    Claim,
+    DocumentKey,
+    DocumentStore,
+    Embedder,
+    Loader,
+    Scope,
+    Source,
+    Splitting,
+)
+from teola.errors import DocumentError, InputError
+from teola.runtime.hosts.local import LocalHost
+
+UNNAMED: Final = "documents"
+"""Collection of documents that were given without one."""
+SUFFIXES: Final = frozenset({".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".pdf"})
+"""What is taken from a directory; files given by name may have any suffix."""
+MAX_DOCUMENTS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a query's documents become. new: documents that this query indexes."""
+
+    chunks: list[Chunk]
+    scope: Scope
+    new: int
+    known: int
+
+
+def sources(documents: Any) -> list[Source]:
+    """Sources from what users write: paths, directories, `{"name", "text"}`, or lists of these.
+
+    Raises InputError, DocumentError.
+    """
+    if documents is None:
+        return []
+    if isinstance(documents, (str, Path, Mapping, Source)):
+        documents = [documents]
+    found: list[Source] = []
+    for document in documents:
+        found += _source(document)
+    if len(found) > MAX_DOCUMENTS:
+        raise InputError(f"{len(found)} documents are more than {MAX_DOCUMENTS}; index in parts")
+    return found
+
+
+def _source(document: Any) -> list[Source]:
+    if isinstance(document, Source):
+        return [document]
+    if isinstance(document, Mapping):
+        if not {"name", "text"} <= document.keys():
+            raise InputError("an inline document needs the keys 'name' and 'text'")
+        metadata = document.get("metadata") or {}
+        return [Source(str(document["name"]), text=str(document["text"]), metadata=metadata)]
+    if not isinstance(document, (str, Path)):
+        raise InputError(f"a document is a path or {{'name', 'text'}}, not {document!r}")
+    path = Path(document).expanduser()
+    if not path.is_dir():
+        return [Source(path.name, path=path)]
+    inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    if not inside:
+        raise DocumentError(f"directory {str(path)!r} holds no documents ({', '.join(SUFFIXES)})")
+    return [Source(str(p.relative_to(path)), path=p) for p in inside]
+
+
+class Preparer:
+    """Prepares documents with a loader, an embedder's tokenizer and a store."""
+
+    def __init__(self, loader: LocalHost, embedder: LocalHost, store: LocalHost) -> None:
+        self._loader = loader
+        self._documents = cast("Loader", loader.engine)
+        self._embedder = cast("Embedder", embedder.engine)
+        self._store = cast("DocumentStore", store.engine)
+
+    async def prepare(
+        self,
+        given: Sequence[Source],
+        *,
+        owner: str,
+        tenant: str,
+        collection: str | None,
+        filters: Mapping[str, Any],
+        splitting: Splitting,
+    ) -> Prepared:
+        """Claim and split `given`; the caller must `release` in the end. Raises DocumentError."""
+        limit = self._embedder.max_tokens - 2
+        if splitting.chunk_size > limit:
+            raise InputError(
+                f"chunk_size {splitting.chunk_size} is more than the {limit} tokens that the "
+                "embedding model reads; choose a smaller one"
+            )
+        if splitting.overlap >= splitting.chunk_size:
+            raise InputError(
+                f"overlap {splitting.overlap} must be smaller than chunk_size "
+                f"{splitting.chunk_size}"
+            )
+        keys = await self._keys(given, splitting)
+        name = collection or UNNAMED
+        claims = await self._store.claim(tenant, name, keys, owner) if keys else []
+        chunks, owned = await self._split(given, claims, splitting)
+        if owned:
+            await self._store.expect(owner, owned)
+        ids = tuple(dict.fromkeys(claim.document for claim in claims))
+        scope = Scope(tenant, name, None if collection else ids, dict(filters))
+        return Prepared(chunks, scope, len(owned), len(ids) - len(owned))
+
+    async def count(self, given: Sequence[Source], splitting: Splitting) -> int:
+        """How many chunks `given` makes; nothing is stored."""
+        made = [
+            await self._loader.call(self._documents.split, source, splitting, self._embedder.encode)
+            for source in given
+        ]
+        return sum(map(len, made))
+
+    async def release(self, owner: str) -> None:
+        """The query has ended: what it did not finish indexing is deleted."""
+        await self._store.release(owner)
+
+    async def exists(self, tenant: str, collection: str) -> list[str]:
+        """Names of the tenant's collections. Raises InputError if `collection` is not one."""
+        names = [entry["name"] for entry in await self._store.collections(tenant)]
+        if collection not in names:
+            listed = ", ".join(n for n in names if n != UNNAMED) or "none yet"
+            raise InputError(
+                f"no collection {collection!r} (there is: {listed}); make it with "
+                f"`teola index PATH --collection {collection}`"
+            )
+        return names
+
+    async def _keys(self, given: Sequence[Source], splitting: Splitting) -> list[DocumentKey]:
+        pipeline = (
+            f"{self._documents.version}/{splitting.chunk_size}/{splitting.overlap}/"
+            f"{self._embedder.identity}"
+        )
+        prints = await asyncio.gather(
+            *(self._loader.call(self._documents.fingerprint, source) for source in given)
+        )
+        return [
+            DocumentKey(print_.sha256, pipeline, source.name, source.metadata)
+            for source, print_ in zip(given, prints, strict=True)
+        ]
+
+    async def _split(
+        self, given: Sequence[Source], claims: Sequence[Claim], splitting: Splitting
+    ) -> tuple[list[Chunk], dict[str, int]]:
+        chunks: list[Chunk] = []
+        owned: dict[str, int] = {}
+        for source, claim in zip(given, claims, strict=True):
+            if not claim.owned or claim.document in owned:
+                continue
+            texts = await self._loader.call(
+                self._documents.split, source, splitting, self._embedder.encode
+            )
+            if not texts:
+                raise DocumentError(f"document {source.name!r} holds no text")
+            owned[claim.document] = len(texts)
+            chunks += [
+                Chunk(claim.document, i, text, source.name, source.metadata)
+                for i, text in enumerate(texts)
+            ]
+        return chunks, owned

@@ -1,0 +1,133 @@
+"""Which engines there are: their names, where their classes come from, how they are scheduled."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from teola.engine import Engine, EngineKind
+from teola.errors import InputError, UnknownName
+from teola.policies import batching, routing
+from teola.runtime.python_engine import PythonEngine
+from teola.schedule.engine_queue import EngineQueue, Limits
+
+GROUP: Final = "teola.engines"
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How to make and schedule one engine.
+
+    factory: an engine class (or function returning an engine), or its name among the entry points
+    `teola.engines`. options: its keyword arguments. instances: how many to run. batching / routing:
+    policy names, with `batching_options` for the former.
+    """
+
+    factory: str | Callable[..., Engine]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    instances: int = 1
+    batching: str = "topology"
+    routing: str = "least_loaded"
+    batching_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.instances < 1:
+            raise InputError(f"an engine needs at least one instance, got {self.instances}")
+
+    def make(self, name: str) -> Engine:
+        """A fresh, unstarted instance. Raises UnknownName, InputError."""
+        factory = find(self.factory) if isinstance(self.factory, str) else self.factory
+        options = dict(self.options)
+        parameters = inspect.signature(factory).parameters
+        if "name" in parameters:
+            options.setdefault("name", name)
+        accepts_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        for option in options:
+            if option not in parameters and not accepts_all:
+                raise UnknownName("option", option, parameters, f"engine {name!r}")
+        return factory(**options)
+
+
+def find(name: str) -> Callable[..., Engine]:
+    """The engine class that is installed under `name`. Raises UnknownName."""
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in points:
+        raise UnknownName("engine type", name, points)
+    factory: Callable[..., Engine] = points[name].load()
+    return factory
+
+
+def available() -> list[str]:
+    """Names of all installed engine types."""
+    return sorted(point.name for point in entry_points(group=GROUP))
+
+
+DEFAULTS: Final[Mapping[str, EngineConfig]] = {
+    "documents": EngineConfig("documents"),
+    "embedding": EngineConfig("embedding"),
+    "rerank": EngineConfig("rerank"),
+    "vectorstore": EngineConfig("vectorstore"),
+    "llm": EngineConfig("extractive"),
+    "python": EngineConfig(PythonEngine),
+}
+"""What runs with nothing configured: all local, nothing from outside."""
+
+
+def llm_config(where: str, **options: Any) -> EngineConfig:
+    """The LLM engine for `--llm`: a server's URL. Raises InputError for anything else."""
+    if where.startswith(("http://", "https://")):
+        return EngineConfig("openai", {"url": where, **options})
+    if where == "extractive":
+        return DEFAULTS["llm"]
+    raise InputError(
+        f"--llm {where!r}: give the URL of an OpenAI-compatible server, such as "
+        "http://localhost:8000/v1"
+    )
+
+
+def queue_for(name: str, engine: Engine, config: EngineConfig) -> EngineQueue:
+    """The scheduler's queue of an engine."""
+    spec = engine.spec
+    limits = Limits(
+        spec.max_batch, spec.max_sequences, spec.concurrency, spec.kind is EngineKind.LLM
+    )
+    return EngineQueue(
+        name,
+        limits,
+        config.instances,
+        batching.make(config.batching, **config.batching_options),
+        routing.make(config.routing),
+    )
+
+
+def merged(
+    configs: Mapping[str, EngineConfig | str | Callable[..., Engine]],
+) -> dict[str, EngineConfig]:
+    """The defaults with `configs` put over them; a bare name or class stands for its config."""
+    found = dict(DEFAULTS)
+    for name, config in configs.items():
+        if not isinstance(config, EngineConfig):
+            config = EngineConfig(config)
+        found[name] = config
+    return found
+
+
+def with_policies(
+    configs: Mapping[str, EngineConfig], batching_name: str | None, routing_name: str | None
+) -> dict[str, EngineConfig]:
+    """All engines with other policies. Raises UnknownName at once."""
+    if batching_name:
+        batching.make(batching_name)
+    if routing_name:
+        routing.make(routing_name)
+    return {
+        name: replace(
+            config,
+            batching=batching_name or config.batching,
+            routing=routing_name or config.routing,
+        )
+        for name, config in configs.items()
+    }

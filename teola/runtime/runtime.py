@@ -1,0 +1,212 @@
+"""Runtime: engines, the live driver and its loop, shared by every application that names it.
+
+All of it lives on one event loop in a thread of its own, so an application can be called from
+anywhere: plain code, a running event loop, a notebook cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar
+
+from teola.engine import Engine, EngineSpec
+from teola.errors import InputError, Overloaded, UnknownName
+from teola.profile import Profile, default
+from teola.profile import load as load_profile
+from teola.runtime.documents import Preparer
+from teola.runtime.engines import EngineConfig, merged, queue_for, with_policies
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live import Live
+
+T = TypeVar("T")
+
+
+class Runtime:
+    """Runs applications.
+
+    engines: name -> EngineConfig, entry-point name or engine class, over the defaults (embedding,
+    rerank, vectorstore, llm, documents, python). batching / routing: policy names for all engines.
+    profile: a Profile, its name or file; by default passes go by what the engines declare.
+    max_queries: more at once are refused with Overloaded. debug: verify every pass's result.
+
+    Use it as a context manager, or call `close`; a process that ends closes what is left.
+    """
+
+    def __init__(
+        self,
+        engines: Mapping[str, EngineConfig | str | Callable[..., Engine]] | None = None,
+        *,
+        batching: str | None = None,
+        routing: str | None = None,
+        profile: Profile | str | None = None,
+        max_queries: int = 1024,
+        debug: bool = False,
+    ) -> None:
+        self.configs = with_policies(merged(engines or {}), batching, routing)
+        self.profile = load_profile(profile) if isinstance(profile, str) else profile
+        self.max_queries, self.debug = max_queries, debug
+        self.optimisers: dict[int, Any] = {}
+        self._engines: dict[str, list[Engine]] = {}
+        self._started: dict[str, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._live: Live | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    # --- the loop -------------------------------------------------------------------------
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The runtime's event loop, started when first needed."""
+        with self._lock:
+            if self._closed:
+                raise InputError("this runtime is closed; make a new one")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._live = Live({}, self._loop)
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="teola", daemon=True
+                )
+                self._thread.start()
+                atexit.register(self.close)
+            return self._loop
+
+    @property
+    def live(self) -> Live:
+        """The live driver (use it on the loop only)."""
+        _ = self.loop
+        assert self._live is not None
+        return self._live
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop, from any thread."""
+        try:
+            loop = self.loop
+        except InputError:
+            work.close()
+            raise
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise InputError("called from inside a component: use `await app.arun(...)` there")
+        return asyncio.run_coroutine_threadsafe(work, loop)
+
+    # --- engines --------------------------------------------------------------------------
+
+    def engines(self, name: str) -> list[Engine]:
+        """The (perhaps unstarted) instances of engine `name`. Raises UnknownName, InputError."""
+        if name not in self._engines:
+            config = self.configs.get(name)
+            if config is None:
+                raise UnknownName("engine", name, self.configs)
+            self._engines[name] = [config.make(name) for _ in range(config.instances)]
+        return self._engines[name]
+
+    def spec(self, name: str) -> EngineSpec:
+        """What engine `name` declares."""
+        return self.engines(name)[0].spec
+
+    def profile_for(self, names: Iterable[str]) -> Profile:
+        """The profile that passes go by, with an entry for each of the engines `names`."""
+        specs = [self.spec(name) for name in names]
+        return self.profile.for_engines(specs) if self.profile else default(specs)
+
+    async def ensure(self, names: Iterable[str]) -> None:
+        """Start the engines `names` that are not yet running, side by side.
+
+        Raises EngineUnavailable; a later call tries again.
+        """
+        tasks = []
+        for name in names:
+            task = self._started.get(name)
+            if task is None or (task.done() and (task.cancelled() or task.exception())):
+                task = self._started[name] = self.loop.create_task(self._start(name))
+            if not task.done():
+                tasks.append(task)
+        if tasks:
+            done = await asyncio.gather(
+                *(asyncio.shield(task) for task in tasks), return_exceptions=True
+            )
+            for error in done:
+                if isinstance(error, BaseException):
+                    raise error
+
+    async def _start(self, name: str) -> None:
+        engines = self.engines(name)
+        hosts = [LocalHost(engine, i) for i, engine in enumerate(engines)]
+        done = await asyncio.gather(*(host.start() for host in hosts), return_exceptions=True)
+        failed = [error for error in done if isinstance(error, BaseException)]
+        if failed:
+            for host in hosts:
+                await host.close()
+            del self._engines[name]
+            raise failed[0]
+        self.live.core.queues[name] = queue_for(name, engines[0], self.configs[name])
+        for host in hosts:
+            self.live.hosts[name, host.instance] = host
+
+    def host(self, name: str) -> LocalHost:
+        """The first instance of a running engine."""
+        return self.live.hosts[name, 0]
+
+    def preparer(self, embedding: str, store: str) -> Preparer:
+        """Prepares documents for these engines, which must be running."""
+        return Preparer(self.host("documents"), self.host(embedding), self.host(store))
+
+    def admit(self) -> None:
+        """Raise Overloaded if as many queries are in flight as may be."""
+        if len(self.live.queries) >= self.max_queries:
+            raise Overloaded(
+                f"{self.max_queries} queries are already running; try again in a moment"
+            )
+
+    # --- the end --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Cancel what runs, close all engines, stop the loop. Calling it again does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        atexit.unregister(self.close)
+        asyncio.run_coroutine_threadsafe(self._shut(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    async def _shut(self) -> None:
+        own = asyncio.current_task()
+        rest = [task for task in asyncio.all_tasks() if task is not own]
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        assert self._live is not None
+        hosts = list(self._live.hosts.values())
+        await asyncio.gather(*(host.close() for host in hosts), return_exceptions=True)
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_default: Runtime | None = None
+_default_lock = threading.Lock()
+
+
+def default_runtime() -> Runtime:
+    """The runtime of applications that name none: the defaults, started when first used."""
+    global _default
+    with _default_lock:
+        if _default is None or _default._closed:
+            _default = Runtime()
+        return _default
