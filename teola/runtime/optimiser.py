@@ -11,8 +11,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from teola.graph import Graph
+from teola.graph import QUERY, Graph
 from teola.passes import Optimised, optimise, select
+from teola.passes.rewrite import aligned_successors
 from teola.profile import Profile
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder, Overrides
@@ -26,7 +27,7 @@ class Optimiser:
     def __init__(self, builder: Builder, profile: Profile) -> None:
         self.builder, self.profile = builder, profile
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
-        self._sizes: tuple[int, ...] | None = None
+        self._batches: dict[str, tuple[int, ...]] | None = None
         self.hits = self.misses = 0
 
     def plan(
@@ -71,13 +72,26 @@ class Optimiser:
         return optimise(graph, self.profile, select(passes), debug=debug)
 
     def _stages(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
-        if self._sizes is None:
-            sample: Graph = self.builder.build(self.builder.configure({}), {})
-            batchable = {(p.engine, p.op) for p in sample.primitives if p.batchable}
-            batches = {self.profile.engine(e).max_efficient_batch(op) for e, op in batchable}
-            self._sizes = tuple(sorted(batches))
+        """Into how many stages each list falls, for each batch size that may cut it."""
+        if self._batches is None:
+            self._batches = self._find_batches()
         return tuple(
             (name, batch, -(-count // batch))
-            for name, count in sorted(sizes.items())
-            for batch in self._sizes
+            for name, count in sizes.items()
+            for batch in self._batches.get(name, ())
         )
+
+    def _find_batches(self) -> dict[str, tuple[int, ...]]:
+        """Input -> maximum efficient batch sizes of what is cut along it, directly or behind."""
+        graph: Graph = self.builder.build(self.builder.configure({}), {})
+        found: dict[str, set[int]] = {}
+        for p in graph.primitives:
+            names = {ref.port for _, ref in p.item_refs() if ref.producer == QUERY}
+            if not names or not p.batchable:
+                continue
+            for id in aligned_successors(graph, [p.id], p.items):
+                q = graph[id]
+                batch = self.profile.engine(q.engine).max_efficient_batch(q.op)
+                for name in names:
+                    found.setdefault(name, set()).add(batch)
+        return {name: tuple(sorted(batches)) for name, batches in found.items()}
