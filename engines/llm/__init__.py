@@ -1,5 +1,6 @@
 """Language models."""
 
+from .extractive import ExtractiveReader
 from .openai_server import OpenAIServer
 
-__all__ = ["OpenAIServer"]
+__all__ = ["ExtractiveReader", "OpenAIServer"]

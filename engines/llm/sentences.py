@@ -1,0 +1,137 @@
+"""Sentences of a text, as a reader would quote them: Markdown marks cleaned, headings remembered.
+
+Written for chunks of documents of any kind: prose (also hard-wrapped), lists, tables, code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_FENCE = re.compile(r"\s*(```|~~~)")
+_HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+_UNDERLINE = re.compile(r"\s*(={3,}|-{3,}|\*{3,}|~{3,}|\^{3,})\s*$")
+_BULLET = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
+_TABLE_ROW = re.compile(r"\s*\|.*\|\s*$|\s*[^|]+( \| [^|]+)+$")
+_TABLE_RULE = re.compile(r"[\s|:+-]+$")
+_QUOTE_MARK = re.compile(r"^\s*>+\s")
+_COLUMNS = re.compile(r"\S {3,}\S")
+_IMAGE_OR_LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()\s]*(?:\s+\"[^\"]*\")?\)")
+_EMPHASIS = re.compile(r"(\*{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)")
+_CODE = re.compile(r"`+([^`]+)`+")
+_END = re.compile(
+    r"""[.!?…]["'’”)\]]*\s+(?=["'“‘(\[]*[A-Z0-9\u00c0-\u00de\u0370-\uffff])|(?<=[。！？])"""
+)
+_ABBREVIATION = re.compile(
+    r"(?:(?<![\w'’/.])[A-Z]|\b(?:e\.g|i\.e|cf|vs|al|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|fig|Eq|Sec|sec|approx|ca|Vol|pp|"
+    r"Inc|Ltd|Jr|Sr)|^\d{1,3})\.\s+$"
+)
+_LEAD_WORDS = 4
+_LONGEST = 350
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One quotable sentence (or list item, table row, line of code) and the heading above it."""
+
+    text: str
+    heading: str = ""
+
+
+def sentences(text: str) -> list[Sentence]:
+    """The sentences of `text`, in order. A heading counts only where nothing stands below it."""
+    found: list[Sentence] = []
+    heading, used = "", True
+    for kind, block in _blocks(text):
+        if kind == "heading":
+            if not used:
+                found.append(Sentence(heading))
+            heading, used = clean(block), False
+            continue
+        pieces = [plain_quotes(block.strip())] if kind == "line" else _split(clean(block))
+        kept = [Sentence(piece, heading) for piece in pieces if _says_something(piece)]
+        found += kept
+        used = used or bool(kept)
+    if not used and heading:
+        found.append(Sentence(heading))
+    return found
+
+
+def clean(text: str) -> str:
+    """`text` on one line, without the marks of Markdown."""
+    text = _IMAGE_OR_LINK.sub(r"\1", " ".join(text.split()))
+    text = _CODE.sub(r"\1", _EMPHASIS.sub(r"\2", text))
+    return plain_quotes(text).strip()
+
+
+def plain_quotes(text: str) -> str:
+    """`text` with single quotation marks, so that double ones around it are unambiguous."""
+    return text.replace("“", "‘").replace("”", "’")
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """("heading" | "text" | "line", content) for each block of the text."""
+    paragraph: list[str] = []
+    fenced = False
+    for raw in text.split("\n"):
+        kind, line = _classify(raw, fenced)
+        if kind == "fence":
+            fenced = not fenced
+        if kind == "underline" and len(paragraph) == 1:
+            yield "heading", paragraph.pop()
+        if paragraph and kind != "text":
+            yield "text", " ".join(paragraph)
+            paragraph = []
+        if kind in ("heading", "line", "row"):
+            yield ("text" if kind == "row" else kind), line
+        elif kind in ("bullet", "text"):
+            paragraph.append(line)
+    if paragraph:
+        yield "text", " ".join(paragraph)
+
+
+def _classify(raw: str, fenced: bool) -> tuple[str, str]:
+    if _FENCE.match(raw):
+        return "fence", ""
+    if fenced:
+        return ("line" if raw.strip() else "blank"), raw
+    line = _QUOTE_MARK.sub("", raw, count=1)
+    if heading := _HEADING.match(line):
+        return "heading", heading[2]
+    if not line.strip():
+        return "blank", ""
+    if _UNDERLINE.match(line):
+        return "underline", ""
+    if _TABLE_RULE.match(line):
+        return "blank", ""
+    if _TABLE_ROW.match(line):
+        return "row", " | ".join(cell.strip() for cell in line.strip().strip("|").split("|"))
+    if bullet := _BULLET.match(line):
+        return "bullet", line[bullet.end() :]
+    kind = "line" if _COLUMNS.search(line.strip()) else "text"
+    return kind, " ".join(line.split())
+
+
+def _split(paragraph: str) -> Iterator[str]:
+    """Sentences; a lead-in of a few words ("Fees.") stays with what follows it."""
+    start = 0
+    for end in _END.finditer(paragraph):
+        piece = paragraph[start : end.end()]
+        is_lead = start == 0 and len(piece.split()) <= _LEAD_WORDS and piece.isascii()
+        if not is_lead and not _ABBREVIATION.search(piece):
+            yield from _shorten(piece.strip())
+            start = end.end()
+    yield from _shorten(paragraph[start:].strip())
+
+
+def _shorten(sentence: str) -> Iterator[str]:
+    """A very long sentence in its parts between semicolons."""
+    if len(sentence) <= _LONGEST:
+        yield sentence
+    else:
+        yield from (part.strip() for part in re.split(r"(?<=;)\s+", sentence))
+
+
+def _says_something(piece: str) -> bool:
+    return sum(character.isalnum() for character in piece) >= 3

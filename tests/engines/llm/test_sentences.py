@@ -1,0 +1,82 @@
+"""How text is cut into sentences that can be quoted."""
+
+import pytest
+
+from teola_engines.llm.sentences import Sentence, sentences
+
+
+def texts(text: str) -> list[str]:
+    return [sentence.text for sentence in sentences(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It rains. The sun is out! Is it?", ["It rains. The sun is out!", "Is it?"]),
+        (
+            "Dr. Smith met J. R. Brown there. They talked, e.g. about whales.",
+            ["Dr. Smith met J. R. Brown there.", "They talked, e.g. about whales."],
+        ),
+        (
+            "The price is 3.5 euros, see a.b.c for it. Version 2.0 is out by now.",
+            ["The price is 3.5 euros, see a.b.c for it.", "Version 2.0 is out by now."],
+        ),
+        (
+            "The driver owns the clock and the I/O. Two of them exist by now.",
+            ["The driver owns the clock and the I/O.", "Two of them exist by now."],
+        ),
+        ("这是第一句话。那是第二句话。", ["这是第一句话。", "那是第二句话。"]),
+        ("wrapped over\ntwo lines of text.\n\nAnother one", None),
+        ("", []),
+        (" \n---\n***\n", []),
+    ],
+)
+def test_prose(text: str, expected: list[str] | None) -> None:
+    if expected is None:
+        expected = ["wrapped over two lines of text.", "Another one"]
+    assert texts(text) == expected
+
+
+def test_markdown_marks_are_cleaned() -> None:
+    text = (
+        "> The **bold** *word* in `code` and [a link](http://x.y) but not `__init__` or 2 * 3 * 4."
+    )
+    assert texts(text) == ["The bold word in code and a link but not __init__ or 2 * 3 * 4."]
+
+
+def test_inner_quotation_marks_cannot_be_taken_for_ours() -> None:
+    assert texts("He said “no” to that.") == ["He said ‘no’ to that."]
+
+
+def test_lists_tables_and_code() -> None:
+    text = (
+        "## Setup\n* first item\n  goes on\n* second item\n1. third item\n\n"
+        "| name | value |\n|---|---|\n| depth | 7 |\n\n```\nrun --fast   now\n\nstop.  It\n```\n"
+    )
+    assert sentences(text) == [
+        Sentence(piece, "Setup")
+        for piece in (
+            "first item goes on",
+            "second item",
+            "third item",
+            "name | value",
+            "depth | 7",
+            "run --fast   now",
+            "stop.  It",
+        )
+    ]
+
+
+def test_headings_are_remembered_and_quoted_only_if_nothing_follows() -> None:
+    text = "# One\nBelow the first one.\n\nTwo\n===\nBelow the second one.\n\n## Three\n"
+    assert sentences(text) == [
+        Sentence("Below the first one.", "One"),
+        Sentence("Below the second one.", "Two"),
+        Sentence("Three"),
+    ]
+
+
+def test_long_sentences_are_cut_between_semicolons() -> None:
+    text = "; ".join(f"this is clause number {i} of a sentence without an end" for i in range(12))
+    assert len(texts(text)) == 12
+    assert " ".join(texts(text)) == text
