@@ -164,13 +164,13 @@ def _bad_request(
 ) -> EngineError:
     if "chat template" in message or "chat_template" in message:
         return NoChatTemplate(
-            f"model {model!r} at {server} has no chat template: set api='completions' or 'auto'"
+            f"model {model!r} ({server}) has no chat template: set api='completions' or 'auto'"
         )
     if code == "context_length_exceeded" or _TOO_LONG.search(message):
         found = _LIMIT.search(message)
         limit = f" of {found[1]} tokens" if found else ""
         return EngineError(
-            f"the prompt and its answer exceed the context{limit} of {model!r} at {server}: "
+            f"the prompt and its answer exceed the context{limit} of {model!r} ({server}): "
             "use fewer or smaller chunks, or a smaller max_tokens"
         )
     about = _about(code, fields)
