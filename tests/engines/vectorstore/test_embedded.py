@@ -101,6 +101,18 @@ def test_processes_share_it_and_the_last_to_exit_stops_it(cluster: Path) -> None
         assert not running(pid)
 
 
+def test_processes_may_start_a_new_one_at_the_same_time(folder: Path) -> None:
+    command = [sys.executable, "-c", USER, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    users = [subprocess.Popen(command, **pipes) for _ in range(3)]  # type: ignore[call-overload]
+    pids = {process.stdout.readline() for process in users}
+    assert len(pids) == 1
+    for process in users:
+        process.communicate("\n", timeout=60)
+        assert process.returncode == 0
+    assert not running(int(pids.pop()))
+
+
 def test_after_a_killed_owner_the_next_start_takes_the_server_over(cluster: Path) -> None:
     with user(cluster) as (process, pid):
         process.send_signal(signal.SIGKILL)

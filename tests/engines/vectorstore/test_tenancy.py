@@ -11,7 +11,7 @@ from teola.graph.ops import Op, SearchParams
 from teola_engines.vectorstore import PgVector
 from teola_engines.vectorstore.schema import TENANT_TABLES
 
-from .conftest import Corner, Server, key, pieces, vectors
+from .conftest import DIMENSIONS, Corner, Server, key, pieces, vectors
 
 FORCED = """
 SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity,
@@ -53,6 +53,18 @@ async def test_the_role_for_queries_sees_one_tenants_rows(
         connection.execute("SELECT set_config('teola.sweep', 'on', true)")
         rows = connection.execute("SELECT id FROM teola.documents").fetchall()
         assert rows == [(pending.document,)], "the sweep sees unfinished documents and no others"
+
+
+async def test_a_connection_forgets_the_tenant_with_the_transaction(
+    server: Server, corner: Corner
+) -> None:
+    store = PgVector(data_dir=server.data_dir, dimensions=DIMENSIONS, pool_size=1)
+    await store.start()
+    await corner.index(store, key("a"), vectors(2))
+    async with store._started._database._pooled() as connection:
+        cursor = await connection.execute("SELECT count(*) FROM teola.chunks")
+        assert await cursor.fetchone() == (0,)
+    await store.close()
 
 
 async def test_a_batch_of_many_tenants_keeps_them_apart(store: PgVector) -> None:
