@@ -125,3 +125,15 @@ def test_an_empty_nltk_data_folder_does_not_matter(
 ) -> None:
     monkeypatch.setenv("NLTK_DATA", str(tmp_path))
     assert len(split("A sentence. " * 200, Splitting(), encode)) > 1
+
+
+def test_a_whole_with_more_tokens_than_its_parts_is_cut_again() -> None:
+    def joins_count(text: str) -> list[int]:
+        """A tokenizer for which each space between two words is a token as well."""
+        words = text.split()
+        return [0] * (2 * len(words) - 1 if words else 0)
+
+    text = " ".join(f"word{i}." for i in range(400))
+    chunks = split(text, Splitting(16, 0), joins_count)
+    assert max(len(joins_count(chunk)) for chunk in chunks) <= 16
+    assert_covers(text, chunks)
