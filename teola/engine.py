@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from teola.graph.ops import DecodeParams, Op, Params
 from teola.graph.prompt import Role
@@ -74,8 +74,7 @@ class QueryContext:
     category: tuple[str, str] = ("", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One slice of one primitive, with its inputs resolved to values.
 
     key: idempotency key, equal for every try of the same work.

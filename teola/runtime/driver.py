@@ -56,6 +56,7 @@ class Driver(ABC):
         self.core = Core(queues, self._measure)
         self.queries: dict[str, Query] = {}
         self._todo: deque[Command] = deque()
+        self._performing = False
 
     def begin(self, query: Query, now: float) -> None:
         """Start a query."""
@@ -84,13 +85,15 @@ class Driver(ABC):
 
     def _perform(self, commands: Iterable[Command], now: float) -> None:
         todo = self._todo
-        nested = bool(todo)
         todo.extend(commands)
-        if nested:
+        if self._performing:
             return
-        while todo:
-            self._one(todo[0], now)
-            todo.popleft()
+        self._performing = True
+        try:
+            while todo:
+                self._one(todo.popleft(), now)
+        finally:
+            self._performing = False
 
     def _one(self, command: Command, now: float) -> None:
         kind = type(command)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from teola.engine import (
@@ -108,7 +108,8 @@ class Live(Driver):
         self.hosts: dict[tuple[str, int], LocalHost] = {}
         self._inbox: deque[QueueEvent] = deque()
         self._scheduled = False
-        self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[str, int, int], tuple[asyncio.Task[None], Piece]] = {}
+        self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     # --- queries --------------------------------------------------------------------------
 
@@ -168,9 +169,14 @@ class Live(Driver):
     # --- time and events --------------------------------------------------------------------
 
     def post(self, event: QueueEvent) -> None:
-        """Handle an event at the end of this turn of the loop."""
+        """Handle an event: at once if nothing else is running, which could end in the same turn of
+        the loop and share a batch with what becomes ready; else at the end of this turn."""
         self._inbox.append(event)
-        self._wake()
+        if self._tasks or self._batches or self._scheduled:
+            self._wake()
+        else:
+            self._scheduled = True
+            self._drain()
 
     def _wake(self) -> None:
         if not self._scheduled:
@@ -178,16 +184,20 @@ class Live(Driver):
             self.loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        self._scheduled = False
         now = self.loop.time()
         inbox = self._inbox
-        while inbox:
-            event = inbox.popleft()
-            if type(event) is SliceFailed:
-                self.failed(event, now)
-            else:
-                self.handle(event, now)
-        self.flush(now)
+        try:
+            while inbox:
+                event = inbox.popleft()
+                if type(event) is SliceFailed:
+                    self.failed(event, now)
+                else:
+                    self.handle(event, now)
+            self.flush(now)
+        finally:
+            self._scheduled = False
+            if inbox:
+                self._wake()
 
     def set_timer(self, command: SetTimer) -> None:
         self.loop.call_at(command.at, self.post, Timer(command.engine))
@@ -196,29 +206,47 @@ class Live(Driver):
 
     def dispatch(self, command: Dispatch, now: float) -> None:
         host = self.hosts[command.engine, command.instance]
+        pieces = command.pieces
         if self.core.queues[command.engine].limits.continuous:
-            for piece in command.pieces:
-                self._spawn(command, piece, self._call(host, command, piece))
+            for piece in pieces:
+                self._abortable(command, piece, self._call(host, command, piece))
+        elif len(pieces) == 1 and host.interruptible:
+            self._abortable(command, pieces[0], self._batch(host, command))
         else:
-            self._spawn(command, command.pieces[0], self._batch(host, command))
+            self._batches[command.engine, command.batch] = self.loop.create_task(
+                self._batch(host, command)
+            )
 
-    def _spawn(self, command: Dispatch, piece: Piece, work: Any) -> None:
-        task = self.loop.create_task(work)
+    def _abortable(self, command: Dispatch, piece: Piece, work: Coroutine[Any, Any, None]) -> None:
         key = (piece.run, piece.primitive, command.batch)
-        self._tasks[key] = task
-        task.add_done_callback(lambda _: self._tasks.pop(key, None))
+        self._tasks[key] = (self.loop.create_task(work), piece)
 
     def abort(self, command: AbortRequest) -> None:
         """LLM calls stop alone; of batches only those that hold nothing else can be stopped."""
-        task = self._tasks.get((command.run, command.primitive, command.batch))
-        continuous = self.core.queues[command.engine].limits.continuous
-        if task is not None and (continuous or getattr(task, "alone", False)):
-            task.cancel()
+        found = self._tasks.get((command.run, command.primitive, command.batch))
+        if found is not None:
+            found[0].cancel()
+            found[0].add_done_callback(lambda _: self._ensure_end(command, found[1]))
+
+    def _ensure_end(self, command: AbortRequest, piece: Piece) -> None:
+        """A task that was cancelled before its first step has told nobody."""
+        if (command.run, command.primitive, command.batch) in self._tasks:
+            self._fail(command, piece, Cause(QueryCancelled("aborted")))
+
+    def _fail(self, command: Dispatch | AbortRequest, piece: Piece, cause: Cause) -> None:
+        self._tasks.pop((piece.run, piece.primitive, command.batch), None)
+        run, i, lo, hi, *_ = piece
+        where = (command.engine, command.instance, command.batch, run, i, lo, hi)
+        self.post(SliceFailed(*where, cause))
+
+    def _complete(self, command: Dispatch, piece: Piece, counts: Mapping[str, int]) -> None:
+        self._tasks.pop((piece.run, piece.primitive, command.batch), None)
+        engine, instance, batch, _ = command
+        run, i, lo, hi, _, _ = piece
+        self.post(SliceCompleted(engine, instance, batch, run, i, lo, hi, counts))
 
     async def _batch(self, host: LocalHost, command: Dispatch) -> None:
         pieces = command.pieces
-        if len(pieces) == 1 and host.interruptible:
-            asyncio.current_task().alone = True  # type: ignore[union-attr]
         results: Sequence[Result | Exception]
         try:
             requests = [self._request(piece) for piece in pieces]
@@ -229,6 +257,9 @@ class Live(Driver):
             results = [QueryCancelled("aborted")] * len(pieces)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             results = [_retryable(error, len(pieces))] * len(pieces)
+        self._batches.pop((command.engine, command.batch), None)
+        if len(pieces) > 1:
+            self._wake()
         for piece, result in zip(pieces, results, strict=True):
             self._slice(command, piece, result)
 
@@ -245,20 +276,18 @@ class Live(Driver):
         return Request(p.op, p.params, inputs, query.context, key)
 
     def _slice(self, command: Dispatch, piece: Piece, result: Result | Exception) -> None:
-        run, i, lo, hi, _ = piece
-        where = (command.engine, command.instance, command.batch, run, i, lo, hi)
-        query = self.queries.get(run)
         if isinstance(result, Exception):
-            cause = Cause(result, isinstance(result, TeolaError) and result.retryable)
-            self.post(SliceFailed(*where, cause))
+            retryable = isinstance(result, TeolaError) and result.retryable
+            self._fail(command, piece, Cause(result, retryable))
             return
+        run, i, lo, hi, _, total = piece
         counts: Mapping[str, int] = {}
-        flight = self.core.queues[command.engine].flights.get((run, i))
-        if query is not None and flight is not None:
-            counts = query.store.put_slice(i, lo, hi, flight.work.total, result)
+        query = self.queries.get(run)
+        if query is not None:
+            counts = query.store.put_slice(i, lo, hi, total, result)
             query.trace.ended(i, lo, self.loop.time())
             self._watch(cast("LiveQuery", query), piece, "finished")
-        self.post(SliceCompleted(*where, counts))
+        self._complete(command, piece, counts)
 
     def _watch(self, query: LiveQuery, piece: Piece, state: str) -> None:
         if query.watcher:
@@ -269,11 +298,9 @@ class Live(Driver):
     # --- LLM calls --------------------------------------------------------------------------
 
     async def _call(self, host: LocalHost, command: Dispatch, piece: Piece) -> None:
-        run, i, lo, hi, _ = piece
-        where = (command.engine, command.instance, command.batch, run, i, lo, hi)
-        query = self.queries.get(run)
+        i, query = piece.primitive, self.queries.get(piece.run)
         if query is None:
-            self.post(SliceFailed(*where, Cause(QueryCancelled("aborted"))))
+            self._fail(command, piece, Cause(_GONE))
             return
         assert isinstance(query, LiveQuery)
         self._watch(query, piece, "started")
@@ -285,13 +312,13 @@ class Live(Driver):
             else:
                 counts = await self._prefill(host, query, i)
         except asyncio.CancelledError:
-            self.post(SliceFailed(*where, Cause(QueryCancelled("aborted"))))
+            self._fail(command, piece, Cause(QueryCancelled("aborted")))
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             retryable = isinstance(error, TeolaError) and error.retryable and not streamed[0]
-            self.post(SliceFailed(*where, Cause(error, retryable)))
+            self._fail(command, piece, Cause(error, retryable))
         else:
             self._watch(query, piece, "finished")
-            self.post(SliceCompleted(*where, counts))
+            self._complete(command, piece, counts)
 
     async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
         call = self._prepare(query, i, DecodeParams(max_tokens=1))
@@ -301,7 +328,7 @@ class Live(Driver):
         else:
             handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
         query.trace.ended(i, 0, self.loop.time())
-        return query.store.put(i, {"sequence": handle})
+        return query.store.put(i, {"sequence": replace(handle, instance=host.instance)})
 
     def _prepare(self, query: LiveQuery, i: int, decode: DecodeParams) -> Call:
         before = query.plan.sequence_of[i]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from teola.engine import EngineKind, EngineSpec, Request, Result
 from teola.errors import OutputError
 from teola.graph import Op, ToolParams
+
+
+@lru_cache(maxsize=4096)
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function)
 
 
 class PythonEngine:
@@ -37,17 +43,16 @@ class PythonEngine:
 
     async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
         """Call the functions, one after the other (a batch holds one request)."""
-        return [await self._call(request) for request in requests]
-
-    async def _call(self, request: Request) -> Result:
-        params = request.params
-        assert isinstance(params, ToolParams)
-        function = params.function
-        if inspect.iscoroutinefunction(function):
-            value = await function(**request.inputs)
-        else:
-            value = await asyncio.to_thread(function, **request.inputs)
-        return self._result(request, params, value)
+        results: list[Result | Exception] = []
+        for request in requests:
+            params = request.params
+            assert type(params) is ToolParams
+            if _is_async(params.function):
+                value = await params.function(**request.inputs)
+            else:
+                value = await asyncio.to_thread(params.function, **request.inputs)
+            results.append(self._result(request, params, value))
+        return results
 
     def _result(self, request: Request, params: ToolParams, value: Any) -> Result:
         for name in params.item_inputs:

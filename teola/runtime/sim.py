@@ -201,12 +201,11 @@ class Sim(Driver):
 
     def _batch_done(self, command: Dispatch) -> None:
         now = self.now
-        for run, i, lo, hi, _ in command.pieces:
+        for run, i, lo, hi, _, total in command.pieces:
             query = self.queries.get(run)
             counts: Mapping[str, int] = {}
             if query is not None:
                 result = self.outcomes.result(query, i, lo, hi)
-                total = self.core.queues[command.engine].flights[run, i].work.total
                 counts = query.store.put_slice(i, lo, hi, total, result)
                 query.trace.ended(i, lo, now)
             where = (command.engine, command.instance, command.batch, run, i, lo, hi)

@@ -56,7 +56,7 @@ class Store:
         Prompts are resolved by `prompt`.
         """
         p = self.plan.primitives[i]
-        cut = {name for name, _ in p.item_refs()}
+        cut = self.plan.item_inputs[i]
         found: dict[str, Any] = {}
         for name, value in p.inputs:
             if type(value) is Ref:

@@ -60,8 +60,8 @@ class Trace:
         self.query_id, self.app, self.plan, self.admitted = query_id, app, plan, admitted
         self.finished: float | None = None
         self.state = "running"
-        self._sent: list[_Sent] = []
-        self._ended: list[_Ended] = []
+        self._sent: list[tuple[int, int, int, float, float, int, int, int]] = []
+        self._ended: list[tuple[int, int, float, str]] = []
         self._extra: list[Span] = []
 
     def sent(
@@ -76,11 +76,11 @@ class Trace:
         batch_size: int = 1,
     ) -> None:
         """A slice went to an instance (a control primitive: was run)."""
-        self._sent.append(_Sent(primitive, lo, hi, queued, at, instance, batch, batch_size))
+        self._sent.append((primitive, lo, hi, queued, at, instance, batch, batch_size))
 
     def ended(self, primitive: int, lo: int, at: float, state: str = "done") -> None:
         """A slice came back."""
-        self._ended.append(_Ended(primitive, lo, at, state))
+        self._ended.append((primitive, lo, at, state))
 
     def step(self, name: str, start: float, end: float) -> None:
         """Work outside the graph, such as loading documents."""
@@ -100,10 +100,10 @@ class Trace:
     def spans(self) -> list[Span]:
         """All spans by start time."""
         opened: dict[tuple[int, int], list[_Sent]] = {}
-        for sent in self._sent:
+        for sent in map(_Sent._make, self._sent):
             opened.setdefault((sent.primitive, sent.lo), []).append(sent)
         found = list(self._extra)
-        for end in self._ended:
+        for end in map(_Ended._make, self._ended):
             tries = opened.get((end.primitive, end.lo))
             sent = tries.pop(0) if tries else self._decoding(end)
             found.append(self._span(sent, end.at, end.state))
@@ -117,10 +117,10 @@ class Trace:
         before = self.plan.sequence_of[end.primitive]
         if end.state == "skipped" or self.plan.head[end.primitive] == end.primitive:
             return _Sent(end.primitive, 0, 1, end.at, end.at, -1, -1, 1)
-        at = max((e.at for e in self._ended if e.primitive == before), default=end.at)
+        at = max((e[2] for e in self._ended if e[0] == before), default=end.at)
         head = self.plan.head[end.primitive]
-        call = next((s for s in reversed(self._sent) if s.primitive == head), None)
-        where = (call.instance, call.batch, call.batch_size) if call else (-1, -1, 1)
+        call = next((s for s in reversed(self._sent) if s[0] == head), None)
+        where = call[5:] if call else (-1, -1, 1)
         return _Sent(end.primitive, 0, 1, at, at, *where)
 
     def _span(self, sent: _Sent, end: float, state: str) -> Span:

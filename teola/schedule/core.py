@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from teola.errors import EngineUnavailable
-from teola.graph import ToolParams
-from teola.graph.ops import PREFILLS, retries
+from teola.graph.ops import PREFILLS
 from teola.policies.work import Work
 from teola.schedule.engine_queue import EngineQueue, Output, Tell
 from teola.schedule.events import (
@@ -126,7 +125,6 @@ class Core:
         plan, i = run.plan, command.primitive
         primitive = plan.primitives[i]
         queue = self.queues[primitive.engine]
-        params = primitive.params
         continuous = queue.limits.continuous
         self._seq += 1
         work = Work(
@@ -143,7 +141,7 @@ class Core:
             seq=self._seq,
             affinity=command.affinity if continuous else -1,
             members=plan.members[i],
-            retries=retries(primitive.op, pure=type(params) is not ToolParams or params.pure),
+            retries=plan.retries[i],
         )
         self._dirty[primitive.engine] = queue
         queue.submit(work, now)

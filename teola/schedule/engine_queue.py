@@ -72,7 +72,7 @@ class Flight:
 
     work: Work
     done: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] | None = None
     slices: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     prefilling: bool = False
     delivered: bool = False
@@ -124,6 +124,7 @@ class EngineQueue:
         flight.failed = True
         if not flight.slices:
             del self.flights[run, primitive]
+            return []
         return [
             AbortRequest(self.engine, instance, batch, run, primitive)
             for instance, batch in flight.slices.values()
@@ -138,9 +139,10 @@ class EngineQueue:
         flight.done += event.hi - event.lo
         counts: Mapping[str, int] = event.counts
         if flight.done < work.total or flight.counts:
+            joined = flight.counts = flight.counts or {}
             for port, count in counts.items():
-                flight.counts[port] = flight.counts.get(port, 0) + count
-            counts = flight.counts
+                joined[port] = joined.get(port, 0) + count
+            counts = joined
         if flight.done < work.total:
             return []
         del self.flights[work.run, work.primitive]
@@ -276,7 +278,7 @@ class EngineQueue:
             flight.slices[lo, hi] = (i, batch)
             flight.prefilling = self.limits.continuous
             self._take(work, lo, hi, now)
-            pieces.append(Piece(work.run, work.primitive, lo, hi, work.arrival))
+            pieces.append(Piece(work.run, work.primitive, lo, hi, work.arrival, work.total))
             instance.weight += hi - lo
             instance.entries += 1
         instance.batches[batch] = len(pieces)

@@ -185,13 +185,14 @@ class Finish(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A slice of a primitive in a dispatch, and when the primitive was queued."""
+    """A slice of a primitive in a dispatch, when the primitive was queued, and its whole length."""
 
     run: str
     primitive: int
     lo: int
     hi: int
     queued: float
+    total: int
 
 
 class Dispatch(NamedTuple):

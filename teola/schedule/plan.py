@@ -19,7 +19,7 @@ from teola.graph import (
     Ref,
     ToolParams,
 )
-from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS
+from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, retries
 
 ABSENT: Final = -1
 """Count of a port that delivers nothing at all (an empty list counts 0)."""
@@ -32,7 +32,7 @@ class Plan:
     decodings that share its stream. readers: primitives (and outputs) that read its data. need:
     port -> items that must exist so that no consumer is short of any. streams: the decoding's text
     is (or may become) an output of the application. sequence_of: producer of the sequence that it
-    continues, or -1.
+    continues, or -1. item_inputs: names of the lists it may be cut along. retries: further tries.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -56,6 +56,11 @@ class Plan:
         )
         self.readers = self._readers()
         self.need, self.query_need = self._need()
+        self.item_inputs = tuple(frozenset(n for n, _ in p.item_refs()) for p in self.primitives)
+        self.retries = tuple(
+            retries(p.op, pure=type(p.params) is not ToolParams or p.params.pure)
+            for p in self.primitives
+        )
         self.streams = self._streams()
 
     def __len__(self) -> int:
@@ -148,7 +153,7 @@ class Absence:
         p = self.plan.primitives[i]
         if isinstance(p.params, AggregateParams) and p.params.mode is not Aggregation.TOP_K:
             return all(self.absent(ref, empty=False) for ref in p.refs())
-        listed = {name for name, _ in p.item_refs()}
+        listed = self.plan.item_inputs[i]
         optional = p.params.optional if isinstance(p.params, ToolParams) else ()
         for name, value in p.inputs:
             if type(value) is Ref:

@@ -41,6 +41,8 @@ class Topology:
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:
         taker = Taker(slots)
+        if self._live == 1:
+            return self._only(taker)
         seen: list[Entry] = []
         visited: set[str] = set()
         more = True
@@ -59,6 +61,15 @@ class Topology:
 
     def wake_at(self, now: float) -> float | None:
         return None
+
+    def _only(self, taker: Taker) -> list[Slice]:
+        """The common case: one primitive is queued, and there is nothing to order."""
+        arrivals = self._arrivals
+        while not arrivals[0][-1].queued:
+            heappop(arrivals)
+        if taker.fits(arrivals[0][-1]):
+            taker.take(arrivals[0][-1])
+        return taker.slices
 
     def _take(self, bucket: list[Entry], taker: Taker) -> bool:
         """Fill `taker` from a bucket, deepest first; whether there is room for the next bucket."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -21,12 +21,13 @@ class LocalHost:
 
     def __init__(self, engine: Engine, instance: int) -> None:
         self.engine, self.instance = engine, instance
-        self._threads: ThreadPoolExecutor | None = None
-
-    @property
-    def interruptible(self) -> bool:
+        run = getattr(engine, "execute", None)
+        self.interruptible = inspect.iscoroutinefunction(run)
         """Whether cancelling `execute` stops the work (a worker thread cannot be stopped)."""
-        return inspect.iscoroutinefunction(getattr(self.engine, "execute", None))
+        self.execute: Callable[[Sequence[Request]], Awaitable[Sequence[Result | Exception]]]
+        self.execute = run if self.interruptible and run else self._execute_in_thread
+        """Runs a batch."""
+        self._threads: ThreadPoolExecutor | None = None
 
     async def start(self) -> None:
         """Start the engine. Raises EngineUnavailable; the engine is closed again then."""
@@ -65,7 +66,8 @@ class LocalHost:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, method, *arguments)
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
-        """Run a batch."""
+    async def _execute_in_thread(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
         engine = cast("BatchEngine", self.engine)
-        return cast("Sequence[Result | Exception]", await self.call(engine.execute, requests))
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._threads, engine.execute, requests)
+        return cast("Sequence[Result | Exception]", await work)
