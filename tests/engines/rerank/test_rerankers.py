@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from teola.engine import Hit, QueryContext, Request
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph.ops import Op, RerankParams
+from teola_engines.embedding.model import Tokens
 from teola_engines.rerank import CrossEncoder, MaxSim
+from teola_engines.rerank.maxsim import maxsim as late_interaction
 
 TEXTS = (
     "PostgreSQL stores each table in files of at most one gigabyte.",
@@ -69,6 +72,15 @@ def test_maxsim_prefers_the_text_that_answers(maxsim: MaxSim, question: str, bes
     assert isinstance(result, dict)
     assert len(result["scores"]) == len(TEXTS)
     assert max(range(len(TEXTS)), key=result["scores"].__getitem__) == best
+
+
+def test_each_question_token_looks_for_its_best_match() -> None:
+    def tokens(*rows: tuple[float, float]) -> Tokens:
+        return Tokens(np.arange(len(rows)), np.array(rows, dtype=np.float32))
+
+    question = tokens((1, 0), (0, 1))
+    assert late_interaction(question, tokens((1, 0), (-1, 0), (0.8, 0.6))) == pytest.approx(0.8)
+    assert late_interaction(question, tokens((1, 0))) == pytest.approx(0.5)
 
 
 def test_maxsim_scores_are_cosines(maxsim: MaxSim) -> None:
