@@ -93,7 +93,7 @@ class App:
         {"top_k": 4}}. deadline_s: seconds until it is given up. Raises InputError before anything
         starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
-        job = self._job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant)
+        job = self.job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant)
         future = self.home.start(job.run())
         try:
             return future.result().checked()
@@ -113,7 +113,7 @@ class App:
         **more: Any,
     ) -> Result:
         """`run` for async code; cancelling it cancels the query."""
-        job = self._job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant)
+        job = self.job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant)
         return (await self._elsewhere(job.run())).checked()
 
     def batch(
@@ -132,7 +132,7 @@ class App:
         query's inputs are checked before the first one starts. on_done: called (in another thread)
         with the position and result of each query as it ends.
         """
-        jobs = [self._job(dict(q), overrides, passes, deadline_s, tenant) for q in queries]
+        jobs = [self.job(dict(q), overrides, passes, deadline_s, tenant) for q in queries]
 
         async def one(position: int, job: Job) -> Result:
             try:
@@ -161,12 +161,16 @@ class App:
     ) -> Iterator[Token | Progress | Result]:
         """Tokens of the final answer and progress as they come; the Result is the last item.
 
-        Leaving the loop early cancels the query.
+        Leaving the loop early cancels the query. The inputs are checked at once.
         """
-        events: queue.SimpleQueue[Token | Progress | Result | None] = queue.SimpleQueue()
-        job = self._job(
-            {**(inputs or {}), **more}, overrides, passes, deadline_s, tenant, events.put
-        )
+        events: queue.SimpleQueue[Token | Progress | None] = queue.SimpleQueue()
+        given = {**(inputs or {}), **more}
+        job = self.job(given, overrides, passes, deadline_s, tenant, events.put)
+        return self._follow(job, events)
+
+    def _follow(
+        self, job: Job, events: queue.SimpleQueue[Token | Progress | None]
+    ) -> Iterator[Token | Progress | Result]:
         future = self.home.start(job.run())
         future.add_done_callback(lambda _: events.put(None))
         try:
@@ -195,7 +199,7 @@ class App:
             with suppress(RuntimeError):  # the caller's loop is gone: nobody listens any more
                 here.call_soon_threadsafe(events.put_nowait, event)
 
-        job = self._job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant, put)
+        job = self.job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant, put)
         task = asyncio.ensure_future(self._elsewhere(job.run()))
         task.add_done_callback(lambda _: put(None))
         try:
@@ -236,7 +240,7 @@ class App:
         result = None
         sizes = self._list_sizes(given)
         if analyze:
-            job = self._job(given, overrides, passes, DEADLINE_S, "default", profile=chosen)
+            job = self.job(given, overrides, passes, DEADLINE_S, "default", profile=chosen)
             result = runtime.start(job.run()).result().checked()
             sizes["chunks"] = job.chunks or sizes.get("chunks", 0)
         elif given.get("documents") is not None:
@@ -282,7 +286,7 @@ class App:
             return await work
         return await asyncio.wrap_future(runtime.start(work))
 
-    def _job(
+    def job(
         self,
         given: dict[str, Any],
         overrides: Overrides | None,
@@ -292,6 +296,7 @@ class App:
         watcher: Watcher | None = None,
         profile: Profile | None = None,
     ) -> Job:
+        """One query, checked but not started. Raises InputError."""
         self._check(given)
         if not deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {deadline_s}")

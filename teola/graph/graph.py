@@ -18,7 +18,7 @@ import networkx as nx
 
 from teola.errors import GraphError
 from teola.graph.ops import ConditionParams
-from teola.graph.primitive import Primitive
+from teola.graph.primitive import Primitive, refs_of
 from teola.graph.prompt import QUERY, Ref
 
 
@@ -164,8 +164,10 @@ class Graph:
             (twice, _), *_ = Counter(p.id for p in self.primitives).most_common(1)
             raise GraphError(f"graph {self.name!r}: two primitives are called {twice!r}")
         for p in self.primitives:
-            for ref in p.refs():
-                self._check_ref(ref, f"component {p.component!r}, primitive {p.id!r}")
+            for name, value in p.inputs:
+                where = f"component {p.component!r}, primitive {p.id!r}, input {name!r}"
+                for ref in refs_of(value):
+                    self._check_ref(ref, where)
             for order in p.after:
                 self._check_producer(order.producer, f"primitive {p.id!r} runs after")
             for guard in p.guards:

@@ -22,6 +22,16 @@ Value = Ref | Const | Prompt | tuple[Ref, ...]
 """An input: one Ref, a constant, a prompt, or the parts of an Aggregate."""
 
 
+def refs_of(value: Value) -> Iterator[Ref]:
+    """Every Ref in an input."""
+    if type(value) is Ref:
+        yield value
+    elif type(value) is Prompt:
+        yield from value.refs()
+    elif type(value) is tuple:
+        yield from value
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """Run after `producer` although no data flows. `effect`: it protects a side effect."""
@@ -80,12 +90,7 @@ class Primitive:
     def refs(self) -> Iterator[Ref]:
         """Every Ref that this primitive reads, query inputs included."""
         for _, value in self.inputs:
-            if type(value) is Ref:
-                yield value
-            elif type(value) is Prompt:
-                yield from value.refs()
-            elif type(value) is tuple:
-                yield from value
+            yield from refs_of(value)
 
     def item_refs(self) -> list[tuple[str, Ref]]:
         """The aligned list inputs that a batchable primitive may be cut along."""

@@ -53,14 +53,16 @@ def available() -> Sequence[str]:
 
 
 def select(names: Iterable[str] | str | None) -> tuple[str, ...]:
-    """Pass names from "all", "none", "a,b" or a sequence. Raises UnknownName."""
-    if names is None or names == "all":
-        return tuple(PIPELINE)
-    if names == "none":
-        return ()
+    """Pass names from "all" (the pipeline), "none", "a,b", "all,mine" or a sequence.
+
+    Raises UnknownName.
+    """
+    if names is None or names == "none":
+        return tuple(PIPELINE) if names is None else ()
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",") if name.strip()]
-    chosen = tuple(dict.fromkeys(names))
+    spread = [PIPELINE if name == "all" else (name,) for name in names]
+    chosen = tuple(dict.fromkeys(name for some in spread for name in some))
     for name in chosen:
         if name not in PIPELINE and name not in _installed():
             raise UnknownName("pass", name, [*available(), "all", "none"])

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from teola.engine import Engine, EngineSpec
@@ -52,6 +54,7 @@ class Runtime:
         self.optimisers: dict[int, Any] = {}
         self._engines: dict[str, list[Engine]] = {}
         self._started: dict[str, asyncio.Task[None]] = {}
+        self._work: weakref.WeakSet[Coroutine[Any, Any, Any]] = weakref.WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
@@ -93,6 +96,7 @@ class Runtime:
         if threading.current_thread() is self._thread:
             work.close()
             raise InputError("called from inside a component: use `await app.arun(...)` there")
+        self._work.add(work)
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     # --- engines --------------------------------------------------------------------------
@@ -138,7 +142,14 @@ class Runtime:
     async def _start(self, name: str) -> None:
         engines = self.engines(name)
         hosts = [LocalHost(engine, i) for i, engine in enumerate(engines)]
-        done = await asyncio.gather(*(host.start() for host in hosts), return_exceptions=True)
+        try:
+            done = await asyncio.gather(*(host.start() for host in hosts), return_exceptions=True)
+        except asyncio.CancelledError:
+            for host in hosts:
+                await host.close()
+            raise
+        finally:
+            self._go_first()
         failed = [error for error in done if isinstance(error, BaseException)]
         if failed:
             for host in hosts:
@@ -148,6 +159,13 @@ class Runtime:
         self.live.core.queues[name] = queue_for(name, engines[0], self.configs[name])
         for host in hosts:
             self.live.hosts[name, host.instance] = host
+
+    def _go_first(self) -> None:
+        """At the process's exit, close before the engines' own libraries shut themselves down: what
+        was registered last runs first, and they register when they are imported or started."""
+        if not self._closed:
+            atexit.unregister(self.close)
+            atexit.register(self.close)
 
     def host(self, name: str) -> LocalHost:
         """The first instance of a running engine."""
@@ -182,15 +200,22 @@ class Runtime:
         loop.close()
 
     async def _shut(self) -> None:
+        """Queries first, and to their end: a cancelled one still deletes what it half stored."""
         own = asyncio.current_task()
-        rest = [task for task in asyncio.all_tasks() if task is not own]
+        work = {task for task in asyncio.all_tasks() if task.get_coro() in self._work} - {own}
+        for task in work:
+            if not task.cancelling():  # a second time would interrupt that
+                task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        rest = asyncio.all_tasks() - {own}
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
         assert self._live is not None
         hosts = list(self._live.hosts.values())
         await asyncio.gather(*(host.close() for host in hosts), return_exceptions=True)
-        await asyncio.get_running_loop().shutdown_default_executor()
+        with suppress(RuntimeError):  # a process that is about to exit may start no more threads
+            await asyncio.get_running_loop().shutdown_default_executor()
 
     def __enter__(self) -> Self:
         return self
