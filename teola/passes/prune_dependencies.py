@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from teola.graph import Graph
+from teola.graph import Graph, Primitive
 from teola.passes.rewrite import Rewrite
 from teola.profile import Profile
 
@@ -26,8 +26,7 @@ def prune_dependencies(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewr
         kept = tuple(order for order in p.after if order.effect)
         dropped = [order.producer for order in p.after if not order.effect]
         if dropped:
-            reason = f"no data flows from {', '.join(dict.fromkeys(dropped))}"
-            rewrites.append(Rewrite(NAME, p.id, True, reason))
+            rewrites.append(Rewrite(NAME, p.id, True, _reason(p, dropped)))
             p = replace(p, after=kept)
         for order in kept:
             reason = f"must follow {order.producer}: {order.reason}"
@@ -36,3 +35,11 @@ def prune_dependencies(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewr
     if not any(rewrite.applied for rewrite in rewrites):
         return graph, rewrites
     return Graph(graph.name, primitives, graph.outputs, graph.inputs), rewrites
+
+
+def _reason(p: Primitive, dropped: list[str]) -> str:
+    read = {ref.producer for ref in p.refs()}
+    idle = [producer for producer in dict.fromkeys(dropped) if producer not in read]
+    if idle:
+        return f"no data flows from {', '.join(idle)}"
+    return f"the data of {', '.join(dict.fromkeys(dropped))} orders it already"

@@ -1,0 +1,297 @@
+"""Measuring a profile: how long an engine's ops take by batch size, and how far batching pays.
+
+Batches are doubled until throughput stops growing (paper, section 7.1); costs are fitted to all
+measured points by non-negative least squares of the relative error. What was measured is kept in
+the profile beside what was fitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from teola.engine import (
+    BatchEngine,
+    Call,
+    Chunk,
+    DocumentKey,
+    DocumentStore,
+    EngineSpec,
+    Hit,
+    LanguageModel,
+    QueryContext,
+    Request,
+    Scope,
+    TextPart,
+)
+from teola.errors import InputError
+from teola.graph import (
+    DecodeParams,
+    EmbeddingParams,
+    IngestionParams,
+    Op,
+    RerankParams,
+    Role,
+    SearchParams,
+)
+from teola.profile import GAIN_THRESHOLD, Cost, EngineProfile
+from teola.runtime.hosts.local import LocalHost
+
+CHUNK_WORDS: Final = 180
+DECODED: Final = 33
+_WORDS: Final = [
+    "time",
+    "engine",
+    "graph",
+    "query",
+    "answer",
+    "table",
+    "river",
+    "machine",
+    "letter",
+    "school",
+    "number",
+    "system",
+    "water",
+    "paper",
+    "light",
+    "market",
+    "season",
+    "window",
+    "garden",
+    "doctor",
+    "winter",
+    "office",
+    "bridge",
+    "travel",
+    "music",
+    "nature",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measurement: the median of `repeats` runs."""
+
+    op: str
+    items: int
+    tokens: int
+    seconds: float
+
+
+@dataclass
+class Measured:
+    """A profile with the points it was fitted to."""
+
+    profile: EngineProfile
+    points: list[Point] = field(default_factory=list)
+
+
+Progress = Callable[[str], None]
+Once = Callable[[int], Awaitable[tuple[float, int]]]
+"""Run a batch of that many items; seconds and tokens."""
+
+
+class Profiler:
+    """Measures one started engine. repeats: runs of each size; limit: largest batch tried."""
+
+    def __init__(
+        self, host: LocalHost, *, repeats: int = 3, limit: int | None = None, seed: int = 0
+    ) -> None:
+        self.host, self.repeats, self.limit = host, repeats, limit
+        self.spec: EngineSpec = host.engine.spec
+        self._random = random.Random(seed)
+        self._points: list[Point] = []
+
+    async def measure(self, progress: Progress = lambda _: None) -> Measured:
+        """Measure every op that can be measured alone. Raises InputError if there is none."""
+        self._progress = progress
+        if Op.PREFILLING in self.spec.ops:
+            profile = await self._language_model()
+        elif Op.EMBEDDING in self.spec.ops:
+            profile = await self._batches({Op.EMBEDDING: self._embed}, by_tokens=True)
+        elif Op.RERANKING in self.spec.ops:
+            profile = await self._batches({Op.RERANKING: self._rerank})
+        elif Op.SEARCHING in self.spec.ops:
+            profile = await self._vectorstore()
+        else:
+            raise InputError(f"engine {self.spec.name!r} has no op that can be measured alone")
+        return Measured(profile, self._points)
+
+    # --- batch engines --------------------------------------------------------------------
+
+    async def _batches(self, ops: dict[Op, Once], *, by_tokens: bool = False) -> EngineProfile:
+        costs: dict[Op, Cost] = {}
+        best = self.spec.max_batch
+        for op, once in ops.items():
+            points, best = await self._double(op, once)
+            costs[op] = fit(points, by_tokens=by_tokens)
+        return EngineProfile(
+            costs=costs,
+            max_batch=best,
+            max_efficient=best,
+            concurrency=self.spec.concurrency,
+            max_sequences=self.spec.max_sequences,
+        )
+
+    async def _double(self, op: Op, once: Once, start: int = 1) -> tuple[list[Point], int]:
+        """Points by doubling, and the size past which throughput gains less than 5 %."""
+        points: list[Point] = []
+        size, best, before = start, start, 0.0
+        limit = self.limit or max(4 * self.spec.max_batch, start)
+        await once(start)  # warm-up
+        while size <= limit:
+            point = await self._median(op, once, size)
+            points.append(point)
+            rate = size / point.seconds
+            if rate < before * (1 + GAIN_THRESHOLD):
+                break
+            size, best, before = size * 2, size, rate
+        return points, best
+
+    async def _median(self, op: Op, once: Once, size: int) -> Point:
+        self._progress(f"{op.value}: batch of {size}")
+        runs = [await once(size) for _ in range(self.repeats)]
+        seconds = statistics.median(run[0] for run in runs)
+        point = Point(op.value, size, runs[0][1], seconds)
+        self._points.append(point)
+        return point
+
+    async def _execute(self, op: Op, params: Any, inputs: dict[str, Any]) -> Any:
+        request = Request(op, params, inputs, QueryContext("profile"), uuid.uuid4().hex)
+        began = time.perf_counter()
+        results = await self.host.call(cast("BatchEngine", self.host.engine).execute, [request])
+        seconds = time.perf_counter() - began
+        if isinstance(results[0], Exception):
+            raise results[0]
+        return seconds, results[0]
+
+    async def _embed(self, size: int) -> tuple[float, int]:
+        texts = [self._text() for _ in range(size)]
+        seconds, _ = await self._execute(Op.EMBEDDING, EmbeddingParams(), {"texts": texts})
+        return seconds, sum(map(self._tokens, texts))
+
+    async def _rerank(self, size: int) -> tuple[float, int]:
+        hits = [Hit(str(i), "profile", self._text(), 0.0) for i in range(size)]
+        inputs = {"hits": hits, "question": "Where does the river cross the garden?"}
+        seconds, _ = await self._execute(Op.RERANKING, RerankParams(), inputs)
+        return seconds, 0
+
+    async def _vectorstore(self) -> EngineProfile:
+        store = cast("DocumentStore", self.host.engine)
+        scope = Scope("default", f"profile-{uuid.uuid4().hex[:12]}")
+        width = int(getattr(self.host.engine, "dimensions", 384))
+
+        async def ingest(size: int) -> tuple[float, int]:
+            key = DocumentKey(uuid.uuid4().hex * 2, "profile", "profile")
+            owner = uuid.uuid4().hex
+            (claim,) = await store.claim(scope.tenant, scope.collection, [key], owner)
+            await store.expect(owner, {claim.document: size})
+            chunks = [Chunk(claim.document, i, self._text(), "profile") for i in range(size)]
+            inputs = {"vectors": self._vectors(size, width), "chunks": chunks, "scope": scope}
+            seconds, _ = await self._execute(Op.INGESTION, IngestionParams(), inputs)
+            await store.release(owner)
+            return seconds, 0
+
+        async def search(size: int) -> tuple[float, int]:
+            inputs = {"vectors": self._vectors(size, width), "scope": scope}
+            seconds, _ = await self._execute(Op.SEARCHING, SearchParams(16), inputs)
+            return seconds, 0
+
+        try:
+            return await self._batches({Op.INGESTION: ingest, Op.SEARCHING: search})
+        finally:
+            await store.delete(scope.tenant, scope.collection, None)
+
+    def _vectors(self, count: int, width: int) -> list[Any]:
+        import numpy
+
+        made = numpy.random.default_rng(self._random.getrandbits(32)).normal(size=(count, width))
+        return list((made / numpy.linalg.norm(made, axis=1, keepdims=True)).astype("float32"))
+
+    def _text(self, words: int = CHUNK_WORDS) -> str:
+        return " ".join(self._random.choices(_WORDS, k=words))
+
+    def _tokens(self, text: str) -> int:
+        encode = getattr(self.host.engine, "encode", None)
+        return len(encode(text)) if encode else len(text) // 4 + 1
+
+    # --- language models ------------------------------------------------------------------
+
+    async def _language_model(self) -> EngineProfile:
+        sizes = [s for s in (64, 128, 256, 512, 1024, 2048) if s <= (self.limit or 2048)]
+        prefills, best, before = [], sizes[0], 0.0
+        await self._call(sizes[0], 1)
+        for size in sizes:
+            self._progress(f"prefilling: {size} tokens")
+            runs = [await self._call(size, 1) for _ in range(self.repeats)]
+            tokens = int(statistics.median(run[2] for run in runs))
+            seconds = statistics.median(run[0] for run in runs)
+            prefills.append(Point("prefilling", 1, tokens, seconds))
+            rate = tokens / seconds
+            if rate >= before * (1 + GAIN_THRESHOLD):
+                best, before = size, rate
+        steps = []
+        for size in (1, 2, 4, 8, 16):
+            if size > self.spec.max_sequences:
+                break
+            self._progress(f"decoding: {size} sequences")
+            done = await asyncio.gather(*(self._call(32, DECODED) for _ in range(size)))
+            step = statistics.median(run[1] / max(run[3] - 1, 1) for run in done)
+            steps.append(Point("decoding", size, 0, step))
+        self._points += prefills + steps
+        return EngineProfile(
+            costs={Op.PREFILLING: fit(prefills, by_tokens=True)},
+            decode_step=fit(steps),
+            max_batch=max(best, 512),
+            max_sequences=self.spec.max_sequences,
+            prefix_reuse=self.spec.prefix_reuse,
+            block_tokens=self.spec.block_tokens,
+        )
+
+    async def _call(self, tokens: int, output: int) -> tuple[float, float, int, int]:
+        """Seconds to the first token, from there to the end, prompt tokens, output tokens."""
+        model = cast("LanguageModel", self.host.engine)
+        text = f"{self._random.getrandbits(64)} "
+        while model.count_tokens(text) < tokens:
+            text += self._text(8) + " "
+        parts = (
+            TextPart(Role.INSTRUCTION, "Continue. "),
+            TextPart(Role.QUESTION, "What follows?"),
+            TextPart(Role.CONTEXT, text),
+        )
+        decode = DecodeParams(max_tokens=output, ignore_eos=True)
+        began, first, written, prompt = time.perf_counter(), 0.0, 0, tokens
+        async with aclosing(model.generate(Call(QueryContext("profile"), parts, decode))) as deltas:  # type: ignore[type-var]
+            async for delta in deltas:
+                first = first or time.perf_counter()
+                if delta.usage:
+                    written = delta.usage.completion_tokens
+                    prompt = delta.usage.prompt_tokens or tokens
+        ended = time.perf_counter()
+        return first - began, ended - first, prompt, max(written, 1)
+
+
+def fit(points: Sequence[Point], *, by_tokens: bool = False) -> Cost:
+    """Cost of least relative error: seconds = base + slope x (tokens or items), none negative."""
+    import numpy
+    from scipy.optimize import nnls
+
+    sizes = [float(point.tokens if by_tokens else point.items) for point in points]
+    seconds = numpy.array([point.seconds for point in points])
+    rows = numpy.array([[1.0, size] for size in sizes]) / seconds[:, None]
+    (base, slope), _ = nnls(rows, numpy.ones(len(points)))
+    typical = int(points[0].tokens / points[0].items) if by_tokens and points[0].items else 0
+    return Cost(
+        base_s=float(base),
+        per_item_s=0.0 if by_tokens else float(slope),
+        per_token_s=float(slope) if by_tokens else 0.0,
+        item_tokens=typical,
+    )
