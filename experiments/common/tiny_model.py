@@ -2,9 +2,9 @@
 
     python -m experiments.common.tiny_model FOLDER [--hidden 768] [--layers 12] [--chat-template]
 
-The defaults give 83 M parameters. The tokenizer is a byte-level BPE trained on Python's own language
-reference, which every interpreter carries, so the same seed gives the same model wherever the same
-Python runs. The folder loads in transformers and in vLLM.
+The defaults give 83 M parameters. The tokenizer is a byte-level BPE trained on Python's own
+language reference, which every interpreter carries, so the same seed gives the same model wherever
+the same Python runs. The folder loads in transformers and in vLLM.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def make_model(
 ) -> Path:
     """Write the model (safetensors, float32) and its tokenizer to `folder`; returns the folder.
 
-    hidden must be a multiple of 2 * heads (rotary embeddings), vocabulary above 300. The weights are
-    larger than a trainer would begin with, so that every token depends on the whole prompt.
+    hidden must be a multiple of 2 * heads (rotary embeddings), vocabulary above 300. The weights
+    are larger than a trainer would begin with, so that every token depends on the whole prompt.
     """
     import torch
     from transformers import LlamaForCausalLM
@@ -95,7 +95,7 @@ def _tokenizer(vocabulary: int, chat_template: bool) -> Any:
     bpe.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, bpe.token_to_id(BOS))]
     )
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=bpe,
         bos_token=BOS,
         eos_token=EOS,
