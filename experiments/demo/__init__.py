@@ -1,0 +1,1 @@
+"""`make demo`: two questions about these docs, answered through an optimised graph."""

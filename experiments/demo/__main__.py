@@ -1,0 +1,140 @@
+"""Two questions about the project's own docs, and where the time went.
+
+    python -m experiments.demo [--repetitions 3] [--docs FOLDER]
+
+Everything is run on this machine with the default engines: the embedded PostgreSQL, MiniLM, and the
+extractive reader, which quotes sentences and generates nothing. Nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+import teola
+from experiments.common.scratch import scratch_runtime
+from experiments.demo import comparison, egraph, timeline
+from experiments.demo.documents import Documents
+from teola import App, Result, Runtime
+from teola_apps.advanced_rag import app
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+QUESTIONS = (
+    "When is a primitive skipped?",
+    "How does Teola make sure that a document is indexed only once?",
+)
+WIDTH = 100
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = _options(argv)
+    console = Console(highlight=False)
+    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
+    with (
+        tempfile.TemporaryDirectory(prefix="teola-docs-") as folder,
+        scratch_runtime() as runtime,
+    ):
+        documents = Documents(options.docs, Path(folder))
+        app.runtime = runtime
+        _introduce(console, documents)
+        _load(console, runtime, app)
+        results = [ask(console, app, question, documents) for question in QUESTIONS]
+        show_run(console, results[0])
+        found = comparison.measure(app, QUESTIONS[0], documents, options.repetitions, console)
+        estimate = app.explain(
+            question=QUESTIONS[0], documents=documents.folder, profile="paper-13b"
+        )
+        comparison.show(console, found, estimate)
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m experiments.demo", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--repetitions", type=int, default=3, metavar="N")
+    parser.add_argument("--docs", type=Path, default=DOCS, metavar="FOLDER")
+    options = parser.parse_args(argv)
+    if options.repetitions < 1:
+        parser.error("--repetitions must be at least 1")
+    if not any(options.docs.glob("*.md")):
+        parser.error(f"{options.docs} holds no Markdown files")
+    return options
+
+
+def _introduce(console: Console, documents: Documents) -> None:
+    console.rule(f"[bold]Teola[/], app {app.name}")
+    console.print(
+        f"{len(documents.paths)} documents ({documents.size / 1000:.0f} kB) of {documents.origin}; "
+        "the reader is extractive: it quotes sentences and generates nothing."
+    )
+
+
+def _load(console: Console, runtime: Runtime, app: App) -> None:
+    """Start all engines side by side, with a bar for each."""
+    with _progress(console) as progress:
+        futures: list[Future[None]] = []
+        for name in app.engine_names:
+            task = progress.add_task(f"starting {name}", total=None)
+            future = runtime.start(runtime.ensure([name]))
+            future.add_done_callback(
+                lambda _, task=task: progress.update(task, total=1, completed=1)
+            )
+            futures.append(future)
+        for future in futures:
+            future.result()
+
+
+def ask(console: Console, app: App, question: str, documents: Documents) -> Result:
+    """Run one query with its progress, and print its answer and sources."""
+    console.print()
+    console.print(f"[bold cyan]? {escape(question)}[/]")
+    result: Result | None = None
+    with _progress(console) as progress:
+        task = progress.add_task("reading documents", total=None)
+        for event in app.stream(question=question, documents=documents.folder):
+            if isinstance(event, teola.Progress):
+                progress.update(task, description=f"{event.primitive} {event.state}")
+            elif isinstance(event, Result):
+                result = event
+        progress.update(task, description="answered", total=1, completed=1)
+    assert result is not None
+    console.print(Padding(escape(str(result.answer)), (0, 2)))
+    for hit in result["sources"]:
+        text = " ".join(hit.text.split())
+        excerpt = text if len(text) <= 150 else text[:150].rpartition(" ")[0] + " ..."
+        line = f"[bold]{escape(hit.document)}[/] ({hit.score:.2f}) [dim]{escape(excerpt)}[/]"
+        console.print(Padding(line, (0, 4)))
+    console.print(f"  [dim]{result.latency_s:.2f} s, {result.primitives} primitives ran[/]")
+    return result
+
+
+def show_run(console: Console, result: Result) -> None:
+    """The e-graph that a query ran as, and when each primitive did."""
+    assert result.trace is not None
+    assert result.trace.plan is not None
+    console.print()
+    console.print(egraph.table(result.trace.plan.graph))
+    console.print()
+    console.print(timeline.gantt(result.trace, console.width))
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

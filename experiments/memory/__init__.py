@@ -1,0 +1,1 @@
+"""Whether memory grows over many queries in one process; see README.md."""

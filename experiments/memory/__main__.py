@@ -1,0 +1,115 @@
+"""Many queries in a row in one process: does the resident set keep growing?
+
+    python -m experiments.memory [--queries 1000] [--warm-up 100] [--json]
+
+Every query goes through advanced-rag on the default engines: the same small document, another
+question. The growth is that from the end of the warm-up to the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.progress import track
+
+from experiments.common import machine
+from experiments.common.scratch import scratch_runtime
+from teola import App, Runtime
+from teola_apps.advanced_rag import app
+
+LIMIT_MB = 20
+"""Growth after the warm-up that a run of 1,000 queries must stay below."""
+DOCUMENT = {
+    "name": "harbour.md",
+    "text": "\n\n".join(
+        f"# Pier {i}\n\nPier {i} of the harbour is {40 + 7 * i} metres long and was built in "
+        f"{1900 + 3 * i}. Its crane lifts {i + 2} tonnes. Ships of the {name} line moor there on "
+        "weekdays, and fishermen sell their catch before dawn."
+        for i, name in enumerate(("North", "Baltic", "Island"), 1)
+    ),
+}
+CHUNKS = {"index.chunk_size": 64, "index.overlap": 0}
+"""Small ones, so that every round of `refine` has a chunk of its own."""
+SUBJECTS = ("length", "year of building", "crane", "shipping line", "catch", "weekday traffic")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = _options(argv)
+    console = Console(stderr=options.json)
+    with scratch_runtime() as runtime:
+        report = measure(
+            app_on(runtime),
+            options.queries,
+            options.warm_up,
+            lambda numbers: track(numbers, "queries", total=options.queries, console=console),
+        )
+    if options.json:
+        print(json.dumps(report | {"machine": machine.describe()}, indent=2))
+    else:
+        _print(console, report)
+
+
+def app_on(runtime: Runtime) -> App:
+    """advanced-rag, on `runtime`."""
+    app.runtime = runtime
+    return app
+
+
+def measure(
+    app: App,
+    queries: int,
+    warm_up: int,
+    watch: Callable[[Iterator[int]], Any] = iter,
+) -> dict[str, float]:
+    """Resident set after `warm_up` queries and after all `queries`, in MB (10^6 bytes)."""
+    process = psutil.Process()
+    samples: list[float] = []
+    for number in watch(iter(range(queries))):
+        app.run(question=question(number), documents=DOCUMENT, overrides=CHUNKS)
+        if number + 1 == warm_up:
+            gc.collect()
+            samples.append(process.memory_info().rss / 1e6)
+    gc.collect()
+    samples.append(process.memory_info().rss / 1e6)
+    return {
+        "queries": queries,
+        f"rss_after_{warm_up}_mb": round(samples[0], 1),
+        "rss_end_mb": round(samples[-1], 1),
+        "growth_mb": round(samples[-1] - samples[0], 1),
+    }
+
+
+def question(number: int) -> str:
+    """A question unlike those before it."""
+    subject = SUBJECTS[number % len(SUBJECTS)]
+    return f"What is known about the {subject} of pier {1 + number % 3}, in report {number}?"
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m experiments.memory", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--queries", type=int, default=1000, metavar="N")
+    parser.add_argument("--warm-up", type=int, default=100, metavar="N")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a line")
+    options = parser.parse_args(argv)
+    if not 0 < options.warm_up < options.queries:
+        parser.error("--warm-up must be at least 1 and less than --queries")
+    return options
+
+
+def _print(console: Console, report: dict[str, float]) -> None:
+    first, last, growth = list(report.values())[1:]
+    console.print(
+        f"{report['queries']} queries: {first} MB after the warm-up, {last} MB at the end, "
+        f"{growth:+} MB (the limit for 1,000 queries is {LIMIT_MB} MB)"
+    )
+
+
+if __name__ == "__main__":
+    main()
