@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from teola.errors import EngineUnavailable, InputError
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 START_LIMIT_S: Final = 7.0
 VERSION_LIMIT_S: Final = 2.0
 
+_CACHING: Final = ("sglang", "llamacpp")
+"""Owners that servers with a prefix cache of their own give for their models."""
+
 _HINT: Final = "correct its url, which usually ends in /v1"
 _STATUS: Final = {
     401: ("refuses the API key", "set its api_key"),
@@ -25,11 +29,26 @@ _STATUS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """One model as a server lists it. max_tokens: its window; root: the folder it was read from."""
+
+    name: str
+    owner: str = ""
+    root: str = ""
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """What a server told about itself."""
 
-    models: tuple[str, ...]
-    is_vllm: bool
+    models: tuple[Listed, ...]
+    is_vllm: bool = False
+
+    @property
+    def caches_prefixes(self) -> bool:
+        """Whether it is of a kind that keeps the KV cache of prompts without being asked to."""
+        return self.is_vllm or any(model.owner in _CACHING for model in self.models)
 
 
 def api_url(url: str) -> str:
@@ -56,25 +75,29 @@ async def probe(client: AsyncOpenAI, server: str) -> Served:
         raise EngineUnavailable(
             f"{server} does not answer within {START_LIMIT_S:.0f} s: is it running?"
         ) from None
-    is_vllm = "vllm" in listed.values() or await _tells_version(client)
+    is_vllm = any(model.owner == "vllm" for model in listed) or await _tells_version(client)
     return Served(tuple(listed), is_vllm)
 
 
-async def _list_models(client: AsyncOpenAI, server: str) -> dict[str, str]:
-    """Owner by model."""
+async def _list_models(client: AsyncOpenAI, server: str) -> list[Listed]:
     import httpx
     import openai
 
     try:
         answer = await client.get("/models", cast_to=httpx.Response)
-        listed = json.loads(answer.content)["data"]
-        return {str(entry["id"]): str(entry.get("owned_by")) for entry in listed}
+        return [_read_listed(entry) for entry in json.loads(answer.content)["data"]]
     except openai.OpenAIError as error:
         raise _unavailable(error, server) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise EngineUnavailable(
             f"{server} does not speak the OpenAI API: {_HINT}", retryable=False
         ) from None
+
+
+def _read_listed(entry: Mapping[str, Any]) -> Listed:
+    limit = entry.get("max_model_len")
+    owner, root = str(entry.get("owned_by") or ""), str(entry.get("root") or "")
+    return Listed(str(entry["id"]), owner, root, limit if type(limit) is int else None)
 
 
 def _unavailable(error: OpenAIError, server: str) -> EngineUnavailable:

@@ -1,0 +1,163 @@
+"""The HTTP connection to one OpenAI-compatible server: deadlines, silence, streams, plain errors.
+
+What is sent is decided elsewhere; here is only how it gets there and what may go wrong meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from teola.engine import Delta, QueryContext, Usage
+from teola.errors import EngineError
+
+from . import openai_probe, openai_wire
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+DRAIN_LIMIT_S: Final = 0.2
+
+_T = TypeVar("_T")
+
+
+class Connection:
+    """Requests to one server on behalf of queries, whose deadlines hold.
+
+    timeout_s: longest silence of the server. model: for messages, once it is known.
+    Raises InputError (url).
+    """
+
+    def __init__(
+        self, name: str, url: str, api_key: str | None, timeout_s: float, connect_timeout_s: float
+    ) -> None:
+        self.url = openai_probe.api_url(url)
+        self.server = f"{name} at {openai_probe.shown(self.url)}"
+        self.model: str | None = None
+        self._api_key = api_key
+        self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
+        self._client: AsyncOpenAI | None = None
+
+    @property
+    def client(self) -> AsyncOpenAI:
+        """The SDK's client. Raises EngineError before `open`."""
+        if self._client is None:
+            raise EngineError(f"{self.server} is not started")
+        return self._client
+
+    async def open(self) -> None:
+        """Prepare; nothing is sent."""
+        self._client = await asyncio.to_thread(self._new_client)
+
+    def _new_client(self) -> AsyncOpenAI:
+        """Imports the SDK, which takes a second, with what it would import at the first call."""
+        import httpx
+        import openai.resources.chat.completions
+        import openai.resources.completions
+
+        return openai.AsyncOpenAI(
+            base_url=self.url,
+            api_key=self._api_key or "none",
+            max_retries=0,
+            timeout=httpx.Timeout(None, connect=self._connect_timeout_s),
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    async def send(self, context: QueryContext, body: Mapping[str, Any]) -> None:
+        """Send a request and drop its answer. Raises EngineError, EngineUnavailable."""
+        self._check_deadline(context)
+        endpoint = self._endpoint(body)
+        await self._within(context, lambda: endpoint.with_raw_response.create(**body))
+
+    async def stream(
+        self,
+        context: QueryContext,
+        body: Mapping[str, Any],
+        estimate: Callable[[int], Usage],
+        *,
+        empty: bool = False,
+    ) -> AsyncGenerator[Delta, None]:
+        """The streamed answer. Closing the generator closes the connection, and the server stops.
+
+        estimate: usage by the characters written, if the server sends none. empty: a first event
+        without text is a token too, and delivered. Raises EngineError, EngineUnavailable.
+        """
+        reason, usage, written = None, None, 0
+        async with AsyncExitStack() as stack:
+            events = await self._open_stream(context, body, stack)
+            while (data := await self._within(context, lambda: anext(events, None))) is not None:
+                if data == openai_wire.DONE:
+                    await _drain(events)
+                    break
+                with self._translated():
+                    piece = openai_wire.read_piece(data, self.server, str(self.model))
+                reason, usage = piece.finish_reason or reason, piece.usage or usage
+                if piece.text or empty:
+                    empty = False
+                    written += len(piece.text)
+                    yield Delta(piece.text)
+        reason = openai_wire.finish_reason(reason, self.server)
+        yield Delta("", reason, usage or estimate(written))
+
+    async def _open_stream(
+        self, context: QueryContext, body: Mapping[str, Any], stack: AsyncExitStack
+    ) -> AsyncGenerator[str, None]:
+        """The events of the answer, which `stack` will close."""
+        self._check_deadline(context)
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        endpoint = self._endpoint(body)
+
+        async def open_response() -> AsyncIterator[bytes]:
+            stream = endpoint.with_streaming_response.create(**body, **options)
+            response = await stack.enter_async_context(stream)
+            return cast("AsyncIterator[bytes]", response.iter_bytes())
+
+        events = openai_wire.events(await self._within(context, open_response))
+        return await stack.enter_async_context(aclosing(events))
+
+    def _endpoint(self, body: Mapping[str, Any]) -> Any:
+        """The SDK's resource; untyped, because request bodies are made for any server."""
+        return self.client.chat.completions if "messages" in body else self.client.completions
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _check_deadline(self, context: QueryContext) -> None:
+        if context.deadline <= time.monotonic():
+            raise EngineError(f"not sent to {self.server}: the query's deadline has passed")
+
+    async def _within(self, context: QueryContext, wait: Callable[[], Awaitable[_T]]) -> _T:
+        """Awaits the server's next sign of life, and says so if it does not come in time."""
+        left = context.deadline - time.monotonic()
+        try:
+            with self._translated():
+                async with asyncio.timeout(min(left, self._timeout_s)):
+                    return await wait()
+        except TimeoutError:
+            pass
+        if left < self._timeout_s:
+            raise EngineError(f"{self.server} did not answer before the query's deadline")
+        raise EngineError(f"{self.server} was silent for {self._timeout_s:g} s", retryable=True)
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return openai_wire.as_engine_errors(self.server, str(self.model))
+
+
+async def _drain(events: AsyncGenerator[str, None]) -> None:
+    """Reads to the end of the body, so that the connection can be used again; the answer is
+    complete, so this neither waits long nor fails."""
+    import httpx
+
+    with suppress(TimeoutError, ValueError, httpx.TransportError):
+        async with asyncio.timeout(DRAIN_LIMIT_S):
+            async for _ in events:
+                pass
