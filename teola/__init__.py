@@ -1,24 +1,32 @@
-"""Teola: primitive-level dataflow orchestration for LLM applications."""
+"""Teola: primitive-level dataflow orchestration for LLM applications.
 
-from teola.app import App
-from teola.engine import Engine
-from teola.errors import TeolaError
-from teola.result import Result
-from teola.runtime.engines import EngineConfig
-from teola.runtime.live import Progress, Token
-from teola.runtime.runtime import Runtime
-from teola.workflow.component import Component
-from teola.workflow.components import (
-    Aggregate,
-    Condition,
-    Embedding,
-    Generate,
-    Indexing,
-    QueryExpansion,
-    Rerank,
-    Search,
-    component,
-)
+Each public name is imported when it is first used, so that a program which only lists what is
+installed or prints its help need not wait for everything else.
+"""
+
+import typing as _typing
+from importlib import import_module as _import_module
+
+if _typing.TYPE_CHECKING:
+    from teola.app import App
+    from teola.engine import Engine
+    from teola.errors import TeolaError
+    from teola.result import Result
+    from teola.runtime.engines import EngineConfig
+    from teola.runtime.live import Progress, Token
+    from teola.runtime.runtime import Runtime
+    from teola.workflow.component import Component
+    from teola.workflow.components import (
+        Aggregate,
+        Condition,
+        Embedding,
+        Generate,
+        Indexing,
+        QueryExpansion,
+        Rerank,
+        Search,
+        component,
+    )
 
 __all__ = [
     "Aggregate",
@@ -40,3 +48,28 @@ __all__ = [
     "Token",
     "component",
 ]
+
+_HOMES = {
+    "App": "teola.app",
+    "Component": "teola.workflow.component",
+    "Engine": "teola.engine",
+    "EngineConfig": "teola.runtime.engines",
+    "Progress": "teola.runtime.live",
+    "Result": "teola.result",
+    "Runtime": "teola.runtime.runtime",
+    "TeolaError": "teola.errors",
+    "Token": "teola.runtime.live",
+}
+_COMPONENTS = "teola.workflow.components"
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'teola' has no attribute {name!r}")
+    found = getattr(_import_module(_HOMES.get(name, _COMPONENTS)), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

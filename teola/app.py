@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from teola.engine import Splitting
 from teola.errors import InputError, TeolaError, UnknownName
@@ -72,7 +73,7 @@ class App:
         self.builder = Builder(name, template, self.inputs, outputs)
         self.passes = select(passes)
         self.runtime = runtime
-        self._optimisers: dict[tuple[int, str], Optimiser] = {}
+        self._optimisers: WeakKeyDictionary[Runtime, dict[str, Optimiser]] = WeakKeyDictionary()
 
     # --- running --------------------------------------------------------------------------
 
@@ -344,11 +345,12 @@ class App:
         return Splitting(config.chunk_size, config.overlap)
 
     def optimiser(self, runtime: Runtime, profile: Profile | None) -> Optimiser:
-        key = (id(runtime), profile.name if profile else "")
-        found = self._optimisers.get(key)
+        of = self._optimisers.setdefault(runtime, {})
+        key = profile.name if profile else ""
+        found = of.get(key)
         if found is None:
             chosen = profile or runtime.profile_for(self.engine_names)
-            found = self._optimisers[key] = Optimiser(self.builder, chosen)
+            found = of[key] = Optimiser(self.builder, chosen)
         return found
 
     async def _count(self, given: Mapping[str, Any], overrides: Overrides | None) -> int:

@@ -43,10 +43,11 @@ class Prepared:
     known: int
 
 
-def sources(documents: Any) -> list[Source]:
+def sources(documents: Any, most: int | None = MAX_DOCUMENTS) -> list[Source]:
     """Sources from what users write: paths, directories, `{"name", "text"}`, or lists of these.
 
-    Raises InputError, DocumentError.
+    most: documents of one query. Hidden files and folders in a directory are passed over. Raises
+    InputError, DocumentError.
     """
     if documents is None:
         return []
@@ -55,8 +56,11 @@ def sources(documents: Any) -> list[Source]:
     found: list[Source] = []
     for document in documents:
         found += _source(document)
-    if len(found) > MAX_DOCUMENTS:
-        raise InputError(f"{len(found)} documents are more than {MAX_DOCUMENTS}; index in parts")
+    if most is not None and len(found) > most:
+        raise InputError(
+            f"{len(found)} documents are more than the {most} of one query; put them into a "
+            "collection first: `teola index PATH --collection NAME`"
+        )
     return found
 
 
@@ -73,10 +77,19 @@ def _source(document: Any) -> list[Source]:
     path = Path(document).expanduser()
     if not path.is_dir():
         return [Source(path.name, path=path)]
-    inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    inside = sorted(
+        p
+        for p in path.rglob("*")
+        if p.suffix.lower() in SUFFIXES and p.is_file() and not _hidden(p.relative_to(path))
+    )
     if not inside:
-        raise DocumentError(f"directory {str(path)!r} holds no documents ({', '.join(SUFFIXES)})")
+        listed = ", ".join(sorted(SUFFIXES))
+        raise DocumentError(f"directory {str(path)!r} holds no documents ({listed})")
     return [Source(str(p.relative_to(path)), path=p) for p in inside]
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 class Preparer:

@@ -65,6 +65,37 @@ def available() -> list[str]:
     return sorted(point.name for point in entry_points(group=GROUP))
 
 
+def described() -> list[dict[str, Any]]:
+    """All installed engine types: `name`, `source`, `default` (whether it runs by default), `about`
+    and, where it can be told without options, `kind`, `ops`, `max_batch`; `error` of a broken one.
+    """
+    running = {config.factory for config in DEFAULTS.values()}
+    found: list[dict[str, Any]] = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        entry = {"name": point.name, "source": point.value, "default": point.name in running}
+        try:
+            found.append({**entry, **_about(point.load(), point.name)})
+        except Exception as error:  # noqa: BLE001 - another package's code may raise anything
+            reason = f"broken: {type(error).__name__}: {error}"
+            found.append({**entry, "about": "", "error": reason})
+    return found
+
+
+def _about(factory: Callable[..., Engine], name: str) -> dict[str, Any]:
+    about = (inspect.getdoc(factory) or "").partition("\n")[0]
+    needed = [
+        p.name
+        for p in inspect.signature(factory).parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if needed:
+        return {"about": about, "needs": needed}
+    spec = EngineConfig(factory).make(name).spec
+    ops = sorted(op.value for op in spec.ops)
+    about = spec.description or about
+    return {"about": about, "kind": spec.kind.value, "ops": ops, "max_batch": spec.max_batch}
+
+
 DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "documents": EngineConfig("documents"),
     "embedding": EngineConfig("embedding"),

@@ -1,0 +1,122 @@
+"""From what was typed to what applications take: inputs, overrides, and the runtime's engines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from teola.app import App
+from teola.cli.options import Dtype
+from teola.errors import DocumentError, InputError, UnknownName
+from teola.runtime.engines import DEFAULTS, EngineConfig, llm_config
+from teola.runtime.runtime import Runtime
+from teola.workflow.component import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """What the options say of the engines; None where they are silent."""
+
+    llm: str | None = None
+    dsn: str | None = None
+    data_dir: Path | None = None
+    dtype: Dtype | None = None
+    batching: str | None = None
+    profile: str | None = None
+    debug: bool = False
+
+    def configs(self, base: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
+        """`base` with the options put over it. Raises InputError."""
+        found = dict(base)
+        if self.llm is not None:
+            found["llm"] = llm_config(self.llm)
+        if self.dsn is not None or self.data_dir is not None:
+            place = {"dsn": self.dsn, "data_dir": self.data_dir}
+            options = {key: value for key, value in place.items() if value is not None}
+            found["vectorstore"] = EngineConfig("vectorstore", options)
+        if self.dtype is not None:
+            for name, config in found.items():
+                if config.factory in ("embedding", "rerank", "extractive"):
+                    options = {**config.options, "dtype": self.dtype.value}
+                    found[name] = replace(config, options=options)
+        return found
+
+    def runtime(self, own: Runtime | None = None) -> Runtime:
+        """A runtime with these engines; `own`: of an application that brings one along."""
+        return Runtime(
+            self.configs(own.configs if own else DEFAULTS),
+            batching=self.batching,
+            profile=self.profile or (own.profile if own else None),
+            debug=self.debug,
+        )
+
+
+@contextmanager
+def at_home(app: App, engines: Engines) -> Iterator[Runtime]:
+    """A runtime with these engines, which is `app`'s own meanwhile; closed at the end."""
+    own = app.runtime
+    with engines.runtime(own) as runtime:
+        app.runtime = runtime
+        try:
+            yield runtime
+        finally:
+            app.runtime = own
+
+
+def parse_inputs(app: App, typed: Sequence[str]) -> dict[str, Any]:
+    """`NAME=VALUE` by the kinds of the application's inputs. Raises InputError."""
+    texts: dict[str, list[str]] = {}
+    for one in typed:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise InputError(f"--input {one!r} must be NAME=VALUE, such as question='Why?'")
+        texts.setdefault(name, []).append(value)
+    documents = Kind.DOCUMENTS in app.inputs.values()
+    kinds = {**app.inputs}
+    if documents:
+        kinds |= {"collection": Kind.TEXT, "filters": Kind.ANY}
+    found = {}
+    for name, values in texts.items():
+        if name not in kinds:
+            raise UnknownName("input", name, kinds, f"application {app.name!r}")
+        found[name] = _value(name, kinds[name], values)
+    if "filters" in found and documents and not isinstance(found["filters"], dict):
+        raise InputError("""--input filters must be a JSON object, such as '{"year": 2024}'""")
+    return found
+
+
+def _value(name: str, kind: Kind, values: list[str]) -> Any:
+    if kind is Kind.DOCUMENTS:
+        for value in values:
+            if not Path(value).expanduser().exists():
+                raise DocumentError(f"no such file: {value!r}; check the path in --input {name}")
+        return values
+    if kind is Kind.TEXTS:
+        return values
+    if len(values) > 1:
+        raise InputError(f"--input {name} was given {len(values)} times; give it once")
+    return values[0] if kind is Kind.TEXT else _json_or_text(values[0])
+
+
+def parse_overrides(typed: Sequence[str]) -> dict[str, Any]:
+    """`COMPONENT.PARAMETER=VALUE`; a value is JSON if it can be, else text. Raises InputError."""
+    found = {}
+    for one in typed:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise InputError(
+                f"--set {one!r} must be COMPONENT.PARAMETER=VALUE, such as search.top_k=8"
+            )
+        found[name] = _json_or_text(value)
+    return found
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

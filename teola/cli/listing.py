@@ -1,0 +1,117 @@
+"""`teola apps` and `teola engines`: what is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from teola.cli import options as o
+
+if TYPE_CHECKING:
+    from teola.app import App
+    from teola.catalogue import Listing
+
+APPS_EXAMPLES = o.examples("teola apps", "teola apps advanced-rag", "teola apps mine.py:app --json")
+ENGINES_EXAMPLES = o.examples("teola engines", "teola engines --json")
+
+
+def apps(
+    app: Annotated[
+        str | None,
+        typer.Argument(show_default=False, help="Show this one with all its parameters."),
+    ] = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """List the installed applications, or one with its inputs, outputs and parameters."""
+    from teola.catalogue import installed, load_app
+    from teola.cli.showing import print_json, show_table
+
+    if app is not None:
+        chosen = load_app(app)
+        if as_json:
+            print_json(_described(chosen))
+        else:
+            _show(chosen)
+        return 0
+    listings = installed()
+    if as_json:
+        print_json([_listed(listing) for listing in listings])
+    else:
+        show_table(["app", "inputs", "description"], [_row(listing) for listing in listings])
+    return 0
+
+
+def _row(listing: Listing) -> tuple[str, str, str]:
+    if listing.app is None:
+        return listing.name, "", f"broken: {listing.error}"
+    return listing.name, ", ".join(listing.app.inputs), listing.app.description
+
+
+def _listed(listing: Listing) -> dict[str, Any]:
+    if listing.app is None:
+        return {"name": listing.name, "source": listing.source, "error": listing.error}
+    return {**_described(listing.app), "name": listing.name, "source": listing.source}
+
+
+def _described(app: App) -> dict[str, Any]:
+    return {
+        "name": app.name,
+        "description": app.description,
+        "inputs": {name: kind.value for name, kind in app.inputs.items()},
+        "outputs": app.outputs,
+        "passes": list(app.passes),
+        "components": {
+            component.name: {
+                "type": type(component).__name__,
+                "engine": component.engine,
+                "parameters": component.config.model_dump(mode="json"),
+            }
+            for component in app.builder.template.components
+        },
+    }
+
+
+def _show(app: App) -> None:
+    """One application on a screen."""
+    from rich.text import Text
+
+    from teola.cli.showing import console, show_table
+
+    out = console()
+    out.print(Text.assemble((app.name, "bold cyan"), f"  {app.description}"))
+    out.print()
+    show_table(["input", "kind"], [(name, kind.value) for name, kind in app.inputs.items()])
+    out.print()
+    out.print(Text.assemble(("outputs", "bold"), "  ", ", ".join(app.outputs)))
+    out.print()
+    rows = []
+    for component in app.builder.template.components:
+        values = component.config.model_dump(mode="json")
+        rows += [(f"{component.name}.{key}", _short(value)) for key, value in values.items()]
+    show_table(["parameter (--set)", "default"], rows)
+
+
+def _short(value: Any) -> str:
+    import json
+    import textwrap
+
+    return textwrap.shorten(json.dumps(value, ensure_ascii=False), 100, placeholder=" …")
+
+
+def engines(as_json: o.Json = False, debug: o.Debug = False) -> int:
+    """List the engine types that are installed, and which of them run by default."""
+    from teola.cli.showing import print_json, show_table
+    from teola.runtime.engines import described
+
+    found = described()
+    if as_json:
+        print_json(found)
+        return 0
+    rows = [
+        (e["name"], e.get("kind", ""), "yes" if e["default"] else "", e.get("error") or e["about"])
+        for e in found
+    ]
+    show_table(["engine", "kind", "default", "description"], rows)
+    return 0

@@ -1,0 +1,128 @@
+"""The program itself: its commands, and how errors, signals and pipes end it.
+
+Exit codes: 0 an answer, 1 the query (or a document) failed, 2 wrong usage, 130 and 143 interrupted.
+Errors are one line on standard error. Modules that take long to import are imported by the
+commands that need them, so that `--help` need not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, NoReturn
+
+import typer
+from typer.main import get_command
+
+from teola.cli import collecting, listing, querying
+from teola.cli.options import examples
+from teola.errors import InputError, TeolaError
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="teola",
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        'teola run advanced-rag --input question="Why?" --input documents=notes.pdf',
+        "teola explain advanced-rag --profile paper-13b",
+        "teola index papers/ --collection papers",
+        "teola run --help",
+    ),
+)
+app.command("run", epilog=querying.RUN_EXAMPLES)(querying.run)
+app.command("explain", epilog=querying.EXPLAIN_EXAMPLES)(querying.explain)
+app.command("apps", epilog=listing.APPS_EXAMPLES)(listing.apps)
+app.command("engines", epilog=listing.ENGINES_EXAMPLES)(listing.engines)
+app.command("index", epilog=collecting.INDEX_EXAMPLES)(collecting.index)
+app.command("collections", epilog=collecting.COLLECTIONS_EXAMPLES)(collecting.collections)
+app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"teola {version('teola')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _teola(
+    context: typer.Context,
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", metavar="", callback=_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Answers questions with LLM applications, orchestrated primitive by primitive."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> NoReturn:
+    """The installed program `teola`."""
+    words = sys.argv[1:]
+    if "--debug" not in words:
+        _hush()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    code = call(words)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone; so that the exit does not try again:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def call(words: Sequence[str]) -> int:
+    """Run one command line, without the program's name; the exit code."""
+    try:
+        code = get_command(app)(list(words), prog_name="teola", standalone_mode=False)
+        return _say("cancelled", INTERRUPTED) if code == INTERRUPTED else int(code or 0)
+    except (EOFError, typer.Abort):
+        return _say("cancelled", INTERRUPTED)
+    except typer.TyperException as error:
+        where = getattr(getattr(error, "ctx", None), "command_path", "teola")
+        told = error.format_message().rstrip(".").replace("Value error, ", "")
+        return _say(f"{told[:1].lower()}{told[1:]} (see `{where} --help`)", MISUSED)
+    except InputError as error:
+        return _failed(error, words, str(error), MISUSED)
+    except TeolaError as error:
+        return _failed(error, words, str(error), FAILED)
+    except Exception as error:  # noqa: BLE001 - the program's edge: a bug is one line, too
+        told = f"internal error, {type(error).__name__}: {error}; --debug shows where"
+        return _failed(error, words, told, FAILED)
+
+
+def _failed(error: Exception, words: Sequence[str], told: str, code: int) -> int:
+    if "--debug" in words:
+        traceback.print_exception(error)
+    return _say(told, code)
+
+
+def _say(message: str, code: int) -> int:
+    print("teola:", " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _stop(number: int, _: object) -> NoReturn:
+    """Unwind as for Ctrl-C: the query is cancelled and the engines are closed."""
+    raise SystemExit(128 + number)
+
+
+def _hush() -> None:
+    """Nothing of what libraries remark reaches the user; errors do, as ours."""
+    warnings.simplefilter("ignore")
+    logging.getLogger().addHandler(logging.NullHandler())
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

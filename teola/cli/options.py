@@ -1,0 +1,154 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+QUERY, OPTIMISER, ENGINES, OUTPUT = "The query", "The optimiser", "Engines", "Output"
+
+
+class Dtype(StrEnum):
+    """Precision of the embedding model."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+AppName = Annotated[
+    str,
+    typer.Argument(
+        show_default=False,
+        help="An installed application (`teola apps` lists them), or your own: "
+        "[bold]path/to/file.py:variable[/bold].",
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="NAME=VALUE",
+        show_default=False,
+        rich_help_panel=QUERY,
+        help="An input. [bold]documents[/bold] is a file or a directory and may be repeated; "
+        "[bold]collection[/bold] names documents that were indexed before; [bold]filters[/bold] "
+        "is a JSON object that the documents' metadata must match.",
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="COMPONENT.PARAMETER=VALUE",
+        show_default=False,
+        rich_help_panel=QUERY,
+        help="A parameter of a component, for this query (`teola apps APP` lists them).",
+    ),
+]
+Deadline = Annotated[
+    float,
+    typer.Option(
+        "--deadline", metavar="SECONDS", rich_help_panel=QUERY, help="Give the query up after this."
+    ),
+]
+Passes = Annotated[
+    str | None,
+    typer.Option(
+        "--passes",
+        metavar="all|none|A,B",
+        show_default=False,
+        rich_help_panel=OPTIMISER,
+        help="Which optimisation passes run; by default those of the application.",
+    ),
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME|FILE",
+        show_default=False,
+        rich_help_panel=OPTIMISER,
+        help="Latency profile that the passes and the estimates go by: paper-7b, paper-13b, "
+        "paper-30b or a JSON file. By default what the engines declare.",
+    ),
+]
+Batching = Annotated[
+    str | None,
+    typer.Option(
+        "--batching",
+        metavar="POLICY",
+        show_default=False,
+        rich_help_panel=OPTIMISER,
+        help="Batching policy of all engines: topology (the default), fifo, per_invocation.",
+    ),
+]
+Llm = Annotated[
+    str | None,
+    typer.Option(
+        "--llm",
+        metavar="URL",
+        show_default=False,
+        rich_help_panel=ENGINES,
+        help="An OpenAI-compatible server, such as http://localhost:8000/v1. By default an "
+        "extractive reader, which needs nothing: it quotes sentences and generates no text.",
+    ),
+]
+Dsn = Annotated[
+    str | None,
+    typer.Option(
+        "--dsn",
+        metavar="DSN",
+        show_default=False,
+        rich_help_panel=ENGINES,
+        help="A PostgreSQL server with pgvector, postgresql://user@host:5432/database. By default "
+        "an embedded one.",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        show_default=False,
+        rich_help_panel=ENGINES,
+        help="Where the embedded PostgreSQL keeps its data; by default in your data folder.",
+    ),
+]
+Precision = Annotated[
+    Dtype | None,
+    typer.Option(
+        "--dtype",
+        show_default=False,
+        rich_help_panel=ENGINES,
+        help="Precision of the embedding model; auto is the fastest one of this machine, float32 "
+        "the same to the last digit on every machine.",
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", metavar="", rich_help_panel=OUTPUT, help="Print JSON, for programs."),
+]
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        metavar="",
+        rich_help_panel=OUTPUT,
+        help="Verify what each pass does; show warnings, and where errors come from.",
+    ),
+]
+Collection = Annotated[
+    str,
+    typer.Option("--collection", "-c", metavar="NAME", show_default=False, help="The collection."),
+]
+
+
+def examples(*lines: str) -> str:
+    """An epilog of command lines."""
+    return "\n".join(["[bold]Examples[/bold]", *(f"[dim]$[/dim] {line}" for line in lines)])

@@ -1,0 +1,163 @@
+"""`teola run` and `teola explain`: one query of an application."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from teola.cli import options as o
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from teola.cli.watching import Watch
+    from teola.result import Result
+    from teola.runtime.live import Progress, Token
+
+RUN_EXAMPLES = o.examples(
+    'teola run advanced-rag -i question="How tall is it?" -i documents=tower.pdf',
+    'teola run naive-rag -i question="Who wrote it?" -i collection=papers --stream',
+    'teola run advanced-rag -i question="Why?" -i documents=docs/ -s expand.n=4',
+    'teola run mine.py:app -i question="Why?" --llm http://localhost:8000/v1',
+)
+EXPLAIN_EXAMPLES = o.examples(
+    "teola explain advanced-rag --profile paper-13b",
+    "teola explain advanced-rag --format dot | dot -Tsvg > graph.svg",
+    'teola explain naive-rag --analyze -i question="Why?" -i documents=notes.md',
+)
+
+
+class Format(StrEnum):
+    """Forms of an explanation."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    DOT = "dot"
+    JSON = "json"
+
+
+def run(
+    app: o.AppName,
+    inputs: o.Inputs = None,
+    sets: o.Sets = None,
+    deadline: o.Deadline = 120.0,
+    passes: o.Passes = None,
+    profile: o.ProfileName = None,
+    batching: o.Batching = None,
+    llm: o.Llm = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    dtype: o.Precision = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            metavar="",
+            rich_help_panel=o.OUTPUT,
+            help="Print the answer as it comes; with --json one event a line.",
+        ),
+    ] = False,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """Answer one query with an application.
+
+    Prints the answer, its sources, and how long it took.
+    """
+    from teola.catalogue import load_app
+    from teola.cli.given import Engines, at_home, parse_inputs, parse_overrides
+    from teola.cli.watching import watching
+
+    chosen = load_app(app)
+    given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
+    engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug)
+    with at_home(chosen, engines) as runtime, watching() as watch:
+        events = chosen.stream(given, overrides=overrides, passes=passes, deadline_s=deadline)
+        watch.start(runtime, chosen.engine_names)
+        _follow(events, watch, stream, as_json)
+    return 0
+
+
+def _follow(
+    events: Iterator[Token | Progress | Result], watch: Watch, stream: bool, as_json: bool
+) -> None:
+    """Show a query as it runs, and its result."""
+    from teola.cli.showing import print_json, show_result
+    from teola.runtime.live import Progress, Token
+
+    written = False
+    for event in events:
+        if isinstance(event, (Token, Progress)):
+            if stream and as_json:
+                kind = "token" if isinstance(event, Token) else "progress"
+                print_json({"event": kind, **event._asdict()}, indent=None)
+            elif isinstance(event, Progress):
+                watch.event(event)
+            elif stream:
+                watch.hide()
+                print(event.text, end="", flush=True)
+                written = True
+        elif as_json:
+            watch.hide()
+            head = {"event": "result"} if stream else {}
+            print_json({**head, **event.to_json()}, indent=None if stream else 2)
+        else:
+            watch.hide()
+            if written:
+                print()
+            show_result(event, streamed=written)
+
+
+def explain(
+    app: o.AppName,
+    inputs: o.Inputs = None,
+    sets: o.Sets = None,
+    passes: o.Passes = None,
+    profile: o.ProfileName = None,
+    batching: o.Batching = None,
+    llm: o.Llm = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    dtype: o.Precision = None,
+    analyze: Annotated[
+        bool,
+        typer.Option(
+            "--analyze",
+            metavar="",
+            rich_help_panel=o.OUTPUT,
+            help="Run the query, and show what was measured beside the estimates.",
+        ),
+    ] = False,
+    form: Annotated[
+        Format,
+        typer.Option("--format", rich_help_panel=o.OUTPUT, help="Form of the explanation."),
+    ] = Format.TEXT,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """Show how a query would run: its graph before and after each pass, and why.
+
+    Nothing is run or stored, unless with --analyze. Without documents, 48 chunks
+    are assumed. The formats mermaid and dot show the optimised graph.
+    """
+    from teola.catalogue import load_app
+    from teola.cli.given import Engines, at_home, parse_inputs, parse_overrides
+    from teola.cli.showing import print_json, show_explanation
+    from teola.cli.watching import watching
+
+    chosen = load_app(app)
+    given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
+    engines = Engines(llm, dsn, data_dir, dtype, batching, None, debug)
+    with at_home(chosen, engines), watching() as watch:
+        if analyze or given.get("documents"):
+            watch.show("running the query" if analyze else "splitting the documents")
+        found = chosen.explain(
+            given, profile=profile, overrides=overrides, passes=passes, analyze=analyze
+        )
+    if as_json or form is Format.JSON:
+        print_json(found.to_json())
+    else:
+        show_explanation(found.render(form.value), styled=form is Format.TEXT)
+    return 0

@@ -1,0 +1,108 @@
+"""Results for people: on a terminal with colours, in a pipe as plain text of whole lines."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from teola.engine import Hit
+from teola.result import Result, jsonable
+
+EXCERPT: Final = 240
+"""Characters of a source that are shown."""
+
+
+def console() -> Console:
+    """Standard output. In a pipe nothing is folded."""
+    out = Console(highlight=False, markup=False, emoji=False)
+    return (
+        out
+        if out.is_terminal
+        else Console(highlight=False, markup=False, emoji=False, width=10_000)
+    )
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, indent=indent, ensure_ascii=False, default=str), flush=True)
+
+
+def show_result(result: Result, *, streamed: bool = False) -> None:
+    """Answer, numbered sources, and how it went. streamed: the answer stands there already."""
+    out = console()
+    for name, value in result.outputs.items():
+        if _is_hits(value):
+            continue
+        if streamed and value == result.answer:
+            continue
+        if len(result.outputs) > 1 and name != "answer":
+            out.print(Text(name, style="bold"))
+        out.print(_text(value), soft_wrap=False)
+    for name, value in result.outputs.items():
+        if _is_hits(value) and value:
+            out.print()
+            out.print(Text(name.capitalize(), style="bold"))
+            for number, hit in enumerate(value, 1):
+                _show_hit(out, number, hit)
+    out.print()
+    if result.missing:
+        out.print(Text(f"without: {', '.join(result.missing)}", style="yellow"))
+    note = f"{result.state} · {result.latency_s:.2f} s · {result.primitives} primitives"
+    out.print(Text(note, style="dim"))
+
+
+def _show_hit(out: Console, number: int, hit: Hit) -> None:
+    head = Text(f"{number:>3}  ", style="dim")
+    head.append(hit.document, style="cyan")
+    head.append(f"  {hit.score:.2f}", style="dim")
+    out.print(head)
+    excerpt = textwrap.shorten(hit.text, EXCERPT, placeholder=" …")
+    width = min(out.width, 100) if out.is_terminal else out.width
+    indented = textwrap.indent(textwrap.fill(excerpt, max(20, width - 5)), " " * 5)
+    out.print(Text(indented, style="italic" if out.is_terminal else ""))
+
+
+def _is_hits(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, Hit) for item in value)
+
+
+def _text(value: Any) -> Text:
+    if value is None:
+        return Text("(no answer)", style="dim")
+    if isinstance(value, str):
+        return Text(value)
+    return Text(json.dumps(jsonable(value), indent=2, ensure_ascii=False))
+
+
+def show_explanation(text: str, *, styled: bool) -> None:
+    """An explanation; on a terminal its headings and what the passes did stand out."""
+    out = console()
+    for line in text.splitlines():
+        style = _line_style(line) if styled else ""
+        out.print(Text(line, style=style), soft_wrap=True)
+
+
+def _line_style(line: str) -> str:
+    if line.startswith(" + "):
+        return "green"
+    if line.startswith((" - ", "depth ")):
+        return "dim"
+    return "bold" if line[:1].isalpha() else ""
+
+
+def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table without a frame; the last column is folded if it must be."""
+    out = console()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for position, head in enumerate(heads):
+        last = position == len(heads) - 1
+        table.add_column(head, no_wrap=not last, style="" if position else "cyan")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    out.print(table)

@@ -1,0 +1,100 @@
+"""Progress on standard error while something takes long; nothing unless that is a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import as_completed
+from contextlib import contextmanager
+from itertools import chain
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from teola.collections import Step
+from teola.graph import Op
+from teola.graph.ops import PREFILLS
+from teola.runtime.live import Progress as Event
+from teola.runtime.runtime import Runtime
+
+DOING = {
+    Op.EMBEDDING.value: "embedding",
+    Op.INGESTION.value: "storing",
+    Op.SEARCHING.value: "searching",
+    Op.RERANKING.value: "reranking",
+    Op.WEB_SEARCH.value: "searching the web",
+}
+
+
+class Watch:
+    """One line that says what is going on, if asked with a bar. Thread-safe."""
+
+    def __init__(self, bar: bool) -> None:
+        console = Console(stderr=True)
+        columns = [SpinnerColumn(style="cyan"), TextColumn("{task.description}")]
+        columns += [BarColumn(bar_width=24), MofNCompleteColumn()] if bar else []
+        self._bars = Progress(
+            *columns,
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._line = self._bars.add_task("", total=None, visible=False)
+        self._chunks = 0
+
+    def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        """Say `text`, and how much is done of how much there is to do."""
+        self._bars.update(
+            self._line, description=text, completed=done or 0, total=total, visible=True
+        )
+        self._bars.start()
+
+    def hide(self) -> None:
+        """Clear the line, so that something else can be written."""
+        self._bars.stop()
+
+    def start(self, runtime: Runtime, engines: Sequence[str]) -> None:
+        """Start the engines, side by side. Raises EngineUnavailable."""
+        futures = {runtime.start(runtime.ensure([name])): name for name in engines}
+        waiting = list(engines)
+        for future in chain([None], as_completed(futures)):
+            if future is not None:
+                future.result()
+                waiting.remove(futures[future])
+            self.show("starting " + ", ".join(waiting))
+
+    def event(self, event: Event) -> None:
+        """Say what a query does."""
+        if event.state == "started":
+            doing = "asking the LLM" if Op(event.op) in PREFILLS else DOING.get(event.op, "running")
+            items = f" {event.items} items" if event.items > 1 else ""
+            self.show(f"{doing}{items} ({event.primitive})")
+
+    def step(self, step: Step) -> None:
+        """Say how far indexing is."""
+        bar = self._bars.tasks[0]
+        done, total = int(bar.completed), int(bar.total or 0)
+        if step.state == "found":
+            self._chunks, done, total = 0, 0, step.items
+        elif step.state == "embedded":
+            self._chunks += step.items
+        else:
+            done += 1
+        self.show(f"indexing documents, {self._chunks} chunks embedded", done, total)
+
+
+@contextmanager
+def watching(*, bar: bool = False) -> Iterator[Watch]:
+    """A Watch that is gone at the end, however that comes."""
+    watch = Watch(bar)
+    try:
+        yield watch
+    finally:
+        watch.hide()
