@@ -13,7 +13,7 @@ if _typing.TYPE_CHECKING:
     from teola.errors import TeolaError
     from teola.result import Result
     from teola.runtime.engines import EngineConfig
-    from teola.runtime.live import Progress, Token
+    from teola.runtime.live_query import Progress, Token
     from teola.runtime.runtime import Runtime
     from teola.workflow.component import Component
     from teola.workflow.components import (

@@ -32,7 +32,7 @@ from teola.profile import Profile
 from teola.profile import load as load_profile
 from teola.result import Result
 from teola.runtime.documents import sources
-from teola.runtime.live import Progress, Token, Watcher
+from teola.runtime.live_query import Progress, Token, Watcher
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime, default_runtime
 from teola.workflow.build import Builder

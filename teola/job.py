@@ -12,7 +12,7 @@ from teola.errors import DeadlineExceeded, InputError, QueryFailed, TeolaError
 from teola.profile import Profile
 from teola.result import Result
 from teola.runtime.documents import Prepared, Preparer, sources
-from teola.runtime.live import Ending, Watcher, describe
+from teola.runtime.live_query import Ending, Watcher, describe
 from teola.runtime.trace import Trace
 from teola.workflow.component import Kind
 

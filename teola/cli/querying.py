@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from teola.cli.watching import Watch
     from teola.result import Result
-    from teola.runtime.live import Progress, Token
+    from teola.runtime.live_query import Progress, Token
 
 RUN_EXAMPLES = o.examples(
     'teola run advanced-rag -i question="How tall is it?" -i documents=tower.pdf',
@@ -85,7 +85,7 @@ def _follow(
 ) -> None:
     """Show a query as it runs, and its result."""
     from teola.cli.showing import print_json, show_result
-    from teola.runtime.live import Progress, Token
+    from teola.runtime.live_query import Progress, Token
 
     written = False
     for event in events:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, cast
 
 from teola.engine import (
     Call,
@@ -20,11 +20,12 @@ from teola.engine import (
     Result,
     SequenceHandle,
 )
-from teola.errors import EngineError, QueryCancelled, QueryFailed, TeolaError
-from teola.graph import DecodeParams, Op, Primitive
+from teola.errors import EngineError, QueryCancelled, TeolaError
+from teola.graph import DecodeParams, Op
 from teola.runtime.driver import Driver, Query
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live_query import Ending, LiveQuery, Progress, Token, Watcher
 from teola.runtime.store import Store
 from teola.runtime.trace import Trace
 from teola.schedule.engine_queue import EngineQueue
@@ -36,6 +37,7 @@ from teola.schedule.events import (
     Dispatch,
     Finish,
     FirstToken,
+    InstanceChanged,
     MemberCompleted,
     Piece,
     QueueEvent,
@@ -48,55 +50,8 @@ from teola.schedule.events import (
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 
-
-class Token(NamedTuple):
-    """A piece of the final answer."""
-
-    text: str
-
-
-class Progress(NamedTuple):
-    """A slice of a primitive was sent to its engine (`started`) or came back (`finished`)."""
-
-    primitive: str
-    op: str
-    engine: str
-    state: str
-    items: int
-
-
-Watcher = Callable[[Token | Progress], None]
-
-
-@dataclass(slots=True)
-class Ending:
-    """How a query ended. outputs: by name (absent ones None). missing: failed optional parts."""
-
-    state: State
-    outputs: dict[str, Any]
-    error: Exception | None
-    missing: tuple[str, ...]
-    trace: Trace
-    failed: Primitive | None
-
-
-class LiveQuery(Query):
-    """A query with what a live one needs besides."""
-
-    def __init__(
-        self,
-        context: QueryContext,
-        plan: Plan,
-        store: Store,
-        run: GraphRun,
-        trace: Trace,
-        done: asyncio.Future[Ending],
-        watcher: Watcher | None,
-    ) -> None:
-        super().__init__(context.query_id, plan, store, run, trace)
-        self.context, self.done, self.watcher = context, done, watcher
-        self.timer: asyncio.TimerHandle | None = None
-        self.streamed = False
+MEMORY_INTERVAL_S: Final = 0.25
+"""How often a busy LLM instance is asked for its free KV memory."""
 
 
 class Live(Driver):
@@ -109,6 +64,7 @@ class Live(Driver):
         self._inbox: deque[QueueEvent] = deque()
         self._scheduled = False
         self._tasks: dict[tuple[str, int, int], tuple[asyncio.Task[None], Piece]] = {}
+        self._watchers: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     # --- queries --------------------------------------------------------------------------
@@ -208,6 +164,7 @@ class Live(Driver):
         host = self.hosts[command.engine, command.instance]
         pieces = command.pieces
         if self.core.queues[command.engine].limits.continuous:
+            self._watch_memory(command, host)
             for piece in pieces:
                 self._abortable(command, piece, self._call(host, command, piece))
         elif len(pieces) == 1 and host.interruptible:
@@ -216,6 +173,24 @@ class Live(Driver):
             self._batches[command.engine, command.batch] = self.loop.create_task(
                 self._batch(host, command)
             )
+
+    def _watch_memory(self, command: Dispatch, host: LocalHost) -> None:
+        """While calls run on an engine that tells its free KV memory, ask it now and then."""
+        key = (command.engine, command.instance)
+        watcher = self._watchers.get(key)
+        if hasattr(host.engine, "capacity") and (watcher is None or watcher.done()):
+            self._watchers[key] = self.loop.create_task(self._report_memory(*key, host))
+
+    async def _report_memory(self, engine: str, instance: int, host: LocalHost) -> None:
+        queue = self.core.queues[engine]
+        while queue.instances[instance].entries:
+            await asyncio.sleep(MEMORY_INTERVAL_S)
+            try:
+                free = await host.engine.capacity()  # type: ignore[attr-defined]
+            except TeolaError:
+                return  # calls on it will tell what is wrong
+            if free is not None and queue.instances[instance].entries:
+                self.post(InstanceChanged(engine, instance, free))
 
     def _abortable(self, command: Dispatch, piece: Piece, work: Coroutine[Any, Any, None]) -> None:
         key = (piece.run, piece.primitive, command.batch)
@@ -382,16 +357,5 @@ def _retryable(error: Exception, batch: int) -> Exception:
     if isinstance(error, TeolaError) or batch == 1:
         return error
     failure = EngineError(f"{type(error).__name__}: {error}", retryable=True)
-    failure.__cause__ = error
-    return failure
-
-
-def describe(error: Exception, failed: Primitive) -> QueryFailed:
-    """The error that a caller sees when a primitive has failed: one line, with its component."""
-    text = str(error).strip().splitlines()
-    reason = text[0] if text else type(error).__name__
-    if not isinstance(error, TeolaError):
-        reason = f"{type(error).__name__}: {reason}"
-    failure = QueryFailed(f"component {failed.component!r}, {failed.op.value}: {reason}")
     failure.__cause__ = error
     return failure

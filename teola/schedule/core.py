@@ -19,6 +19,7 @@ from teola.schedule.events import (
     Command,
     Finish,
     FirstToken,
+    InstanceChanged,
     InstanceDown,
     InstanceUp,
     MemberCompleted,
@@ -90,7 +91,10 @@ class Core:
             return queue.down(event, now, Cause(error, retryable=True))
         if isinstance(event, InstanceUp):
             queue.up(event.instance)
-        assert isinstance(event, (InstanceUp, Timer)), event
+        elif isinstance(event, InstanceChanged):
+            queue.changed(event)
+        else:
+            assert isinstance(event, Timer), event
         return []
 
     def _route(self, outputs: Iterable[Output], now: float) -> None:

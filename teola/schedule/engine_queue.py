@@ -7,7 +7,8 @@ order is decided here and not in the engine's own queue.
 
 Two kinds of engines. A *batch* engine runs `concurrency` batches at a time; an instance is full
 until one of them is done. A *continuous* engine (an LLM) takes calls while prompt tokens in
-prefilling stay below `max_batch` and calls below `max_sequences`.
+prefilling stay below `max_batch` and within its free KV memory, and calls below `max_sequences`.
+An instance with nothing in flight always takes one call: its caches can be evicted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from teola.schedule.events import (
     Dispatch,
     Failed,
     FirstToken,
+    InstanceChanged,
     InstanceDown,
     MemberCompleted,
     Piece,
@@ -58,11 +60,13 @@ class Tell(NamedTuple):
 
 @dataclass(slots=True)
 class Instance:
-    """What is in flight on one instance. batches: slices left in each."""
+    """What is in flight on one instance. batches: slices left in each. free: tokens its KV memory
+    could take when it last told, less what was sent since (None: it does not tell)."""
 
     up: bool = True
     weight: int = 0
     entries: int = 0
+    free: int | None = None
     batches: dict[int, int] = field(default_factory=dict)
 
 
@@ -217,6 +221,10 @@ class EngineQueue:
         """An instance can take work."""
         self.instances[instance].up = True
 
+    def changed(self, event: InstanceChanged) -> None:
+        """An instance told how much more its KV memory can take."""
+        self.instances[event.instance].free = event.free_tokens
+
     # --- what goes out --------------------------------------------------------------------
 
     def dispatch(self, now: float) -> list[Output]:
@@ -256,6 +264,8 @@ class EngineQueue:
                 continue
             if limits.continuous:
                 weight = limits.max_batch - instance.weight
+                if instance.free is not None and instance.entries:
+                    weight = min(weight, instance.free)
                 entries = limits.max_sequences - instance.entries
                 if weight > 0 and entries > 0:
                     found[i] = Slots(i, weight, entries, instance.weight == 0)
@@ -281,6 +291,8 @@ class EngineQueue:
             pieces.append(Piece(work.run, work.primitive, lo, hi, work.arrival, work.total))
             instance.weight += hi - lo
             instance.entries += 1
+            if instance.free is not None:
+                instance.free -= hi - lo
         instance.batches[batch] = len(pieces)
         return Dispatch(self.engine, i, batch, tuple(pieces))
 

@@ -132,6 +132,14 @@ class InstanceUp(NamedTuple):
     instance: int
 
 
+class InstanceChanged(NamedTuple):
+    """An LLM instance reports how many more tokens its KV memory can take."""
+
+    engine: str
+    instance: int
+    free_tokens: int
+
+
 # --- commands -------------------------------------------------------------------------------
 
 
@@ -231,7 +239,14 @@ class SetTimer(NamedTuple):
 
 RunEvent = Started | Completed | Failed | Cancelled | DeadlineReached
 QueueEvent = (
-    SliceCompleted | SliceFailed | FirstToken | MemberCompleted | Timer | InstanceDown | InstanceUp
+    SliceCompleted
+    | SliceFailed
+    | FirstToken
+    | MemberCompleted
+    | Timer
+    | InstanceDown
+    | InstanceUp
+    | InstanceChanged
 )
 RunCommand = Submit | Withdraw | Control | Release | Skipped | Finish
 Command = Control | Release | Skipped | Finish | Dispatch | AbortRequest | SetTimer | Retried

@@ -1,0 +1,79 @@
+"""What a live query is besides its run: who waits for it, what it tells, how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from teola.engine import QueryContext
+from teola.errors import QueryFailed, TeolaError
+from teola.graph import Primitive
+from teola.runtime.driver import Query
+from teola.runtime.store import Store
+from teola.runtime.trace import Trace
+from teola.schedule.events import State
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.plan import Plan
+
+
+class Token(NamedTuple):
+    """A piece of the final answer."""
+
+    text: str
+
+
+class Progress(NamedTuple):
+    """A slice of a primitive was sent to its engine (`started`) or came back (`finished`)."""
+
+    primitive: str
+    op: str
+    engine: str
+    state: str
+    items: int
+
+
+Watcher = Callable[[Token | Progress], None]
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a query ended. outputs: by name (absent ones None). missing: failed optional parts."""
+
+    state: State
+    outputs: dict[str, Any]
+    error: Exception | None
+    missing: tuple[str, ...]
+    trace: Trace
+    failed: Primitive | None
+
+
+class LiveQuery(Query):
+    """A query with what a live one needs besides."""
+
+    def __init__(
+        self,
+        context: QueryContext,
+        plan: Plan,
+        store: Store,
+        run: GraphRun,
+        trace: Trace,
+        done: asyncio.Future[Ending],
+        watcher: Watcher | None,
+    ) -> None:
+        super().__init__(context.query_id, plan, store, run, trace)
+        self.context, self.done, self.watcher = context, done, watcher
+        self.timer: asyncio.TimerHandle | None = None
+        self.streamed = False
+
+
+def describe(error: Exception, failed: Primitive) -> QueryFailed:
+    """The error that a caller sees when a primitive has failed: one line, with its component."""
+    text = str(error).strip().splitlines()
+    reason = text[0] if text else type(error).__name__
+    if not isinstance(error, TeolaError):
+        reason = f"{type(error).__name__}: {reason}"
+    failure = QueryFailed(f"component {failed.component!r}, {failed.op.value}: {reason}")
+    failure.__cause__ = error
+    return failure
