@@ -93,21 +93,21 @@ class GraphRun:
 
     def _failed(self, event: Failed) -> None:
         i = event.primitive
-        if self.status[i] >= DONE:
+        group = [m for m in (i, *self.plan.members[i]) if self.status[m] < DONE]
+        if not group:
             return
         primitive = self.plan.primitives[i]
-        if primitive.optional:
-            self.status[i] = FAILED
-            self.missing.append(primitive.component)
-            self._short = True
-            self._settled(i)
-            for member in self.plan.members[i]:
-                if self.status[member] < DONE:
-                    self.status[member] = FAILED
-                    self._settled(member)
+        if not primitive.optional:
+            self.status[group[0]] = FAILED
+            self._stop(State.FAILED, event.cause, group[0])
             return
-        self.status[i] = FAILED
-        self._stop(State.FAILED, event.cause, i)
+        if primitive.component not in self.missing:
+            self.missing.append(primitive.component)
+        self._short = True
+        for member in group:
+            if self.status[member] < DONE:  # it may have been skipped for want of the one before
+                self.status[member] = FAILED
+                self._settled(member)
 
     def _cancelled(self, event: Cancelled) -> None:
         self._stop(State.CANCELLED, Cause(QueryCancelled(f"query {self.id} was cancelled")))

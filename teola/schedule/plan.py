@@ -50,10 +50,7 @@ class Plan:
         self.members = self._members()
         heads = {m: head for head, members in enumerate(self.members) for m in members}
         self.head = tuple(heads.get(i, i) for i in range(len(self.ids)))
-        self.sources = tuple(
-            tuple({index[r.producer] for r in p.refs() if r.producer != QUERY})
-            for p in self.primitives
-        )
+        self.sources = self._sources()
         self.readers = self._readers()
         self.need, self.query_need = self._need()
         self.item_inputs = tuple(frozenset(n for n, _ in p.item_refs()) for p in self.primitives)
@@ -82,6 +79,19 @@ class Plan:
                     head = self.sequence_of[head]
                 found[head].append(i)
         return tuple(tuple(members) for members in found)
+
+    def _sources(self) -> tuple[tuple[int, ...], ...]:
+        """Whose data each primitive reads. What a call reads is kept until its last decoding has
+        ended, because the whole call may have to be repeated."""
+        found = [
+            {self.index[r.producer]: None for r in p.refs() if r.producer != QUERY}
+            for p in self.primitives
+        ]
+        for head, members in enumerate(self.members):
+            if members:
+                found[members[-1]] |= found[head]
+                found[head] = {}
+        return tuple(map(tuple, found))
 
     def _readers(self) -> tuple[int, ...]:
         readers = [0] * len(self.ids)
