@@ -11,7 +11,8 @@ from heapq import heapify, heappop, heappush
 
 from teola.policies.work import Slice, Slots, Taker, Work
 
-Entry = tuple[float, float, int, Work]
+Entry = tuple[float, float, int, int, Work]
+"""Tries come before the work itself, which cannot be compared: a retried one has an older twin."""
 
 
 class Topology:
@@ -24,9 +25,9 @@ class Topology:
 
     def add(self, work: Work, now: float) -> None:
         self._live += 1
-        heappush(self._arrivals, (work.arrival, 0.0, work.seq, work))
+        heappush(self._arrivals, (work.arrival, 0.0, work.seq, work.tries, work))
         bucket = self._buckets.setdefault(work.run, [])
-        heappush(bucket, (-work.depth, work.arrival, work.seq, work))
+        heappush(bucket, (-work.depth, work.arrival, work.seq, work.tries, work))
 
     def remove(self, work: Work, now: float) -> None:
         self._live -= 1
