@@ -188,6 +188,8 @@ class EngineQueue:
         flight = self.flights.get((event.run, event.primitive))
         if flight is None or not flight.prefilling:
             return []
+        if all(instance != event.instance for instance, _ in flight.slices.values()):
+            return []  # from an instance that is gone
         flight.prefilling = False
         self.instances[event.instance].weight -= flight.work.total
         if flight.failed:

@@ -35,9 +35,10 @@ class Fifo:
 
     def wake_at(self, now: float) -> float | None:
         self._prune()
-        if not self.max_wait_s or not self._queue:
+        if not self.max_wait_s:
             return None
-        return self._queue[0].arrival + self.max_wait_s
+        times = (work.arrival + self.max_wait_s for work in self._queue if work.queued)
+        return next((at for at in times if at > now), None)
 
     def _waits(self, taker: Taker, now: float) -> bool:
         if not self.max_wait_s or not taker.slices or taker.weight <= 0 or taker.entries <= 0:
