@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from teola.errors import EngineError
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
 from teola.runtime.store import Store
@@ -143,7 +142,7 @@ class Driver(ABC):
         query.trace.sent(i, 0, 1, now, now)
         try:
             result = self.decide(query, i)
-        except EngineError as error:
+        except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             query.trace.ended(i, 0, now, "failed")
             self.tell(query.id, Failed(i, Cause(error)), now)
             return

@@ -20,8 +20,8 @@ from teola.engine import (
     Result,
     SequenceHandle,
 )
-from teola.errors import EngineError, QueryCancelled, TeolaError
-from teola.graph import DecodeParams, Op
+from teola.errors import EngineError, OutputError, QueryCancelled, TeolaError
+from teola.graph import DecodeParams, Op, Primitive
 from teola.runtime.driver import Driver, Query
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.local import LocalHost
@@ -225,8 +225,8 @@ class Live(Driver):
         results: Sequence[Result | Exception]
         try:
             requests = [self._request(piece) for piece in pieces]
-            results = await host.execute([r for r in requests if r is not None])
-            found = iter(results)
+            wanted = [r for r in requests if r is not None]
+            found = iter(await host.execute(wanted) if wanted else ())
             results = [_GONE if r is None else next(found) for r in requests]
         except asyncio.CancelledError:
             results = [QueryCancelled("aborted")] * len(pieces)
@@ -251,13 +251,16 @@ class Live(Driver):
         return Request(p.op, p.params, inputs, query.context, key)
 
     def _slice(self, command: Dispatch, piece: Piece, result: Result | Exception) -> None:
+        query = self.queries.get(piece.run)
+        if query is not None and not isinstance(result, Exception):
+            p = query.plan.primitives[piece.primitive]
+            result = _misshapen(p, piece.hi - piece.lo, result) or result
         if isinstance(result, Exception):
             retryable = isinstance(result, TeolaError) and result.retryable
             self._fail(command, piece, Cause(result, retryable))
             return
-        run, i, lo, hi, _, total = piece
+        _, i, lo, hi, _, total = piece
         counts: Mapping[str, int] = {}
-        query = self.queries.get(run)
         if query is not None:
             counts = query.store.put_slice(i, lo, hi, total, result)
             query.trace.ended(i, lo, self.loop.time())
@@ -350,6 +353,19 @@ class Live(Driver):
 
 
 _GONE = QueryCancelled("the query ended before its batch ran")
+
+
+def _misshapen(p: Primitive, items: int, result: object) -> OutputError | None:
+    """What is wrong with the outputs that an engine gave for `items` items of `p`, if anything."""
+    if not isinstance(result, Mapping) or not result.keys() >= set(p.outputs):
+        given = ", ".join(result) if isinstance(result, Mapping) else type(result).__name__
+        return OutputError(f"the engine gave {given}, not {', '.join(p.outputs)}")
+    for port in p.outputs if p.batchable else ():
+        value = result[port]
+        if not isinstance(value, list) or len(value) != items:
+            count = len(value) if isinstance(value, list) else type(value).__name__
+            return OutputError(f"the engine gave {count} for {items} items of {port!r}")
+    return None
 
 
 def _retryable(error: Exception, batch: int) -> Exception:
