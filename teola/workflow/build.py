@@ -185,13 +185,21 @@ class _Build:
             self.given[component.name, component.outputs[port]] = feed
 
     def _orders(self, component: Component, primitive: Primitive) -> tuple[Order, ...]:
-        """Order edges from the components before, as the template has them."""
+        """Order edges from the components before, as the template has them.
+
+        A function with an effect waits for all that comes before it, however far, and all that
+        comes after waits for it: what lies between may come loose.
+        """
+        near = set(self.template.order_graph.predecessors(component.name))
+        upstream = self.builder.wirer.upstream[component.name]
         found = []
-        for before in self.template.order_graph.predecessors(component.name):
-            other = self.template.by_name[before]
-            effect = _tool_effect(component) or _tool_effect(other)
-            reason = "keeps the order of effects" if effect else "order of the template"
-            found += [Order(tail, reason, effect) for tail in self.tails[before]]
+        for before in self.template.order:
+            if before not in upstream:
+                continue
+            effect = _tool_effect(component) or _tool_effect(self.template.by_name[before])
+            if effect or before in near:
+                reason = "keeps the order of effects" if effect else "order of the template"
+                found += [Order(tail, reason, effect) for tail in self.tails[before]]
         return tuple(found)
 
     def _protect(

@@ -75,9 +75,9 @@ class Generate(Component):
             parts = self._context(context.ref, block.config.context_required) if context else ()
             answer = self._call(block, "", parts, final=True)
         elif mode == "tree":
-            answer = self._tree(block, context, context.items)
+            answer = self._tree(block, context, max(1, context.items))
         else:
-            answer = self._refine(block, context, context.items)
+            answer = self._refine(block, context, max(1, context.items))
         block.give("answer", answer)
 
     def _tree(self, block: Block, context: Feed, count: int) -> Ref:
