@@ -42,7 +42,11 @@ def _match(graph: Graph, p: Primitive) -> tuple[str, list[str]]:
     if count < 2:
         return "one item leaves nothing to pipeline", []
     members = aligned_successors(graph, [p.id], count)[1:]
-    members = [m for m in members if _only_from(graph, m, {p.id, *members})]
+    inside = {p.id}
+    for member in members:  # in topological order
+        if _only_from(graph, member, inside):
+            inside.add(member)
+    members = [m for m in members if m in inside]
     if not members:
         return "nothing downstream takes single items", []
     return f"{count} items go on one by one to {', '.join(members)}", members
