@@ -348,7 +348,7 @@ class App:
         of = self._optimisers.setdefault(runtime, {})
         key = profile.name if profile else ""
         found = of.get(key)
-        if found is None:
+        if found is None or (profile is not None and found.profile != profile):
             chosen = profile or runtime.profile_for(self.engine_names)
             found = of[key] = Optimiser(self.builder, chosen)
         return found

@@ -1,7 +1,8 @@
 """From a query's configuration to the plan that runs it, through a cache.
 
 Optimised graphs are reused for equal (overrides, passes, numbers of stages): stages are ranges with
-an open end, so the exact length of a list does not matter, only into how many stages it falls.
+an open end, so the exact length of a list does not matter, only into how many stages it falls. It
+matters only where the p-graph itself has a primitive for each item, such as an LLM call.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from teola.graph import QUERY, Graph
+from teola.graph import QUERY, Graph, Primitive
 from teola.passes import Optimised, optimise, select
 from teola.passes.rewrite import aligned_successors
 from teola.profile import Profile
@@ -28,6 +30,7 @@ class Optimiser:
         self.builder, self.profile = builder, profile
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._batches: dict[str, tuple[int, ...]] | None = None
+        self._shaping: dict[str, frozenset[str]] = {}
         self.hits = self.misses = 0
 
     def plan(
@@ -40,11 +43,8 @@ class Optimiser:
     ) -> Plan:
         """The plan for a query. sizes: lengths of its list inputs. Raises InputError."""
         names = passes if type(passes) is tuple else select(passes)
-        key = (
-            json.dumps(overrides, sort_keys=True, default=repr) if overrides else "",
-            names,
-            self._stages(sizes),
-        )
+        chosen = json.dumps(overrides, sort_keys=True, default=repr) if overrides else ""
+        key = (chosen, names, self._stages(sizes), self._lengths(chosen, overrides, sizes))
         plan = self._plans.get(key)
         if plan is not None:
             self.hits += 1
@@ -81,6 +81,25 @@ class Optimiser:
             for batch in self._batches.get(name, ())
         )
 
+    def _lengths(
+        self, chosen: str, overrides: Overrides, sizes: Mapping[str, int]
+    ) -> tuple[int, ...]:
+        """Lengths of the lists that shape the p-graph under the overrides `chosen`."""
+        shaping = self._shaping.get(chosen)
+        if shaping is None:
+            if len(self._shaping) >= CACHED_PLANS:
+                self._shaping.clear()
+            shaping = self._shaping[chosen] = self._find_shaping(overrides, sizes)
+        return tuple(sizes[name] for name in sizes if name in shaping) if shaping else ()
+
+    def _find_shaping(self, overrides: Overrides, sizes: Mapping[str, int]) -> frozenset[str]:
+        """Inputs whose length changes more of the p-graph than numbers of planned items."""
+        configs, one = self.builder.configure(overrides), dict.fromkeys(sizes, 1)
+        shape = _shape(self.builder.build(configs, one))
+        return frozenset(
+            name for name in sizes if _shape(self.builder.build(configs, {**one, name: 2})) != shape
+        )
+
     def _find_batches(self) -> dict[str, tuple[int, ...]]:
         """Input -> maximum efficient batch sizes of what is cut along it, directly or behind."""
         graph: Graph = self.builder.build(self.builder.configure({}), {})
@@ -95,3 +114,7 @@ class Optimiser:
                 for name in names:
                     found.setdefault(name, set()).add(batch)
         return {name: tuple(sorted(batches)) for name, batches in found.items()}
+
+
+def _shape(graph: Graph) -> list[Primitive]:
+    return [replace(p, items=1) for p in graph.primitives]

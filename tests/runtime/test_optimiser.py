@@ -1,0 +1,120 @@
+"""The cache of plans: what is reused, and what must not be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from teola import App, Embedding, Generate, Indexing, QueryExpansion, Rerank, Runtime, Search
+from teola.graph import Aggregation
+from teola.passes import PIPELINE
+from teola.profile import paper
+from teola.runtime import optimiser as module
+from teola.runtime.optimiser import Optimiser
+from teola.workflow.build import Builder
+from teola.workflow.component import Kind
+from teola_apps.advanced_rag import app as advanced_rag
+
+
+@pytest.fixture
+def rag() -> Optimiser:
+    return Optimiser(advanced_rag.builder, paper("13b"))
+
+
+def test_a_new_document_with_as_many_stages_hits(rag: Optimiser) -> None:
+    plan = rag.plan({}, {"chunks": 48})
+    assert rag.plan({}, {"chunks": 33}) is plan
+    assert rag.plan({}, {"chunks": 64}) is plan
+    assert (rag.hits, rag.misses) == (2, 1)
+
+
+def test_another_number_of_stages_misses(rag: Optimiser) -> None:
+    two, three = rag.plan({}, {"chunks": 64}), rag.plan({}, {"chunks": 65})
+    assert [p for p in two.ids if p.startswith("index.embed")] == ["index.embed.1", "index.embed.2"]
+    assert len([p for p in three.ids if p.startswith("index.embed")]) == 3
+    assert rag.hits == 0
+
+
+def test_overrides_and_passes_make_plans_of_their_own(rag: Optimiser) -> None:
+    plans = [
+        rag.plan({}, {"chunks": 48}),
+        rag.plan({"expand": {"n": 2}}, {"chunks": 48}),
+        rag.plan({"expand": {"n": 4}}, {"chunks": 48}),
+        rag.plan({}, {"chunks": 48}, "none"),
+        rag.plan({}, {"chunks": 48}, tuple(reversed(PIPELINE))),
+    ]
+    assert len({id(plan) for plan in plans}) == len(plans)
+    assert rag.plan({"expand": {"n": 2}}, {"chunks": 48}) is plans[1]
+
+
+def test_the_last_stage_takes_whatever_there_is(rag: Optimiser) -> None:
+    plan = rag.plan({}, {"chunks": 48})
+    (_, last), *_ = plan.graph["index.embed.2"].item_refs()
+    assert last.items == (32, None)
+
+
+@pytest.mark.parametrize("mode", ["tree", "refine"])
+def test_a_list_with_a_call_for_each_item_is_planned_by_its_length(mode: str) -> None:
+    builder = Builder(
+        "passages",
+        Generate(mode=mode, inputs={"context": "passages"}),
+        {"question": Kind.TEXT, "passages": Kind.TEXTS},
+        {"answer": "answer"},
+    )
+    optimiser = Optimiser(builder, paper("13b"))
+    for count in (3, 5, 3, 4):
+        plan = optimiser.plan({}, {"passages": count})
+        leaves = [id for id in plan.ids if id.endswith(".decode") and "merge" not in id]
+        assert len(leaves) == count
+    assert optimiser.hits == 1
+
+
+def test_a_list_may_shape_the_graph_under_some_overrides_only() -> None:
+    builder = Builder(
+        "best",
+        Rerank(inputs={"hits": "hits"}) >> Generate(),
+        {"question": Kind.TEXT, "hits": Kind.HITS},
+        {"answer": "answer"},
+    )
+    optimiser = Optimiser(builder, paper("13b"))
+    assert optimiser.plan({}, {"hits": 2}) is optimiser.plan({}, {"hits": 9})
+    refine: dict[str, Any] = {"generate": {"mode": "refine"}}
+    two, nine = (optimiser.plan(refine, {"hits": n}) for n in (2, 9))
+    assert sum(".decode" in id for id in two.ids) == 2
+    assert sum(".decode" in id for id in nine.ids) == 3
+
+
+def test_old_plans_are_dropped(rag: Optimiser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHED_PLANS", 3)
+    for n in range(1, 6):
+        rag.plan({"expand": {"n": n}}, {"chunks": 48})
+    assert len(rag._plans) == 3
+    assert len(rag._shaping) <= 3
+    rag.plan({"expand": {"n": 5}}, {"chunks": 48})
+    assert rag.hits == 1
+
+
+def test_the_refined_answer_is_the_last_one_that_exists(rag: Optimiser) -> None:
+    plan = rag.plan({}, {"chunks": 48})
+    last: Any = plan.graph[plan.graph.outputs["answer"].producer]
+    assert last.params.mode is Aggregation.LAST
+    assert len(last.input("parts")) == 3
+
+
+def test_two_profiles_of_one_name_do_not_share_plans() -> None:
+    """The facade keeps an optimiser for each profile, not for each profile's name."""
+    app = App(
+        "a",
+        Indexing() >> QueryExpansion() >> Embedding(inputs={"texts": "queries"}) >> Search(),
+        inputs={"question": "text", "documents": "documents"},
+        outputs={"hits": "hits"},
+    )
+    wide = paper("13b")
+    narrow = replace(
+        wide, engines={k: replace(e, max_efficient=8) for k, e in wide.engines.items()}
+    )
+    with Runtime() as runtime:
+        assert app.optimiser(runtime, wide).profile is wide
+        assert app.optimiser(runtime, narrow).profile is narrow
