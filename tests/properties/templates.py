@@ -1,0 +1,263 @@
+"""Random templates: chains, forks and (nested) Conditions over every kind of component.
+
+A template is grown step by step; each step reads names that are visible there and gives new ones.
+Functions answer with hashes of what they read, so whatever reaches an output can be traced there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import reject
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from teola import (
+    Aggregate,
+    Component,
+    Condition,
+    Embedding,
+    Generate,
+    Indexing,
+    QueryExpansion,
+    Rerank,
+    Search,
+)
+from teola.engine import Chunk, Scope
+from teola.errors import TemplateError
+from teola.workflow.build import Builder
+from teola.workflow.component import Kind
+from teola.workflow.components import Function
+from teola.workflow.template import Template
+from tests.deterministic import number
+
+Names = dict[str, str]
+"""Visible names and whether they are text, texts, vectors or hits."""
+DEEPEST = 2
+
+
+@dataclass
+class Grown:
+    """A template with inputs to run it on. effects: filled by effectful functions as they run."""
+
+    builder: Builder
+    inputs: dict[str, Any]
+    sizes: dict[str, int]
+    effects: list[str] = field(default_factory=list)
+
+    @property
+    def upstream(self) -> dict[str, set[str]]:
+        """For each effectful component, the effectful ones that come before it."""
+        upstream = self.builder.wirer.upstream
+        names = {c.name for c in self.builder.template.components if isinstance(c, Function)}
+        loud = {n for n in names if self.builder.template.by_name[n].effect}
+        return {name: upstream[name] & loud for name in loud}
+
+
+@st.composite
+def grown(draw: DrawFn) -> Grown:
+    """A template over documents, a question and a list of notes, checked and wired."""
+    effects: list[str] = []
+    grower = _Grower(draw, effects)
+    visible = {"question": "text", "notes": "texts"}
+    template: Component | Template = grower.chain(visible, draw(st.integers(1, 4)), 0)
+    chunks = draw(st.integers(0, 11))
+    if draw(st.booleans()):
+        template = Indexing() >> template
+    notes = draw(st.lists(st.sampled_from("abcdef"), max_size=6))
+    also = [name for name in grower.given if draw(st.booleans())]
+    kinds = {"question": Kind.TEXT, "notes": Kind.TEXTS, "documents": Kind.DOCUMENTS}
+    outputs = {name: name for name in {**dict.fromkeys(grower.unread), **dict.fromkeys(also)}}
+    try:
+        builder = Builder("random", template, kinds, outputs or {"question": "question"})
+    except TemplateError as error:
+        assert "is unused" in str(error), error  # replaced before anybody read it
+        reject()
+    return Grown(
+        builder,
+        {
+            "question": draw(st.sampled_from(["why?", "who?", "how many are there?"])),
+            "notes": [f"note {note}" for note in notes],
+            "chunks": [Chunk("d", i, f"chunk {i}", "d") for i in range(chunks)],
+            "scope": Scope("default", "c"),
+        },
+        {"notes": len(notes), "chunks": chunks},
+        effects,
+    )
+
+
+class _Grower:
+    def __init__(self, draw: DrawFn, effects: list[str]) -> None:
+        self.draw, self.effects = draw, effects
+        self.made = 0
+        self.given: Names = {}
+        self.unread: dict[str, None] = {}
+
+    def chain(self, visible: Names, length: int, depth: int) -> Component | Template:
+        """`length` steps in a row; the names they give become visible."""
+        chain: Component | Template | None = None
+        for _ in range(length):
+            step = self._step(visible, depth)
+            chain = step if chain is None else chain >> step
+        assert chain is not None
+        return chain
+
+    def _step(self, visible: Names, depth: int) -> Component | Template:
+        kinds = set(visible.values())
+        steps: list[Callable[[Names, int], Component | Template]] = [
+            self._say,
+            self._effect,
+            self._each,
+            self._expand,
+            self._embed,
+            self._generate,
+            self._aggregate,
+        ]
+        steps += [self._search, self._search] if "vectors" in kinds else []
+        steps += [self._rerank, self._rerank] if "hits" in kinds else []
+        steps += [self._fork, self._choose, self._choose] if depth < DEEPEST else []
+        return self.draw(st.sampled_from(steps))(visible, depth)
+
+    # --- names ----------------------------------------------------------------------------
+
+    def _read(self, visible: Names, *kinds: str) -> str:
+        names = [name for name, kind in visible.items() if not kinds or kind in kinds]
+        name = self.draw(st.sampled_from(names))
+        self.unread.pop(name, None)
+        return name
+
+    def _give(self, visible: Names, kind: str, name: str | None = None) -> str:
+        self.made += 1
+        name = name or f"{kind}{self.made}"
+        visible[name] = self.given[name] = kind
+        self.unread[name] = None
+        return name
+
+    def _name(self, what: str) -> str:
+        self.made += 1
+        return f"{what}_{self.made}"
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def _say(self, visible: Names, depth: int, output: str | None = None) -> Component:
+        inputs = {"x": self._read(visible)}
+        name = self._name("say")
+
+        async def say(x: Any) -> str:
+            return f"{name}({number(x) % 10**5})"
+
+        async def say_both(x: Any, y: Any = None) -> str:
+            return f"{name}({number(x, y) % 10**5})"
+
+        two = self.draw(st.booleans())
+        if two:
+            inputs["y"] = self._read(visible)
+        given = self._give(visible, "text", output)
+        return Function(say_both if two else say, outputs=given, name=name, inputs=inputs)
+
+    def _effect(self, visible: Names, depth: int) -> Component:
+        inputs = {"x": self._read(visible)}
+        name, effects = self._name("effect"), self.effects
+
+        async def effect(x: Any) -> str:
+            effects.append(name)
+            return f"{name}({number(x) % 10**5})"
+
+        given = self._give(visible, "text")
+        return Function(effect, outputs=given, name=name, inputs=inputs, effect=True)
+
+    def _each(self, visible: Names, depth: int) -> Component:
+        inputs = {"xs": self._read(visible, "texts", "hits", "vectors")}
+        name = self._name("each")
+
+        async def each(xs: list[Any]) -> list[Any]:
+            return [f"{name}({number(x) % 10**5})" for x in xs]
+
+        given = self._give(visible, "texts")
+        return Function(each, outputs=given, name=name, inputs=inputs, each="xs", pure=True)
+
+    def _expand(self, visible: Names, depth: int) -> Component:
+        return QueryExpansion(
+            self._name("expand"),
+            n=self.draw(st.integers(1, 6)),
+            parser=self.draw(st.sampled_from(["lines", "numbered", "json_list"])),
+            inputs={"question": self._read(visible, "text")},
+            outputs={"queries": self._give(visible, "texts")},
+        )
+
+    def _embed(self, visible: Names, depth: int) -> Component:
+        inputs = {"texts": self._read(visible, "text", "texts")}
+        outputs = {"vectors": self._give(visible, "vectors")}
+        return Embedding(self._name("embed"), inputs=inputs, outputs=outputs)
+
+    def _search(self, visible: Names, depth: int) -> Component:
+        inputs = {"vectors": self._read(visible, "vectors")}
+        outputs = {"hits": self._give(visible, "hits")}
+        top_k = self.draw(st.integers(1, 4))
+        return Search(self._name("search"), inputs=inputs, outputs=outputs, top_k=top_k)
+
+    def _rerank(self, visible: Names, depth: int) -> Component:
+        inputs = {"hits": self._read(visible, "hits"), "question": self._read(visible, "text")}
+        outputs = {"context": self._give(visible, "hits")}
+        top_k = self.draw(st.integers(1, 3))
+        return Rerank(self._name("rerank"), inputs=inputs, outputs=outputs, top_k=top_k)
+
+    def _generate(self, visible: Names, depth: int) -> Component:
+        mode = self.draw(st.sampled_from(["simple", "tree", "refine"]))
+        kinds = ("text", "texts", "hits") if mode == "simple" else ("texts", "hits")
+        inputs = {
+            "question": self._read(visible, "text"),
+            "context": self._read(visible, *kinds),
+            "history": self._read(visible, "text"),
+        }
+        return Generate(
+            self._name("generate"),
+            mode=mode,
+            context_required=self.draw(st.booleans()),
+            inputs=inputs if self.draw(st.booleans()) else {**inputs, "history": "question"},
+            outputs={"answer": self._give(visible, "text")},
+        )
+
+    def _aggregate(self, visible: Names, depth: int) -> Component:
+        names = [name for name, kind in visible.items() if kind != "vectors"]
+        reads = self.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+        for name in reads:
+            self.unread.pop(name, None)
+        mode = self.draw(st.sampled_from(["concat", "union", "first", "last"]))
+        kinds = {visible[name] for name in reads}
+        kind = "texts" if len(kinds) > 1 or mode in ("concat", "union") else kinds.pop()
+        output = self._give(visible, "hits" if kinds == {"hits"} else kind)
+        return Aggregate(reads, output=output, mode=mode, name=self._name("gather"))
+
+    def _fork(self, visible: Names, depth: int) -> Template:
+        sides = []
+        seen = [dict(visible), dict(visible)]
+        for names in seen:
+            sides.append(self.chain(names, self.draw(st.integers(1, 2)), depth + 1))
+        for names in seen:
+            visible |= names
+        return Template.beside(sides)
+
+    def _choose(self, visible: Names, depth: int) -> Component:
+        """A Condition; what its branches give last has one name, and may replace an older one."""
+        read, odd = self._read(visible), self.draw(st.integers(0, 1))
+        older = [n for n, kind in visible.items() if kind == "text" and n not in self.unread]
+        replaces = depth == 0 and older and self.draw(st.booleans())
+        name = self.draw(st.sampled_from(older)) if replaces else self._give({}, "text")
+        self.unread[name] = None
+        branches = []
+        seen = [dict(visible), dict(visible)]
+        for names in seen[: self.draw(st.integers(1, 2))]:
+            inner = self.chain(names, self.draw(st.integers(1, 2)), depth + 1)
+            branches.append(inner >> self._say(names, depth, name))
+        for names in seen:
+            visible |= names
+        return Condition(
+            lambda value: number(value) % 2 == odd,
+            reads=[read],
+            then=branches[0],
+            otherwise=branches[1] if len(branches) > 1 else None,
+            name=self._name("choose"),
+        )

@@ -1,0 +1,90 @@
+"""Whatever passes run, in whatever order: the same answers, and scheduling keeps its promises."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from teola.engine import Engine
+from teola.graph import Graph
+from teola.passes import PIPELINE, optimise
+from teola.profile import Profile, default
+from teola.runtime.live_query import Ending
+from teola.runtime.python_engine import PythonEngine
+from teola.schedule.plan import Plan
+from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore
+from tests.properties.templates import Grown, grown
+from tests.recording import Bench, Log, check
+
+passes = st.lists(st.sampled_from(list(PIPELINE)), unique=True, max_size=len(PIPELINE))
+"""Any subset of the passes, in any order."""
+
+
+def engines(models: int = 1) -> dict[str, Engine | list[Engine]]:
+    """Fresh engines that fill their batches quickly, so that everything worth cutting is cut."""
+    python = PythonEngine()
+    python.spec = replace(python.spec, max_batch=3)
+    return {
+        "embedding": HashEmbedder(),
+        "vectorstore": MemoryStore(),
+        "rerank": HashReranker(),
+        "llm": [HashModel() for _ in range(models)],
+        "python": python,
+    }
+
+
+def profile() -> Profile:
+    specs = [e[0].spec if isinstance(e, list) else e.spec for e in engines().values()]
+    return default(specs)
+
+
+async def answer(
+    graph: Graph, inputs: dict[str, Any], *, batching: str = "topology", models: int = 1
+) -> tuple[Ending, Log]:
+    """The answer of a graph on fresh engines; nothing may be left anywhere."""
+    async with Bench(engines(models), batching=batching) as bench:
+        ending = await bench.run(Plan(graph), inputs, deadline_s=1)
+        await bench.settle()
+        bench.assert_idle()
+        assert bench.left == []
+        return ending, bench.core.log
+
+
+@settings(max_examples=150)
+@given(
+    made=grown(),
+    orders=st.lists(passes, min_size=1, max_size=2),
+    batching=st.sampled_from(["topology", "fifo", "per_invocation"]),
+    models=st.integers(1, 2),
+)
+def test_any_passes_give_the_same_answers(
+    made: Grown, orders: list[list[str]], batching: str, models: int
+) -> None:
+    before = made.builder.build(made.builder.configure({}), made.sizes)
+    before.validate()
+    told, log = asyncio.run(answer(before, made.inputs))
+    check(log)
+    order_of_effects_is_kept(made)
+    for names in [list(PIPELINE), *orders]:
+        after = optimise(before, profile(), names, debug=True).e_graph
+        ending, log = asyncio.run(answer(after, made.inputs, batching=batching, models=models))
+        assert ending.error is None or told.error is not None, ending.error
+        assert ending.state is told.state
+        assert ending.outputs == told.outputs
+        check(log)
+        order_of_effects_is_kept(made)
+
+
+def order_of_effects_is_kept(made: Grown) -> None:
+    """Each effectful function ran at most once, after those before it in the template."""
+    ran = list(made.effects)
+    made.effects.clear()
+    assert len(ran) == len(set(ran))
+    for name, before in made.upstream.items():
+        if name in ran:
+            late = [b for b in before if b in ran and ran.index(b) > ran.index(name)]
+            assert not late, f"{late} ran after {name}"

@@ -1,0 +1,292 @@
+"""Running plans on a live driver or in simulation, with everything the core hears and says noted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple, Self
+
+from teola.engine import Engine, QueryContext
+from teola.graph.ops import DECODES
+from teola.policies import batching as batching_policies
+from teola.policies import routing as routing_policies
+from teola.policies.work import Work
+from teola.runtime.driver import Query
+from teola.runtime.engines import EngineConfig, queue_for
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live import Live
+from teola.runtime.live_query import Ending, Watcher
+from teola.runtime.trace import Trace
+from teola.schedule.core import Core, Measure
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import (
+    Command,
+    Completed,
+    Control,
+    Dispatch,
+    Failed,
+    Finish,
+    QueueEvent,
+    RunCommand,
+    RunEvent,
+    Skipped,
+    State,
+    Submit,
+)
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.plan import Plan
+
+
+class Heard(NamedTuple):
+    """An event that reached a run."""
+
+    run: str
+    event: RunEvent
+
+
+class Said(NamedTuple):
+    """A command of a run."""
+
+    run: str
+    command: RunCommand
+
+
+@dataclass
+class Log:
+    """What one core was asked (`calls`) and answered, and in between what its runs did."""
+
+    calls: list[tuple[str, Any, float, list[Command]]] = field(default_factory=list)
+    story: list[Heard | Said | Command] = field(default_factory=list)
+    measured: dict[tuple[str, int], int] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+
+
+class RecordingCore(Core):
+    """The core, with a log."""
+
+    def __init__(self, queues: Mapping[str, EngineQueue], measure: Measure) -> None:
+        self.log = Log()
+        super().__init__(queues, self._noted(measure))
+
+    def _noted(self, measure: Measure) -> Measure:
+        def noted(run: str, i: int) -> int:
+            self.log.measured[run, i] = found = measure(run, i)
+            return found
+
+        return noted
+
+    def add(self, run: GraphRun) -> None:
+        self.log.plans[run.id] = run.plan
+        self.log.calls.append(("add", run.id, 0.0, []))
+        super().add(run)
+
+    def tell(self, run: str, event: RunEvent, now: float) -> list[Command]:
+        return self._note("tell", (run, event), now, super().tell(run, event, now))
+
+    def handle(self, event: QueueEvent, now: float) -> list[Command]:
+        return self._note("handle", event, now, super().handle(event, now))
+
+    def flush(self, now: float) -> list[Command]:
+        return self._note("flush", None, now, super().flush(now))
+
+    def _note(self, what: str, given: Any, now: float, found: list[Command]) -> list[Command]:
+        self.log.calls.append((what, given, now, list(found)))
+        self.log.story += [c for c in found if isinstance(c, Dispatch)]
+        return found
+
+    def _tell(self, id: str, event: RunEvent, now: float) -> None:
+        if id in self.runs:
+            self.log.story.append(Heard(id, event))
+        super()._tell(id, event, now)
+
+    def _perform(self, run: GraphRun, command: RunCommand, now: float) -> None:
+        self.log.story.append(Said(run.id, command))
+        super()._perform(run, command, now)
+
+
+class Bench:
+    """A live driver with engines, without documents, optimiser or threads: `async with Bench(...)`.
+
+    engines: by name, one or a list of instances. left: what a query's store held when it ended,
+    besides its outputs.
+    """
+
+    def __init__(
+        self, engines: Mapping[str, Engine | Sequence[Engine]], *, batching: str = "topology"
+    ) -> None:
+        self.engines: dict[str, list[Engine]] = {
+            name: list(given) if isinstance(given, (list, tuple)) else [given]  # type: ignore[list-item]
+            for name, given in engines.items()
+        }
+        self.batching = batching
+        self.left: list[str] = []
+        self._ids = count()
+
+    async def __aenter__(self) -> Self:
+        bench = self
+
+        class Watched(Live):
+            def finished(self, query: Query, command: Finish, now: float) -> None:
+                if command.state in (State.OK, State.PARTIAL):
+                    bench.left += _left(query)
+                super().finished(query, command, now)
+
+        loop = asyncio.get_running_loop()
+        self.live = Watched({}, loop)
+        queues = {}
+        for name, instances in self.engines.items():
+            config = EngineConfig(lambda: None, instances=len(instances), batching=self.batching)  # type: ignore[arg-type, return-value]
+            queues[name] = queue_for(name, instances[0], config)
+            for i, engine in enumerate(instances):
+                self.live.hosts[name, i] = host = LocalHost(engine, i)
+                await host.start()
+        self.core = self.live.core = RecordingCore(queues, self.live._measure)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for host in self.live.hosts.values():
+            await host.close()
+
+    def start(
+        self,
+        plan: Plan,
+        inputs: Mapping[str, Any],
+        *,
+        watcher: Watcher | None = None,
+        deadline_s: float = float("inf"),
+        tenant: str = "default",
+    ) -> asyncio.Task[Ending]:
+        """Begin a query."""
+        now = asyncio.get_running_loop().time()
+        id = f"q{next(self._ids)}"
+        context = QueryContext(id, tenant, now + deadline_s)
+        trace = Trace(id, "bench", plan, now)
+        return asyncio.ensure_future(self.live.execute(plan, inputs, context, trace, watcher))
+
+    async def run(self, plan: Plan, inputs: Mapping[str, Any], **more: Any) -> Ending:
+        """Run a query to its end."""
+        return await self.start(plan, inputs, **more)
+
+    async def settle(self) -> None:
+        """Wait until every task that the driver spawned has ended and was heard of."""
+        while self.live._tasks or self.live._inbox or self.live._scheduled:
+            await asyncio.sleep(0)
+
+    def assert_idle(self) -> None:
+        """Nothing queued, in flight, stored or scheduled anywhere."""
+        assert not self.live.queries
+        assert not self.core.runs
+        assert not self.live._tasks
+        for name, queue in self.core.queues.items():
+            assert queue.idle, f"{name}: {queue.flights} {queue.instances}"
+            assert queue.queued == 0
+            assert all(i.weight == 0 and i.entries == 0 for i in queue.instances), queue.instances
+
+
+def _left(query: Query) -> list[str]:
+    graph = query.plan.graph
+    kept = {query.plan.index[r.producer] for r in graph.outputs.values() if r.producer != "query"}
+    left = [query.plan.ids[i] for i in query.store.values if i not in kept]
+    return left + [f"a slice of {query.plan.ids[i]}" for i in query.store._slices]
+
+
+def check(log: Log) -> None:
+    """The invariants of scheduling: see each assertion."""
+    done: set[tuple[str, int]] = set()
+    skipped: set[tuple[str, int]] = set()
+    began: Counter[tuple[str, int]] = Counter()
+    sent: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    states: Counter[str] = Counter()
+    for entry in log.story:
+        if isinstance(entry, Heard) and isinstance(entry.event, (Completed, Failed)):
+            done.add((entry.run, entry.event.primitive))
+        elif isinstance(entry, Said):
+            command = entry.command
+            if isinstance(command, Finish):
+                states[entry.run] += 1
+            if isinstance(command, Skipped):
+                skipped.add((entry.run, command.primitive))
+            if isinstance(command, (Submit, Control, Skipped)):
+                i = command.primitive
+                began[entry.run, i] += 1
+                for parent in log.plans[entry.run].parents[i]:
+                    key = (entry.run, parent)
+                    assert key in done | skipped, f"{i} began before its parent {parent} ended"
+        elif isinstance(entry, Dispatch):
+            for piece in entry.pieces:
+                sent.setdefault((piece.run, piece.primitive), []).append((piece.lo, piece.hi))
+    for run, plan in log.plans.items():
+        assert states[run] == 1, "a query ends exactly once"
+        for i, p in enumerate(plan.primitives):
+            where = f"{p.id} of {run}"
+            key = (run, i)
+            if p.op in DECODES and key not in skipped:
+                assert began[key] == 0, f"{where} is a member of a group"
+            else:
+                assert began[key] == 1, f"{where} began {began[key]} times"
+            assert (key in done) != (key in skipped), (
+                f"{where} is neither done nor skipped, or both"
+            )
+            if key in sent:
+                spans = sorted(sent[key])
+                assert key not in skipped
+                assert spans[0][0] == 0
+                assert spans[-1][1] == max(1, log.measured[key])
+                assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False)), where
+
+
+def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]:
+    """The commands of a fresh core that is told what `log` was told, at the same times."""
+
+    def measure(run: str, i: int) -> int:
+        return log.measured[run, i]
+
+    core, found = Core(queues, measure), []
+    for what, given, now, _ in log.calls:
+        if what == "add":
+            core.add(GraphRun(given, log.plans[given]))
+            found.append([])
+        elif what == "tell":
+            found.append(list(core.tell(*given, now)))
+        elif what == "handle":
+            found.append(list(core.handle(given, now)))
+        else:
+            found.append(list(core.flush(now)))
+    return found
+
+
+def fresh(queue: EngineQueue, batching: str, routing: str = "least_loaded") -> EngineQueue:
+    """A queue like `queue`, with nothing in it."""
+    return EngineQueue(
+        queue.engine,
+        queue.limits,
+        len(queue.instances),
+        batching_policies.make(batching),
+        routing_policies.make(routing),
+    )
+
+
+def work(seq: int = 0, **given: Any) -> Work:
+    """A queued work; `given` replaces defaults."""
+    from teola.graph import Op
+
+    values: dict[str, Any] = {
+        "run": "q",
+        "primitive": seq,
+        "op": Op.EMBEDDING,
+        "component": "c",
+        "tenant": "default",
+        "lane": Op.EMBEDDING,
+        "total": 1,
+        "cuttable": True,
+        "depth": 0,
+        "arrival": 0.0,
+        "seq": seq,
+    }
+    made = Work(**{**values, **given})
+    if not made.spans:
+        made.spans = [(0, made.total)]
+    return made
