@@ -43,7 +43,12 @@ class Cost:
         return self.base_s + self.per_item_s * items + self.per_token_s * tokens
 
     def max_efficient(self, limit: int) -> int:
-        """The batch size past which throughput gains less than 5 % by doubling, at most `limit`."""
+        """The batch size past which throughput gains less than 5 % by doubling, at most `limit`.
+
+        `limit` where no time is known.
+        """
+        if self.seconds(1, self.item_tokens) <= 0:
+            return limit
         size = 1
         while size * 2 <= limit:
             now = size / self.seconds(size, size * self.item_tokens)
