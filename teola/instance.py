@@ -4,6 +4,9 @@
 batching (an LLM): each step is either one prefill batch or one decoding step of all running
 sequences; an admitted prefill therefore stretches the running decodings by its own time, as in the
 paper's testbed. The simulator drives them with profile times, an engine of our own with a model.
+
+What a sequence needs of the KV is either a count of blocks (the simulator's mode: cheap) or, where
+its blocks' keys are given, a table of a BlockCache, in which its prefix may be found.
 """
 
 from __future__ import annotations
@@ -12,6 +15,11 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from teola.errors import EngineError
+from teola.kv import Access, BlockCache, Table
+
+NO_ACCESS = Access()
 
 
 class BatchServer:
@@ -33,7 +41,9 @@ class Sequence:
 
     prompt: tokens to prefill. cached: tokens of its context computed before. output: tokens to
     generate, the first of which comes with the prefill (0: a partial prefilling). marks: output
-    lengths at which something downstream is waiting, ascending.
+    lengths at which something downstream is waiting, ascending. With a BlockCache, `prompt` is the
+    whole prompt until what is found there is moved to `cached`; keys: of the prompt's full blocks,
+    which the sequence's table then has; keep: leave them referenced at its end (`StepServer.kept`).
     """
 
     id: Hashable
@@ -43,6 +53,10 @@ class Sequence:
     marks: tuple[int, ...] = ()
     generated: int = 0
     passed: int = 0
+    keys: tuple[bytes, ...] = ()
+    access: Access = NO_ACCESS
+    keep: bool = False
+    table: Table | None = None
 
     @property
     def next_stop(self) -> int:
@@ -76,7 +90,9 @@ class StepServer:
     """Continuous batching with a token budget for prefills, a bound on sequences, and KV blocks.
 
     kv_blocks: None for no bound; else a sequence is admitted once blocks for its whole length (of
-    `block_tokens` tokens each) are free.
+    `block_tokens` tokens each) are free. cache: where the blocks are, instead of a count of them.
+    kept: tables of ended sequences that asked for it, by id, oldest first; they are given up when
+    nothing runs and the next sequence would not fit, so keeping them never blocks anybody.
     """
 
     def __init__(
@@ -85,15 +101,29 @@ class StepServer:
         max_sequences: int,
         kv_blocks: int | None = None,
         block_tokens: int = 16,
+        cache: BlockCache | None = None,
     ) -> None:
         self.token_budget, self.max_sequences = token_budget, max_sequences
-        self.block_tokens, self.free_blocks = block_tokens, kv_blocks
+        self.block_tokens = cache.block_tokens if cache else block_tokens
+        self.free_blocks, self.cache = kv_blocks, cache
+        self.kept: dict[Hashable, Table] = {}
         self.waiting: deque[Sequence] = deque()
         self.running: dict[Hashable, Sequence] = {}
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence."""
+        """Queue a sequence. Raises EngineError if it needs more blocks than the cache has."""
+        if self.cache is not None and self._blocks(sequence) > self.cache.blocks:
+            raise EngineError(
+                f"the prompt and its answer need {self._blocks(sequence)} KV blocks and there are "
+                f"{self.cache.blocks}; shorten them or give the engine more memory for KV"
+            )
         self.waiting.append(sequence)
+
+    def release(self, id: Hashable) -> None:
+        """Give up what was kept of an ended sequence, if it still is."""
+        table = self.kept.pop(id, None)
+        if table is not None and self.cache is not None:
+            self.cache.release(table)
 
     def abort(self, id: Hashable) -> bool:
         """Drop a sequence between steps; whether it was there."""
@@ -112,6 +142,8 @@ class StepServer:
         budget = self.token_budget
         while self.waiting and len(self.running) < self.max_sequences:
             sequence = self.waiting[0]
+            if self.cache is not None and not self._find_prefix(self.cache, sequence, admitted):
+                break
             if (sequence.prompt > budget and admitted) or not self._reserve(sequence):
                 break
             budget -= sequence.prompt
@@ -133,6 +165,8 @@ class StepServer:
             if self.running.get(sequence.id) is not sequence:
                 continue  # aborted meanwhile
             if step.prefills:
+                if self.cache is not None and sequence.table is not None:
+                    self.cache.commit(sequence.table, sequence.keys)
                 if sequence.output > 0:
                     sequence.generated = 1
                     found.append(StepEvent(sequence.id, "first"))
@@ -148,6 +182,8 @@ class StepServer:
             sequence.passed += 1
         if sequence.generated >= sequence.output:
             del self.running[sequence.id]
+            if sequence.keep:
+                self._keep(sequence)
             self._free(sequence)
             found.append(StepEvent(sequence.id, "end"))
 
@@ -155,6 +191,8 @@ class StepServer:
         return -(-(sequence.prompt + sequence.cached + sequence.output) // self.block_tokens)
 
     def _reserve(self, sequence: Sequence) -> bool:
+        if self.cache is not None:
+            return self._acquire(self.cache, sequence)
         if self.free_blocks is None:
             return True
         blocks = self._blocks(sequence)
@@ -164,5 +202,44 @@ class StepServer:
         return True
 
     def _free(self, sequence: Sequence) -> None:
-        if self.free_blocks is not None:
+        if self.cache is not None and sequence.table is not None:
+            self.cache.release(sequence.table)
+            sequence.table = None
+        elif self.free_blocks is not None:
             self.free_blocks += self._blocks(sequence)
+
+    # --- with a block cache -----------------------------------------------------------------
+
+    def _usable(self, sequence: Sequence) -> tuple[bytes, ...]:
+        """Keys of the blocks that need not be computed: to generate, the last token has to be."""
+        length = sequence.prompt + sequence.cached - (sequence.output > 0)
+        return sequence.keys[: length // self.block_tokens]
+
+    def _find_prefix(self, cache: BlockCache, sequence: Sequence, admitted: list[Sequence]) -> bool:
+        """Move what is cached now from `prompt` to `cached`. False: the next block is just being
+        computed for a sequence of this batch, so it is there to be shared after this step."""
+        keys = self._usable(sequence)
+        hits = cache.match(keys)
+        if hits < len(keys):
+            for other in admitted:
+                if len(other.keys) > hits and other.keys[hits] == keys[hits]:
+                    return False
+        length = sequence.prompt + sequence.cached
+        sequence.cached = hits * self.block_tokens
+        sequence.prompt = length - sequence.cached
+        return True
+
+    def _acquire(self, cache: BlockCache, sequence: Sequence) -> bool:
+        keys, blocks = self._usable(sequence), self._blocks(sequence)
+        table = cache.acquire(keys, blocks, sequence.access)
+        while table is None and not self.running and self.kept:
+            self.release(next(iter(self.kept)))
+            table = cache.acquire(keys, blocks, sequence.access)
+        sequence.table = table
+        return table is not None
+
+    def _keep(self, sequence: Sequence) -> None:
+        if self.cache is not None:
+            table = self.cache.acquire(sequence.keys, len(sequence.keys), sequence.access)
+            if table is not None:
+                self.kept[sequence.id] = table

@@ -1,0 +1,160 @@
+"""Continuous batching over a block cache: shared prefixes, waiting for blocks, never a deadlock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence as Items
+
+import pytest
+
+from teola.errors import EngineError
+from teola.instance import Sequence, Step, StepServer
+from teola.kv import BlockCache, make_policy
+
+BLOCK = 4
+
+
+def server(blocks: int = 16, budget: int = 100, running: int = 8) -> StepServer:
+    return StepServer(budget, running, cache=BlockCache(blocks, BLOCK, make_policy("lru")))
+
+
+def sequence(
+    at: StepServer, id: str, ids: Items[int], output: int = 1, *, keep: bool = False
+) -> Sequence:
+    assert at.cache is not None
+    return Sequence(id, prompt=len(ids), output=output, keys=at.cache.keys(ids), keep=keep)
+
+
+def step(at: StepServer) -> Step:
+    planned = at.plan()
+    assert planned is not None
+    at.finish(planned)
+    return planned
+
+
+def drain(at: StepServer) -> list[str]:
+    ended: list[str] = []
+    while (planned := at.plan()) is not None:
+        ended += [str(event.id) for event in at.finish(planned) if event.kind == "end"]
+    return ended
+
+
+def test_a_prefix_that_was_computed_is_not_computed_again() -> None:
+    at = server()
+    at.add(sequence(at, "a", [*range(8), 50]))
+    drain(at)
+    at.add(sequence(at, "b", [*range(8), 60, 61]))
+    planned = at.plan()
+    assert planned is not None
+    assert planned.tokens == 2
+    assert planned.prefills[0].cached == 8
+    assert planned.prefills[0].table is not None
+    assert planned.prefills[0].table.found == 2
+
+
+def test_a_prompt_that_is_wholly_cached_still_computes_its_last_token() -> None:
+    at = server()
+    for id in "ab":
+        at.add(sequence(at, id, range(8)))
+        planned = step(at)
+    assert planned.tokens == 4
+    at.add(sequence(at, "prefix", range(8), output=0))
+    assert step(at).tokens == 0
+
+
+def test_two_that_begin_alike_do_not_compute_the_beginning_twice() -> None:
+    at = server()
+    at.add(sequence(at, "a", [*range(8), 50], output=3))
+    at.add(sequence(at, "b", [*range(8), 60], output=3))
+    first, second = step(at), step(at)
+    assert [s.id for s in first.prefills] == ["a"]
+    assert [s.id for s in second.prefills] == ["b"]
+    assert second.tokens == 1
+
+
+def test_blocks_are_shared_and_all_come_back() -> None:
+    at = server()
+    assert at.cache is not None
+    for id in "abc":
+        at.add(sequence(at, id, [*range(12), ord(id)], output=3))
+    step(at)
+    step(at)
+    assert at.cache.available == 16 - 3 - 3  # three shared, one each for the rest and the answer
+    at.abort("b")
+    drain(at)
+    assert at.cache.available == 16
+    at.cache.check()
+
+
+def test_a_sequence_waits_until_blocks_are_free() -> None:
+    at = server(blocks=4)
+    at.add(sequence(at, "a", range(8), output=4))
+    at.add(sequence(at, "b", range(50, 58), output=4))
+    assert [s.id for s in step(at).prefills] == ["a"]
+    assert not step(at).prefills
+    assert drain(at) == ["a", "b"]
+
+
+def test_one_that_can_never_fit_is_refused() -> None:
+    at = server(blocks=2)
+    with pytest.raises(EngineError, match="need 3 KV blocks and there are 2"):
+        at.add(sequence(at, "a", range(8), output=1))
+
+
+def test_what_is_kept_cannot_be_evicted_until_nothing_else_helps() -> None:
+    at = server(blocks=5)
+    assert at.cache is not None
+    at.add(sequence(at, "prefix", range(9), output=0, keep=True))
+    drain(at)
+    assert at.cache.available == 3
+    at.add(sequence(at, "other", range(50, 60), output=2))
+    drain(at)
+    assert at.cache.match(at.cache.keys(range(8))) == 2
+    at.add(sequence(at, "large", range(60, 74), output=2))
+    assert drain(at) == ["large"]
+    assert not at.kept
+    at.release("prefix")
+    at.cache.check()
+
+
+def test_a_kept_prefix_is_released_once() -> None:
+    at = server()
+    assert at.cache is not None
+    at.add(sequence(at, "prefix", range(9), output=0, keep=True))
+    drain(at)
+    at.release("prefix")
+    at.release("prefix")
+    assert at.cache.available == 16
+    at.cache.check()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_histories_end_with_every_sequence_answered_and_every_block_free(seed: int) -> None:
+    chance = random.Random(seed)
+    at = server(blocks=12, budget=20, running=3)
+    assert at.cache is not None
+    waiting, ended = set[str](), list[str]()
+    for turn in range(200):
+        if chance.random() < 0.5:
+            ids = [chance.randrange(2) for _ in range(chance.randrange(1, 30))]
+            output = chance.randrange(0, 10)
+            at.add(sequence(at, str(turn), ids, output, keep=not output))
+            waiting.add(str(turn))
+        if chance.random() < 0.1 and waiting:
+            id = chance.choice(sorted(waiting))
+            assert at.abort(id)
+            waiting.remove(id)
+        if chance.random() < 0.3 and at.kept:
+            at.release(chance.choice(list(at.kept)))
+        planned = at.plan()
+        assert planned is not None or not waiting
+        if planned is not None:
+            ended += [str(e.id) for e in at.finish(planned) if e.kind == "end"]
+            waiting -= set(ended)
+        at.cache.check()
+    drain(at)
+    assert not at.running
+    for id in list(at.kept):
+        at.release(id)
+    assert at.cache.available == 12
+    at.cache.check()
