@@ -1,8 +1,9 @@
 """topology: topology-aware batching (paper, Algorithm 2).
 
-Queued primitives are grouped by query into buckets, ordered by the earliest arrival in each; of a
-bucket the deepest primitives go first, because most waits for them. Buckets and their order are
-kept in heaps whose dead entries are dropped when met, so a choice costs O(log n).
+Queued primitives are grouped by query into buckets, ordered by the earliest arrival in each. Of
+each bucket in turn the deepest primitives are taken, because most waits for them; only if there is
+room left over do the less deep ones follow (figure 7: {A, H} and not {A, B}). Buckets and their
+order are heaps whose dead entries are dropped when met, so a choice costs O(log n).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Topology:
         if self._live == 1:
             return self._only(taker)
         seen: list[Entry] = []
-        visited: set[str] = set()
+        aside: dict[str, list[Entry]] = {}
         more = True
         while more and self._arrivals:
             entry = heappop(self._arrivals)
@@ -53,11 +54,20 @@ class Topology:
             if not work.queued:
                 continue
             seen.append(entry)
-            if work.run not in visited:
-                visited.add(work.run)
-                more = self._take(self._buckets[work.run], taker)
+            if work.run not in aside:
+                more = self._take(self._buckets[work.run], aside.setdefault(work.run, []), taker)
+        left = list(aside)
+        while more and left:
+            left = [run for run in left if self._buckets[run]]
+            for run in left:
+                if not self._take(self._buckets[run], aside[run], taker):
+                    more = False
+                    break
         for entry in seen:
             heappush(self._arrivals, entry)
+        for run, entries in aside.items():
+            for entry in entries:
+                heappush(self._buckets[run], entry)
         return taker.slices
 
     def wake_at(self, now: float) -> float | None:
@@ -72,17 +82,19 @@ class Topology:
             taker.take(arrivals[0][-1])
         return taker.slices
 
-    def _take(self, bucket: list[Entry], taker: Taker) -> bool:
-        """Fill `taker` from a bucket, deepest first; whether there is room for the next bucket."""
-        passed: list[Entry] = []
-        more = True
-        while more and bucket:
+    def _take(self, bucket: list[Entry], aside: list[Entry], taker: Taker) -> bool:
+        """Take the deepest primitives of a bucket that fit; whether there is room for more.
+
+        What was looked at goes to `aside`, so that the next round finds the next depth.
+        """
+        depth: float | None = None
+        while bucket and (depth is None or bucket[0][0] == depth):
             entry = heappop(bucket)
             work = entry[-1]
             if work.queued:
-                passed.append(entry)
+                aside.append(entry)
                 if taker.fits(work):
-                    more = taker.take(work)
-        for entry in passed:
-            heappush(bucket, entry)
-        return more
+                    depth = entry[0]
+                    if not taker.take(work):
+                        return False
+        return True
