@@ -225,9 +225,10 @@ class _Grower:
         reads = self.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
         for name in reads:
             self.unread.pop(name, None)
-        mode = self.draw(st.sampled_from(["concat", "union", "first", "last"]))
         kinds = {visible[name] for name in reads}
-        kind = "texts" if len(kinds) > 1 or mode in ("concat", "union") else kinds.pop()
+        modes = ["concat", "union", *(["first", "last"] if len(kinds) == 1 else [])]
+        mode = self.draw(st.sampled_from(modes))
+        kind = "texts" if mode in ("concat", "union") else min(kinds)
         output = self._give(visible, "hits" if kinds == {"hits"} else kind)
         return Aggregate(reads, output=output, mode=mode, name=self._name("gather"))
 

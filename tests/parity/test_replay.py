@@ -1,0 +1,125 @@
+"""Live = sim: a core is a function of what it is told and when, whoever tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from teola.errors import EngineError
+from teola.passes import optimise
+from teola.profile import paper
+from teola.runtime.sim import Sim
+from teola.runtime.values import Tokens
+from teola.schedule.events import Cause, Command, Finish, Retried
+from teola.schedule.plan import Plan
+from tests.deterministic import HashEmbedder
+from tests.properties.drawn import Drawn
+from tests.properties.templates import Grown, grown
+from tests.properties.test_passes import engines, profile
+from tests.recording import Bench, Log, RecordingCore, fresh, replayed
+from tests.runtime.faults import Flaky
+
+FIXED = settings.get_profile("fixed")
+
+
+def plain(commands: list[Command]) -> list[Any]:
+    """Commands with errors as text: an error is equal to itself only."""
+    return [
+        command._replace(cause=_plain(command.cause))  # type: ignore[arg-type]
+        if isinstance(command, (Finish, Retried))
+        else command
+        for command in commands
+    ]
+
+
+def _plain(cause: Cause | None) -> object:
+    return cause and (type(cause.error), str(cause.error), cause.retryable)
+
+
+async def record(made: Grown, names: list[str], batching: str, cancel: int | None) -> Log:
+    """Two live queries at once, of which one may be cancelled after some turns of the loop."""
+    graph = made.builder.build(made.builder.configure({}), made.sizes)
+    plan = Plan(optimise(graph, profile(), names).e_graph)
+    served = engines(models=2)
+    served["embedding"] = [Flaky(HashEmbedder(), failing={1}), HashEmbedder()]
+    async with Bench(served, batching=batching) as bench:
+        tasks = [bench.start(plan, {**made.inputs, "chunks": []}) for _ in range(2)]
+        if cancel is not None:
+            for _ in range(cancel):
+                await asyncio.sleep(0)
+            tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await bench.settle()
+        bench.assert_idle()
+        return bench.core.log
+
+
+@settings(FIXED, max_examples=40)
+@given(
+    made=grown(),
+    names=st.sampled_from([None, []]),
+    batching=st.sampled_from(["topology", "fifo", "per_invocation"]),
+    cancel=st.none() | st.integers(0, 40),
+)
+def test_a_fresh_core_repeats_what_the_live_one_did(
+    made: Grown, names: list[str], batching: str, cancel: int | None
+) -> None:
+    log = asyncio.run(record(made, names, batching, cancel))
+    queues = {
+        name: fresh(_queue(name, engine), batching)
+        for name, engine in {**engines(2), "embedding": [HashEmbedder()] * 2}.items()
+    }
+    for call, again in zip(log.calls, replayed(log, queues), strict=True):
+        assert plain(again) == plain(call[3]), call[:2]
+
+
+def _queue(name: str, engine: Any) -> Any:
+    from teola.runtime.engines import EngineConfig, queue_for
+
+    instances = engine if isinstance(engine, list) else [engine]
+    return queue_for(name, instances[0], EngineConfig(name, instances=len(instances)))
+
+
+@settings(FIXED, max_examples=40)
+@given(made=grown(), batching=st.sampled_from(["topology", "fifo"]), seed=st.integers(0, 9))
+def test_a_fresh_core_repeats_what_the_simulated_one_did(
+    made: Grown, batching: str, seed: int
+) -> None:
+    graph = made.builder.build(made.builder.configure({}), made.sizes)
+    plan = Plan(optimise(graph, paper("13b")).e_graph)
+    sim = Sim(paper("13b"), batching=batching, outcomes=Drawn(seed))
+    core = sim.core = RecordingCore({}, sim._measure)
+    inputs = {
+        "question": Tokens(14),
+        "notes": [Tokens(20)] * made.sizes["notes"],
+        "chunks": [Tokens(256)] * made.sizes["chunks"],
+        "scope": Tokens(0),
+    }
+    for k in range(3):
+        sim.submit(plan, inputs, at=0.1 * k, cancel_after_s=0.4 if k == 1 else None)
+    assert len(sim.run()) == 3
+    queues = {name: fresh(queue, batching) for name, queue in core.queues.items()}
+    for call, again in zip(core.log.calls, replayed(core.log, queues), strict=True):
+        assert plain(again) == plain(call[3]), call[:2]
+
+
+def test_an_error_is_told_apart() -> None:
+    """The comparison above would notice another cause."""
+    finish = Finish("q", "failed", Cause(EngineError("a")), ())  # type: ignore[arg-type]
+    other = finish._replace(cause=Cause(EngineError("b")))
+    assert plain([finish]) != plain([other])
+    assert plain([finish]) == plain([finish._replace(cause=Cause(EngineError("a")))])
+
+
+@pytest.mark.parametrize("batching", ["topology", "fifo", "per_invocation"])
+def test_the_log_holds_something(batching: str) -> None:
+    """A replay of nothing would prove nothing."""
+    from hypothesis import find
+
+    made = find(grown(), lambda made: len(made.builder.template.components) > 2, settings=FIXED)
+    log = asyncio.run(record(made, [], batching, None))
+    assert sum(len(call[3]) for call in log.calls) > 4
