@@ -69,7 +69,8 @@ def check(path: Path, max_bytes: int) -> int:
         raise refusal(path, "it is empty; leave it out")
     if found.st_size > max_bytes:
         size = f"{found.st_size / 1e6:.0f} MB"
-        raise refusal(path, f"it has {size}, more than the {max_bytes / 1e6:.0f} MB allowed")
+        allowed = f"{max_bytes / 1e6:.0f} MB"
+        raise refusal(path, f"it has {size}, more than the {allowed} allowed; split it")
     return found.st_size
 
 

@@ -24,6 +24,7 @@ def index(
     paths: Annotated[
         list[Path],
         typer.Argument(
+            metavar="PATH",
             show_default=False,
             help="Files and directories: text, Markdown, HTML and PDF.",
         ),
@@ -81,7 +82,7 @@ def _show_index(found: dict[str, Any]) -> None:
 def collections(
     name: Annotated[
         str | None,
-        typer.Argument(show_default=False, help="List this one's documents."),
+        typer.Argument(metavar="NAME", show_default=False, help="List this one's documents."),
     ] = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,

@@ -19,7 +19,9 @@ ENGINES_EXAMPLES = o.examples("teola engines", "teola engines --json")
 def apps(
     app: Annotated[
         str | None,
-        typer.Argument(show_default=False, help="Show this one with all its parameters."),
+        typer.Argument(
+            metavar="APP", show_default=False, help="Show this one with all its parameters."
+        ),
     ] = None,
     as_json: o.Json = False,
     debug: o.Debug = False,

@@ -20,7 +20,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.main import get_command
 
-from teola.cli import collecting, listing, querying
+from teola.cli import collecting, listing, model_server, querying
 from teola.cli.options import examples
 from teola.errors import InputError, TeolaError
 
@@ -46,6 +46,7 @@ app.command("engines", epilog=listing.ENGINES_EXAMPLES)(listing.engines)
 app.command("index", epilog=collecting.INDEX_EXAMPLES)(collecting.index)
 app.command("collections", epilog=collecting.COLLECTIONS_EXAMPLES)(collecting.collections)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)
+app.add_typer(model_server.app, name="llm")
 
 
 def _version(wanted: bool) -> None:

@@ -22,6 +22,7 @@ class Dtype(StrEnum):
 AppName = Annotated[
     str,
     typer.Argument(
+        metavar="APP",
         show_default=False,
         help="An installed application (`teola apps` lists them), or your own: "
         "[bold]path/to/file.py:variable[/bold].",

@@ -58,9 +58,9 @@ def show_result(result: Result, *, streamed: bool = False) -> None:
 
 
 def _show_hit(out: Console, number: int, hit: Hit) -> None:
-    head = Text(f"{number:>3}  ", style="dim")
-    head.append(hit.document, style="cyan")
-    head.append(f"  {hit.score:.2f}", style="dim")
+    head = Text.assemble(
+        (f"{number:>3}  ", "dim"), (hit.document, "cyan"), (f"  {hit.score:.2f}", "dim")
+    )
     out.print(head)
     excerpt = textwrap.shorten(hit.text, EXCERPT, placeholder=" …")
     width = min(out.width, 100) if out.is_terminal else out.width

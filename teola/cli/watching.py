@@ -56,6 +56,11 @@ class Watch:
         )
         self._bars.start()
 
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self._bars.disable:
+            self._bars.console.print(f"teola: {text}", highlight=False)
+
     def hide(self) -> None:
         """Clear the line, so that something else can be written."""
         self._bars.stop()
@@ -96,5 +101,8 @@ def watching(*, bar: bool = False) -> Iterator[Watch]:
     watch = Watch(bar)
     try:
         yield watch
+    except KeyboardInterrupt:
+        watch.say("cancelling")  # an engine that is loading its model must finish first
+        raise
     finally:
         watch.hide()
