@@ -1,4 +1,4 @@
-"""Running plans on a live driver or in simulation, with everything the core hears and says noted."""
+"""Running plans on a live driver, and noting all that a core hears and says, live or simulated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, NamedTuple, Self
 
 from teola.engine import Engine, QueryContext
@@ -235,7 +235,7 @@ def check(log: Log) -> None:
                 assert key not in skipped
                 assert spans[0][0] == 0
                 assert spans[-1][1] == max(1, log.measured[key])
-                assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False)), where
+                assert all(a[1] == b[0] for a, b in pairwise(spans)), where
 
 
 def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from teola import App
@@ -78,7 +80,7 @@ def test_three_rounds_of_synthesis_each_improve_the_answer_before(graph: Graph) 
     answers = of(graph, Op.DECODING, "generate")
     assert len(answers) == 3
     by_depth = sorted(answers, key=lambda p: -graph.depth[p.id])
-    for earlier, later in zip(by_depth, by_depth[1:], strict=False):
+    for earlier, later in itertools.pairwise(by_depth):
         assert earlier.id in graph.ancestors[later.id]
         full = graph[later.input("sequence").producer]  # type: ignore[union-attr]
         assert full.op is Op.FULL_PREFILLING
@@ -155,7 +157,7 @@ def test_without_passes_it_is_a_chain_of_modules() -> None:
         Op.RERANKING,
         *[Op.PREFILLING, Op.DECODING] * 3,
     ]
-    for before, after in zip(path, path[1:], strict=False):
+    for before, after in itertools.pairwise(path):
         assert before.id in graph.ancestors[after.id], f"{after.id} does not wait for {before.id}"
 
 

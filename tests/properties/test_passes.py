@@ -47,7 +47,7 @@ async def answer(
 ) -> tuple[Ending, Log]:
     """The answer of a graph on fresh engines; nothing may be left anywhere."""
     async with Bench(engines(models), batching=batching) as bench:
-        ending = await bench.run(Plan(graph), inputs, deadline_s=1)
+        ending = await bench.run(Plan(graph), inputs, deadline_s=20)
         await bench.settle()
         bench.assert_idle()
         assert bench.left == []

@@ -1,0 +1,170 @@
+"""Core: events from drivers become commands for drivers; runs and queues only meet here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from teola.errors import EngineError
+from teola.policies import batching, routing
+from teola.schedule.core import Core
+from teola.schedule.engine_queue import EngineQueue, Limits
+from teola.schedule.events import (
+    AbortRequest,
+    Cancelled,
+    Cause,
+    Command,
+    Completed,
+    Control,
+    Dispatch,
+    Finish,
+    FirstToken,
+    InstanceDown,
+    InstanceUp,
+    MemberCompleted,
+    Release,
+    Retried,
+    SetTimer,
+    SliceCompleted,
+    SliceFailed,
+    Started,
+    State,
+    Timer,
+)
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.plan import Plan
+from tests.schedule.plans import aggregate, call, plan, tool
+
+START = Started({"question": 1, "notes": 2})
+
+
+def queue(name: str, continuous: bool, instances: int = 1, **options: Any) -> EngineQueue:
+    policy = batching.make(options.pop("policy", "topology"), **options)
+    limits = Limits(100 if continuous else 4, 8, 1, continuous)
+    return EngineQueue(name, limits, instances, policy, routing.make("least_loaded"))
+
+
+def core(p: Plan, *, instances: int = 1, runs: int = 1, **options: Any) -> Core:
+    queues = {
+        "python": queue("python", False, instances, **options),
+        "llm": queue("llm", True, instances),
+    }
+    made = Core(queues, lambda run, i: 10 if p.primitives[i].engine == "llm" else 1)
+    for k in range(runs):
+        made.add(GraphRun(f"q{k}", p))
+    return made
+
+
+def only(commands: list[Command], kind: type) -> list[Any]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def finished(d: Dispatch, k: int = 0, **counts: int) -> SliceCompleted:
+    run, i, lo, hi, *_ = d.pieces[k]
+    return SliceCompleted(d.engine, d.instance, d.batch, run, i, lo, hi, counts or {"out": 1})
+
+
+def test_a_query_from_start_to_end() -> None:
+    c = core(plan(tool("a"), aggregate("b", "a")))
+    assert c.tell("q0", START, 0.0) == []
+    (dispatch,) = c.flush(0.0)
+    assert isinstance(dispatch, Dispatch)
+    assert c.flush(0.0) == []
+    assert c.handle(finished(dispatch), 1.0) == [Control("q0", 1)]
+    commands = c.tell("q0", Completed(1, {"out": 1}), 1.0)
+    assert commands == [Release("q0", 0), Finish("q0", State.OK, None, ())]
+    assert c.runs == {}
+    assert c.flush(1.0) == []
+    assert all(q.idle for q in c.queues.values())
+
+
+def test_what_becomes_ready_together_shares_a_batch() -> None:
+    c = core(plan(tool("a")), runs=3)
+    for k in range(3):
+        c.tell(f"q{k}", START, 0.0)
+    (dispatch,) = c.flush(0.0)
+    assert [piece.run for piece in dispatch.pieces] == ["q0", "q1", "q2"]  # type: ignore[union-attr]
+
+
+def test_a_call_runs_as_one() -> None:
+    c = core(plan(*call("m", 2), tool("x", "m.0"), tool("y", "m.1"), aggregate("z", "x", "y")))
+    c.tell("q0", START, 0.0)
+    (dispatch,) = only(c.flush(0.0), Dispatch)
+    assert c.handle(FirstToken("llm", 0, "q0", 0), 1.0) == []
+    both = {"out": 1, "sequence": 1}
+    assert only(c.handle(MemberCompleted("llm", "q0", 0, 1, both), 2.0), Finish) == []
+    (x,) = only(c.flush(2.0), Dispatch)
+    assert x.engine == "python"
+    c.handle(MemberCompleted("llm", "q0", 0, 2, both), 3.0)
+    c.handle(finished(dispatch), 3.0)
+    c.handle(finished(x), 3.0)
+    (y,) = only(c.flush(3.0), Dispatch)
+    assert only(c.handle(finished(y), 4.0), Control) == [Control("q0", 5)]
+    assert c.queues["llm"].idle
+
+
+def test_cancelling_aborts_and_frees() -> None:
+    c = core(plan(tool("a"), *call("m"), tool("b", "a", "m")))
+    c.tell("q0", START, 0.0)
+    sent = {d.engine: d for d in only(c.flush(0.0), Dispatch)}
+    commands = c.tell("q0", Cancelled(), 1.0)
+    assert {a.engine for a in only(commands, AbortRequest)} == {"python", "llm"}
+    (finish,) = only(commands, Finish)
+    assert finish.state is State.CANCELLED
+    gone = Cause(EngineError("aborted"))
+    for d in sent.values():
+        run, i, lo, hi, *_ = d.pieces[0]
+        failed = SliceFailed(d.engine, d.instance, d.batch, run, i, lo, hi, gone)
+        assert c.handle(failed, 2.0) == []
+    assert all(q.idle for q in c.queues.values())
+
+
+def test_a_cancelled_query_leaves_the_queue_to_others() -> None:
+    c = core(plan(tool("a", batchable=False)), runs=6)
+    for k in range(6):
+        c.tell(f"q{k}", START, 0.0)
+    (first,) = only(c.flush(0.0), Dispatch)
+    assert [p.run for p in first.pieces] == ["q0", "q1", "q2", "q3"]
+    c.tell("q4", Cancelled(), 0.5)
+    for k in range(4):
+        c.handle(finished(first, k), 1.0)
+    (second,) = only(c.flush(1.0), Dispatch)
+    assert [p.run for p in second.pieces] == ["q5"]
+
+
+def test_a_lost_instance_is_survived() -> None:
+    p = plan(*call("m"))
+    c = core(p, instances=2)
+    c.tell("q0", START, 0.0)
+    (dispatch,) = only(c.flush(0.0), Dispatch)
+    (retried,) = c.handle(InstanceDown("llm", dispatch.instance), 1.0)
+    assert isinstance(retried, Retried)
+    assert "is gone" in str(retried.cause.error)
+    (again,) = only(c.flush(1.0), Dispatch)
+    assert again.instance != dispatch.instance
+    assert c.handle(InstanceUp("llm", dispatch.instance), 2.0) == []
+
+
+def test_a_function_is_repeated_only_if_it_is_pure() -> None:
+    c = core(plan(tool("a")), instances=2)
+    c.tell("q0", START, 0.0)
+    (dispatch,) = only(c.flush(0.0), Dispatch)
+    (finish,) = c.handle(InstanceDown("python", dispatch.instance), 1.0)
+    assert isinstance(finish, Finish)
+    assert (finish.state, finish.failed) == (State.FAILED, 0)
+
+
+def test_a_timer_wakes_its_queue() -> None:
+    c = core(plan(tool("a")), policy="fifo", max_wait_s=0.1)
+    c.tell("q0", START, 0.0)
+    assert c.flush(0.0) == [SetTimer("python", 0.1)]
+    assert c.handle(Timer("python"), 0.1) == []
+    assert len(only(c.flush(0.1), Dispatch)) == 1
+
+
+def test_events_for_a_query_that_has_ended_are_ignored() -> None:
+    c = core(plan(tool("a")))
+    c.tell("q0", START, 0.0)
+    c.flush(0.0)
+    c.tell("q0", Cancelled(), 0.5)
+    assert c.tell("q0", Completed(0, {"out": 1}), 1.0) == []
+    assert c.tell("nobody", START, 1.0) == []

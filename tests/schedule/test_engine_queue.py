@@ -1,0 +1,436 @@
+"""EngineQueue: slices, retries, instances, groups; one event in, what follows out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from teola.errors import EngineError
+from teola.graph import Op
+from teola.policies import batching, routing
+from teola.policies.work import Work
+from teola.schedule.engine_queue import RETRY_FLOOR, EngineQueue, Limits, Tell
+from teola.schedule.events import (
+    AbortRequest,
+    Cause,
+    Completed,
+    Dispatch,
+    Failed,
+    FirstToken,
+    InstanceChanged,
+    InstanceDown,
+    MemberCompleted,
+    Piece,
+    Retried,
+    SetTimer,
+    SliceCompleted,
+    SliceFailed,
+)
+from tests.recording import work
+
+AGAIN = Cause(EngineError("busy", retryable=True), retryable=True)
+NEVER = Cause(EngineError("wrong"))
+
+
+def batch_queue(
+    instances: int = 1, max_batch: int = 4, policy: str = "topology", **options: Any
+) -> EngineQueue:
+    limits = Limits(max_batch, 1024, 1, False)
+    policies = batching.make(policy, **options), routing.make("least_loaded")
+    return EngineQueue("e", limits, instances, *policies)
+
+
+def llm_queue(instances: int = 1, tokens: int = 100, calls: int = 4) -> EngineQueue:
+    limits = Limits(tokens, calls, 1, True)
+    return EngineQueue(
+        "e", limits, instances, batching.make("topology"), routing.make("least_loaded")
+    )
+
+
+def call(seq: int, tokens: int = 40, **more: Any) -> Work:
+    given = {"op": Op.PREFILLING, "lane": None, "total": tokens, "cuttable": False, "members": (9,)}
+    return work(seq, **{**given, **more})
+
+
+def sent(queue: EngineQueue, now: float = 0.0) -> list[Dispatch]:
+    return [c for c in queue.dispatch(now) if isinstance(c, Dispatch)]
+
+
+def done(dispatch: Dispatch, k: int = 0, count: int | None = None) -> SliceCompleted:
+    piece = dispatch.pieces[k]
+    size = piece.hi - piece.lo if count is None else count
+    return SliceCompleted(*_where(dispatch, piece), {"out": size})
+
+
+def failed(dispatch: Dispatch, k: int = 0, cause: Cause = AGAIN) -> SliceFailed:
+    return SliceFailed(*_where(dispatch, dispatch.pieces[k]), cause)
+
+
+def _where(d: Dispatch, piece: Piece) -> tuple[str, int, int, str, int, int, int]:
+    return (d.engine, d.instance, d.batch, piece.run, piece.primitive, piece.lo, piece.hi)
+
+
+def spans(dispatch: Dispatch) -> list[tuple[int, int]]:
+    return [(piece.lo, piece.hi) for piece in dispatch.pieces]
+
+
+# --- slices ---------------------------------------------------------------------------------
+
+
+def test_a_long_primitive_goes_in_slices_that_are_joined() -> None:
+    queue = batch_queue()
+    queue.submit(work(0, total=10), 0.0)
+    told = []
+    for expected in [(0, 4), (4, 8), (8, 10)]:
+        (dispatch,) = sent(queue)
+        assert spans(dispatch) == [expected]
+        assert dispatch.pieces[0].total == 10
+        told += queue.completed(done(dispatch), 1.0)
+    assert told == [Tell("q", Completed(0, {"out": 10}, None, 0))]
+    assert queue.idle
+
+
+def test_slices_may_end_in_any_order() -> None:
+    queue = batch_queue(instances=3)
+    queue.submit(work(0, total=10), 0.0)
+    first, second, third = sent(queue)
+    assert queue.completed(done(third, count=1), 1.0) == []
+    assert queue.completed(done(first), 1.0) == []
+    (tell,) = queue.completed(done(second), 1.0)
+    assert tell.event.counts == {"out": 9}  # type: ignore[union-attr]
+    assert queue.idle
+
+
+def test_primitives_share_a_batch() -> None:
+    queue = batch_queue()
+    for k in range(3):
+        queue.submit(work(k, total=2), 0.0)
+    (dispatch,) = sent(queue)
+    assert [(p.primitive, p.lo, p.hi) for p in dispatch.pieces] == [(0, 0, 2), (1, 0, 2)]
+    assert sent(queue) == [], "the instance runs one batch at a time"
+    queue.completed(done(dispatch, 0), 1.0)
+    assert sent(queue) == [], "the batch is not over"
+    queue.completed(done(dispatch, 1), 1.0)
+    assert spans(sent(queue)[0]) == [(0, 2)]
+
+
+def test_a_slice_that_nobody_sent_is_ignored() -> None:
+    queue = batch_queue()
+    queue.submit(work(0), 0.0)
+    (dispatch,) = sent(queue)
+    stray = dispatch._replace(batch=99)
+    assert queue.completed(done(stray), 1.0) == []
+    assert queue.failed(failed(stray), 1.0) == []
+    assert len(queue.completed(done(dispatch), 1.0)) == 1
+    assert queue.completed(done(dispatch), 1.0) == [], "once is enough"
+    assert queue.idle
+
+
+# --- retries --------------------------------------------------------------------------------
+
+
+def test_a_failed_slice_is_tried_again_elsewhere() -> None:
+    queue = batch_queue(instances=2)
+    queue.submit(work(0, total=4, retries=2), 0.0)
+    (first,) = sent(queue)
+    assert queue.failed(failed(first), 1.0) == [Retried("q", 0, AGAIN)]
+    (second,) = sent(queue)
+    assert second.instance != first.instance
+    assert spans(second) == spans(first)
+    (tell,) = queue.completed(done(second), 2.0)
+    assert isinstance(tell.event, Completed)  # type: ignore[union-attr]
+    assert queue.idle
+
+
+def test_with_one_instance_it_is_tried_again_there() -> None:
+    queue = batch_queue()
+    queue.submit(work(0, retries=2), 0.0)
+    for _ in range(2):
+        (dispatch,) = sent(queue)
+        assert queue.failed(failed(dispatch), 1.0) == [Retried("q", 0, AGAIN)]
+    (dispatch,) = sent(queue)
+    assert queue.failed(failed(dispatch), 1.0) == [Tell("q", Failed(0, AGAIN))]
+    assert queue.idle
+    assert sent(queue) == []
+
+
+def test_only_what_failed_is_tried_again() -> None:
+    queue = batch_queue(instances=2)
+    queue.submit(work(0, total=12, retries=2), 0.0)
+    first, second = sent(queue)
+    queue.failed(failed(first), 1.0)
+    assert queue.completed(done(second), 1.0) == []
+    (again,) = sent(queue)
+    assert spans(again) == [(0, 4)]
+    assert queue.completed(done(again), 2.0) == []
+    (last,) = sent(queue)
+    assert spans(last) == [(8, 12)]
+    assert len(queue.completed(done(last), 2.0)) == 1
+    assert queue.idle
+
+
+def test_what_may_not_be_retried_is_not() -> None:
+    for given, cause in [({"retries": 2}, NEVER), ({"retries": 0}, AGAIN)]:
+        queue = batch_queue(instances=2)
+        queue.submit(work(0, **given), 0.0)
+        (dispatch,) = sent(queue)
+        assert queue.failed(failed(dispatch, cause=cause), 1.0) == [Tell("q", Failed(0, cause))]
+
+
+def test_a_failure_aborts_the_other_slices_and_waits_for_them() -> None:
+    queue = batch_queue(instances=2)
+    queue.submit(work(0, total=8), 0.0)
+    first, second = sent(queue)
+    out = queue.failed(failed(first, cause=NEVER), 1.0)
+    assert out == [Tell("q", Failed(0, NEVER)), AbortRequest("e", 1, second.batch, "q", 0)]
+    assert not queue.idle
+    assert queue.failed(failed(second), 2.0) == [], "the run has been told"
+    assert queue.idle
+
+
+def test_retries_have_a_budget() -> None:
+    """Ten at least, then a tenth of the engine's requests."""
+    queue = batch_queue()
+    granted = 0
+    for k in range(RETRY_FLOOR + 5):
+        queue.submit(work(k, retries=1), 0.0)
+        (dispatch,) = sent(queue)
+        out = queue.failed(failed(dispatch), 1.0)
+        granted += isinstance(out[0], Retried)
+        if isinstance(out[0], Retried):
+            (dispatch,) = sent(queue)
+            queue.completed(done(dispatch), 1.0)
+    assert granted == RETRY_FLOOR
+    for k in range(100, 300):
+        queue.submit(work(k, retries=1), 0.0)
+        (dispatch,) = sent(queue)
+        queue.completed(done(dispatch), 1.0)
+    queue.submit(work(999, retries=1), 0.0)
+    (dispatch,) = sent(queue)
+    assert isinstance(queue.failed(failed(dispatch), 1.0)[0], Retried)
+
+
+# --- withdrawing ----------------------------------------------------------------------------
+
+
+def test_what_is_queued_is_forgotten_at_once() -> None:
+    queue = batch_queue()
+    queue.submit(work(0), 0.0)
+    assert queue.withdraw("q", 0, 0.0) == []
+    assert sent(queue) == []
+    assert queue.idle
+    assert queue.queued == 0
+    assert queue.withdraw("q", 0, 0.0) == []
+
+
+def test_what_runs_keeps_its_slot_until_it_has_ended() -> None:
+    queue = batch_queue()
+    queue.submit(work(0), 0.0)
+    (dispatch,) = sent(queue)
+    assert queue.withdraw("q", 0, 0.0) == [AbortRequest("e", 0, dispatch.batch, "q", 0)]
+    queue.submit(work(1), 0.0)
+    assert sent(queue) == []
+    assert queue.completed(done(dispatch), 1.0) == []
+    assert len(sent(queue)) == 1
+
+
+def test_a_member_of_a_batch_is_detached_and_the_others_go_on() -> None:
+    queue = batch_queue()
+    queue.submit(work(0, run="a"), 0.0)
+    queue.submit(work(1, run="b"), 0.0)
+    (dispatch,) = sent(queue)
+    queue.withdraw("a", 0, 0.0)
+    assert queue.completed(done(dispatch, 0), 1.0) == []
+    assert [tell.run for tell in queue.completed(done(dispatch, 1), 1.0)] == ["b"]  # type: ignore[union-attr]
+    assert queue.idle
+
+
+# --- instances ------------------------------------------------------------------------------
+
+
+def test_work_of_a_lost_instance_goes_to_another() -> None:
+    queue = batch_queue(instances=2)
+    queue.submit(work(0, retries=2), 0.0)
+    queue.submit(work(1, retries=2), 0.0)
+    (dispatch,) = sent(queue)
+    out = queue.down(InstanceDown("e", dispatch.instance), 1.0, AGAIN)
+    assert out == [Retried("q", 0, AGAIN), Retried("q", 1, AGAIN)]
+    (again,) = sent(queue)
+    assert again.instance != dispatch.instance
+    assert len(again.pieces) == 2
+    assert queue.completed(done(dispatch), 2.0) == [], "too late"
+    assert len(queue.completed(done(again, 0), 2.0) + queue.completed(done(again, 1), 2.0)) == 2
+    assert queue.idle
+
+
+def test_work_waits_while_no_instance_is_up() -> None:
+    queue = batch_queue()
+    queue.down(InstanceDown("e", 0), 0.0, AGAIN)
+    queue.submit(work(0), 0.0)
+    assert sent(queue) == []
+    queue.up(0)
+    assert len(sent(queue)) == 1
+
+
+def test_what_avoided_an_instance_returns_to_it_when_the_other_is_lost() -> None:
+    queue = batch_queue(instances=2)
+    queue.submit(work(0, retries=2), 0.0)
+    (dispatch,) = sent(queue)
+    queue.failed(failed(dispatch), 1.0)
+    other = 1 - dispatch.instance
+    queue.down(InstanceDown("e", other), 1.0, AGAIN)
+    (again,) = sent(queue)
+    assert again.instance == dispatch.instance
+
+
+def test_batches_are_spread_over_instances() -> None:
+    queue = batch_queue(instances=3)
+    for k in range(6):
+        queue.submit(work(k, total=4), 0.0)
+    assert sorted(d.instance for d in sent(queue)) == [0, 1, 2]
+
+
+# --- LLMs -----------------------------------------------------------------------------------
+
+
+def test_calls_are_admitted_while_their_prompts_fit_the_budget() -> None:
+    queue = llm_queue()
+    for k in range(3):
+        queue.submit(call(k), 0.0)
+    (dispatch,) = sent(queue)
+    assert [p.primitive for p in dispatch.pieces] == [0, 1], "80 of 100 tokens; 40 more do not fit"
+    first = FirstToken("e", 0, "q", 0)
+    assert queue.first_token(first, 1.0) == [Tell("q", Completed(0, {"sequence": 1}, None, 0))]
+    assert queue.first_token(first, 1.0) == []
+    (more,) = sent(queue, 1.0)
+    assert [p.primitive for p in more.pieces] == [2]
+
+
+def test_a_prompt_beyond_the_budget_goes_alone() -> None:
+    queue = llm_queue()
+    queue.submit(call(0, 10), 0.0)
+    queue.submit(call(1, 500), 0.0)
+    (dispatch,) = sent(queue)
+    assert [p.primitive for p in dispatch.pieces] == [0]
+    queue.first_token(FirstToken("e", 0, "q", 0), 1.0)
+    (dispatch,) = sent(queue)
+    assert [p.primitive for p in dispatch.pieces] == [1]
+
+
+def test_calls_are_admitted_while_there_are_sequences() -> None:
+    queue = llm_queue(tokens=10_000, calls=2)
+    for k in range(3):
+        queue.submit(call(k), 0.0)
+    (dispatch,) = sent(queue)
+    assert len(dispatch.pieces) == 2
+    queue.first_token(FirstToken("e", 0, "q", 0), 1.0)
+    assert sent(queue) == [], "decoding holds its sequence"
+    assert queue.completed(done(dispatch), 1.0) == [], "its members have spoken for it"
+    assert len(sent(queue)) == 1
+
+
+def test_members_are_passed_on_and_end_with_the_stream() -> None:
+    queue = llm_queue()
+    queue.submit(call(0, members=(1, 2)), 0.0)
+    (dispatch,) = sent(queue)
+    queue.first_token(FirstToken("e", 0, "q", 0), 1.0)
+    member = MemberCompleted("e", "q", 0, 1, {"items": 1})
+    assert queue.member(member, 2.0) == [Tell("q", Completed(1, {"items": 1}))]
+    assert queue.completed(done(dispatch), 3.0) == []
+    assert queue.member(member, 4.0) == []
+    assert queue.idle
+
+
+def test_a_partial_prefilling_has_no_members_and_tells_the_run_itself() -> None:
+    queue = llm_queue()
+    queue.submit(call(0, members=()), 0.0)
+    (dispatch,) = sent(queue)
+    (tell,) = queue.completed(done(dispatch), 1.0)
+    assert tell.event.instance == 0  # type: ignore[union-attr]
+    assert queue.idle
+
+
+def test_a_call_is_not_repeated_once_it_has_delivered() -> None:
+    for delivered in (False, True):
+        queue = llm_queue(instances=2)
+        queue.submit(call(0, retries=2), 0.0)
+        (dispatch,) = sent(queue)
+        queue.first_token(FirstToken("e", dispatch.instance, "q", 0), 1.0)
+        if delivered:
+            queue.member(MemberCompleted("e", "q", 0, 9, {}), 1.0)
+        out = queue.failed(failed(dispatch), 2.0)
+        assert out == ([Tell("q", Failed(0, AGAIN))] if delivered else [Retried("q", 0, AGAIN)])
+
+
+def test_a_repeated_call_counts_its_prompt_again() -> None:
+    queue = llm_queue()
+    queue.submit(call(0, retries=2), 0.0)
+    (dispatch,) = sent(queue)
+    queue.first_token(FirstToken("e", 0, "q", 0), 1.0)
+    queue.failed(failed(dispatch), 2.0)
+    (again,) = sent(queue)
+    assert queue.instances[0].weight == 40
+    queue.first_token(FirstToken("e", 0, "q", 0), 3.0)
+    queue.completed(done(again), 4.0)
+    assert queue.idle
+
+
+def test_a_call_stays_with_its_prefix() -> None:
+    queue = llm_queue(instances=2)
+    queue.submit(call(0, 90, affinity=1), 0.0)
+    queue.submit(call(1, 90, affinity=1), 0.0)
+    (dispatch,) = sent(queue)
+    assert dispatch.instance == 1
+    assert sent(queue) == [], "instance 0 is free, but the prefix is not there"
+
+
+def test_a_prefix_on_a_lost_instance_binds_nobody() -> None:
+    queue = llm_queue(instances=2)
+    queue.submit(call(0, 90, affinity=1), 0.0)
+    queue.submit(call(1, 90, affinity=1, retries=2), 0.0)
+    sent(queue)
+    queue.down(InstanceDown("e", 1), 1.0, AGAIN)
+    queue.submit(call(2, 10, affinity=1), 1.0)
+    (dispatch,) = sent(queue)
+    assert dispatch.instance == 0
+    assert {p.primitive for p in dispatch.pieces} == {1, 2}
+
+
+def test_a_first_token_from_a_lost_instance_is_too_late() -> None:
+    queue = llm_queue(instances=2)
+    queue.submit(call(0, retries=2), 0.0)
+    (dispatch,) = sent(queue)
+    queue.down(InstanceDown("e", dispatch.instance), 1.0, AGAIN)
+    (again,) = sent(queue)
+    assert queue.first_token(FirstToken("e", dispatch.instance, "q", 0), 2.0) == []
+    assert [i.weight for i in queue.instances] == [0, 40]
+    assert len(queue.first_token(FirstToken("e", again.instance, "q", 0), 2.0)) == 1
+
+
+def test_free_kv_memory_bounds_what_is_sent() -> None:
+    queue = llm_queue(tokens=1000)
+    queue.submit(call(0), 0.0)
+    sent(queue)
+    queue.changed(InstanceChanged("e", 0, 30))
+    queue.submit(call(1), 0.0)
+    assert sent(queue) == [], "40 tokens do not fit 30"
+    queue.changed(InstanceChanged("e", 0, 50))
+    assert len(sent(queue)) == 1
+
+
+# --- timers ---------------------------------------------------------------------------------
+
+
+def test_a_batch_that_waits_sets_one_timer() -> None:
+    queue = batch_queue(policy="fifo", max_wait_s=0.1)
+    queue.submit(work(0, arrival=5.0), 5.0)
+    assert queue.dispatch(5.0) == [SetTimer("e", 5.1)]
+    queue.submit(work(1, arrival=5.05), 5.05)
+    assert queue.dispatch(5.05) == []
+    (dispatch,) = sent(queue, 5.1)
+    assert len(dispatch.pieces) == 2
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    queue = batch_queue(policy="fifo", max_wait_s=0.1)
+    queue.submit(work(0, total=4), 0.0)
+    assert len(sent(queue)) == 1
