@@ -36,13 +36,21 @@ NO_TEMPLATE = (
     "As of transformers v4.44, default chat template is no longer allowed, so you must provide a "
     "chat template if the tokenizer does not define one."
 )
+METRICS = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
+vllm:num_requests_running{engine="0",model_name="fake-model"} 3.0
+vllm:num_requests_waiting{engine="0",model_name="fake-model"} 0.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="fake-model",reason="capacity"} 0.0
+vllm:kv_cache_usage_perc{engine="0",model_name="fake-model"} 0.25
+vllm:cache_config_info{block_size="32",enable_prefix_caching="True",num_gpu_blocks="100"} 1.0
+"""
 
 
 class FakeOpenAI:
     """The server. `vllm=False` makes it any other one; `chat_template=False` a base model's.
 
     answer: a text, or a function of the messages. models: what GET /v1/models answers, an object
-    or bytes, to be replaced at will.
+    or bytes, to be replaced at will. tokenizes: it has /tokenize and /detokenize, where a character
+    is a token, and the metrics of a vLLM.
     """
 
     def __init__(
@@ -56,11 +64,13 @@ class FakeOpenAI:
         context_tokens: int = 100_000,
         token_delay_s: float = 0.0,
         prefill_s_per_token: float = 0.0,
+        tokenizes: bool = False,
     ) -> None:
         self._answer = answer if callable(answer) else lambda messages: answer
         self.model, self.vllm, self.api_key = model, vllm, api_key
         self.chat_template, self.context_tokens = chat_template, context_tokens
         self.token_delay_s, self.prefill_s_per_token = token_delay_s, prefill_s_per_token
+        self.tokenizes = tokenizes
         owner = "vllm" if vllm else "fake"
         entry = {"id": model, "object": "model", "created": 1_760_000_000, "owned_by": owner}
         self.models: object = {"object": "list", "data": [entry]}
@@ -185,6 +195,8 @@ class FakeOpenAI:
         body, wanted = seen.body, str(seen.body.get("model"))
         if self.api_key and seen.headers.get("authorization") != f"Bearer {self.api_key}":
             return Fail(401, "Incorrect API key provided.", code="invalid_api_key")
+        if seen.path == "/tokenize" and self.tokenizes:
+            return Fail(400, NO_TEMPLATE, "BadRequestError", 400)
         if not seen.path.startswith("/v1/"):
             return Fail(404, body=b'{"detail":"Not Found"}')
         if seen.method == "GET":
@@ -201,6 +213,21 @@ class FakeOpenAI:
             )
             return Fail(400, message, code=400 if self.vllm else "context_length_exceeded")
         return None
+
+    def beside(self, seen: Seen) -> object | None:
+        """What a server that tokenises answers outside its /v1."""
+        body = seen.body
+        if not self.tokenizes or seen.path not in ("/tokenize", "/detokenize", "/metrics"):
+            return None
+        if seen.path == "/metrics":
+            return METRICS
+        if seen.path == "/detokenize":
+            return {"prompt": "".join(map(chr, body["tokens"]))}
+        if "messages" in body and not self.chat_template:
+            return None
+        text = prompt_text(body)
+        ids = [1] if body.get("add_special_tokens") else []
+        return {"tokens": ids + [ord(letter) for letter in text], "count": len(ids) + len(text)}
 
     def next_behaviour(self) -> Fail | Stream | Hang | None:
         return self._script.pop(0) if self._script else None

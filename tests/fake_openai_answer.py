@@ -61,7 +61,8 @@ class Seen:
 def prompt_text(body: dict[str, Any]) -> str:
     """The prompt as a chat template would render it."""
     if "messages" not in body:
-        return str(body.get("prompt"))
+        prompt = body.get("prompt")
+        return "".join(map(chr, prompt)) if isinstance(prompt, list) else str(prompt)
     turns = (f"<|{turn['role']}|>{turn['content']}<|end|>" for turn in body["messages"])
     return "".join(turns) + "<|assistant|>"
 
@@ -95,6 +96,8 @@ class Answer:
         server, seen = self._server, self._seen
         if seen.path == "/version" and server.vllm:
             return await self._whole({"version": "0.32.0"})
+        if (page := server.beside(seen)) is not None:
+            return await self._whole(page)
         if refused := server.refusal(seen):
             return await self._fail(refused)
         if seen.path == "/v1/models":

@@ -2,5 +2,6 @@
 
 from .extractive import ExtractiveReader
 from .openai_server import OpenAIServer
+from .vllm_server import VLLMServer
 
-__all__ = ["ExtractiveReader", "OpenAIServer"]
+__all__ = ["ExtractiveReader", "OpenAIServer", "VLLMServer"]

@@ -99,7 +99,7 @@ class Connection:
                 if data == openai_wire.DONE:
                     await _drain(events)
                     break
-                with self._translated():
+                with self.translated():
                     piece = openai_wire.read_piece(data, self.server, str(self.model))
                 reason, usage = piece.finish_reason or reason, piece.usage or usage
                 if piece.text or empty:
@@ -129,6 +129,24 @@ class Connection:
         """The SDK's resource; untyped, because request bodies are made for any server."""
         return self.client.chat.completions if "messages" in body else self.client.completions
 
+    async def get(self, path: str, limit_s: float) -> str:
+        """The page at `path`, beside the API. Raises EngineError, EngineUnavailable."""
+        import httpx
+
+        try:
+            with self.translated():
+                async with asyncio.timeout(limit_s):
+                    answer = await self.client.get(self.beside(path), cast_to=httpx.Response)
+                    return answer.text
+        except TimeoutError:
+            raise EngineError(
+                f"{self.server} was silent for {limit_s:g} s", retryable=True
+            ) from None
+
+    def beside(self, path: str) -> str:
+        """The url of what a server has outside its /v1."""
+        return self.url.rstrip("/").removesuffix("/v1") + path
+
     # --- time ---------------------------------------------------------------------------------
 
     def _check_deadline(self, context: QueryContext) -> None:
@@ -139,7 +157,7 @@ class Connection:
         """Awaits the server's next sign of life, and says so if it does not come in time."""
         left = context.deadline - time.monotonic()
         try:
-            with self._translated():
+            with self.translated():
                 async with asyncio.timeout(min(left, self._timeout_s)):
                     return await wait()
         except TimeoutError:
@@ -148,7 +166,8 @@ class Connection:
             raise EngineError(f"{self.server} did not answer before the query's deadline")
         raise EngineError(f"{self.server} was silent for {self._timeout_s:g} s", retryable=True)
 
-    def _translated(self) -> AbstractContextManager[None]:
+    def translated(self) -> AbstractContextManager[None]:
+        """Turns what the SDK and the connection raise into EngineErrors."""
         return openai_wire.as_engine_errors(self.server, str(self.model))
 
 

@@ -168,13 +168,21 @@ def _bad_request(
         )
     if code == "context_length_exceeded" or _TOO_LONG.search(message):
         found = _LIMIT.search(message)
-        limit = f" of {found[1]} tokens" if found else ""
-        return EngineError(
-            f"the prompt and its answer exceed the context{limit} of {model!r} ({server}): "
-            "use fewer or smaller chunks, or a smaller max_tokens"
-        )
+        return too_long(server, model, int(found[1]) if found else None)
     about = _about(code, fields)
     return EngineError(f"{server} refuses the request as invalid (400{about}): see its log")
+
+
+def too_long(
+    server: str, model: str, limit: int | None, prompt: int = 0, output: int = 0
+) -> EngineError:
+    """The error for a prompt that does not fit; all counts in tokens, 0 or None if unknown."""
+    context = f"context of {limit} tokens" if limit else "context"
+    counts = f" ({prompt} and {output})" if prompt else ""
+    return EngineError(
+        f"the prompt and its answer{counts} exceed the {context} of {model!r} ({server}): "
+        "use fewer or smaller chunks, or a smaller max_tokens"
+    )
 
 
 def _about(code: object, fields: Mapping[str, Any]) -> str:
