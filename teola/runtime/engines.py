@@ -110,7 +110,7 @@ DEFAULTS: Final[Mapping[str, EngineConfig]] = {
 def llm_config(where: str, **options: Any) -> EngineConfig:
     """The LLM engine for `--llm`: a server's URL. Raises InputError for anything else."""
     if where.startswith(("http://", "https://")):
-        return EngineConfig("openai", {"url": where, **options})
+        return EngineConfig("vllm", {"url": where, **options})
     if where == "extractive":
         return DEFAULTS["llm"]
     raise InputError(
