@@ -227,6 +227,7 @@ def _load(folder: Path, dtype: str, device: str) -> SharedModel:
             retryable=False,
         ) from error
     model.eval()
+    _bring_in(model)
     return SharedModel(
         name=name,
         digest=digest,
@@ -238,6 +239,13 @@ def _load(folder: Path, dtype: str, device: str) -> SharedModel:
         max_tokens=int(min(model.max_seq_length or 512, 1 << 20)),
         asymmetric=any(model.prompts.values()),
     )
+
+
+def _bring_in(model: Any) -> None:
+    """Read every weight once. In float32 they are a mapped file, and the row of a word would be
+    read from the disk by the first query that has it: slower, and memory would seem to grow."""
+    for weights in model.parameters():
+        weights.sum()
 
 
 def _counting_tokenizer(tokenizer: Any) -> Any:

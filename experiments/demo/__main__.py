@@ -9,15 +9,17 @@ extractive reader, which quotes sentences and generates nothing. Nothing is left
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 import teola
 from experiments.common.scratch import scratch_runtime
@@ -29,9 +31,12 @@ from teola_apps.advanced_rag import app
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 QUESTIONS = (
     "When is a primitive skipped?",
-    "How does Teola make sure that a document is indexed only once?",
+    "What if several queries bring the same new document?",
 )
 WIDTH = 100
+EXCERPT = 150
+"""Characters that are shown of a source."""
+DEADLINE_S = comparison.DEADLINE_S
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -83,12 +88,14 @@ def _load(console: Console, runtime: Runtime, app: App) -> None:
         for name in app.engine_names:
             task = progress.add_task(f"starting {name}", total=None)
             future = runtime.start(runtime.ensure([name]))
-            future.add_done_callback(
-                lambda _, task=task: progress.update(task, total=1, completed=1)
-            )
+            future.add_done_callback(partial(_finish, progress, task))
             futures.append(future)
         for future in futures:
             future.result()
+
+
+def _finish(progress: Progress, task: TaskID, _: Future[None]) -> None:
+    progress.update(task, total=1, completed=1)
 
 
 def ask(console: Console, app: App, question: str, documents: Documents) -> Result:
@@ -98,7 +105,9 @@ def ask(console: Console, app: App, question: str, documents: Documents) -> Resu
     result: Result | None = None
     with _progress(console) as progress:
         task = progress.add_task("reading documents", total=None)
-        for event in app.stream(question=question, documents=documents.folder):
+        for event in app.stream(
+            question=question, documents=documents.folder, deadline_s=DEADLINE_S
+        ):
             if isinstance(event, teola.Progress):
                 progress.update(task, description=f"{event.primitive} {event.state}")
             elif isinstance(event, Result):
@@ -107,12 +116,21 @@ def ask(console: Console, app: App, question: str, documents: Documents) -> Resu
     assert result is not None
     console.print(Padding(escape(str(result.answer)), (0, 2)))
     for hit in result["sources"]:
-        text = " ".join(hit.text.split())
-        excerpt = text if len(text) <= 150 else text[:150].rpartition(" ")[0] + " ..."
+        excerpt = _excerpt(hit.text, str(result.answer))
         line = f"[bold]{escape(hit.document)}[/] ({hit.score:.2f}) [dim]{escape(excerpt)}[/]"
         console.print(Padding(line, (0, 4)))
     console.print(f"  [dim]{result.latency_s:.2f} s, {result.primitives} primitives ran[/]")
     return result
+
+
+def _excerpt(text: str, answer: str) -> str:
+    """The beginning of what the answer quotes from `text`, else of `text` itself."""
+    plain = " ".join(text.replace("`", "").replace("*", "").split())
+    starts = [plain.find(quote[: EXCERPT // 6]) for quote in re.findall(r"“([^”]+)", answer)]
+    found = [start for start in starts if start >= 0]
+    at = min(found, default=0)
+    piece = plain[at : at + EXCERPT].rpartition(" ")[0] if len(plain) > at + EXCERPT else plain[at:]
+    return f"{'... ' if at else ''}{piece}{' ...' if len(plain) > at + EXCERPT else ''}"
 
 
 def show_run(console: Console, result: Result) -> None:

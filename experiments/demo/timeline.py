@@ -32,7 +32,7 @@ def gantt(trace: Trace, width: int) -> Table:
     assert trace.plan is not None
     critical = critical_path(trace.plan.graph, rows)
     labels = max(len(row.name) for row in rows) + 2
-    columns = max(20, width - labels - 24)
+    columns = max(20, width - labels - 26)
     found = Table(
         title=f"timeline of the first question: {trace.latency_s:.2f} s",
         caption="░ waits for its engine   █ runs   * on the path that the latency went along",
@@ -41,13 +41,13 @@ def gantt(trace: Trace, width: int) -> Table:
     found.add_column("primitive", no_wrap=True)
     found.add_column(f"0 to {trace.latency_s:.2f} s", no_wrap=True)
     found.add_column("from", justify="right", no_wrap=True)
-    found.add_column("ms", justify="right", no_wrap=True)
+    found.add_column("seconds", justify="right", no_wrap=True)
     for row in rows:
         mark = "* " if row.name in critical else "  "
         label = Text(mark + row.name, f"bold {colours.of(row.engine)}" if mark == "* " else "")
-        lasted = 1000 * (row.end - row.start)
+        lasted = row.end - row.start
         found.add_row(
-            label, _bar(row, trace.latency_s, columns), f"{row.start:.2f}", f"{lasted:.1f}"
+            label, _bar(row, trace.latency_s, columns), f"{row.start:.2f}", f"{lasted:.3f}"
         )
     return found
 
@@ -74,14 +74,14 @@ def rows_of(spans: list[Span]) -> list[Row]:
 
 def critical_path(graph: Graph, rows: list[Row]) -> set[str]:
     """Back from what ended last, each time to the parent that ended last."""
-    by_name = {row.name: row for row in rows}
-    last = max((row for row in rows if row.name in graph), key=lambda row: row.end)
+    place = {id: i for i, id in enumerate(graph.order)}
+    ends = {row.name: (row.end, place[row.name]) for row in rows if row.name in place}
     path = {*BEFORE}
-    names = [last.name]
+    names = [max(ends, key=ends.__getitem__)]
     while names:
         path.add(names[0])
-        parents = [q for q in graph.parents[names[0]] if q in by_name]
-        names = sorted(parents, key=lambda q: by_name[q].end)[-1:]
+        parents = [q for q in graph.parents[names[0]] if q in ends]
+        names = sorted(parents, key=ends.__getitem__)[-1:]
     return path
 
 
