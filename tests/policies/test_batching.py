@@ -1,0 +1,286 @@
+"""Batching policies: what shares a batch, in which order, and what they keep."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from teola.errors import UnknownName
+from teola.graph import Op
+from teola.policies import batching
+from teola.policies.batching import BatchingPolicy
+from teola.policies.batching.fifo import Fifo
+from teola.policies.batching.per_invocation import PerInvocation
+from teola.policies.batching.topology import Topology
+from teola.policies.work import Slots, Work
+from tests.recording import work
+
+ALL = sorted(batching.BATCHING)
+
+
+def slots(weight: int = 4, entries: int = 1024, instance: int = 0, idle: bool = True) -> Slots:
+    return Slots(instance, weight, entries, idle)
+
+
+def chosen(policy: BatchingPolicy, given: Slots | None = None, now: float = 0.0) -> list[Any]:
+    """(seq, lo, hi) of each slice."""
+    return [(w.seq, lo, hi) for w, lo, hi in policy.choose(given or slots(), now)]
+
+
+def take(policy: BatchingPolicy, given: Slots | None = None, now: float = 0.0) -> list[Work]:
+    """Choose, and take the slices off as the queue does; the works chosen."""
+    found = []
+    for w, lo, hi in policy.choose(given or slots(), now):
+        found.append(w)
+        w.spans = [s for a, b in w.spans for s in ((a, min(b, lo)), (max(a, hi), b)) if s[0] < s[1]]
+        if not w.spans:
+            w.queued = False
+            policy.remove(w, now)
+    return found
+
+
+def add(policy: BatchingPolicy, *works: Work) -> None:
+    for w in works:
+        policy.add(w, w.arrival)
+
+
+# --- what all of them promise ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL)
+class TestAll:
+    def test_a_batch_never_exceeds_its_slots(self, name: str) -> None:
+        policy = batching.make(name)
+        add(policy, *(work(k, total=3, run=f"q{k % 2}", component=f"c{k % 2}") for k in range(6)))
+        slices = policy.choose(slots(weight=7, entries=2), 0.0)
+        assert sum(hi - lo for _, lo, hi in slices) <= 7
+        assert len(slices) <= 2
+
+    def test_a_long_work_is_cut(self, name: str) -> None:
+        policy = batching.make(name)
+        add(policy, work(0, total=10))
+        assert chosen(policy) == [(0, 0, 4)]
+
+    def test_what_cannot_be_cut_goes_alone(self, name: str) -> None:
+        policy = batching.make(name)
+        add(policy, work(0, total=10, cuttable=False))
+        assert chosen(policy, slots(idle=False)) == []
+        assert chosen(policy, slots()) == [(0, 0, 10)]
+
+    def test_choosing_is_not_taking(self, name: str) -> None:
+        policy = batching.make(name)
+        add(policy, *(work(k, total=2, run=f"q{k}") for k in range(3)))
+        assert chosen(policy) == chosen(policy)
+
+    def test_lanes_do_not_mix(self, name: str) -> None:
+        policy = batching.make(name)
+        add(policy, work(0), work(1, lane=Op.SEARCHING), work(2))
+        assert [seq for seq, *_ in chosen(policy)] == [0, 2]
+
+    def test_affinity_is_kept(self, name: str) -> None:
+        policy = batching.make(name)
+        add(policy, work(0, affinity=1), work(1, affinity=0), work(2))
+        assert [seq for seq, *_ in chosen(policy)] == [1, 2]
+        assert [seq for seq, *_ in chosen(policy, slots(instance=1))] == [0, 2]
+
+    def test_an_instance_that_failed_is_avoided(self, name: str) -> None:
+        policy = batching.make(name)
+        add(policy, work(0, avoid=0))
+        assert chosen(policy) == []
+        assert chosen(policy, slots(instance=1)) == [(0, 0, 1)]
+
+    def test_what_was_withdrawn_is_not_chosen(self, name: str) -> None:
+        policy = batching.make(name)
+        works = [work(k) for k in range(3)]
+        add(policy, *works)
+        works[1].queued = False
+        policy.remove(works[1], 0.0)
+        assert [seq for seq, *_ in chosen(policy)] == [0, 2]
+
+    def test_a_retried_work_replaces_its_older_twin(self, name: str) -> None:
+        policy = batching.make(name)
+        first, other = work(0, total=8), work(1)
+        add(policy, first, other)
+        take(policy)
+        first.queued = False
+        policy.remove(first, 0.0)
+        again = work(0, total=8, tries=1)
+        add(policy, again)
+        found = take(policy)
+        assert again in found
+        assert first not in found
+
+    def test_ties_are_broken_by_arrival_and_number(self, name: str) -> None:
+        orders = []
+        for seed in range(5):
+            policy = batching.make(name)
+            works = [work(k, arrival=k // 2) for k in range(6)]
+            random.Random(seed).shuffle(works)
+            for w in sorted(works, key=lambda w: (w.arrival, w.seq)):
+                add(policy, w)
+            orders.append([w.seq for _ in range(2) for w in take(policy)])
+        assert orders == [[0, 1, 2, 3, 4, 5]] * 5
+
+    def test_everything_is_chosen_in_the_end(self, name: str) -> None:
+        policy = batching.make(name)
+        draw = random.Random(3)
+        works = [
+            work(
+                k,
+                run=f"q{draw.randrange(5)}",
+                component=f"c{draw.randrange(3)}",
+                depth=draw.randrange(4),
+                total=draw.randrange(1, 9),
+                arrival=k / 10,
+                affinity=draw.choice([-1, -1, 0, 1]),
+                lane=draw.choice([Op.SEARCHING, Op.INGESTION]),
+            )
+            for k in range(100)
+        ]
+        add(policy, *works)
+        for round in range(1000):
+            take(policy, slots(instance=round % 2), now=100.0)
+        assert not any(w.queued for w in works)
+
+    def test_nothing_is_kept_of_what_has_gone(self, name: str) -> None:
+        policy = batching.make(name)
+        for k in range(2000):
+            add(policy, work(k, run=f"q{k}", component=f"c{k}", arrival=float(k)))
+            take(policy, slots(weight=9), now=k + 1.0)
+            assert kept(policy) <= 140
+        while take(policy, slots(weight=9), now=9999.0):
+            pass
+        assert kept(policy) <= 65
+        assert kept(policy, works_only=False) <= 65
+
+
+def kept(policy: BatchingPolicy, works_only: bool = True) -> int:
+    """Entries that a policy holds."""
+    if isinstance(policy, Topology):
+        return len(policy._arrivals) + sum(map(len, policy._buckets.values())) * works_only
+    if isinstance(policy, Fifo):
+        return len(policy._queue)
+    assert isinstance(policy, PerInvocation)
+    return sum(map(len, policy._bundles.values())) if works_only else len(policy._bundles)
+
+
+# --- topology -------------------------------------------------------------------------------
+
+
+def test_topology_takes_the_deepest_first() -> None:
+    policy = Topology()
+    add(policy, work(0, depth=1), work(1, depth=5), work(2, depth=3))
+    assert [seq for seq, *_ in chosen(policy, slots(weight=2))] == [1, 2]
+
+
+def test_topology_takes_the_deepest_of_each_query_in_order_of_arrival() -> None:
+    policy = Topology()
+    add(
+        policy,
+        work(0, run="first", depth=4),
+        work(1, run="first", depth=1),
+        work(2, run="second", depth=2, arrival=1.0),
+        work(3, run="second", depth=9, arrival=2.0),
+    )
+    assert [seq for seq, *_ in chosen(policy, slots(weight=2))] == [0, 3]
+    assert [seq for seq, *_ in chosen(policy, slots(weight=3))] == [0, 3, 1]
+    assert [seq for seq, *_ in chosen(policy, slots(weight=4))] == [0, 3, 1, 2]
+
+
+def test_topology_takes_all_of_one_depth_together() -> None:
+    policy = Topology()
+    add(policy, *(work(k, run="first", depth=2) for k in range(3)))
+    add(policy, work(3, run="second", depth=2, arrival=1.0))
+    assert [seq for seq, *_ in chosen(policy)] == [0, 1, 2, 3]
+    assert [seq for seq, *_ in chosen(policy, slots(weight=2))] == [0, 1]
+
+
+def test_topology_passes_over_what_does_not_fit() -> None:
+    policy = Topology()
+    add(policy, work(0, run="a", depth=9, affinity=1), work(1, run="a", depth=1), work(2, run="b"))
+    assert [seq for seq, *_ in chosen(policy, slots(weight=1))] == [1]
+    assert [seq for seq, *_ in chosen(policy, slots(weight=1, instance=1))] == [0]
+
+
+def test_topology_is_empty_in_the_end() -> None:
+    policy = Topology()
+    add(policy, *(work(k, run=f"q{k % 3}", depth=k % 4) for k in range(12)))
+    while take(policy):
+        pass
+    assert policy._buckets == {}
+    assert policy._live == 0
+
+
+# --- fifo -----------------------------------------------------------------------------------
+
+
+def test_fifo_ignores_depth() -> None:
+    policy = Fifo()
+    add(policy, work(0, depth=0), work(1, depth=9))
+    assert [seq for seq, *_ in chosen(policy, slots(weight=1))] == [0]
+
+
+def test_fifo_waits_for_a_batch_to_fill_but_not_longer() -> None:
+    policy = Fifo(max_wait_s=0.1)
+    add(policy, work(0, arrival=1.0))
+    assert chosen(policy, now=1.0) == []
+    assert policy.wake_at(1.0) == 1.1
+    add(policy, work(1, arrival=1.09, total=2))
+    assert chosen(policy, now=1.09) == []
+    assert len(chosen(policy, now=1.1)) == 2
+    add(policy, work(2, arrival=1.095))
+    assert len(chosen(policy, now=1.095)) == 3, "four items are a full batch"
+
+
+def test_fifo_wakes_for_each_batch_that_waits() -> None:
+    """The first in the queue may be overdue and bound to an instance that is busy."""
+    policy = Fifo(max_wait_s=0.1)
+    add(policy, work(0, arrival=1.0, affinity=1), work(1, arrival=5.0))
+    assert chosen(policy, now=5.0) == []
+    assert policy.wake_at(5.0) == 5.1
+
+
+def test_fifo_without_a_wait_never_wakes() -> None:
+    policy = Fifo()
+    add(policy, work(0))
+    assert policy.wake_at(0.0) is None
+
+
+def test_fifo_puts_what_failed_first() -> None:
+    policy = Fifo()
+    add(policy, work(0), work(1), work(9, tries=1))
+    assert [seq for seq, *_ in chosen(policy, slots(weight=2))] == [9, 0]
+
+
+# --- per invocation -------------------------------------------------------------------------
+
+
+def test_per_invocation_runs_one_bundle_at_a_time() -> None:
+    policy = PerInvocation()
+    add(policy, work(0, component="a"), work(1, component="b"), work(2, component="a"))
+    assert [w.seq for w in take(policy)] == [0, 2]
+    assert [w.seq for w in take(policy)] == [1]
+
+
+def test_per_invocation_cuts_a_bundle_at_the_batch_size() -> None:
+    policy = PerInvocation()
+    add(policy, work(0, total=6), work(1, total=6))
+    assert chosen(policy) == [(0, 0, 4)]
+    take(policy)
+    assert chosen(policy) == [(0, 4, 6), (1, 0, 2)]
+
+
+def test_per_invocation_tells_queries_apart() -> None:
+    policy = PerInvocation()
+    add(policy, work(0, run="x"), work(1, run="y"))
+    assert [w.seq for w in take(policy)] == [0]
+
+
+# --- names ----------------------------------------------------------------------------------
+
+
+def test_an_unknown_policy_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownName, match=r"unknown batching policy 'topolgy'.*'topology'"):
+        batching.make("topolgy")

@@ -1,0 +1,180 @@
+"""Profiles: times, best batch sizes, JSON there and back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teola.engine import EngineKind, EngineSpec
+from teola.errors import InputError, UnknownName
+from teola.graph import Op
+from teola.profile import (
+    NAMED,
+    Cost,
+    EngineProfile,
+    Profile,
+    default,
+    from_json,
+    load,
+    paper,
+    to_json,
+)
+
+
+def spec(name: str, kind: EngineKind, **more: Any) -> EngineSpec:
+    return EngineSpec(name, kind, frozenset(Op), **more)
+
+
+# --- the paper's table ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "items", "tokens", "seconds"),
+    [
+        (Op.EMBEDDING, 4, 4 * 256, 0.15),
+        (Op.EMBEDDING, 16, 16 * 256, 0.45),
+        (Op.RERANKING, 16, 0, 0.498),
+        (Op.INGESTION, 48, 0, 0.0068),
+        (Op.SEARCHING, 3, 0, 0.009),
+        (Op.PREFILLING, 1, 512, 0.5),
+        (Op.FULL_PREFILLING, 1, 1024, 0.8),
+    ],
+)
+def test_times_of_the_paper(op: Op, items: int, tokens: int, seconds: float) -> None:
+    kinds = {Op.EMBEDDING: "embedding", Op.RERANKING: "rerank"}
+    store = "vectorstore" if op in (Op.INGESTION, Op.SEARCHING) else "llm"
+    engine = paper("13b").engine(kinds.get(op, store))
+    assert engine.seconds(op, items, tokens) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("size", "prefill", "step"),
+    [("7b", 0.45, 0.01815), ("13b", 0.5, 0.0217), ("30b", 0.29, 0.0248)],
+)
+def test_three_sizes(size: str, prefill: float, step: float) -> None:
+    llm = paper(size).engine("llm")
+    assert llm.seconds(Op.PREFILLING, 1, 512) == pytest.approx(prefill)
+    assert llm.seconds(Op.DECODING, 1, 0, out_tokens=10) == pytest.approx(10 * step)
+
+
+def test_best_batch_sizes_of_the_paper() -> None:
+    assert paper("13b").engine("embedding").max_efficient_batch(Op.EMBEDDING) == 32
+
+
+def test_work_beyond_a_batch_takes_several() -> None:
+    engine = paper("13b").engine("embedding")
+    assert engine.seconds(Op.EMBEDDING, 48, 48 * 256) == pytest.approx(2 * 0.05 + 48 * 0.025)
+
+
+# --- batch sizes ----------------------------------------------------------------------------
+
+
+def test_doubling_stops_where_it_gains_less_than_five_percent() -> None:
+    cost = Cost(base_s=1.0, per_item_s=1.0)
+    size = cost.max_efficient(1024)
+    gain = (2 * size / cost.seconds(2 * size, 0)) / (size / cost.seconds(size, 0))
+    assert gain < 1.05
+    half = size // 2
+    assert (size / cost.seconds(size, 0)) / (half / cost.seconds(half, 0)) >= 1.05
+
+
+def test_the_engine_bounds_the_batch() -> None:
+    assert Cost(base_s=1.0).max_efficient(24) == 16
+    assert Cost(per_item_s=1.0).max_efficient(24) == 1
+
+
+def test_without_times_the_largest_batch_is_best() -> None:
+    assert Cost().max_efficient(24) == 24
+    assert EngineProfile(max_batch=24).max_efficient_batch(Op.TOOL_CALL) == 24
+
+
+def test_what_is_known_is_not_derived() -> None:
+    engine = replace(paper("13b").engine("embedding"), max_efficient=7)
+    assert engine.max_efficient_batch(Op.EMBEDDING) == 7
+
+
+# --- engines by name ------------------------------------------------------------------------
+
+
+def test_names_fall_back_to_kinds_and_then_to_nothing() -> None:
+    profile = paper("13b")
+    assert profile.engine("my-llm", EngineKind.LLM) is profile.engine("llm")
+    assert profile.engine("my-sql", EngineKind.SQL) == EngineProfile()
+
+
+def test_a_profile_about_structure_overrules_the_engines() -> None:
+    given = spec("embedding", EngineKind.EMBEDDING, max_batch=5)
+    engine = paper("13b").for_engines([given]).engine("embedding")
+    assert engine.max_efficient_batch(Op.EMBEDDING) == 32
+
+
+def test_by_default_the_engines_speak_for_themselves() -> None:
+    reader = spec("llm", EngineKind.LLM, max_batch=9, prefix_reuse=False, block_tokens=3)
+    engine = default([reader]).engine("llm")
+    assert (engine.max_batch, engine.prefix_reuse, engine.block_tokens) == (9, False, 3)
+    assert engine.seconds(Op.PREFILLING, 1, 512) == 0.5
+
+
+def test_an_engine_unknown_to_the_profile_speaks_for_itself() -> None:
+    given = spec("mine", EngineKind.SQL, max_batch=5)
+    assert paper("13b").for_engines([given]).engine("mine").max_batch == 5
+
+
+# --- JSON -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_json_there_and_back(name: str) -> None:
+    profile = load(name)
+    again = from_json(json.loads(json.dumps(to_json(profile))))
+    assert again == profile
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    engine = EngineProfile({Op.SQL: Cost(0.1, sigma=0.5)}, kv_blocks=7, max_efficient=3)
+    profile = Profile("mine", {"sql": engine}, dispatch_s=0.2)
+    file.write_text(json.dumps(to_json(profile)))
+    assert load(str(file)) == profile
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "version 1"),
+        ({"engines": {"e": {"costs": {"flying": {}}}}}, "malformed profile .*flying"),
+        ({"engines": {"e": {"max_bach": 3}}}, "malformed profile .*max_bach"),
+        ({"engines": {"e": {"costs": {"sql": {"base": 3}}}}}, "malformed profile .*base"),
+        ({"engines": ["e"]}, "malformed profile"),
+        ({"engines": {"e": 3}}, "malformed profile"),
+        ({"dispatch_s": "soon"}, "malformed profile .*soon"),
+    ],
+)
+def test_malformed_profiles_are_refused(change: dict[str, Any], message: str) -> None:
+    data = {**to_json(paper("13b")), **change}
+    with pytest.raises(InputError, match=message):
+        from_json(data, "mine.json")
+
+
+def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "broken.json"
+    file.write_text("{")
+    with pytest.raises(InputError, match="is no JSON file"):
+        load(str(file))
+    file.write_text("[]")
+    with pytest.raises(InputError, match="version"):
+        load(str(file))
+    del_name = {k: v for k, v in to_json(paper("13b")).items() if k != "name"}
+    with pytest.raises(InputError, match="malformed profile"):
+        from_json(del_name)
+
+
+def test_an_unknown_profile_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'paper-13b'"):
+        load("paper-14b")
+    with pytest.raises(UnknownName, match="LLM size '70b'"):
+        paper("70b")
