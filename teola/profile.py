@@ -244,7 +244,7 @@ def from_json(data: Mapping[str, Any], where: str = "profile") -> Profile:
             rest = {k: v for k, v in entry.items() if k not in ("costs", "decode_step")}
             engines[name] = EngineProfile(costs=costs, decode_step=step, **rest)
         return Profile(str(data["name"]), engines, float(data.get("dispatch_s", 0.0)))
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{where}: malformed profile ({error})") from None
 
 
