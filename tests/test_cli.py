@@ -286,9 +286,8 @@ def test_the_program_tells_its_version() -> None:
     assert done.stdout.startswith("teola 0.")
 
 
-@pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_program_leaves_nothing(
-    teola: CommandLine, data_dir: Path, tmp_path: Path, sign: signal.Signals, code: int
+    teola: CommandLine, data_dir: Path, tmp_path: Path
 ) -> None:
     """Interrupted while a long document is being stored, stage by stage."""
     name = tmp_path.name
@@ -304,8 +303,30 @@ def test_an_interrupted_program_leaves_nothing(
             if (event["op"], event["state"]) == ("ingestion", "finished"):
                 break
         assert teola.state()["pending"] == 1
-        p.send_signal(sign)
+        p.send_signal(signal.SIGINT)
         _, err = p.communicate(timeout=60)
-    assert p.returncode == code
-    assert err == ("teola: cancelled\n" if sign is signal.SIGINT else "")
+    assert (p.returncode, err) == (130, "teola: cancelled\n")
     assert teola.state() == before
+
+
+def test_a_terminated_program_ends_its_query(tmp_path: Path) -> None:
+    file = tmp_path / "endless.py"
+    file.write_text(
+        "import asyncio\n"
+        "from teola import App, component\n"
+        "@component\n"
+        "async def wait(question: str) -> str:\n"
+        "    try:\n"
+        "        await asyncio.Event().wait()\n"
+        "    finally:\n"
+        "        print('unwound', flush=True)\n"
+        "app = App('endless', wait, inputs={'question': 'text'}, outputs={'answer': 'wait'})\n"
+    )
+    command = [sys.executable, "-m", "teola", "run", str(file), "-i", "question=Why?"]
+    command += ["--stream", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        assert p.stdout is not None
+        assert json.loads(p.stdout.readline())["state"] == "started"
+        p.terminate()
+        out, err = p.communicate(timeout=60)
+    assert (p.returncode, out, err) == (143, "unwound\n", "")

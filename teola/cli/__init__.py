@@ -1,5 +1,5 @@
 """The command line: `teola run`, `explain`, `index`, and so on; `main` is what is installed."""
 
-from teola.cli.main import call, main
+from teola.cli.program import call, main
 
 __all__ = ["call", "main"]
