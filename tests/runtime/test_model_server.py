@@ -1,0 +1,59 @@
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from teola.cli.program import call
+from teola.errors import EngineError, InputError
+from teola.runtime.model_server import ModelServer, ServerOptions
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What passes for a model until a vLLM reads it."""
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text("{}")
+    return tmp_path / "tiny"
+
+
+def refused(match, *arguments, **options):
+    server = ModelServer(ServerOptions(*arguments, **options))
+    with pytest.raises(InputError, match=match):
+        server.start()
+    server.stop()
+
+
+def test_what_is_missing_is_named_with_what_to_do(folder, tmp_path):
+    refused(r"no folder /no/such: correct --model, or run `make vllm`", "/no/such", port=0)
+    refused(r"holds no model: there is no config.json", str(tmp_path), port=0)
+    nowhere = Path("/no/python")
+    refused(r"no vLLM at /no/python: run `make vllm`", str(folder), port=0, python=nowhere)
+    other = Path(sys.executable)
+    refused(r"has no vLLM installed: run `make vllm`", str(folder), port=0, python=other)
+
+
+def test_a_port_that_is_taken_is_refused(folder):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        refused(f"port {port} is taken: stop what listens there", str(folder), port=port)
+
+
+@pytest.mark.parametrize("cores", ["x", "0-", "0,,1", "1 2"])
+def test_cores_are_checked_at_once(cores):
+    with pytest.raises(InputError, match=r"cores .*: give numbers and ranges"):
+        ServerOptions("m", cores=cores)
+
+
+def test_a_server_that_was_not_started_has_no_process():
+    server = ModelServer(ServerOptions("org/model"))
+    with pytest.raises(EngineError, match="not running: call start"):
+        _ = server.pid
+    assert server.options.served_name == "model"
+
+
+def test_the_command_ends_with_the_reason(capsys):
+    assert call(["llm", "up", "--model", "/no/such"]) == 2
+    assert capsys.readouterr().err == (
+        "teola: there is no folder /no/such: correct --model, or run `make vllm` for one\n"
+    )
