@@ -244,13 +244,14 @@ def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]
     def measure(run: str, i: int) -> int:
         return log.measured[run, i]
 
-    core, found = Core(queues, measure), []
+    core = Core(queues, measure)
+    found: list[list[Command]] = []
     for what, given, now, _ in log.calls:
         if what == "add":
             core.add(GraphRun(given, log.plans[given]))
             found.append([])
         elif what == "tell":
-            found.append(list(core.tell(*given, now)))
+            found.append(list(core.tell(given[0], given[1], now)))
         elif what == "handle":
             found.append(list(core.handle(given, now)))
         else:

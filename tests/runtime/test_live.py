@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from teola import Condition, Embedding, Generate, QueryExpansion, Rerank, component
-from teola.engine import Engine, Request
+from teola.engine import Delta, Engine, Request
 from teola.errors import EngineError, OutputError
 from teola.passes import optimise
 from teola.profile import default
@@ -387,8 +387,8 @@ async def test_a_stream_without_a_token_is_tried_again() -> None:
 
         async def generate(self, call: Any) -> Any:
             self.calls += 1
-            for delta in ():
-                yield delta
+            for text in ():
+                yield Delta(text)
 
     model = Mute()
     async with Bench({"llm": model}) as bench:

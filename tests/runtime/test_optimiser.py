@@ -43,7 +43,7 @@ def test_overrides_and_passes_make_plans_of_their_own(rag: Optimiser) -> None:
         rag.plan({"expand": {"n": 2}}, {"chunks": 48}),
         rag.plan({"expand": {"n": 4}}, {"chunks": 48}),
         rag.plan({}, {"chunks": 48}, "none"),
-        rag.plan({}, {"chunks": 48}, tuple(reversed(PIPELINE))),
+        rag.plan({}, {"chunks": 48}, tuple(PIPELINE)[::-1]),
     ]
     assert len({id(plan) for plan in plans}) == len(plans)
     assert rag.plan({"expand": {"n": 2}}, {"chunks": 48}) is plans[1]

@@ -92,7 +92,7 @@ def test_run_inside_a_component_is_refused(runtime: Runtime) -> None:
         return (await inner.arun(question=question)).answer
 
     outer = app(runtime, component(nested), {"answer": "nested"})
-    with pytest.raises(QueryFailed, match="use `await app.arun"):
+    with pytest.raises(QueryFailed, match="use `await"):
         outer.run(question="why?")
     outer = app(runtime, component(awaited), {"answer": "awaited"})
     assert outer.run(question="why?").answer == "one two three"
@@ -179,8 +179,7 @@ def test_a_stream_that_fails_raises_after_its_tokens(runtime: Runtime, model: Sc
     model.scripts = (["half", ValueError("boom")],)
     heard = []
     with pytest.raises(QueryFailed, match="'generate', decoding: ValueError: boom"):
-        for event in app(runtime).stream(question="why?"):
-            heard.append(event)
+        heard.extend(app(runtime).stream(question="why?"))
     assert [e.text for e in heard if isinstance(e, Token)] == ["half"]
 
 

@@ -1,0 +1,134 @@
+"""Graphs: derived edges, order, depth, and what `validate` refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from teola.errors import GraphError
+from teola.graph import QUERY, Graph, Guard, Order, Part, Primitive, Prompt, Ref, Role
+from tests.schedule.plans import aggregate, call, condition, tool
+
+
+def graph(*primitives: Primitive, **outputs: Ref) -> Graph:
+    found = outputs or {"answer": Ref(primitives[-1].id, "out")}
+    return Graph("test", primitives, found, ["question"])
+
+
+DIAMOND = (tool("a"), tool("b", "a"), tool("c", "a"), aggregate("d", "b", "c"))
+
+
+def test_parents_and_children_are_derived() -> None:
+    g = graph(*DIAMOND)
+    assert g.parents["d"] == ("b", "c")
+    assert g.children["a"] == ("b", "c")
+    assert g.ancestors["d"] == {"a", "b", "c"}
+    assert [p.id for p in g.consumers("a")] == ["b", "c"]
+
+
+def test_depth_is_the_longest_way_to_the_end() -> None:
+    g = graph(*DIAMOND, tool("e", "d"), tool("f", "a"))
+    assert dict(g.depth) == {"a": 3, "b": 2, "c": 2, "d": 1, "e": 0, "f": 0}
+
+
+def test_the_order_has_producers_first_and_ties_as_given() -> None:
+    g = graph(DIAMOND[3], DIAMOND[2], DIAMOND[1], DIAMOND[0], d=Ref("d", "out"))
+    assert g.order == ("a", "c", "b", "d")
+
+
+def test_three_kinds_of_edges() -> None:
+    late = tool("c", "a", after=(Order("b", "because"),), guards=(Guard("if", "then"),))
+    g = graph(condition("if"), tool("a"), tool("b"), late)
+    assert [(e.source, e.kind, e.label) for e in g.edges()] == [
+        ("a", "data", "out"),
+        ("b", "order", "because"),
+        ("if", "guard", "then"),
+    ]
+    assert [p.id for p in g.consumers("b")] == [], "it reads nothing of b"
+
+
+def test_networkx_has_the_same_edges() -> None:
+    g = graph(*DIAMOND)
+    assert set(g.to_networkx().edges) == {(e.source, e.target) for e in g.edges()}
+
+
+def test_equal_graphs() -> None:
+    assert graph(*DIAMOND) == graph(*DIAMOND)
+    assert graph(*DIAMOND) != graph(*DIAMOND[:3])
+    assert graph(*DIAMOND) != "graph"
+
+
+def test_references_read_well() -> None:
+    assert [str(Ref("a", "out", items)) for items in (None, (0, 2), (2, None))] == [
+        "a.out",
+        "a.out[0:2]",
+        "a.out[2:]",
+    ]
+
+
+def test_valid_graphs_are_valid() -> None:
+    graph(*DIAMOND).validate()
+    graph(*call("m", 3), aggregate("z", "m.0", "m.1", "m.2")).validate()
+
+
+@pytest.mark.parametrize(
+    ("primitives", "message"),
+    [
+        ((tool("a"), tool("a")), "two primitives are called 'a'"),
+        ((tool("alpha"), tool("b", "alhpa")), "reads 'alhpa', which does not exist; .*'alpha'"),
+        (
+            (tool("a"), tool("b", Ref("a", "outs"))),
+            "'b', input 'x0' reads 'outs' of 'a', .*nearest is 'out'",
+        ),
+        ((tool("a", Ref(QUERY, "qestion")),), "reads 'qestion' .*nearest is 'question'"),
+        ((tool("a", after=(Order("z", "r"),)),), "'a' runs after 'z', which does not exist"),
+        ((tool("a", guards=(Guard("z", "then"),)),), "'a' is guarded by 'z', which does not exist"),
+        (
+            (condition("if"), tool("a", guards=(Guard("if", "els"),))),
+            "'a' waits for branch 'els' of 'if', which has no such branch",
+        ),
+        (
+            (tool("if"), tool("a", guards=(Guard("if", "then"),))),
+            "which has no such branch",
+        ),
+        ((tool("a"), tool("b", Ref("a", "out", (2, 2)))), r"empty range of items: a.out\[2:2\]"),
+        ((tool("a"), tool("b", Ref("a", "out", (-1, 2)))), "empty range"),
+        ((tool("a", "b"), tool("b", "a")), "has a cycle: (a -> b -> a|b -> a -> b)"),
+    ],
+)
+def test_broken_graphs_are_refused(primitives: tuple[Primitive, ...], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        graph(*primitives).validate()
+
+
+def test_an_output_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(GraphError, match="output 'answer' reads 'z', which does not exist"):
+        graph(tool("a"), answer=Ref("z", "out")).validate()
+
+
+def test_a_long_cycle_is_shown() -> None:
+    ring = [tool(f"p{k}", f"p{(k + 1) % 5}") for k in range(5)]
+    with pytest.raises(GraphError) as error:
+        graph(*ring).validate()
+    assert str(error.value).count("->") == 5
+
+
+def test_primitives_check_themselves() -> None:
+    with pytest.raises(GraphError, match="items must not be negative, got -1"):
+        tool("a", items=-1)
+    with pytest.raises(GraphError, match="'a' has no input 'x'"):
+        tool("a").input("x")
+    with pytest.raises(GraphError, match="at least one part"):
+        Prompt(())
+
+
+def test_a_prompt_names_what_it_reads() -> None:
+    ref = Ref("a", "out")
+    prompt = Prompt((Part(Role.INSTRUCTION, "Say"), Part(Role.CONTEXT, ref)))
+    assert list(prompt.refs()) == [ref]
+
+
+def test_a_deep_graph_needs_no_recursion() -> None:
+    chain = [tool("p0"), *(tool(f"p{k}", f"p{k - 1}") for k in range(1, 3000))]
+    g = graph(*chain)
+    g.validate()
+    assert g.depth["p0"] == 2999

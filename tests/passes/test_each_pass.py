@@ -1,0 +1,449 @@
+"""Each pass on small graphs: before, after, and why it declines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from teola.errors import UnknownName
+from teola.graph import (
+    QUERY,
+    AggregateParams,
+    Aggregation,
+    DecodeParams,
+    EmbeddingParams,
+    Graph,
+    Guard,
+    Op,
+    Order,
+    Part,
+    Primitive,
+    Prompt,
+    Ref,
+    Role,
+    SearchParams,
+    ToolParams,
+)
+from teola.graph.ops import Params
+from teola.passes import MAX_ROUNDS, PIPELINE, available, optimise, select
+from teola.passes.decompose_stages import decompose_stages
+from teola.passes.pipeline_decoding import pipeline_decoding
+from teola.passes.prune_dependencies import prune_dependencies
+from teola.passes.rewrite import Pass, Rewrite
+from teola.passes.split_prefilling import split_prefilling
+from teola.profile import EngineProfile, Profile
+from tests.schedule.plans import aggregate, call, condition, nothing, tool
+
+PROFILE = Profile(
+    "test",
+    {
+        "embedding": EngineProfile(max_efficient=4),
+        "vectorstore": EngineProfile(max_efficient=8),
+        "python": EngineProfile(max_efficient=4),
+        "llm": EngineProfile(prefix_reuse=True, block_tokens=8),
+    },
+)
+
+
+def graph(*primitives: Primitive, **outputs: Ref) -> Graph:
+    found = outputs or {"answer": Ref(primitives[-1].id, "out")}
+    made = Graph("test", primitives, found, ["question", "chunks", "scope"])
+    made.validate()
+    return made
+
+
+def apply(run: Pass, before: Graph, profile: Profile = PROFILE) -> tuple[Graph, list[Rewrite]]:
+    """The pass until nothing changes, verified, with all that was decided."""
+    name = run.__module__.rpartition(".")[2]
+    found = optimise(before, profile, [name], debug=True)
+    return found.e_graph, list(found.rewrites)
+
+
+def shape(g: Graph) -> dict[str, list[str]]:
+    """Primitive -> what it waits for."""
+    return {p.id: list(g.parents[p.id]) for p in g.primitives}
+
+
+def embed(id: str, texts: Ref, items: int, **more: Any) -> Primitive:
+    return _batchable(
+        id, Op.EMBEDDING, "embedding", {"texts": texts}, "vectors", EmbeddingParams(), items, **more
+    )
+
+
+def search(id: str, vectors: str, items: int, **more: Any) -> Primitive:
+    inputs = {"vectors": Ref(vectors, "vectors"), "scope": Ref(QUERY, "scope")}
+    return _batchable(
+        id, Op.SEARCHING, "vectorstore", inputs, "hits", SearchParams(2), items, **more
+    )
+
+
+def _batchable(
+    id: str,
+    op: Op,
+    engine: str,
+    inputs: dict[str, Any],
+    output: str,
+    params: Params,
+    items: int,
+    **more: Any,
+) -> Primitive:
+    return Primitive(
+        id,
+        op,
+        id,
+        engine,
+        tuple(inputs.items()),
+        (output,),
+        params,
+        items=items,
+        batchable=True,
+        **more,
+    )
+
+
+def union(id: str, read: str) -> Primitive:
+    params = AggregateParams(Aggregation.UNION)
+    return Primitive(id, Op.AGGREGATE, id, "", (("parts", (Ref(read, "hits"),)),), ("out",), params)
+
+
+def expand(items: int = 3, *, splittable: bool = True, text: bool = False) -> list[Primitive]:
+    prefill, decode = call("expand")
+    outputs = ("items", "text") if text else ("items",)
+    params = DecodeParams(items=items, parser="lines")
+    return [prefill, replace(decode, params=params, outputs=outputs, splittable=splittable)]
+
+
+def reasons(rewrites: list[Rewrite], applied: bool) -> list[str]:
+    return [f"{r.primitive}: {r.reason}" for r in rewrites if r.applied is applied]
+
+
+# --- 1. prune dependencies ------------------------------------------------------------------
+
+
+def test_order_without_data_is_pruned() -> None:
+    late = tool("b", after=(Order("a", "order of the template"),))
+    after, rewrites = apply(prune_dependencies, graph(tool("a"), late, aggregate("c", "a", "b")))
+    assert shape(after) == {"a": [], "b": [], "c": ["a", "b"]}
+    assert reasons(rewrites, True) == ["b: no data flows from a"]
+
+
+def test_effects_and_guards_stay() -> None:
+    store = Order("a", "searches what it stores", effect=True)
+    b = tool("b", after=(store, Order("x", "order")), guards=(Guard("if", "then"),))
+    before = graph(tool("x"), tool("a"), condition("if"), b)
+    after, rewrites = apply(prune_dependencies, before)
+    assert shape(after)["b"] == ["a", "if"]
+    assert reasons(rewrites, False) == ["b: must follow a: searches what it stores"]
+
+
+def test_nothing_to_prune_changes_nothing() -> None:
+    before = graph(tool("a"), tool("b", "a"))
+    assert apply(prune_dependencies, before)[0] is before
+
+
+# --- 2. decompose stages --------------------------------------------------------------------
+
+
+def indexing(items: int) -> Graph:
+    chunks = Ref(QUERY, "chunks")
+    return graph(
+        embed("embed", chunks, items),
+        search("search", "embed", items),
+        union("u", "search"),
+    )
+
+
+def test_long_work_becomes_stages_with_its_followers_behind() -> None:
+    after, rewrites = apply(decompose_stages, indexing(10))
+    assert shape(after) == {
+        "embed.1": [],
+        "embed.2": [],
+        "embed.3": [],
+        "search.1": ["embed.1"],
+        "search.2": ["embed.2"],
+        "search.3": ["embed.3"],
+        "u": ["search.1", "search.2", "search.3"],
+    }
+    assert [after[f"embed.{k}"].items for k in (1, 2, 3)] == [4, 4, 2]
+    ranges = [next(after[f"embed.{k}"].refs()).items for k in (1, 2, 3)]
+    assert ranges == [(0, 4), (4, 8), (8, None)], "the last one takes whatever there is"
+    assert reasons(rewrites, True) == [
+        "embed: 10 items exceed 4: 3 stages, with search behind each"
+    ]
+    assert all(after[f"search.{k}"].origin == "search" for k in (1, 2, 3))
+
+
+def test_what_fits_a_batch_is_not_cut() -> None:
+    before = indexing(4)
+    after, rewrites = apply(decompose_stages, before)
+    assert after is before
+    assert "embed: 4 items fit the maximum efficient batch of 4" in reasons(rewrites, False)
+
+
+def test_what_nothing_could_follow_is_not_cut() -> None:
+    before = graph(embed("embed", Ref(QUERY, "chunks"), 10), answer=Ref("embed", "vectors"))
+    after, rewrites = apply(decompose_stages, before)
+    assert after is before
+    assert reasons(rewrites, False) == [
+        "embed: nothing batchable follows that could be pipelined behind its stages"
+    ]
+
+
+def test_what_is_not_batchable_is_not_cut() -> None:
+    before = graph(tool("a", Ref(QUERY, "chunks"), items=99))
+    assert apply(decompose_stages, before)[0] is before
+
+
+def test_a_reader_of_the_whole_list_gets_it_joined() -> None:
+    whole = tool("whole", Ref("search", "hits"))
+    before = graph(*indexing(10).primitives, whole, out=Ref("whole", "out"), u=Ref("u", "out"))
+    after, _ = apply(decompose_stages, before)
+    join = after["search.hits.all"]
+    assert join.params == AggregateParams(Aggregation.CONCAT)
+    assert after.parents["whole"] == ("search.hits.all",)
+    assert after.parents["search.hits.all"] == ("search.1", "search.2", "search.3")
+
+
+def test_an_output_of_the_application_is_joined() -> None:
+    before = graph(*indexing(10).primitives, vectors=Ref("embed", "vectors"), u=Ref("u", "out"))
+    after, _ = apply(decompose_stages, before)
+    assert after.outputs["vectors"] == Ref("embed.vectors.all", "out")
+
+
+def test_order_edges_point_to_every_stage() -> None:
+    late = tool("late", after=(Order("search", "an effect", effect=True),))
+    before = graph(*indexing(10).primitives, late, u=Ref("u", "out"))
+    after, _ = apply(decompose_stages, before)
+    assert after.parents["late"] == ("search.1", "search.2", "search.3")
+
+
+def test_stages_keep_guards_and_order() -> None:
+    first = embed(
+        "embed",
+        Ref(QUERY, "chunks"),
+        10,
+        guards=(Guard("if", "then"),),
+        after=(Order("a", "an effect", effect=True),),
+    )
+    rest = [replace(p, guards=(Guard("if", "then"),)) for p in indexing(10).primitives[1:]]
+    before = graph(condition("if"), tool("a"), first, *rest, out=Ref("u", "out"))
+    after, _ = apply(decompose_stages, before)
+    for k in (1, 2, 3):
+        assert after[f"embed.{k}"].guards == (Guard("if", "then"),)
+        assert after[f"embed.{k}"].after[0].effect
+
+
+def test_a_part_of_a_list_is_cut_within_its_range() -> None:
+    part = embed("embed", Ref(QUERY, "chunks", (5, 15)), 10)
+    before = graph(part, search("search", "embed", 10), union("u", "search"))
+    after, _ = apply(decompose_stages, before)
+    ranges = [next(after[f"embed.{k}"].refs()).items for k in (1, 2, 3)]
+    assert ranges == [(5, 9), (9, 13), (13, 15)]
+
+
+# --- 3. split prefilling --------------------------------------------------------------------
+
+LONG = "Answer the question with care, and with nothing else: "
+
+
+def prompt(*parts: str | Ref) -> Prompt:
+    role = Role.QUESTION
+    return Prompt(tuple(Part(Role.INSTRUCTION if type(p) is str else role, p) for p in parts))
+
+
+def answering(given: Prompt, *before: Primitive, **more: Any) -> Graph:
+    prefill, decode = call("m")
+    prefill = replace(prefill, inputs=(("prompt", given),), **more)
+    return graph(*before, prefill, replace(decode, guards=more.get("guards", ())))
+
+
+def texts(p: Primitive) -> list[str]:
+    given = p.input("prompt")
+    assert isinstance(given, Prompt)
+    return [str(part.content) for part in given.parts]
+
+
+def test_the_known_beginning_goes_ahead() -> None:
+    given = prompt(LONG, Ref(QUERY, "question"), "Context:", Ref("a", "out"), "Answer:")
+    after, rewrites = apply(split_prefilling, answering(given, tool("a")))
+    assert shape(after)["m.prefill.ahead1"] == []
+    assert shape(after)["m.prefill"] == ["m.prefill.ahead1", "a"]
+    assert texts(after["m.prefill.ahead1"]) == [LONG, "query.question", "Context:"]
+    assert texts(after["m.prefill"]) == ["a.out", "Answer:"]
+    assert after["m.prefill.ahead1"].op is Op.PARTIAL_PREFILLING
+    assert after["m.prefill"].op is Op.FULL_PREFILLING
+    assert reasons(rewrites, True) == ["m.prefill: 3 of 5 prompt parts are known before the rest"]
+
+
+def test_there_may_be_more_than_two_pieces() -> None:
+    given = prompt(LONG, Ref("a", "out"), Ref("b", "out"))
+    after, _ = apply(split_prefilling, answering(given, tool("a"), tool("b", "a")))
+    assert texts(after["m.prefill.ahead1"]) == [LONG]
+    assert texts(after["m.prefill.ahead2"]) == ["a.out"]
+    assert texts(after["m.prefill"]) == ["b.out"]
+    assert after.parents["m.prefill.ahead2"] == ("m.prefill.ahead1", "a")
+
+
+def test_only_a_prefix_goes_ahead() -> None:
+    """What is known early but stands behind what is not, waits: attention is causal."""
+    given = prompt(Ref("a", "out"), LONG, Ref(QUERY, "question"))
+    before = answering(given, tool("a"))
+    after, rewrites = apply(split_prefilling, before)
+    assert after is before
+    assert reasons(rewrites, False) == [
+        "m.prefill: no prefix of a KV block (8 tokens) is known earlier"
+    ]
+
+
+def test_less_than_a_block_is_not_worth_it() -> None:
+    given = prompt("Hi ", Ref("a", "out"))
+    before = answering(given, tool("a"))
+    assert apply(split_prefilling, before)[0] is before
+
+
+def test_a_short_piece_joins_the_next() -> None:
+    given = prompt("Hi ", Ref("a", "out"), Ref("b", "out"))
+    after, _ = apply(split_prefilling, answering(given, tool("a"), tool("b", "a")))
+    assert texts(after["m.prefill.ahead1"]) == ["Hi ", "a.out"]
+
+
+def test_an_engine_without_prefix_reuse_gains_nothing() -> None:
+    profile = Profile("p", {"llm": EngineProfile(prefix_reuse=False)})
+    before = answering(prompt(LONG, Ref("a", "out")), tool("a"))
+    after, rewrites = apply(split_prefilling, before, profile)
+    assert after is before
+    reason = "m.prefill: engine 'llm' gains nothing from a prefix computed ahead"
+    assert reasons(rewrites, False) == [reason]
+
+
+def test_a_prefix_goes_ahead_of_its_guard() -> None:
+    given = prompt(LONG, Ref(QUERY, "question"))
+    before = answering(given, condition("if"), guards=(Guard("if", "then"),))
+    after, _ = apply(split_prefilling, before)
+    assert after["m.prefill.ahead1"].guards == ()
+    assert after["m.prefill"].guards == (Guard("if", "then"),)
+    assert after.parents["m.prefill.ahead1"] == ()
+
+
+def test_a_prefix_goes_ahead_of_effects_but_the_call_does_not() -> None:
+    given = prompt(LONG, Ref("b", "out"))
+    order = (Order("a", "an effect", effect=True), Order("c", "order of the template"))
+    before = answering(given, tool("a"), tool("b", "a"), tool("c"), after=order)
+    after, _ = apply(split_prefilling, before)
+    assert after.parents["m.prefill.ahead1"] == ("c",)
+    assert set(after.parents["m.prefill"]) == {"m.prefill.ahead1", "a", "b", "c"}
+
+
+# --- 4. pipeline decoding -------------------------------------------------------------------
+
+
+def pipeline(items: int = 3, **more: Any) -> Graph:
+    return graph(
+        *expand(items, **more),
+        embed("embed", Ref("expand", "items"), items),
+        search("search", "embed", items),
+        union("u", "search"),
+    )
+
+
+def test_each_item_goes_on_alone() -> None:
+    after, rewrites = apply(pipeline_decoding, pipeline())
+    assert shape(after) == {
+        "expand.prefill": [],
+        "expand.1": ["expand.prefill"],
+        "expand.2": ["expand.1"],
+        "expand.3": ["expand.2"],
+        "embed.1": ["expand.1"],
+        "embed.2": ["expand.2"],
+        "embed.3": ["expand.3"],
+        "search.1": ["embed.1"],
+        "search.2": ["embed.2"],
+        "search.3": ["embed.3"],
+        "u": ["search.1", "search.2", "search.3"],
+    }
+    assert [after[f"expand.{k}"].params.item for k in (1, 2, 3)] == [0, 1, 2]  # type: ignore[union-attr]
+    assert reasons(rewrites, True) == ["expand: 3 items go on one by one to embed, search"]
+
+
+def test_the_text_comes_with_the_last_item() -> None:
+    text = tool("t", Ref("expand", "text"))
+    before = graph(*pipeline(text=True).primitives, text, t=Ref("t", "out"), u=Ref("u", "out"))
+    after, _ = apply(pipeline_decoding, before)
+    assert after.parents["t"] == ("expand.3",)
+    assert after["expand.1"].outputs == ("items", "sequence")
+
+
+def test_a_reader_of_all_items_gets_them_joined() -> None:
+    every = tool("every", Ref("expand", "items"))
+    before = graph(*pipeline().primitives, every, e=Ref("every", "out"), u=Ref("u", "out"))
+    after, _ = apply(pipeline_decoding, before)
+    assert after.parents["every"] == ("expand.items.all",)
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        (pipeline(splittable=False), "its output is one piece, not a list declared splittable"),
+        (pipeline(1), "one item leaves nothing to pipeline"),
+        (graph(*expand(), answer=Ref("expand", "items")), "nothing downstream takes single items"),
+        (
+            graph(*expand(), tool("t", Ref("expand", "items")), answer=Ref("t", "out")),
+            "nothing downstream takes single items",
+        ),
+        (graph(*call("m")), "its output is one piece, not a list declared splittable"),
+    ],
+)
+def test_reasons_not_to_pipeline(before: Graph, reason: str) -> None:
+    after, rewrites = apply(pipeline_decoding, before)
+    assert after is before
+    assert [r.reason for r in rewrites] == [reason]
+
+
+def test_what_also_reads_another_list_is_not_pipelined_nor_what_follows_it() -> None:
+    params = ToolParams(nothing, item_inputs=("a", "b"))
+    inputs = {"a": Ref("expand", "items"), "b": Ref(QUERY, "chunks")}
+    pair = _batchable("pair", Op.TOOL_CALL, "python", inputs, "out", params, 3)
+    each = ToolParams(nothing, item_inputs=("x",))
+    then = _batchable("then", Op.TOOL_CALL, "python", {"x": Ref("pair", "out")}, "out", each, 3)
+    before = graph(*expand(), pair, then)
+    after, rewrites = apply(pipeline_decoding, before)
+    assert after is before
+    assert [r.reason for r in rewrites] == ["nothing downstream takes single items"]
+
+
+# --- the pipeline ---------------------------------------------------------------------------
+
+
+def test_passes_are_selected_by_name() -> None:
+    assert select(None) == select("all") == tuple(PIPELINE)
+    assert select("none") == select([]) == ()
+    assert select("split_prefilling, prune_dependencies") == (
+        "split_prefilling",
+        "prune_dependencies",
+    )
+    assert list(available())[: len(PIPELINE)] == list(PIPELINE)
+
+
+def test_an_unknown_pass_is_refused() -> None:
+    with pytest.raises(UnknownName, match="unknown pass 'prune'"):
+        select("prune")
+
+
+def test_optimising_twice_changes_nothing_more() -> None:
+    once = optimise(pipeline(), PROFILE).e_graph
+    assert optimise(once, PROFILE).e_graph == once
+
+
+def test_a_pass_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from teola import passes
+    from teola.errors import GraphError
+
+    def restless(g: Graph, profile: Profile) -> tuple[Graph, list[Rewrite]]:
+        again = Graph(g.name, g.primitives, g.outputs, g.inputs)
+        return again, [Rewrite("restless", "a", True, "because")]
+
+    monkeypatch.setattr(passes, "PIPELINE", {"restless": restless})
+    with pytest.raises(GraphError, match=f"still changes the graph after {MAX_ROUNDS} rounds"):
+        passes.optimise(pipeline(), PROFILE)

@@ -1,0 +1,105 @@
+"""verify: a graph that a broken pass might make is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from teola.errors import GraphError
+from teola.graph import Graph, Guard, Op, Order, Primitive, Ref
+from teola.passes import optimise
+from teola.passes.verify import verify
+from tests.passes.test_each_pass import PROFILE, embed, expand, search, union
+from tests.schedule.plans import condition, tool
+
+GUARD = (Guard("if", "then"),)
+
+
+def p_graph() -> Graph:
+    effect = (Order("store", "searches what it stores", effect=True),)
+    primitives = [
+        tool("store"),
+        condition("if"),
+        *expand(3),
+        embed("embed", Ref("expand", "items"), 3, guards=GUARD),
+        search("search", "embed", 3, after=effect, guards=GUARD),
+        union("u", "search"),
+    ]
+    made = Graph("test", primitives, {"answer": Ref("u", "out")}, ["question", "scope"])
+    made.validate()
+    return made
+
+
+def e_graph() -> Graph:
+    return optimise(p_graph(), PROFILE, debug=True).e_graph
+
+
+def changed(graph: Graph, change: Callable[[Primitive], Primitive | None]) -> Graph:
+    primitives = [q for p in graph.primitives if (q := change(p)) is not None]
+    return Graph(graph.name, primitives, graph.outputs, graph.inputs)
+
+
+def only(id: str, **values: object) -> Callable[[Primitive], Primitive]:
+    return lambda p: replace(p, **values) if p.id == id else p  # type: ignore[arg-type]
+
+
+def test_what_the_passes_make_is_accepted() -> None:
+    verify(p_graph(), p_graph())
+    verify(p_graph(), e_graph())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (only("search.2", guards=()), "'search.2' lost a guard of 'search'"),
+        (only("embed.1", guards=(Guard("if", "otherwise"),)), "'embed.1' lost a guard of 'embed'"),
+        (only("search.3", after=()), "'search.3' no longer follows the effect 'store'"),
+        (only("embed.2", items=2), "the pieces of 'embed' do not add up to its 3 items"),
+        (only("embed.2", origin="elsewhere"), "the pieces of 'embed' do not add up"),
+        (
+            only("expand.2", params=e_graph()["expand.3"].params),
+            "the partial decodings of 'expand' are not its items in order",
+        ),
+        (
+            only("expand.prefill", op=Op.PARTIAL_PREFILLING),
+            "'expand.prefill' must have exactly one full prefilling",
+        ),
+        (only("u", inputs=(("parts", (Ref("search.9", "hits"),)),)), "does not exist"),
+        (only("embed.1", inputs=(("texts", Ref("u", "out")),)), "has a cycle"),
+    ],
+)
+def test_a_hand_broken_graph_is_refused(
+    change: Callable[[Primitive], Primitive], message: str
+) -> None:
+    with pytest.raises(GraphError, match=message):
+        verify(p_graph(), changed(e_graph(), change))
+
+
+def test_a_lost_primitive_is_missed() -> None:
+    broken = changed(e_graph(), lambda p: None if p.id == "store" else replace(p, after=()))
+    with pytest.raises(GraphError, match="a pass lost primitive 'store'"):
+        verify(p_graph(), broken)
+
+
+def test_another_output_is_refused() -> None:
+    graph = e_graph()
+    with pytest.raises(GraphError, match="changed the names of the outputs"):
+        verify(p_graph(), Graph("test", graph.primitives, {"x": Ref("u", "out")}, graph.inputs))
+
+
+def test_a_broken_pass_is_caught_in_debug(monkeypatch: pytest.MonkeyPatch) -> None:
+    from teola import passes
+    from teola.passes.rewrite import Rewrite
+
+    def careless(graph: Graph, profile: object) -> tuple[Graph, list[Rewrite]]:
+        if not any(p.guards for p in graph.primitives):
+            return graph, []
+        broken = changed(graph, lambda p: replace(p, guards=()))
+        return broken, [Rewrite("careless", "embed", True, "why not")]
+
+    monkeypatch.setattr(passes, "PIPELINE", {"careless": careless})
+    assert passes.optimise(p_graph(), PROFILE).e_graph is not None
+    with pytest.raises(GraphError, match="lost a guard"):
+        passes.optimise(p_graph(), PROFILE, debug=True)
