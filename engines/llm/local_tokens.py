@@ -1,0 +1,133 @@
+"""The tokenizer of a model whose files are read in this process: prompts to ids, ids to text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from teola.engine import TextPart
+from teola.errors import EngineError, EngineUnavailable
+
+from .tokens import PromptTokens
+
+CUT = "\ufffd"
+"""What a decoder puts where a character's bytes are not all there."""
+CUT_TOKENS: Final = 8
+CONTEXT_TOKENS: Final = 4
+
+_WORDS: Final = "Two words."
+
+
+class LocalTokens:
+    """Tokenises and detokenises for one model. `load` makes it.
+
+    chat: render the model's chat template, if it has one.
+    """
+
+    def __init__(self, tokenizer: Any, *, chat: bool = True) -> None:
+        self._tokenizer = tokenizer
+        self._plain = _plain(tokenizer)
+        chats = chat and bool(tokenizer.chat_template)
+        self.prompts = PromptTokens(
+            self._encode, _bos(tokenizer), self._render if chats else None, self._plain
+        )
+
+    def ids(
+        self, parts: Sequence[TextPart], *, complete: bool, after: Sequence[TextPart] = ()
+    ) -> list[int]:
+        """As `PromptTokens.ids`. Raises EngineError (a text that is not valid Unicode)."""
+        try:
+            return self.prompts.ids(parts, complete=complete, after=after)
+        except (UnicodeError, TypeError):
+            raise EngineError("the prompt is not valid Unicode: remove lone surrogates") from None
+
+    def count(self, text: str) -> int:
+        """The number of tokens of a text, without special ones."""
+        return len(self._plain(text))
+
+    def stream(self, prompt: Sequence[int]) -> TextStream:
+        """What turns the tokens after `prompt` into text, as they come."""
+        return TextStream(self._decode, prompt)
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        from jinja2 import TemplateError
+
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True
+                )
+            )
+        except TemplateError as error:
+            raise ValueError(str(error)) from None
+
+
+class TextStream:
+    """Text of tokens that come a few at a time; a character whose bytes are cut waits for the rest.
+
+    A token's text can depend on the one before it, so some of what is known is decoded again.
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int]) -> None:
+        self._decode = decode
+        self._ids = list(prompt[-CONTEXT_TOKENS:])
+        self._told = len(self._ids)
+
+    def feed(self, ids: Sequence[int], *, last: bool = False) -> str:
+        """The text that `ids` complete, however they are grouped; last: nothing is held back."""
+        text = "".join(map(self._step, ids))
+        return text + self._flush() if last else text
+
+    def _step(self, token: int) -> str:
+        self._ids.append(token)
+        held = len(self._ids) - self._told < CUT_TOKENS
+        return self._flush(hold=held)
+
+    def _flush(self, *, hold: bool = False) -> str:
+        known, text = self._decode(self._ids[: self._told]), self._decode(self._ids)
+        if hold and text.endswith(CUT):
+            return ""
+        del self._ids[: max(0, self._told - CONTEXT_TOKENS)]
+        self._told = len(self._ids)
+        return text[len(known) :]
+
+
+def load(model: str, name: str, *, chat: bool = True) -> LocalTokens:
+    """The tokenizer in a model's folder or of a model's id; takes seconds.
+
+    Raises EngineUnavailable.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise EngineUnavailable(
+            f"{name}: no tokenizer of model {model!r}: {why}", retryable=False
+        ) from error
+    return LocalTokens(tokenizer, chat=chat)
+
+
+def _bos(tokenizer: Any) -> tuple[int, ...]:
+    """What the model wants before a text."""
+    bare = tokenizer.encode(_WORDS, add_special_tokens=False)
+    dressed = tokenizer.encode(_WORDS)
+    start = next((i for i in range(len(dressed)) if dressed[i : i + len(bare)] == bare), 0)
+    return tuple(dressed[:start])
+
+
+def _plain(tokenizer: Any) -> Callable[[str], list[int]]:
+    """Encodes a text in which special tokens are mere text, where the tokenizer can do that."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return lambda text: list(tokenizer.encode(text, add_special_tokens=False))
+    plain = type(backend).from_str(backend.to_str())
+    plain.encode_special_tokens = True
+    return lambda text: list(plain.encode(text, add_special_tokens=False).ids)
