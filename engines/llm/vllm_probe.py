@@ -56,7 +56,7 @@ async def ask(connection: Connection, served: Served, model: str) -> Capabilitie
 
 
 async def attempt(connection: Connection, known: Capabilities, served: Served) -> Capabilities:
-    """Adds what only a request can tell. Raises EngineUnavailable."""
+    """Adds what only a request can tell. Raises EngineError if the server fails at it."""
     priority = served.is_vllm and await _takes(connection, {"priority": -1})
     token_ids = priority or await _takes(connection, {})
     return replace(known, token_ids=token_ids, priority=priority)
@@ -77,8 +77,8 @@ async def _takes(connection: Connection, extra: Mapping[str, Any]) -> bool:
     context = QueryContext("start", deadline=time.monotonic() + PROBE_LIMIT_S)
     try:
         await connection.send(context, body | {"extra_body": dict(extra)})
-    except EngineUnavailable:
-        raise
-    except EngineError:
+    except EngineError as error:
+        if error.retryable:  # it did not say no: it failed, or nobody is there
+            raise
         return False
     return True

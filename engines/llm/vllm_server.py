@@ -103,7 +103,8 @@ class VLLMServer:
     # --- life ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find out who the server is and what it can do. Raises EngineUnavailable."""
+        """Find out who the server is and what it can do. Raises EngineUnavailable, or EngineError
+        (it fails at a first token)."""
         await self._plain.start()
         served, model = self._plain.served, str(self.model)
         self.capabilities = await vllm_probe.ask(self._connection, served, model)

@@ -100,6 +100,14 @@ async def test_priority_and_ids_are_given_up_where_they_are_refused():
         assert "messages" in server.calls[-1].body
 
 
+async def test_a_server_that_fails_at_its_first_token_does_not_start():
+    with FakeOpenAI(tokenizes=True) as server:
+        server.script(Fail(500, SECRET))
+        with pytest.raises(EngineError, match=r"failed \(500.*see its log"):
+            async with started(server):
+                pass
+
+
 async def test_prompts_that_cannot_be_are_refused_before_they_are_sent():
     with FakeOpenAI(tokenizes=True, chat_template=False) as server:
         server.models["data"][0]["max_model_len"] = 100
