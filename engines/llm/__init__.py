@@ -2,6 +2,7 @@
 
 from .extractive import ExtractiveReader
 from .openai_server import OpenAIServer
+from .transformers_model import TransformersModel
 from .vllm_server import VLLMServer
 
-__all__ = ["ExtractiveReader", "OpenAIServer", "VLLMServer"]
+__all__ = ["ExtractiveReader", "OpenAIServer", "TransformersModel", "VLLMServer"]

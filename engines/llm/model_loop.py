@@ -1,0 +1,269 @@
+"""The thread that runs a model: plan, compute, report, step after step.
+
+What to compute is the StepServer's decision, as in the simulator. Everything else reaches the
+thread through its inbox, a queue of things to do between two steps, so nothing here needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from teola.engine import Delta, Usage
+from teola.errors import EngineError
+from teola.graph.ops import DecodeParams
+from teola.instance import Sequence as Planned
+from teola.instance import Step, StepServer
+
+from .local_tokens import TextStream
+from .stops import Stops
+
+if TYPE_CHECKING:
+    import torch
+
+    from .paged_model import PagedModel, Row
+
+Outcome = Delta | EngineError
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One call on its way. decode: None to prefill only. seed: of its sampling.
+
+    Its outcomes go to `queue` on `loop`; the last one has a finish_reason, or is an error.
+    """
+
+    id: int
+    ids: tuple[int, ...]
+    decode: DecodeParams | None
+    sequence: Planned
+    text: TextStream
+    stops: Stops
+    seed: int
+    loop: asyncio.AbstractEventLoop
+    queue: asyncio.Queue[Outcome] = field(default_factory=asyncio.Queue)
+    produced: list[int] = field(default_factory=list)
+    sampler: torch.Generator | None = None
+
+
+class Kept:
+    """Keeps the KV of a prefix until released, or garbage."""
+
+    def __init__(self, loop: ModelLoop, id: int) -> None:
+        self._loop: ModelLoop | None = loop
+        self._id = id
+
+    def release(self) -> None:
+        """Give it up; a later call computes the prefix again unless it is still in the cache."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.release(self._id)
+
+    __del__ = release
+
+
+class ModelLoop:
+    """Runs `paged` by `server` in a thread of its own. eos: tokens that end an answer.
+    threads: of the computation, None as it is."""
+
+    def __init__(
+        self,
+        name: str,
+        paged: PagedModel,
+        server: StepServer,
+        eos: frozenset[int],
+        threads: int | None = None,
+    ) -> None:
+        self._name, self._paged, self.server, self._eos = name, paged, server, eos
+        self._threads = threads
+        self._jobs: dict[int, Job] = {}
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._outbox: deque[tuple[Job, Outcome]] = deque()
+        self._ending = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # --- from any thread ----------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the step that is being computed; calls that are not done fail."""
+        self._inbox.put(self._stop)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; its outcomes will come."""
+        self._inbox.put(partial(self._add, job))
+        if self._stopped:
+            self._fail_all()
+
+    def abort(self, job: Job) -> None:
+        """Drop a job, and what it keeps, before the next step."""
+        self._inbox.put(partial(self._abort, job.id))
+
+    def release(self, id: int) -> None:
+        """Give up what job `id` keeps. Safe in a finaliser: SimpleQueue.put takes no lock."""
+        self._inbox.put(partial(self.server.release, id))
+
+    # --- in the thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        import torch
+
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
+        while not self._stopped:
+            step = self.server.plan()
+            if step is None:
+                self._inbox.get()()
+            else:
+                self._step(step)
+            with suppress(Empty):
+                while not self._stopped:
+                    self._inbox.get_nowait()()
+            self._flush()
+        self._fail_all()
+
+    def _stop(self) -> None:
+        self._stopped = True
+
+    def _add(self, job: Job) -> None:
+        if self._stopped:
+            self._refuse(job)
+            return
+        try:
+            self.server.add(job.sequence)
+        except EngineError as error:
+            self._outbox.append((job, error))
+        else:
+            self._jobs[job.id] = job
+
+    def _abort(self, id: int) -> None:
+        self.server.abort(id)
+        self.server.release(id)
+        self._jobs.pop(id, None)
+
+    def _step(self, step: Step) -> None:
+        try:
+            tokens = self._compute(step)
+        except Exception as error:  # noqa: BLE001 - the thread's edge: those who wait are told
+            self._failed(step, error)
+            return
+        ended = {event.id for event in self.server.finish(step) if event.kind == "end"}
+        for sequence in step.prefills or step.decodes:
+            id = sequence.id
+            assert isinstance(id, int)
+            job = self._jobs[id]
+            if job.decode is None:
+                self._end(job, "stop")
+            else:
+                self._advance(job, job.decode, tokens[id], id in ended)
+
+    def _compute(self, step: Step) -> dict[int, int]:
+        """Run the step; the next token of each job that generates, by its id."""
+        from .paged_model import Row
+
+        jobs: list[Job] = []
+        rows: list[Row] = []
+        for sequence in step.prefills or step.decodes:
+            assert isinstance(sequence.id, int)
+            assert sequence.table is not None
+            job, blocks = self._jobs[sequence.id], sequence.table.blocks
+            if step.decodes:
+                past = len(job.ids) + len(job.produced) - 1
+                rows.append(Row(job.produced[-1:], past, blocks))
+            elif sequence.prompt:
+                rows.append(Row(job.ids[sequence.cached :], sequence.cached, blocks))
+            else:
+                continue  # all of a prefix was in the cache
+            jobs.append(job)
+        if not rows:
+            return {}
+        return self._sample(jobs, rows)
+
+    def _sample(self, jobs: Sequence[Job], rows: Sequence[Row]) -> dict[int, int]:
+        import torch
+
+        logits = self._paged.forward(rows)
+        best = logits.argmax(-1).tolist()
+        found: dict[int, int] = {}
+        for i, job in enumerate(jobs):
+            if job.decode is None:
+                continue
+            found[job.id] = best[i]
+            if job.decode.temperature > 0:
+                if job.sampler is None:
+                    job.sampler = torch.Generator().manual_seed(job.seed)
+                chances = (logits[i] / job.decode.temperature).softmax(-1).cpu()
+                found[job.id] = int(torch.multinomial(chances, 1, generator=job.sampler))
+        return found
+
+    def _failed(self, step: Step, error: Exception) -> None:
+        """A step could not be computed: its calls fail, the others go on."""
+        for sequence in step.prefills or step.decodes:
+            assert isinstance(sequence.id, int)
+            job = self._jobs[sequence.id]
+            message = f"{self._name} could not compute a step: {type(error).__name__}: {error}"
+            failure = EngineError(" ".join(message.split()), retryable=True)
+            self._outbox.append((job, failure))
+            self._abort(job.id)
+
+    def _advance(self, job: Job, decode: DecodeParams, token: int, last: bool) -> None:
+        job.produced.append(token)
+        if token in self._eos and not decode.ignore_eos:
+            self._end(job, "stop")
+            return
+        text = job.stops.feed(job.text.feed([token]))
+        if text or len(job.produced) == 1:
+            self._outbox.append((job, Delta(text)))
+        if job.stops.reached or last:
+            self._end(job, "length")
+
+    def _end(self, job: Job, reason: str) -> None:
+        rest = job.stops.feed(job.text.feed((), last=True), last=True)
+        if job.stops.reached:
+            reason = "stop"
+        usage = Usage(len(job.ids), len(job.produced), job.sequence.cached)
+        self._outbox.append((job, Delta(rest, reason, usage)))
+        self.server.abort(job.id)
+        self._jobs.pop(job.id)
+
+    def _fail_all(self) -> None:
+        """Nobody may be left waiting: called when the thread ends, and by who comes too late."""
+        with self._ending:
+            with suppress(Empty):
+                while True:
+                    self._inbox.get_nowait()()
+            for job in list(self._jobs.values()):
+                self._refuse(job)
+                self._abort(job.id)
+            self._flush()
+
+    def _refuse(self, job: Job) -> None:
+        self._outbox.append((job, EngineError(f"{self._name} was closed", retryable=True)))
+
+    def _flush(self) -> None:
+        """Hand all outcomes of this step to their event loops, one wake-up for each."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Outcome]]] = {}
+        with suppress(IndexError):
+            while True:
+                job, outcome = self._outbox.popleft()
+                by_loop.setdefault(job.loop, []).append((job, outcome))
+        for loop, outcomes in by_loop.items():
+            with suppress(RuntimeError):  # a loop that was closed waits for nothing
+                loop.call_soon_threadsafe(_deliver, outcomes)
+
+
+def _deliver(outcomes: Sequence[tuple[Job, Outcome]]) -> None:
+    for job, outcome in outcomes:
+        job.queue.put_nowait(outcome)

@@ -1,0 +1,257 @@
+"""A local Hugging Face model in this process: the reference, and what a GPU without vLLM runs.
+
+A thread runs it step by step (`model_loop`), as a StepServer plans: continuous batching, with KV
+blocks that sequences with the same beginning share. Prefilling a prefix computes it and keeps its
+blocks; the call that continues it finds them there, or computes them again if they had to go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle
+from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
+from teola.graph.ops import DECODES, PREFILLS, DecodeParams
+from teola.instance import Sequence, StepServer
+from teola.kv import Access, BlockCache, make_policy
+
+from .local_tokens import LocalTokens, load
+from .model_loop import Job, Kept, ModelLoop
+from .stops import Stops
+
+if TYPE_CHECKING:
+    from .paged_model import PagedModel
+
+DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
+GIB: Final = 2**30
+CPU_KV_GIB: Final = 2.0
+GPU_KV_SHARE: Final = 0.5
+
+
+class TransformersModel:
+    """Any causal language model with full attention that transformers loads.
+
+    model: a folder, or an id where hubs can be reached. dtype: "auto" is float32 on a CPU and
+    bfloat16 on a GPU. device: None is a GPU if there is one. max_batch: prompt tokens of one
+    prefill step. kv_memory_gib: for KV blocks; None is 2 GiB on a CPU and half of what the model
+    leaves free on a GPU. eviction: policy for cached blocks. chat: use the chat template, if there
+    is one. seed: of sampling, along with the query's id and the prompt. Raises UnknownName (dtype,
+    eviction).
+    """
+
+    def __init__(
+        self,
+        name: str = "llm",
+        *,
+        model: str | Path,
+        dtype: str = "auto",
+        device: str | None = None,
+        max_batch: int = 2048,
+        max_sequences: int = 32,
+        block_tokens: int = 16,
+        kv_memory_gib: float | None = None,
+        eviction: str = "lru",
+        threads: int | None = None,
+        chat: bool = True,
+        seed: int = 0,
+    ) -> None:
+        if dtype not in DTYPES:
+            raise UnknownName("dtype", dtype, DTYPES, f"engine {name!r}")
+        self._name, self._model, self._dtype, self._device = name, str(model), dtype, device
+        self._max_batch, self._max_sequences = max_batch, max_sequences
+        self._block_tokens, self._kv_memory_gib = block_tokens, kv_memory_gib
+        self._policy = make_policy(eviction)
+        self._threads, self._chat, self._seed = threads, chat, seed
+        self._window = 0
+        self._ids = itertools.count()
+        self._tokens: LocalTokens | None = None
+        self._loop: ModelLoop | None = None
+
+    @property
+    def spec(self) -> EngineSpec:
+        """`prefix_reuse` is false if, as `start` finds, the chat template cannot be cut."""
+        return EngineSpec(
+            name=self._name,
+            kind=EngineKind.LLM,
+            ops=PREFILLS | DECODES,
+            max_batch=self._max_batch,
+            max_sequences=self._max_sequences,
+            prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
+            block_tokens=self._block_tokens,
+            description=f"{self._model} in this process, {self._dtype}",
+        )
+
+    @property
+    def kv(self) -> BlockCache | None:
+        """The block cache, once started; to be read only."""
+        return self._loop.server.cache if self._loop else None
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Load the model. Raises EngineUnavailable: not there, or not of a kind that can be run."""
+        if self._loop is not None:
+            return
+        self._tokens = load(self._model, self._name, chat=self._chat)
+        paged = self._load()
+        cache = BlockCache(paged.blocks, self._block_tokens, self._policy)
+        self._window = min(self._window, paged.blocks * self._block_tokens)
+        server = StepServer(self._max_batch, self._max_sequences, cache=cache)
+        eos = paged.model.generation_config.eos_token_id
+        ends = frozenset(eos if isinstance(eos, list) else [] if eos is None else [eos])
+        self._loop = ModelLoop(self._name, paged, server, ends, self._threads)
+        self._loop.start()
+
+    def _load(self) -> PagedModel:
+        from . import paged_model
+
+        try:
+            model = paged_model.load(self._model, self._torch_dtype(), self._torch_device())
+        except NotImplementedError as error:
+            raise EngineUnavailable(
+                f"{self._name}: {self._model} has {error}, which this engine cannot run; use vLLM",
+                retryable=False,
+            ) from None
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise EngineUnavailable(
+                f"{self._name}: cannot load the model {self._model!r}: {reason}", retryable=False
+            ) from error
+        config = model.config.get_text_config()
+        self._window = getattr(config, "max_position_embeddings", None) or 2**20
+        most = self._max_sequences * self._window
+        return paged_model.PagedModel(model, self._block_tokens, self._kv_bytes(), most)
+
+    def _torch_device(self) -> str:
+        import torch
+
+        return self._device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+    def _torch_dtype(self) -> str:
+        if self._dtype == "auto":
+            return "float32" if self._torch_device() == "cpu" else "bfloat16"
+        return self._dtype
+
+    def _kv_bytes(self) -> int:
+        if self._kv_memory_gib is not None:
+            return int(self._kv_memory_gib * GIB)
+        device = self._torch_device()
+        if not device.startswith("cuda"):
+            return int(CPU_KV_GIB * GIB)
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0] * GPU_KV_SHARE)
+
+    def close(self) -> None:
+        """Free the model; calls that are not done fail."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.stop()
+
+    # --- tokens -------------------------------------------------------------------------------
+
+    def count_tokens(self, text: str) -> int:
+        """Exact once started, an estimate before."""
+        return self._tokens.count(text) if self._tokens else len(text) // 4 + 1
+
+    # --- calls --------------------------------------------------------------------------------
+
+    async def prefill(self, call: Call) -> SequenceHandle:
+        """Compute the parts and keep their KV until the handle is garbage, or released.
+
+        Raises EngineError: the prefix is longer than the model's window.
+        """
+        parts = call.all_parts
+        ids = self._call_ids(call, complete=False)
+        if len(ids) < self._block_tokens:  # nothing that could be found again
+            return SequenceHandle(self._name, 0, parts, tuple(ids))
+        job = self._job(call, ids, None)
+        await self._finish(job)
+        return SequenceHandle(self._name, 0, parts, job.ids, Kept(self._started(), job.id))
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        """Stream the answer. Closing the generator frees its blocks before the next step.
+
+        Raises EngineError (empty prompt, or longer than the window), OutputError (a schema).
+        """
+        if call.decode.schema is not None:
+            raise OutputError(f"{self._name} cannot hold its output to a JSON schema; use vLLM")
+        if not any(part.text for part in call.all_parts):
+            raise EngineError(f"the prompt for {self._name} is empty")
+        job = self._job(call, self._call_ids(call, complete=True), call.decode)
+        loop, done = self._started(), False
+        loop.submit(job)
+        try:
+            while not done:
+                outcome = await job.queue.get()
+                done = isinstance(outcome, EngineError) or outcome.finish_reason is not None
+                if isinstance(outcome, EngineError):
+                    raise outcome
+                yield outcome
+        finally:
+            if not done:
+                loop.abort(job)
+
+    def release(self, handle: SequenceHandle) -> None:
+        """Give up the KV that a handle keeps before it is garbage."""
+        if isinstance(handle.state, Kept):
+            handle.state.release()
+
+    async def _finish(self, job: Job) -> None:
+        loop = self._started()
+        loop.submit(job)
+        try:
+            outcome = await job.queue.get()
+        except asyncio.CancelledError:
+            loop.abort(job)
+            raise
+        if isinstance(outcome, EngineError):
+            raise outcome
+
+    def _started(self) -> ModelLoop:
+        if self._loop is None:
+            raise EngineError(f"{self._name} is not started")
+        return self._loop
+
+    def _call_ids(self, call: Call, *, complete: bool) -> list[int]:
+        self._started()
+        assert self._tokens is not None
+        before = call.prefix
+        if before is not None and before.token_ids and call.parts:
+            rest = self._tokens.ids(call.parts, complete=complete, after=before.parts)
+            return [*before.token_ids, *rest]
+        return self._tokens.ids(call.all_parts, complete=complete)
+
+    def _job(self, call: Call, ids: list[int], decode: DecodeParams | None) -> Job:
+        room = self._window - len(ids)
+        if room < (decode is not None):
+            raise EngineError(
+                f"the prompt for {self._name} has {len(ids)} tokens and the window {self._window}; "
+                "shorten the prompt"
+            )
+        loop, tenant = self._started(), call.context.tenant
+        assert loop.server.cache is not None
+        id = next(self._ids)
+        sequence = Sequence(
+            id,
+            prompt=len(ids),
+            output=min(max(1, decode.max_tokens), room) if decode else 0,
+            keys=loop.server.cache.keys(ids, tenant),
+            access=Access(time.monotonic(), call.context.category),
+            keep=decode is None,
+        )
+        assert self._tokens is not None
+        text, stops = self._tokens.stream(ids), Stops(decode.stop if decode else ())
+        seed, running = self._seed_of(call, ids), asyncio.get_running_loop()
+        return Job(id, tuple(ids), decode, sequence, text, stops, seed, running)
+
+    def _seed_of(self, call: Call, ids: list[int]) -> int:
+        """The same for every try of the same call."""
+        words = f"{self._seed} {call.context.query_id} {ids}".encode()
+        return int.from_bytes(blake2b(words, digest_size=7).digest(), "big")
