@@ -5,8 +5,10 @@ from __future__ import annotations
 from teola.instance import BatchServer, Sequence, Step, StepEvent, StepServer
 
 
-def server(budget: int = 100, sequences: int = 4, **more: int) -> StepServer:
-    return StepServer(budget, sequences, **more)
+def server(
+    budget: int = 100, sequences: int = 4, kv_blocks: int | None = None, block_tokens: int = 16
+) -> StepServer:
+    return StepServer(budget, sequences, kv_blocks, block_tokens)
 
 
 def planned(s: StepServer) -> Step:

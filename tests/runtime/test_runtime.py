@@ -177,7 +177,7 @@ async def test_leaving_an_async_stream_early_cancels_the_query(
 
 def test_a_stream_that_fails_raises_after_its_tokens(runtime: Runtime, model: Scripted) -> None:
     model.scripts = (["half", ValueError("boom")],)
-    heard = []
+    heard: list[Token | Progress | Result] = []
     with pytest.raises(QueryFailed, match="'generate', decoding: ValueError: boom"):
         heard.extend(app(runtime).stream(question="why?"))
     assert [e.text for e in heard if isinstance(e, Token)] == ["half"]
