@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from teola.engine import (
     BatchEngine,
@@ -76,8 +76,7 @@ _WORDS: Final = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """One measurement: the median of `repeats` runs."""
 
     op: str
@@ -129,9 +128,10 @@ class Profiler:
 
     async def _batches(self, ops: dict[Op, Once], *, by_tokens: bool = False) -> EngineProfile:
         costs: dict[Op, Cost] = {}
-        best = self.spec.max_batch
+        best = 1
         for op, once in ops.items():
-            points, best = await self._double(op, once)
+            points, size = await self._double(op, once)
+            best = max(best, size)
             costs[op] = fit(points, by_tokens=by_tokens)
         return EngineProfile(
             costs=costs,

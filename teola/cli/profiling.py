@@ -1,0 +1,105 @@
+"""`teola profile`: measure an engine on this machine and keep what was found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from teola.cli import options as o
+
+if TYPE_CHECKING:
+    from teola.runtime.profiler import Measured
+
+PROFILE_EXAMPLES = o.examples(
+    "teola profile embedding",
+    "teola profile llm --llm http://localhost:8000/v1 --out here.json",
+    "teola explain advanced-rag --profile here.json",
+)
+
+
+def profile(
+    engine: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENGINE", show_default=False, help="embedding, rerank, vectorstore or llm."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=False,
+            help="File to write; engines already in it are kept. By default profile.json.",
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each batch size.")] = 3,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, show_default=False, help="Largest batch (an LLM: tokens) to try."),
+    ] = None,
+    llm: o.Llm = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    dtype: o.Precision = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """Measure an engine's latency by batch size and tokens, and its best batch size.
+
+    Batches are doubled until throughput stops growing. The profile that is written is what passes,
+    `teola explain --profile` and the simulator read.
+    """
+    from teola.cli.given import Engines
+    from teola.cli.showing import print_json
+    from teola.cli.watching import watching
+    from teola.profile import load
+    from teola.runtime.profiler import Profiler
+
+    path = out or Path("profile.json")
+    kept: dict[str, Any] = {"engines": {}, "measured": {}}
+    if path.exists():
+        load(str(path))  # raises InputError if it is no profile, which must not be overwritten
+        kept = json.loads(path.read_text())
+    options = Engines(llm=llm, dsn=dsn, data_dir=data_dir, dtype=dtype, debug=debug)
+    with options.runtime() as runtime, watching() as watch:
+        watch.start(runtime, [engine])
+        profiler = Profiler(runtime.host(engine), repeats=repeats, limit=limit)
+        measured = runtime.start(profiler.measure(watch.show)).result()
+    data = _joined(kept, engine, measured, path.stem)
+    path.write_text(json.dumps(data, indent=2) + "\n")
+    if as_json:
+        print_json(data)
+    else:
+        _show(engine, measured, path)
+    return 0
+
+
+def _joined(kept: dict[str, Any], engine: str, measured: Measured, name: str) -> dict[str, Any]:
+    from teola.profile import Profile, to_json
+
+    fresh = to_json(Profile(name, {engine: measured.profile}))
+    points = [point._asdict() for point in measured.points]
+    return {
+        **fresh,
+        "engines": {**kept["engines"], **fresh["engines"]},
+        "measured": {**kept.get("measured", {}), engine: points},
+    }
+
+
+def _show(engine: str, measured: Measured, path: Path) -> None:
+    from teola.cli.showing import console, show_table
+
+    rows = [
+        (p.op, str(p.items), str(p.tokens or ""), f"{p.seconds:.4f}", _rate(p.items, p.seconds))
+        for p in measured.points
+    ]
+    show_table(["op", "items", "tokens", "seconds", "items/s"], rows)
+    found = measured.profile
+    best = found.max_efficient or found.max_batch
+    console().print(f"\n{engine}: best batch {best}; written to {path}")
+
+
+def _rate(items: int, seconds: float) -> str:
+    return f"{items / seconds:.1f}" if seconds else ""
