@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -53,13 +54,14 @@ sys.exit(3)
 """
 _BOUND: Final = """
 import ctypes, os, sys
-cores = sys.argv[1]
+cores, bound = sys.argv[1:3]
 if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 15)  # end with the process that started it, whatever ends that
+    if bound:
+        ctypes.CDLL(None).prctl(1, 15)  # end with the process that started it, whatever ends that
     if cores:
         spans = [span.split("-") for span in cores.split(",")]
         os.sched_setaffinity(0, {c for s in spans for c in range(int(s[0]), int(s[-1]) + 1)})
-os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
 """
 
 
@@ -98,7 +100,8 @@ class ServerOptions:
 class ModelServer:
     """Starts and stops one server; also a context manager.
 
-    `start` raises InputError (model, port, python), EngineUnavailable (it did not come up).
+    Started from the main thread it ends with this process even if that is killed. `start` raises
+    InputError (model, port, python), EngineUnavailable (it did not come up).
     """
 
     def __init__(self, options: ServerOptions) -> None:
@@ -148,7 +151,9 @@ class ModelServer:
             environment["VLLM_CPU_KVCACHE_SPACE"] = str(options.kv_gib)
             if options.cores:
                 environment["VLLM_CPU_OMP_THREADS_BIND"] = options.cores
-        arguments = ["-c", _BOUND, options.cores or "", *self._arguments(model, on_cpu)]
+        # The kernel takes the end of the starting thread for the end of its process.
+        bound = "yes" if threading.current_thread() is threading.main_thread() else ""
+        arguments = ["-c", _BOUND, options.cores or "", bound, *self._arguments(model, on_cpu)]
         return subprocess.Popen(
             [str(python), *arguments],
             env=environment,
