@@ -1,0 +1,287 @@
+"""VLLMServer against a real vLLM with a small random model: exactness, cancellation, its death.
+
+The tests run in order on one server: it is killed at the end, and comes back in bfloat16.
+"""
+
+import asyncio
+import os
+import random
+import re
+import shutil
+import tempfile
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from experiments.common.tiny_model import make_model
+from teola.engine import SequenceHandle, Source, TextPart
+from teola.errors import EngineError, QueryFailed
+from teola.graph.prompt import Role
+from teola.runtime.engines import EngineConfig
+from teola.runtime.model_server import PYTHON, ModelServer, ServerOptions
+from teola.runtime.runtime import Runtime
+from teola_apps.advanced_rag import app
+from teola_engines.llm import VLLMServer, vllm_metrics
+from tests.engines.llm.openai_calls import a_call, answer
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXT = "the engine reads a prompt café 東京 and writes tokens, one by one:\n\n x = 1; <s>"
+WORDS = re.split(" ", TEXT)
+NEAR_TIE = 0.05
+"""Difference of two log probabilities that bfloat16, with its 8 bits, may turn round."""
+
+
+class Served:
+    """The server of this file; it can be killed and come back at the same port."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.process = self._process(port=0, dtype="float32")
+        self.process.start()
+
+    def _process(self, **options):
+        log = self.folder.with_suffix(".log")
+        python = ROOT / PYTHON
+        return ModelServer(
+            ServerOptions(str(self.folder), python=python, kv_gib=1, log=log, **options)
+        )
+
+    @property
+    def url(self):
+        return self.process.url
+
+    def come_back(self, dtype):
+        self.process.kill()
+        port = int(self.url.rpartition(":")[2].partition("/")[0])
+        self.process = self._process(port=port, dtype=dtype)
+        self.process.start()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    if not (ROOT / PYTHON).exists():
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"there is no vLLM at {PYTHON}: run `make vllm`")
+        pytest.skip("no vLLM here: run `make vllm` for these tests")
+    folder = tmp_path_factory.mktemp("vllm") / "tiny"
+    make_model(folder, hidden=128, layers=3, heads=4, vocabulary=2048, chat_template=True)
+    server = Served(folder)
+    yield server
+    server.process.stop()
+
+
+@asynccontextmanager
+async def started(served, **options):
+    engine = VLLMServer(url=served.url, **options)
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.close()
+
+
+def some_parts(rng):
+    """2 to 6 parts; about half of the prompts have a system message."""
+    roles = [rng.choice((Role.INSTRUCTION, Role.CONTEXT)), Role.CONTEXT, Role.QUESTION]
+    return tuple(
+        TextPart(roles[min(i, 2)], " ".join(rng.choices(WORDS, k=rng.randint(1, 60))))
+        for i in range(rng.randint(2, 6))
+    )
+
+
+async def in_pieces(engine, parts, rng, tenant):
+    """The answer after one or two partial prefillings, with its last Delta."""
+    cuts = sorted(rng.sample(range(1, len(parts)), k=min(rng.randint(1, 2), len(parts) - 1)))
+    handle, before = None, 0
+    for cut in cuts:
+        handle = await engine.prefill(a_call(parts[before:cut], prefix=handle, tenant=tenant))
+        before = cut
+    assert isinstance(handle, SequenceHandle)
+    assert handle.token_ids
+    return await answer(
+        engine,
+        a_call(parts[before:], prefix=handle, tenant=tenant, max_tokens=12, ignore_eos=True),
+    )
+
+
+async def differences(engine, served):
+    """(prompt, pieces' text, whole's text) of those of 200 prompts where the two differ."""
+    rng, room = random.Random(7), asyncio.Semaphore(6)
+    prompts = [(i, some_parts(rng), random.Random(i)) for i in range(200)]
+    cached = []
+
+    async def compare(i, parts, own):
+        async with room:
+            text, last = await in_pieces(engine, parts, own, f"pieces-{i}")
+            call = a_call(parts, tenant=f"whole-{i}", max_tokens=12, ignore_eos=True)
+            whole, cold = await answer(engine, call)
+        assert last.usage.prompt_tokens == cold.usage.prompt_tokens
+        assert (last.usage.completion_tokens, cold.usage.cached_tokens) == (12, 0)
+        cached.append(last.usage.cached_tokens)
+        return (parts, text, whole) if text != whole else None
+
+    found = await asyncio.gather(*(compare(*prompt) for prompt in prompts))
+    assert sum(count > 0 for count in cached) > 100
+    return [difference for difference in found if difference]
+
+
+async def running(engine):
+    page = await engine._connection.get("/metrics", 5.0)
+    metrics = vllm_metrics.read(page)
+    return metrics.running + metrics.waiting
+
+
+# --- float32 ----------------------------------------------------------------------------------
+
+
+async def test_the_server_is_known_for_what_it_is(served):
+    async with started(served) as engine:
+        found = engine.capabilities
+        assert (found.token_ids, found.priority, found.metrics) == (True, True, True)
+        assert (found.prefix_caching, found.block_tokens, found.window) == (True, 32, 8192)
+        assert engine.spec.prefix_reuse
+        assert await engine.capacity() == found.kv_tokens > 10_000
+        assert engine.count_tokens("the engine reads") < 8
+
+
+async def test_the_server_tokenises_as_its_folder_does(served, tmp_path):
+    rng = random.Random(3)
+    prompts = [some_parts(rng) for _ in range(10)]
+    async with started(served) as here, started(served, tokenizer=str(tmp_path)) as there:
+        for parts in prompts:
+            parts = tuple(replace(part, text=part.text.replace("<s>", "s")) for part in parts)
+            own = (await here.prefill(a_call(parts))).token_ids
+            assert own == (await there.prefill(a_call(parts))).token_ids
+        assert there.count_tokens(parts[0].text) == here.count_tokens(parts[0].text)
+
+
+async def test_pieces_give_the_tokens_of_the_whole_prompt(served):
+    async with started(served) as engine:
+        assert await differences(engine, served) == []
+
+
+async def test_a_cancelled_call_leaves_the_server_within_a_second(served):
+    rng, waits = random.Random(5), []
+    async with started(served) as engine:
+        for i in range(50):
+            words = rng.choice((20, 1500))
+            parts = [TextPart(Role.CONTEXT, " ".join(rng.choices(WORDS, k=words)) + str(i))]
+            call = a_call(parts, max_tokens=500, ignore_eos=True)
+            task = asyncio.create_task(answer(engine, call))
+            await asyncio.sleep(rng.uniform(0.0, 0.6))
+            task.cancel()
+            began = time.monotonic()
+            with suppress(asyncio.CancelledError):
+                await task
+            while await running(engine):
+                assert time.monotonic() - began < 10.0
+                await asyncio.sleep(0.02)
+            waits.append(time.monotonic() - began)
+    assert sorted(waits)[-2] <= 1.0, sorted(waits)[-5:]
+
+
+async def test_prompts_that_the_model_cannot_take(served):
+    async with started(served) as engine:
+        long = [TextPart(Role.CONTEXT, "tokens " * 9000)]
+        with pytest.raises(EngineError, match="exceed the context of 8192 tokens"):
+            await answer(engine, a_call(long))
+        with pytest.raises(EngineError, match="exceed the context of 8192 tokens"):
+            await engine.prefill(a_call(long))
+        assert (await answer(engine, a_call(some_parts(random.Random(1)), max_tokens=3)))[0]
+
+
+@pytest.fixture
+def place():
+    """A folder that the account which runs PostgreSQL for root can enter, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp(prefix="teola-test-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_app(runtime, passes):
+    app.runtime, before = runtime, app.runtime
+    try:
+        return app.run(
+            question="What does the engine read?",
+            documents=[
+                Source(f"{i}", text=f"Chapter {i}. The engine reads prompt {i}. " * 40)
+                for i in range(4)
+            ],
+            passes=passes,
+            overrides={"generate": {"max_tokens": 16}, "expand": {"max_tokens": 48}},
+        )
+    finally:
+        app.runtime = before
+
+
+def engines(served, place):
+    return {
+        "llm": EngineConfig("vllm", {"url": served.url}),
+        "embedding": EngineConfig("embedding", {"dtype": "float32"}),
+        "vectorstore": EngineConfig("vectorstore", {"data_dir": place}),
+    }
+
+
+def test_an_application_answers_alike_with_and_without_passes(served, place):
+    with Runtime(engines(served, place)) as runtime:
+        plain, optimised = run_app(runtime, "none"), run_app(runtime, "all")
+    assert plain["answer"] == optimised["answer"] != ""
+
+
+# --- its death, and bfloat16 ------------------------------------------------------------------
+
+
+async def test_a_killed_server_is_told_and_healed_by_its_return(served):
+    async with started(served) as engine:
+        parts = some_parts(random.Random(2))
+        calls = [a_call(parts, max_tokens=4000, ignore_eos=True, tenant=str(i)) for i in range(4)]
+        tasks = [asyncio.create_task(answer(engine, call)) for call in calls]
+        while await running(engine) < 4:
+            await asyncio.sleep(0.02)
+        served.process.kill()
+        async with asyncio.timeout(10.0):
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, EngineError) and end.retryable for end in ends), ends
+        with pytest.raises(EngineError, match="is it running"):
+            await answer(engine, a_call(parts))
+        await asyncio.to_thread(served.come_back, "bfloat16")
+        assert (await answer(engine, a_call(parts, max_tokens=4)))[0]
+
+
+async def test_in_bfloat16_pieces_differ_only_at_near_ties(served):
+    async with started(served) as engine:
+        found = await differences(engine, served)
+        assert len(found) <= 20
+        for parts, text, whole in found:
+            assert await gap(engine, parts, text, whole) < NEAR_TIE
+
+
+async def gap(engine, parts, text, whole):
+    """Between the two best log probabilities at the token where `text` leaves `whole`."""
+    ids = await engine._tokens.ids(parts, complete=True)
+    body = {"model": engine.model, "prompt": ids, "max_tokens": 12, "temperature": 0.0}
+    body |= {"logprobs": 2, "ignore_eos": True, "cache_salt": "gap"}
+    async with httpx.AsyncClient() as client:
+        said = await client.post(f"{engine._connection.url}/completions", json=body)
+    choice = said.json()["choices"][0]
+    same = next((i for i, (a, b) in enumerate(zip(text, whole, strict=False)) if a != b), 0)
+    offsets = choice["logprobs"]["text_offset"]
+    at = max(i for i, offset in enumerate(offsets) if offset - offsets[0] <= same)
+    best = sorted(choice["logprobs"]["top_logprobs"][at].values(), reverse=True)
+    return best[0] - best[1]
+
+
+def test_an_application_fails_clearly_without_its_server(served, place):
+    with Runtime(engines(served, place)) as runtime:
+        assert run_app(runtime, "all")["answer"]
+        served.process.kill()
+        began = time.monotonic()
+        with pytest.raises(QueryFailed, match=r"llm at http.*is it running"):
+            run_app(runtime, "all")
+        assert time.monotonic() - began < 30.0
