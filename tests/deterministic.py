@@ -125,7 +125,14 @@ class HashModel(Started):
     generating, prefilling: calls in progress now. prompts: every whole prompt that was answered.
     """
 
-    def __init__(self, name: str = "llm", *, max_batch: int = 256, max_sequences: int = 8) -> None:
+    def __init__(
+        self,
+        name: str = "llm",
+        *,
+        max_batch: int = 256,
+        max_sequences: int = 8,
+        block_tokens: int = 4,
+    ) -> None:
         ops = {Op.PREFILLING, Op.PARTIAL_PREFILLING, Op.FULL_PREFILLING, Op.DECODING}
         self.spec = spec(
             name,
@@ -134,7 +141,7 @@ class HashModel(Started):
             max_batch=max_batch,
             max_sequences=max_sequences,
             prefix_reuse=True,
-            block_tokens=4,
+            block_tokens=block_tokens,
         )
         self.generating = 0
         self.prompts: list[str] = []

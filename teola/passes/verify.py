@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from teola.errors import GraphError
-from teola.graph import DecodeParams, Graph, Op, Primitive
+from teola.graph import DecodeParams, Graph, Op, Primitive, Prompt
 from teola.graph.ops import PREFILLS
 
 
@@ -33,6 +33,8 @@ def verify(before: Graph, after: Graph) -> None:
 
 def _check_coverage(p: Primitive, pieces: list[Primitive]) -> None:
     if p.op is Op.PREFILLING:
+        if sum(map(_prompt_parts, pieces)) != _prompt_parts(p):
+            raise GraphError(f"the pieces of {p.id!r} are not its whole prompt")
         if sum(q.op is not Op.PARTIAL_PREFILLING for q in pieces) != 1:
             raise GraphError(f"{p.id!r} must have exactly one full prefilling")
     elif p.op is Op.DECODING:
@@ -41,6 +43,11 @@ def _check_coverage(p: Primitive, pieces: list[Primitive]) -> None:
             raise GraphError(f"the partial decodings of {p.id!r} are not its items in order")
     elif sum(q.items for q in pieces) != p.items:
         raise GraphError(f"the pieces of {p.id!r} do not add up to its {p.items} items")
+
+
+def _prompt_parts(p: Primitive) -> int:
+    prompt = p.input("prompt")
+    return len(prompt.parts) if isinstance(prompt, Prompt) else 0
 
 
 def _check_guards(p: Primitive, pieces: list[Primitive]) -> None:

@@ -309,6 +309,20 @@ def test_a_short_piece_joins_the_next() -> None:
     assert texts(after["m.prefill.ahead1"]) == ["Hi ", "a.out"]
 
 
+def test_a_short_piece_in_the_middle_joins_the_rest() -> None:
+    profile = Profile("p", {"llm": EngineProfile(prefix_reuse=True, block_tokens=20)})
+    given = prompt(LONG + LONG, Ref("a", "out"), Ref("b", "out"))
+    after, _ = apply(split_prefilling, answering(given, tool("a"), tool("b", "a")), profile)
+    assert texts(after["m.prefill.ahead1"]) == [LONG + LONG]
+    assert texts(after["m.prefill"]) == ["a.out", "b.out"]
+
+
+def test_what_is_known_at_the_same_time_is_one_piece() -> None:
+    given = prompt(LONG, Ref("a", "out"), LONG, Ref("a", "out"))
+    after, _ = apply(split_prefilling, answering(given, tool("a")))
+    assert texts(after["m.prefill"]) == ["a.out", LONG, "a.out"]
+
+
 def test_an_engine_without_prefix_reuse_gains_nothing() -> None:
     profile = Profile("p", {"llm": EngineProfile(prefix_reuse=False)})
     before = answering(prompt(LONG, Ref("a", "out")), tool("a"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from teola.errors import GraphError
-from teola.graph import Graph, Guard, Op, Order, Primitive, Ref
+from teola.graph import Graph, Guard, Op, Order, Part, Primitive, Prompt, Ref, Role
 from teola.passes import optimise
 from teola.passes.verify import verify
 from tests.passes.test_each_pass import PROFILE, embed, expand, search, union
@@ -61,6 +61,10 @@ def test_what_the_passes_make_is_accepted() -> None:
         (
             only("expand.2", params=e_graph()["expand.3"].params),
             "the partial decodings of 'expand' are not its items in order",
+        ),
+        (
+            only("expand.prefill", inputs=(("prompt", Prompt((Part(Role.CONTEXT, "x"),) * 2)),)),
+            "the pieces of 'expand.prefill' are not its whole prompt",
         ),
         (
             only("expand.prefill", op=Op.PARTIAL_PREFILLING),
