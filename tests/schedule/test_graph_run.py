@@ -284,6 +284,13 @@ def test_only_the_branch_taken_runs() -> None:
     assert t.done("b") == [("control", "c")]
 
 
+def test_what_reads_only_the_branch_not_taken_is_skipped() -> None:
+    t = told(condition("if"), guarded("a", "then"), tool("b", "a"), tool("c"))
+    t.start()
+    found = t.done("if", branch="otherwise")
+    assert found == [("release", "if"), ("skipped", "a"), ("skipped", "b")]
+
+
 def test_a_skipped_condition_skips_both_branches() -> None:
     t = told(
         tool("a"),
