@@ -1,8 +1,8 @@
 """Advanced RAG, the paper's running example (figures 2 and 6).
 
-    documents ─▶ index ──────────────────────────╮
-    question ──▶ expand ─▶ embed ─▶ search ◀─────╯
-                                      ╰─▶ rerank ─▶ generate (refine) ─▶ answer
+documents ─▶ index ──────────────────────────╮
+question ──▶ expand ─▶ embed ─▶ search ◀─────╯
+                                  ╰─▶ rerank ─▶ generate (refine) ─▶ answer
 """
 
 from teola import App, Embedding, Generate, Indexing, QueryExpansion, Rerank, Search

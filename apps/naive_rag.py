@@ -1,8 +1,8 @@
 """Naive RAG (paper, section 7.1): one search, one call for each passage, one over their answers.
 
-    documents ─▶ index ───────────╮
-    question ──▶ embed ─▶ search ◀╯
-                            ╰─▶ generate (tree) ─▶ answer
+documents ─▶ index ───────────╮
+question ──▶ embed ─▶ search ◀╯
+                        ╰─▶ generate (tree) ─▶ answer
 """
 
 from teola import App, Embedding, Generate, Indexing, Search

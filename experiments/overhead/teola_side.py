@@ -36,7 +36,8 @@ def prepare() -> list[Case]:
 
 
 def _case(key: str, app: App, expected: Any) -> Case:
-    run = timed(lambda: app.arun({next(iter(app.inputs)): 0}), lambda result: result["value"] == expected)
+    (name,) = app.inputs
+    run = timed(lambda: app.arun({name: 0}), lambda result: result["value"] == expected)
     return Case(key, run, per_node_us)
 
 
