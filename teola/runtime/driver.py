@@ -73,8 +73,8 @@ class Driver(ABC):
 
     def flush(self, now: float) -> None:
         """Scheduling rounds until no engine has anything more to send."""
-        while commands := self.core.flush(now):
-            self._perform(commands, now)
+        while self.core.unsettled:
+            self._perform(self.core.flush(now), now)
 
     def _measure(self, run: str, i: int) -> int:
         store = self.queries[run].store

@@ -122,6 +122,14 @@ class Live(Driver):
                 query.watcher(Token(text))
                 return
 
+    async def stop(self) -> None:
+        """Stop all work that was dispatched, when no query wants it any more."""
+        tasks = [task for task, _ in self._tasks.values()]
+        tasks += [*self._batches.values(), *self._watchers.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     # --- time and events --------------------------------------------------------------------
 
     def post(self, event: QueueEvent) -> None:
@@ -224,10 +232,7 @@ class Live(Driver):
         pieces = command.pieces
         results: Sequence[Result | Exception]
         try:
-            requests = [self._request(piece) for piece in pieces]
-            wanted = [r for r in requests if r is not None]
-            found = iter(await host.execute(wanted) if wanted else ())
-            results = [_GONE if r is None else next(found) for r in requests]
+            results = await self._results(host, pieces)
         except asyncio.CancelledError:
             results = [QueryCancelled("aborted")] * len(pieces)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
@@ -237,6 +242,20 @@ class Live(Driver):
             self._wake()
         for piece, result in zip(pieces, results, strict=True):
             self._slice(command, piece, result)
+
+    async def _results(
+        self, host: LocalHost, pieces: Sequence[Piece]
+    ) -> Sequence[Result | Exception]:
+        """What the engine makes of the pieces whose queries are still there."""
+        requests = [self._request(piece) for piece in pieces]
+        wanted = [r for r in requests if r is not None]
+        found = await host.execute(wanted) if wanted else ()
+        if len(found) != len(wanted):
+            raise OutputError(f"the engine gave {len(found)} results for {len(wanted)} requests")
+        if len(wanted) == len(pieces):
+            return found
+        left = iter(found)
+        return [_GONE if r is None else next(left) for r in requests]
 
     def _request(self, piece: Piece) -> Request | None:
         query = self.queries.get(piece.run)
@@ -357,7 +376,7 @@ _GONE = QueryCancelled("the query ended before its batch ran")
 
 def _misshapen(p: Primitive, items: int, result: object) -> OutputError | None:
     """What is wrong with the outputs that an engine gave for `items` items of `p`, if anything."""
-    if not isinstance(result, Mapping) or not result.keys() >= set(p.outputs):
+    if not isinstance(result, Mapping) or not all(map(result.__contains__, p.outputs)):
         given = ", ".join(result) if isinstance(result, Mapping) else type(result).__name__
         return OutputError(f"the engine gave {given}, not {', '.join(p.outputs)}")
     for port in p.outputs if p.batchable else ():

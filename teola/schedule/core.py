@@ -8,7 +8,7 @@ together can share a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from teola.errors import EngineUnavailable
 from teola.graph.ops import PREFILLS
@@ -65,8 +65,17 @@ class Core:
         self._commands = []
         queue = self.queues[event.engine]
         self._dirty[event.engine] = queue
-        self._route(self._at_queue(queue, event, now), now)
+        for output in self._at_queue(queue, event, now):
+            if type(output) is Tell:
+                self._tell(output.run, output.event, now)
+            else:
+                self._commands.append(output)  # type: ignore[arg-type]
         return self._commands
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether an engine's scheduling round is due."""
+        return bool(self._dirty)
 
     def flush(self, now: float) -> list[Command]:
         """One scheduling round at every engine that something happened to."""
@@ -96,13 +105,6 @@ class Core:
         else:
             assert isinstance(event, Timer), event
         return []
-
-    def _route(self, outputs: Iterable[Output], now: float) -> None:
-        for output in outputs:
-            if type(output) is Tell:
-                self._tell(output.run, output.event, now)
-            else:
-                self._commands.append(output)  # type: ignore[arg-type]
 
     def _tell(self, id: str, event: RunEvent, now: float) -> None:
         run = self.runs.get(id)

@@ -100,6 +100,9 @@ class EngineQueue:
         self.engine, self.limits = engine, limits
         self.batching, self.routing = batching, routing
         self.instances = [Instance() for _ in range(instances)]
+        self._whole = [
+            Slots(i, limits.max_batch, limits.max_sequences, True) for i in range(instances)
+        ]
         self.flights: dict[tuple[str, int], Flight] = {}
         self.queued = 0
         self._next_batch = 0
@@ -272,7 +275,7 @@ class EngineQueue:
                 if weight > 0 and entries > 0:
                     found[i] = Slots(i, weight, entries, instance.weight == 0)
             elif len(instance.batches) < limits.concurrency:
-                found[i] = Slots(i, limits.max_batch, limits.max_sequences, True)
+                found[i] = self._whole[i]
         return found
 
     def _load(self, i: int) -> float:
@@ -300,6 +303,10 @@ class EngineQueue:
 
     def _take(self, work: Work, lo: int, hi: int, now: float) -> None:
         spans = work.spans
+        if len(spans) == 1 and spans[0] == (lo, hi):
+            spans.clear()
+            self._unqueue(work, now)
+            return
         for k, (a, b) in enumerate(spans):
             if a <= lo < b:
                 spans[k : k + 1] = [span for span in ((a, lo), (hi, b)) if span[0] < span[1]]

@@ -161,7 +161,7 @@ class GraphRun:
 
     def _wanted(self, i: int) -> bool:
         guards = self.plan.primitives[i].guards
-        return all(self.branches.get(g.condition) == g.branch for g in guards)
+        return not guards or all(self.branches.get(g.condition) == g.branch for g in guards)
 
     def _stop(self, state: State, cause: Cause, failed: int = -1) -> None:
         plan = self.plan
