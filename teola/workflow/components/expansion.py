@@ -9,12 +9,13 @@ from pydantic import Field
 from teola.graph import DecodeParams, Op, Part, PrefillParams, Prompt, Ref, Role
 from teola.workflow.build import Block
 from teola.workflow.component import Component, Config, Kind
+from teola.workflow.components.history import history_parts
 
 INSTRUCTION = (
     "You help a search engine find passages that answer a question. Rewrite the question below in "
     "{n} different ways: use other words, name what is only implied, and split what is asked "
     "together, but keep the meaning. Write each rewriting on a line of its own, without numbers, "
-    "quotation marks or any other text before or after.\n\nQuestion: "
+    "quotation marks or any other text before or after.\n\n"
 )
 
 
@@ -29,11 +30,15 @@ class ExpansionConfig(Config):
 
 
 class QueryExpansion(Component):
-    """`n` rewritings of `question`. Its output is splittable: each rewriting can go on alone."""
+    """`n` rewritings of `question`; `history` goes before the question if there is one.
+
+    Its output is splittable: each rewriting can go on alone.
+    """
 
     default_name = "expand"
     default_engine = "llm"
     needs = {"question": Kind.TEXT}
+    may_use = {"history": Kind.TEXT}
     gives = {"queries": Kind.TEXTS}
     config_type = ExpansionConfig
 
@@ -42,6 +47,8 @@ class QueryExpansion(Component):
         prompt = Prompt(
             (
                 Part(Role.INSTRUCTION, config.instruction.replace("{n}", str(config.n))),
+                *history_parts(block),
+                Part(Role.INSTRUCTION, "Question: "),
                 Part(Role.QUESTION, block.read("question").ref, required=True),
                 Part(Role.INSTRUCTION, "\n\nRewritings:\n"),
             )

@@ -26,6 +26,7 @@ from teola.graph import (
 )
 from teola.workflow.build import Block, Feed
 from teola.workflow.component import Component, Config, Kind
+from teola.workflow.components.history import history_parts
 
 INSTRUCTION = (
     "Answer the question from the context below and from nothing else. Be brief and exact: give "
@@ -131,14 +132,12 @@ class Generate(Component):
     def _call(self, block: Block, key: str, parts: tuple[Part, ...], final: bool = False) -> Ref:
         """Prefilling + Decoding of one call; the Ref of its answer."""
         config = block.config
-        head = [Part(Role.INSTRUCTION, config.instruction)]
-        history = block.may_read("history")
-        if history:
-            head.append(Part(Role.INSTRUCTION, "Conversation so far:\n"))
-            head.append(Part(Role.HISTORY, history.ref))
-            head.append(Part(Role.INSTRUCTION, "\n\n"))
-        head.append(Part(Role.INSTRUCTION, "Question: "))
-        head.append(Part(Role.QUESTION, block.read("question").ref, required=True))
+        head = (
+            Part(Role.INSTRUCTION, config.instruction),
+            *history_parts(block),
+            Part(Role.INSTRUCTION, "Question: "),
+            Part(Role.QUESTION, block.read("question").ref, required=True),
+        )
         prompt = Prompt((*head, *parts, Part(Role.INSTRUCTION, "\n\nAnswer: ")))
         prefill = block.add(
             f"{key}prefill", Op.PREFILLING, {"prompt": prompt}, ("sequence",), PrefillParams()

@@ -1,0 +1,27 @@
+"""Chat RAG: the advanced application in a conversation, whose turns so far go into its prompts.
+
+    documents ─▶ index ──────────────────────────╮
+    question ─┬▶ expand ─▶ embed ─▶ search ◀─────╯
+    history  ─┤                       ╰─▶ rerank ─▶ generate (refine) ─▶ answer
+              ╰──────────────────────────────────────────╯
+
+The history stands before the question and is known from the start, so it is prefilled while the
+documents are still being embedded.
+"""
+
+from teola import App, Embedding, Generate, Indexing, QueryExpansion, Rerank, Search
+
+index = Indexing()
+expand = QueryExpansion(n=3)
+embed = Embedding(inputs={"texts": "queries"})
+search = Search(top_k=16)
+rerank = Rerank(top_k=3)
+generate = Generate(mode="refine")
+
+app = App(
+    "chat-rag",
+    template=index >> expand >> embed >> search >> rerank >> generate,
+    inputs={"question": "text", "history": "text", "documents": "documents"},
+    outputs={"answer": "answer", "sources": "context"},
+    description="Advanced RAG within a conversation: `history` is the turns so far, as one text",
+)
