@@ -1,0 +1,1 @@
+"""Whole applications on real engines, under Teola and under other orchestrators."""

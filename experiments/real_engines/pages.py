@@ -1,0 +1,152 @@
+"""The plot, and the section of docs/benchmarks.md: both made from a report and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+BEGIN: Final = "<!-- real_engines: made by python -m experiments.real_engines, do not edit -->"
+END: Final = "<!-- real_engines: end -->"
+HEAD: Final = """# Benchmarks
+
+What was measured, on which machine, and how to measure it again. Each section is written by its
+experiment from the JSON of one run.
+"""
+COLOURS: Final = {
+    "teola": "#1b6e5a",
+    "asyncio": "#8a8f98",
+    "llamaindex": "#8457a6",
+    "langgraph": "#3a78b4",
+    "haystack": "#c98524",
+}
+FADE: Final = {"": 1.0, "expert": 0.9, "matched": 0.6, "default": 0.35}
+
+
+def plot(report: dict[str, Any], path: Path) -> None:
+    """Median latencies with one query at a time, a panel for each application and size, as SVG."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "real_engines"  # the same report makes the same file
+    mpl.rcParams["svg.fonttype"] = "none"
+    from matplotlib import pyplot
+
+    runs = [run for run in report["runs"] if run["load"] == "one"]
+    panels = list(dict.fromkeys((run["app"], run["chunks"]) for run in runs))
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(3.2 * len(panels) + 1.2, 4.0), squeeze=False, sharey=True
+    )
+    for axis, (app, chunks) in zip(axes[0], panels, strict=True):
+        shown = [run for run in runs if (run["app"], run["chunks"]) == (app, chunks)]
+        names = [_label(run["system"], run["style"]) for run in shown]
+        colours = [(COLOURS[run["system"]], FADE[run["style"]]) for run in shown]
+        bars = axis.barh(names, [run["p50_s"] for run in shown], color=colours)
+        axis.bar_label(bars, fmt="%.1f", padding=2, fontsize=8)
+        axis.set_title(f"{app}, {chunks} chunks", fontsize=9)
+        axis.set_xlabel("seconds", fontsize=8)
+        axis.margins(x=0.15)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].invert_yaxis()
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def write_section(report: dict[str, Any], page: Path, picture: Path) -> None:
+    """Put the section into `page`, in place of the one that is there; the rest stays as it is."""
+    text = page.read_text(encoding="utf-8") if page.exists() else HEAD
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    body = f"{BEGIN}\n{section(report, picture)}\n{END}"
+    parts = [part for part in (before.rstrip(), body, after.strip()) if part]
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def section(report: dict[str, Any], picture: Path) -> str:
+    """The section as Markdown."""
+    about = report["machine"]
+    packages = ", ".join(f"{name} {version}" for name, version in about["packages"].items())
+    parts = [
+        "## The same engines under other orchestrators",
+        "`python -m experiments.real_engines` asks every system the same kind of query on one\n"
+        "vLLM (a random Llama of 82 M parameters, on a core of its own), one MiniLM in float32\n"
+        "and one pgvector. What `default`, `matched` and `expert` mean, and how everything is\n"
+        "measured, is in [its README](../experiments/real_engines/README.md). Ratios are median\n"
+        "latencies divided by Teola's: above 1, Teola is faster.",
+        f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB; {about['python']};\n"
+        f"vLLM {about['vllm']}, {packages}. Load average at the end: {about['load_1min']}.\n"
+        f"A single repetition lies up to {report['noise']:.0%} from the median.",
+        f"![Median latencies]({picture.as_posix()})",
+    ]
+    for load in dict.fromkeys(run["load"] for run in report["runs"]):
+        title = "One query at a time" if load == "one" else f"Poisson arrivals, {load} of capacity"
+        parts += [f"### {title}", _latencies(report, load)]
+    parts += ["### What bounds it", _paths(report), _busy(report)]
+    return "\n\n".join(parts)
+
+
+def _latencies(report: dict[str, Any], load: str) -> str:
+    ratios = {
+        (r["app"], r["chunks"], r["against"], r["style"]): f"{r['ratio']:.2f}"
+        for r in report["ratios"]
+        if r["load"] == load
+    }
+    head = ("application", "chunks", "system", "p50, s", "p95, s", "first token, s", "ratio", "n")
+    rows = (
+        (
+            run["app"],
+            run["chunks"],
+            _label(run["system"], run["style"]),
+            *(f"{run[key]:.2f}" for key in ("p50_s", "p95_s", "ttft_p50_s")),
+            ratios.get((run["app"], run["chunks"], run["system"], run["style"]), ""),
+            run["queries"],
+        )
+        for run in report["runs"]
+        if run["load"] == load
+    )
+    return _table(head, rows)
+
+
+def _paths(report: dict[str, Any]) -> str:
+    """Critical paths of ours, and with what two engines wait for one model."""
+    shared = {(p["app"], p["chunks"]): p["bound_s"] for p in report["shared_model_path"]}
+    head = ("application", "chunks", "longest path, s", "with one model for two engines, s", "p50")
+    rows = (
+        (
+            path["app"],
+            path["chunks"],
+            f"{path['bound_s']:.2f}",
+            f"{shared[path['app'], path['chunks']]:.2f}",
+            f"{path['p50_s']:.2f}",
+        )
+        for path in report["critical_path"]
+    )
+    return _table(head, rows)
+
+
+def _busy(report: dict[str, Any]) -> str:
+    """Processor seconds a query, with one query at a time."""
+    head = ("application", "chunks", "system", "vLLM's core, s", "this process, s", "PostgreSQL, s")
+    rows = (
+        (
+            busy["app"],
+            busy["chunks"],
+            _label(busy["system"], busy["style"]),
+            *(f"{busy[f'{name}_s']:.2f}" for name in ("vllm", "process", "postgres")),
+        )
+        for busy in report["busy"]
+        if busy["load"] == "one" and busy["style"] in ("", "expert")
+    )
+    return _table(head, rows)
+
+
+def _label(system: str, style: str) -> str:
+    return f"{'Teola' if system == 'teola' else system} {style}".strip()
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

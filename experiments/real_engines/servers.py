@@ -1,0 +1,106 @@
+"""What runs beside the orchestrators: the vLLM on a core of its own, and PostgreSQL with pgvector.
+
+With two cores or more, vLLM gets the first of them, and this process and PostgreSQL the next: the
+placement that a machine with one accelerator an engine comes closest to.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from experiments.common.tiny_model import make_model
+from teola.runtime.model_server import ModelServer, ServerOptions
+from teola_engines.vectorstore.embedded import EmbeddedPostgres
+
+MODEL: Final = "tiny-82m"
+WINDOW: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where everything is. processes: pids by what they are, for their times."""
+
+    url: str
+    model: str
+    dsn: str
+    tokenizer: Path
+    processes: dict[str, int]
+
+
+@contextmanager
+def running(
+    python: Path | None, model: Path | None, told: Callable[[str, float], None] | None
+) -> Iterator[Servers]:
+    """Start everything and end it again; nothing is left behind.
+
+    python: of the environment with vLLM. model: a folder; None makes the random one. Raises
+    InputError, EngineUnavailable.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(prefix="teola-real-") as folder:
+        where = model or make_model(Path(folder) / MODEL, chat_template=True)
+        options = ServerOptions(
+            str(where),
+            port=0,
+            python=python,
+            name=MODEL,
+            cores=str(cores[0]) if len(cores) > 1 else None,
+            dtype="bfloat16",
+            window=WINDOW,
+            log=Path(folder) / "vllm.log",
+        )
+        server = ModelServer(options)
+        try:
+            server.start(told)
+            _allow(cores[1:2] or cores)
+            with embedded() as (dsn, postgres):
+                processes = {"vllm": server.pid, "process": os.getpid(), "postgres": postgres}
+                yield Servers(server.url, MODEL, dsn, where / "tokenizer.json", processes)
+        finally:
+            server.stop()
+            _allow(cores)
+
+
+def _allow(cores: list[int]) -> None:
+    """Bind every thread of this process, those of libraries too, and so its later children."""
+    for thread in psutil.Process().threads():
+        os.sched_setaffinity(thread.id, set(cores))
+
+
+@contextmanager
+def embedded() -> Iterator[tuple[str, int]]:
+    """A PostgreSQL of its own: its superuser's dsn (the peers make tables), and its pid."""
+    with tempfile.TemporaryDirectory(prefix="teola-real-", ignore_cleanup_errors=True) as folder:
+        server = EmbeddedPostgres(folder)
+        try:
+            dsn, _ = server.start()
+            yield dsn, server.pid() or os.getpid()
+        finally:
+            server.close()
+
+
+def busy_s(processes: dict[str, int]) -> dict[str, float]:
+    """Processor seconds that each has used so far, its children included."""
+    found = {}
+    for name, pid in processes.items():
+        tree = [psutil.Process(pid)]
+        if name != "process":  # this one's children are the others
+            tree += tree[0].children(recursive=True)
+        found[name] = sum(_used(process) for process in tree)
+    return found
+
+
+def _used(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)

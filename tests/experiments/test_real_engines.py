@@ -1,0 +1,207 @@
+"""The comparison on real engines compares like with like, and its report says what was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from experiments.real_engines import calls, critical_path, pages, prompts, report, servers, systems
+from experiments.real_engines.__main__ import main
+from experiments.real_engines.measure import ONE, Measurement, Point, Sample
+from experiments.real_engines.recording import Completion, Log, differences
+from experiments.real_engines.steps import System
+from experiments.real_engines.workload import APPS, Query, Workload, arrivals
+from teola.engine import Splitting
+from teola.graph import Graph, Op, Primitive, Ref, ToolParams
+from teola.runtime.trace import Span, Trace
+from teola_engines.documents.splitting import split
+from tests.fake_openai import FakeOpenAI
+
+CHUNKS = 4
+RUN = {"system", "style", "app", "chunks", "load", "p50_s", "p95_s", "ttft_p50_s", "queries"}
+RATIO = {"app", "chunks", "load", "against", "style", "ratio"}
+PATH = {"app", "chunks", "bound_s", "p50_s"}
+
+
+class SmallWorkload(Workload):
+    """With a short history: the stand-in for the LLM has no tokenizer file."""
+
+    @property
+    def _history(self) -> str:  # type: ignore[override]
+        return "User: What is a name?\nAssistant: It is bound to an object."
+
+
+def answer(messages: list[dict[str, Any]]) -> str:
+    """Rewritings where they are wanted, else a text that depends on the whole prompt."""
+    text = str(messages[-1]["content"])
+    if re.fullmatch(r"\[[\d, ]+\]", text):
+        text = "".join(map(chr, json.loads(text))).removeprefix("\x01")
+    if "expanded queries" in text:
+        return json.dumps({"queries": prompts.rewritings("it")})
+    if re.search(r"Rewritings:\n$|Queries:|multiple perspectives", text):
+        return prompts.expansion_text("it")
+    return f"Found {zlib.crc32(text.encode())}."
+
+
+@pytest.mark.slow
+async def test_every_matched_and_expert_variant_makes_the_calls_that_ours_makes() -> None:
+    """Real embedder, reranker and store; a stand-in for the remote LLM. `check_same` asserts."""
+    with FakeOpenAI(answer, tokenizes=True) as llm, servers.embedded() as (dsn, _):
+        async with (
+            calls.opened(llm.url, llm.model, dsn) as engines,
+            systems.ready(engines, systems.NAMES) as ready,
+        ):
+            workload = SmallWorkload(
+                lambda text: split(text, Splitting(), engines.shared.encode), Path()
+            )
+            names = {systems.label(system) for system in ready}
+            assert len(names) == len(ready) == 11
+            logs = {app: await systems.check_same(ready, workload, app, CHUNKS) for app in APPS}
+    chunks = len(logs["naive-rag"].stored)
+    assert logs["naive-rag"].counts == (chunks + 1, chunks, 1, 0, 4)
+    assert logs["advanced-rag"].counts == (chunks + 3, chunks, 3, 1, 4)
+    assert all("Conversation so far" in c.prompt for c in logs["chat-rag"].completions)
+
+
+def test_other_calls_are_told_apart_and_other_answers_are_not() -> None:
+    ours, theirs = _refined("Paris"), _refined("Rome")
+    assert differences(ours, theirs) == []
+    theirs.completions[1].prompt += " Be brief."
+    assert [found.partition(":")[0] for found in differences(ours, theirs)] == ["prompts"]
+    theirs = _refined("Paris")
+    theirs.embedded.append("more")
+    theirs.searched[0] = (2, ("chunk b",))
+    found = [one.partition(":")[0] for one in differences(ours, theirs)]
+    assert found == ["embedded texts", "searches"]
+
+
+def _refined(text: str) -> Log:
+    first = Completion(prompts.answer("Where?", None, "chunk a"), 32, text)
+    second = Completion(prompts.refine("Where?", None, "chunk b", text), 32, f"{text}!")
+    return Log(["chunk a"], ["chunk a"], [(2, ("chunk a",))], [], [first, second])
+
+
+def test_arrivals_are_the_same_for_all_and_have_the_rate() -> None:
+    times = arrivals(0.5, 8)
+    assert times == sorted(times) == arrivals(0.5, 8)
+    assert times[-1] == pytest.approx(8 / 0.5)
+    assert times != [2.0 * (i + 1) for i in range(8)]
+
+
+def test_every_query_is_new_and_documents_have_the_size() -> None:
+    def lines(text: str) -> list[str]:
+        return [text[i : i + 500] for i in range(0, len(text), 500)]
+
+    workload = SmallWorkload(lines, Path())
+    one, two = (workload.query("chat-rag", 20) for _ in range(2))
+    assert one.document[:10] != two.document[:10]
+    assert one.question[:10] != two.question[:10]
+    assert str(one.history)[:10] != str(two.history)[:10]
+    assert len(lines(one.document)) == pytest.approx(20, abs=2)
+    assert workload.query("naive-rag", 20).history is None
+
+
+class Instant:
+    """A system that answers at once and notes the order."""
+
+    style = "expert"
+
+    def __init__(self, name: str, order: list[str]) -> None:
+        self.name, self._order = name, order
+
+    async def answer(self, query: Query, log: Log) -> str:
+        self._order.append(self.name)
+        log.first_token()
+        return query.edition
+
+
+async def test_systems_take_turns_and_loads_are_points_of_their_own() -> None:
+    order: list[str] = []
+    instant = [cast("System", Instant(name, order)) for name in ("teola", "asyncio")]
+    workload = SmallWorkload(lambda text: [text[:900]] * (len(text) // 900 + 1), Path())
+    ended: list[str] = []
+    measured = Measurement(workload, {"process": os.getpid()}, ended.append)
+    await measured.in_turns(instant, "naive-rag", 3, 2)
+    assert order == ["teola", "asyncio", "asyncio", "teola"]
+    await measured.arriving(instant[0], "naive-rag", 3, "50%", 200.0, 5)
+    assert await measured.capacity(instant, "naive-rag", 3, 4) > 0
+    assert len(ended) == 4 + 5 + 8
+    sizes = {(p.system, p.load): len(p.samples) for p in measured.points.values()}
+    assert sizes == {("teola", ONE): 2, ("asyncio", ONE): 2, ("teola", "50%"): 5}
+
+
+def test_critical_path_takes_the_longest_and_knows_the_shared_model() -> None:
+    def primitive(id: str, *after: str) -> Primitive:
+        inputs = tuple((f"i{n}", Ref(name, "out")) for n, name in enumerate(after))
+        params = ToolParams(str)
+        return Primitive(
+            id, Op.TOOL_CALL, id, "x", inputs or (("q", Ref("query", "q")),), ("out",), params
+        )
+
+    ids = [primitive("a"), primitive("b"), primitive("c", "a", "b")]
+    graph = Graph("test", ids, {"answer": Ref("c", "out")}, ("q",))
+    spans = [
+        Span("load", "load", "load", "", 0.0, 0.0, 0.5),
+        Span("a", "embedding", "a", "embedding", 0.5, 0.5, 2.5, batch=1),
+        Span("b", "embedding", "b", "embedding", 0.5, 2.5, 3.5, batch=2),
+        Span("c", "tool_call", "c", "x", 3.5, 4.5, 5.0, batch=1),
+    ]
+    trace = cast("Trace", SimpleNamespace(plan=SimpleNamespace(graph=graph), spans=spans))
+    found = critical_path.bounds(trace)
+    assert found.path_s == pytest.approx(0.5 + 2.0 + 0.5)
+    assert found.shared_s == pytest.approx(0.5 + 2.0 + 1.0 + 0.5)
+
+
+@pytest.fixture
+def made() -> Any:
+    """A report of two systems."""
+
+    def point(system: str, style: str, seconds: float) -> Point:
+        samples = [Sample(seconds, seconds / 2), Sample(seconds * 1.1, seconds / 2)]
+        busy = {"vllm": 1.0, "process": 2.0, "postgres": 0.1}
+        return Point(system, style, "chat-rag", 45, ONE, samples, busy)
+
+    ours, theirs = point("teola", "", 2.0), point("haystack", "matched", 3.0)
+    ours.bounds = [critical_path.Bounds(1.5, 1.8)]
+    return report.make([ours, theirs], [], vllm="0.32.0")
+
+
+def test_the_report_has_the_keys_that_are_promised(made: Any) -> None:
+    assert [set(run) for run in made["runs"]] == [RUN, RUN]
+    assert [set(ratio) for ratio in made["ratios"]] == [RATIO]
+    assert [set(path) for path in made["critical_path"]] == [PATH]
+    assert made["ratios"][0]["ratio"] == pytest.approx(1.5)
+    assert made["busy"][0]["process_s"] == pytest.approx(1.0)
+    assert made["machine"]["vllm"] == "0.32.0"
+
+
+def test_the_section_replaces_its_own_and_nothing_else(made: Any, tmp_path: Path) -> None:
+    page, picture = tmp_path / "benchmarks.md", Path("images/latency.svg")
+    pages.write_section(made, page, picture)
+    page.write_text(page.read_text() + "\n## Another experiment\n")
+    before = page.read_text()
+    pages.write_section(made, page, picture)
+    assert page.read_text() == before
+    assert before.count("## The same engines") == 1
+    assert "| chat-rag | 45 | haystack matched | 3.15 | 3.29 | 1.50 | 1.50 | 2 |" in before
+    pages.plot(made, tmp_path / picture)
+    assert "haystack matched" in (tmp_path / picture).read_text()
+
+
+def test_an_earlier_report_is_shown_again_and_unknown_names_are_refused(
+    made: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(made))
+    main(["--report", str(file), "--json"])
+    assert json.loads(capsys.readouterr().out) == made
+    with pytest.raises(SystemExit):
+        main(["--systems", "dify"])
+    assert "valid: teola, asyncio" in capsys.readouterr().err
