@@ -76,8 +76,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 def _introduce(console: Console, documents: Documents) -> None:
     console.rule(f"[bold]Teola[/], app {app.name}")
     console.print(
-        f"{len(documents.paths)} documents ({documents.size / 1000:.0f} kB) of {documents.origin}; "
-        "the reader is extractive: it quotes sentences and generates nothing."
+        f"{documents.origin}: {len(documents.paths)} files, {documents.size / 1000:.0f} kB. "
+        "The reader is extractive: it quotes sentences and generates nothing."
     )
 
 
