@@ -157,6 +157,17 @@ def test_queries_search_a_collection_documents_or_both(
     assert documents(collection="c", filters={"year": 1900}) == {"tower"}
 
 
+@pytest.mark.timeout(60)
+def test_a_runtime_closes_while_its_database_pool_still_grows(
+    runtime: Runtime, tenant: str
+) -> None:
+    """Workers of the pool that were cancelled while they connect never end."""
+    given = [text(f"d{i}", f"Document {i}.") for i in range(8)]
+    for number in range(3):
+        with Runtime({"vectorstore": runtime.configs["vectorstore"]}) as other:
+            collections.index(given, collection=f"c{number}", runtime=other, tenant=tenant)
+
+
 def test_a_directory_for_one_query_has_its_limit(naive: App, tmp_path: Path) -> None:
     given = [text(f"d{i}", "x") for i in range(10_001)]
     with pytest.raises(InputError, match="collection first: `teola index PATH"):

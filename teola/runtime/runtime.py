@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from teola.engine import Engine, EngineSpec
 from teola.errors import InputError, Overloaded, UnknownName
@@ -25,6 +25,8 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live import Live
 
 T = TypeVar("T")
+GRACE_S: Final = 2.0
+"""How long closing waits for tasks that neither a query nor an engine answers for."""
 
 
 class Runtime:
@@ -200,20 +202,23 @@ class Runtime:
         loop.close()
 
     async def _shut(self) -> None:
-        """Queries first, and to their end: a cancelled one still deletes what it half stored."""
+        """Queries first, and to their end: a cancelled one still deletes what it half stored.
+
+        What engines run in the background is theirs to end, so they are closed before what is left
+        is cancelled (a database pool's workers would not even survive that in good order).
+        """
+        assert self._live is not None
         own = asyncio.current_task()
-        work = {task for task in asyncio.all_tasks() if task.get_coro() in self._work} - {own}
-        for task in work:
-            if not task.cancelling():  # a second time would interrupt that
-                task.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
+        await _ended(t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not own)
+        await _ended(self._started.values())
+        await self._live.stop()
+        hosts = list(self._live.hosts.values())
+        await asyncio.gather(*(host.close() for host in hosts), return_exceptions=True)
         rest = asyncio.all_tasks() - {own}
         for task in rest:
             task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
-        assert self._live is not None
-        hosts = list(self._live.hosts.values())
-        await asyncio.gather(*(host.close() for host in hosts), return_exceptions=True)
+        if rest:
+            await asyncio.wait(rest, timeout=GRACE_S)
         with suppress(RuntimeError):  # a process that is about to exit may start no more threads
             await asyncio.get_running_loop().shutdown_default_executor()
 
@@ -222,6 +227,15 @@ class Runtime:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+async def _ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their end; a second cancellation would interrupt their clean-up."""
+    found = list(tasks)
+    for task in found:
+        if not task.cancelling():
+            task.cancel()
+    await asyncio.gather(*found, return_exceptions=True)
 
 
 _default: Runtime | None = None
