@@ -20,6 +20,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -251,13 +252,11 @@ class App:
         )
         return Explanation(self.name, optimised, chosen, result)
 
-    @property
+    @cached_property
     def engine_names(self) -> list[str]:
         """Engines that this application uses, those of the step before the graph included."""
-        names = {c.engine: None for c in self.builder.template.components if c.engine}
-        for c in self.builder.template.components:
-            if isinstance(c, Indexing):
-                names[c.store] = None
+        graph = self.builder.build(self.builder.configure({}), {})
+        names = {p.engine: None for p in graph.primitives if p.engine}
         if Kind.DOCUMENTS in self.inputs.values():
             names["documents"] = None
             names.update(dict.fromkeys(self.indexing()[:2]))

@@ -79,6 +79,15 @@ def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
     return hop + engine.seconds(p.op, p.items, planned_tokens(graph, p), planned_output(p))
 
 
+def finish_times(graph: Graph, profile: Profile) -> dict[str, float]:
+    """When each primitive is done if engines are never busy, in seconds from the start."""
+    found: dict[str, float] = {}
+    for id in graph.order:
+        start = max((found[q] for q in graph.parents[id]), default=0.0)
+        found[id] = start + seconds(graph, graph[id], profile)
+    return found
+
+
 def critical_path(
     graph: Graph, profile: Profile, weight: Callable[[Primitive], float] | None = None
 ) -> tuple[float, list[str]]:

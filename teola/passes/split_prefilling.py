@@ -6,8 +6,10 @@
                                      rerank ──────┘
 
 Attention is causal, so only a prefix may go ahead. A prompt is cut wherever a part must wait for
-something that the parts before it need not wait for, so it may have more than two pieces. Partial
-prefilling is pure: it also runs before a Condition has decided whether its call is wanted.
+something that the parts before it need not wait for, so it may have more than two pieces; not
+where the profile says that a piece would not be done in time, since every piece costs a prefill of
+its own. Partial prefilling is pure: it also runs before a Condition has decided whether its call is
+wanted.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from teola.graph import QUERY, Graph, Op, Part, Primitive, Prompt, Ref
-from teola.passes.estimate import part_tokens
+from teola.passes.estimate import finish_times, part_tokens
 from teola.passes.rewrite import Rewrite
 from teola.profile import Profile
 
@@ -26,6 +28,7 @@ def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrit
     """Split every Prefilling that has a prefix worth computing ahead."""
     rewrites: list[Rewrite] = []
     primitives: list[Primitive] = []
+    finish: dict[str, float] = {}
     for p in graph.primitives:
         if p.op is not Op.PREFILLING:
             primitives.append(p)
@@ -39,6 +42,12 @@ def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrit
         pieces = _pieces(graph, p, engine.block_tokens)
         if len(pieces) == 1:
             reason = f"no prefix of a KV block ({engine.block_tokens} tokens) is known earlier"
+            rewrites.append(Rewrite(NAME, p.id, False, reason))
+            primitives.append(p)
+            continue
+        finish = finish or finish_times(graph, profile)
+        if not _pays(graph, p, pieces, profile, finish):
+            reason = "computing a prefix ahead would take longer than waiting for the rest"
             rewrites.append(Rewrite(NAME, p.id, False, reason))
             primitives.append(p)
             continue
@@ -82,6 +91,30 @@ def _join_small(
             found.append(tuple(held))
             held = []
     return [*found, tuple(held + pieces[-1])]
+
+
+def _pays(
+    graph: Graph,
+    p: Primitive,
+    pieces: list[tuple[Part, ...]],
+    profile: Profile,
+    finish: dict[str, float],
+) -> bool:
+    """Whether the call is prefilled no later in pieces than whole, by the profile's times."""
+    engine = profile.engine(p.engine)
+    hop = profile.dispatch_s
+    known = max((finish[order.producer] for order in p.after), default=0.0)
+    whole = max((finish[parent] for parent in graph.parents[p.id]), default=0.0)
+    whole += hop + engine.seconds(p.op, 1, sum(part_tokens(graph, x) for y in pieces for x in y))
+    done = 0.0
+    for i, piece in enumerate(pieces):
+        last = i == len(pieces) - 1
+        refs = [part.content for part in piece if isinstance(part.content, Ref)]
+        waits = [finish[ref.producer] for ref in refs if ref.producer != QUERY]
+        waits += [finish[guard.condition] for guard in p.guards] if last else []
+        tokens = sum(part_tokens(graph, part) for part in piece)
+        done = max([done, known, *waits]) + hop + engine.seconds(p.op, 1, tokens)
+    return done <= whole
 
 
 def _closure(graph: Graph, producers: object) -> frozenset[str]:

@@ -1,0 +1,45 @@
+"""Split prefilling goes by the profile's times: a piece that would not be done in time is no gain."""
+
+from __future__ import annotations
+
+import pytest
+
+from teola.passes import optimise
+from teola.passes.estimate import critical_path
+from teola.profile import paper
+from teola_apps.naive_rag import app
+
+
+def _optimised(chunks: int):  # type: ignore[no-untyped-def]
+    graph = app.builder.build(app.builder.configure({}), {"chunks": chunks})
+    return optimise(graph, paper("13b"), debug=True)
+
+
+def _leaf(decisions, applied: bool) -> list[str]:  # type: ignore[no-untyped-def]
+    return [
+        d.reason
+        for d in decisions
+        if d.pass_name == "split_prefilling"
+        and d.applied is applied
+        and d.primitive == "generate.1.prefill"
+    ]
+
+
+def test_a_short_wait_for_the_context_is_not_worth_a_prefill_of_its_own() -> None:
+    made = _optimised(chunks=1)
+    assert _leaf(made.rewrites, applied=False) == [
+        "computing a prefix ahead would take longer than waiting for the rest"
+    ]
+    assert not _leaf(made.rewrites, applied=True)
+
+
+def test_a_long_wait_hides_the_prefix() -> None:
+    assert _leaf(_optimised(chunks=48).rewrites, applied=True)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 8, 33, 48, 192])
+def test_no_document_gets_a_longer_critical_path(chunks: int) -> None:
+    made = _optimised(chunks)
+    before, _ = critical_path(made.p_graph, paper("13b"))
+    after, _ = critical_path(made.e_graph, paper("13b"))
+    assert after <= before
