@@ -1,4 +1,4 @@
-"""Split prefilling goes by the profile's times: a piece that would not be done in time is no gain."""
+"""Split prefilling goes by the profile: a prefix that would not be done in time is no gain."""
 
 from __future__ import annotations
 
