@@ -1,4 +1,7 @@
-"""Each pass on small graphs: before, after, and why it declines."""
+"""Each pass on small graphs: before, after, and why it declines.
+
+Long because every rule of every pass has its case here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The live driver when engines fail, hang, babble, or are no longer wanted."""
+"""The live driver when engines fail, hang, babble, or are no longer wanted.
+
+Long because every way to fail has its case here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""EngineQueue: slices, retries, instances, groups; one event in, what follows out."""
+"""EngineQueue: slices, retries, instances, groups; one event in, what follows out.
+
+Long because every event of one state machine has its case here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Templates: what is wired to what, and what is refused when it is declared."""
+"""Templates: what is wired to what, and what is refused when it is declared.
+
+Long because every refusal has its case here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A real vLLM in a process of its own: the same tokens by every way, and nothing left behind."""
+"""A real vLLM in a process of its own: the same tokens by every way, and nothing left behind.
+
+Long because one vLLM is started for all of them.
+"""
 
 import asyncio
 import contextlib
