@@ -155,6 +155,18 @@ class TestAll:
         assert kept(policy) <= 65
         assert kept(policy, works_only=False) <= 65
 
+    def test_one_that_waits_for_ever_keeps_nothing_of_the_others(self, name: str) -> None:
+        policy = batching.make(name)
+        bound = work(0, run="bound", component="bound", affinity=1)
+        add(policy, bound)
+        for k in range(1, 2000):
+            w = work(k, run=f"q{k % 7}", component=f"c{k % 3}", arrival=float(k))
+            add(policy, w)
+            w.queued = False
+            policy.remove(w, float(k))
+            assert kept(policy) <= 140
+        assert take(policy, slots(instance=1)) == [bound]
+
 
 def kept(policy: BatchingPolicy, works_only: bool = True) -> int:
     """Entries that a policy holds."""

@@ -13,15 +13,20 @@ class Fifo:
     def __init__(self, max_wait_s: float = 0.0) -> None:
         self.max_wait_s = max_wait_s
         self._queue: deque[Work] = deque()
+        self._live = 0
 
     def add(self, work: Work, now: float) -> None:
+        self._live += 1
         if work.tries:
             self._queue.appendleft(work)
         else:
             self._queue.append(work)
 
     def remove(self, work: Work, now: float) -> None:
+        self._live -= 1
         self._prune()
+        if len(self._queue) > 64 + 2 * self._live:
+            self._queue = deque(work for work in self._queue if work.queued)
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:
         self._prune()
