@@ -1,0 +1,194 @@
+"""The store: joining slices, resolving inputs, and what Aggregates and Conditions make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from teola.engine import Hit, TextPart
+from teola.errors import EngineError
+from teola.graph import (
+    QUERY,
+    AggregateParams,
+    Aggregation,
+    ConditionParams,
+    Graph,
+    Op,
+    Part,
+    PrefillParams,
+    Primitive,
+    Prompt,
+    Ref,
+    Role,
+    ToolParams,
+)
+from teola.runtime.store import Store
+from teola.schedule.plan import Plan
+from tests.schedule.plans import nothing, plan, tool
+
+
+def store(*primitives: Primitive, **inputs: Any) -> Store:
+    outputs = {"answer": Ref(primitives[-1].id, primitives[-1].outputs[0])}
+    return Store(plan(*primitives, outputs=outputs), inputs)
+
+
+def gather(mode: Aggregation, count: int = 3) -> Store:
+    """Producers p0, p1, ... and an Aggregate `all` over them."""
+    parts = [tool(f"p{k}") for k in range(count)]
+    refs = tuple(Ref(p.id, "out") for p in parts)
+    params = AggregateParams(mode)
+    every = Primitive("all", Op.AGGREGATE, "all", "", (("parts", refs),), ("out",), params)
+    return store(*parts, every)
+
+
+def hit(id: str, score: float) -> Hit:
+    return Hit(id, "d", f"text {id}", score)
+
+
+# --- slices ---------------------------------------------------------------------------------
+
+
+def test_slices_are_joined_in_order_however_they_come() -> None:
+    s = store(tool("a"))
+    assert s.put_slice(0, 4, 6, 6, {"out": [4, 5]}) == {"out": 2}
+    assert s.put_slice(0, 0, 2, 6, {"out": [0, 1]}) == {"out": 2}
+    assert s.read(Ref("a", "out")) is None, "it is not complete"
+    s.put_slice(0, 2, 4, 6, {"out": [2, 3]})
+    assert s.read(Ref("a", "out")) == [0, 1, 2, 3, 4, 5]
+    s.release(0)
+    assert s.empty
+
+
+def test_a_slice_that_comes_twice_counts_once() -> None:
+    s = store(tool("a"))
+    s.put_slice(0, 0, 2, 4, {"out": [9, 9]})
+    s.put_slice(0, 0, 2, 4, {"out": [0, 1]})
+    assert s.read(Ref("a", "out")) is None
+    s.put_slice(0, 2, 4, 4, {"out": [2, 3]})
+    assert s.read(Ref("a", "out")) == [0, 1, 2, 3]
+
+
+# --- references -----------------------------------------------------------------------------
+
+
+def test_ranges_of_lists() -> None:
+    s = store(tool("a"), notes=["x", "y", "z"], question="why?")
+    assert s.read(Ref(QUERY, "notes", (1, 2))) == ["y"]
+    assert s.read(Ref(QUERY, "notes", (1, None))) == ["y", "z"]
+    assert s.read(Ref(QUERY, "notes", (5, 6))) == []
+    assert s.read(Ref(QUERY, "question", (0, 1))) == ["why?"], "a text is a list of one"
+    assert s.read(Ref(QUERY, "scope")) is None
+
+
+def test_item_inputs_are_cut_and_others_are_whole() -> None:
+    params = ToolParams(nothing, item_inputs=("xs",))
+    inputs = (("xs", Ref(QUERY, "notes")), ("all", Ref(QUERY, "notes")))
+    p = Primitive("a", Op.TOOL_CALL, "a", "python", inputs, ("out",), params, batchable=True)
+    s = store(p, notes=[1, 2, 3, 4])
+    assert s.resolve(0, 1, 3) == {"xs": [2, 3], "all": [1, 2, 3, 4]}
+    assert s.resolve(0) == {"xs": [1, 2, 3, 4], "all": [1, 2, 3, 4]}
+    assert s.items(0) == 4
+
+
+def test_absent_inputs_are_left_out() -> None:
+    s = store(tool("a", Ref(QUERY, "question"), Ref(QUERY, "notes")), question="why?")
+    assert s.resolve(0) == {"x0": "why?"}
+
+
+def test_a_prompt_has_the_parts_that_are_there() -> None:
+    parts = (
+        Part(Role.INSTRUCTION, "Say: "),
+        Part(Role.QUESTION, Ref(QUERY, "question")),
+        Part(Role.CONTEXT, Ref(QUERY, "notes"), separator=" | "),
+    )
+    p = Primitive(
+        "a", Op.PREFILLING, "a", "llm", (("prompt", Prompt(parts)),), ("out",), PrefillParams()
+    )
+    assert store(p, notes=["x", hit("y", 1.0)]).prompt(0) == (
+        TextPart(Role.INSTRUCTION, "Say: "),
+        TextPart(Role.CONTEXT, "x | text y"),
+    )
+    assert store(p, notes=["x" * 40]).prompt_tokens(0) == 2 + 11
+
+
+# --- aggregates -----------------------------------------------------------------------------
+
+
+def test_first_and_last_take_what_is_present() -> None:
+    for mode, expected in [(Aggregation.FIRST, "one"), (Aggregation.LAST, "two")]:
+        s = gather(mode, 4)
+        s.put(1, {"out": "one"})
+        s.put(2, {"out": "two"})
+        assert s.control(4) == {"out": expected}
+
+
+def test_concat_keeps_the_order_of_its_parts() -> None:
+    s = gather(Aggregation.CONCAT)
+    s.put(2, {"out": ["c", "d"]})
+    s.put(0, {"out": "a"})
+    assert s.control(3) == {"out": ["a", "c", "d"]}
+
+
+def test_union_keeps_each_hit_once_with_its_best_score() -> None:
+    s = gather(Aggregation.UNION)
+    s.put(0, {"out": [[hit("a", 0.1), hit("b", 0.5)], [hit("c", 0.3)]]})
+    s.put(1, {"out": [[hit("a", 0.9), hit("b", 0.2)]]})
+    (found,) = s.control(3).values()
+    assert found == [hit("a", 0.9), hit("b", 0.5), hit("c", 0.3)]
+
+
+def test_union_breaks_ties_by_what_was_found_first() -> None:
+    s = gather(Aggregation.UNION)
+    s.put(0, {"out": [[hit("b", 0.5), hit("a", 0.5)]]})
+    (found,) = s.control(3).values()
+    assert [h.id for h in found] == ["b", "a"]
+
+
+def top_k(k: int | None, hits: Any, scores: Any) -> Any:
+    inputs = (("hits", Ref(QUERY, "hits")), ("scores", Ref(QUERY, "scores")))
+    params = AggregateParams(Aggregation.TOP_K, k)
+    p = Primitive("best", Op.AGGREGATE, "best", "", inputs, ("out",), params)
+    made = Store(_plan(p), {"hits": hits, "scores": scores})
+    return made.control(0)["out"]
+
+
+def _plan(p: Primitive) -> Any:
+    return Plan(Graph("t", [p], {"answer": Ref(p.id, "out")}, ["hits", "scores"]))
+
+
+def test_top_k_keeps_the_best_with_their_new_scores() -> None:
+    hits = [hit("a", 9.0), hit("b", 8.0), hit("c", 7.0)]
+    assert top_k(2, hits, [0.1, 0.3, 0.2]) == [hit("b", 0.3), hit("c", 0.2)]
+    assert top_k(2, hits, [0.1, 0.1, 0.1]) == [hit("a", 0.1), hit("b", 0.1)]
+    assert top_k(None, ["x", "y"], [1, 2]) == ["y", "x"]
+    assert top_k(5, ["x"], [1]) == ["x"]
+
+
+# --- conditions -----------------------------------------------------------------------------
+
+
+def decide(test: Any) -> Any:
+    params = ConditionParams(test, ("then", "otherwise"), "then")
+    inputs = (("x", Ref(QUERY, "question")),)
+    p = Primitive("if", Op.CONDITION, "if", "", inputs, ("branch",), params)
+    return store(p, question="why?").control(0)["branch"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "branch"),
+    [
+        (True, "then"),
+        (False, "otherwise"),
+        ("otherwise", "otherwise"),
+        ("no", "then"),
+        ([], "otherwise"),
+    ],
+)
+def test_what_a_test_answers(answer: Any, branch: str) -> None:
+    assert decide(lambda question: answer) == branch
+
+
+def test_a_test_that_raises_is_an_engines_failure() -> None:
+    with pytest.raises(EngineError, match="its test raised ZeroDivisionError: division by zero"):
+        decide(lambda question: 1 / 0)
