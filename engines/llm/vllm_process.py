@@ -105,8 +105,7 @@ class VLLMProcess:
     async def stop(self) -> None:
         """End the worker with all its children; what is open fails."""
         self.dead = self.dead or EngineUnavailable(f"{self.name}: closed", retryable=False)
-        with suppress(ProcessLookupError):
-            self._process.terminate()
+        self._signal(signal.SIGTERM)
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_LIMIT_S):
                 await asyncio.shield(self._watch)
@@ -115,10 +114,15 @@ class VLLMProcess:
 
     def _kill(self) -> None:
         """Kill the whole group: vLLM's engine is a child of the worker."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self._signal(signal.SIGKILL)
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        """Process.send_signal would reap a worker that has ended before asyncio can."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     async def _run(self) -> None:
         """Deliver events until the worker is gone, then make sure of it and tell everyone."""
