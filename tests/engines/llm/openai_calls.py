@@ -26,6 +26,7 @@ def a_call(
 
 @asynccontextmanager
 async def started(server, **options):
+    options = {"connect_timeout_s": 30.0, **options}  # the machine may be busy with other tests
     engine = OpenAIServer(url=server.url, **options)
     try:
         await engine.start()
