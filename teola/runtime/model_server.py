@@ -122,6 +122,11 @@ class ModelServer:
             raise EngineError("this vLLM is not running: call start() first")
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
     def start(
         self, told: Callable[[str, float], None] | None = None, limit_s: float = 600.0
     ) -> None:

@@ -13,6 +13,7 @@ import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -56,11 +57,14 @@ class Served:
     def url(self):
         return self.process.url
 
-    def come_back(self, dtype):
-        self.process.kill()
-        port = int(self.url.rpartition(":")[2].partition("/")[0])
-        self.process = self._process(port=port, dtype=dtype)
-        self.process.start()
+    def serve(self, dtype):
+        """At the same port, in this precision, also if it was killed."""
+        running = self.process.running and self.process.options.dtype == dtype
+        if not running:
+            self.process.kill()
+            port = int(self.url.rpartition(":")[2].partition("/")[0])
+            self.process = self._process(port=port, dtype=dtype)
+            self.process.start()
 
 
 @pytest.fixture(scope="module")
@@ -110,16 +114,16 @@ async def in_pieces(engine, parts, rng, tenant):
     )
 
 
-async def differences(engine, served):
+async def differences(engine):
     """(prompt, pieces' text, whole's text) of those of 200 prompts where the two differ."""
-    rng, room = random.Random(7), asyncio.Semaphore(6)
+    rng, room, run = random.Random(7), asyncio.Semaphore(6), uuid4().hex
     prompts = [(i, some_parts(rng), random.Random(i)) for i in range(200)]
     cached = []
 
     async def compare(i, parts, own):
         async with room:
-            text, last = await in_pieces(engine, parts, own, f"pieces-{i}")
-            call = a_call(parts, tenant=f"whole-{i}", max_tokens=12, ignore_eos=True)
+            text, last = await in_pieces(engine, parts, own, f"{run}-pieces-{i}")
+            call = a_call(parts, tenant=f"{run}-whole-{i}", max_tokens=12, ignore_eos=True)
             whole, cold = await answer(engine, call)
         assert last.usage.prompt_tokens == cold.usage.prompt_tokens
         assert (last.usage.completion_tokens, cold.usage.cached_tokens) == (12, 0)
@@ -163,7 +167,7 @@ async def test_the_server_tokenises_as_its_folder_does(served, tmp_path):
 
 async def test_pieces_give_the_tokens_of_the_whole_prompt(served):
     async with started(served) as engine:
-        assert await differences(engine, served) == []
+        assert await differences(engine) == []
 
 
 async def test_a_cancelled_call_leaves_the_server_within_a_second(served):
@@ -250,16 +254,18 @@ async def test_a_killed_server_is_told_and_healed_by_its_return(served):
         assert all(isinstance(end, EngineError) and end.retryable for end in ends), ends
         with pytest.raises(EngineError, match="is it running"):
             await answer(engine, a_call(parts))
-        await asyncio.to_thread(served.come_back, "bfloat16")
+        served.serve("bfloat16")
         assert (await answer(engine, a_call(parts, max_tokens=4)))[0]
 
 
 async def test_in_bfloat16_pieces_differ_only_at_near_ties(served):
+    served.serve("bfloat16")
     async with started(served) as engine:
-        found = await differences(engine, served)
-        assert len(found) <= 20
-        for parts, text, whole in found:
-            assert await gap(engine, parts, text, whole) < NEAR_TIE
+        found = await differences(engine)
+        gaps = [await gap(engine, *difference) for difference in found]
+    print(f"{len(found)} of 200 differ in bfloat16, at gaps of {sorted(gaps)}")
+    assert len(found) <= 20
+    assert max(gaps, default=0.0) < NEAR_TIE
 
 
 async def gap(engine, parts, text, whole):
@@ -270,7 +276,8 @@ async def gap(engine, parts, text, whole):
     async with httpx.AsyncClient() as client:
         said = await client.post(f"{engine._connection.url}/completions", json=body)
     choice = said.json()["choices"][0]
-    same = next((i for i, (a, b) in enumerate(zip(text, whole, strict=False)) if a != b), 0)
+    apart = (i for i, (a, b) in enumerate(zip(text, whole, strict=False)) if a != b)
+    same = next(apart, min(len(text), len(whole)))
     offsets = choice["logprobs"]["text_offset"]
     at = max(i for i, offset in enumerate(offsets) if offset - offsets[0] <= same)
     best = sorted(choice["logprobs"]["top_logprobs"][at].values(), reverse=True)
