@@ -75,7 +75,13 @@ def _source(document: Any) -> list[Source]:
     if not isinstance(document, (str, Path)):
         raise InputError(f"a document is a path or {{'name', 'text'}}, not {document!r}")
     path = Path(document).expanduser()
-    if not path.is_dir():
+    try:
+        folder = path.is_dir()
+    except (OSError, ValueError):
+        raise InputError(
+            "a document is a path; give a text as {'name': ..., 'text': ...}"
+        ) from None
+    if not folder:
         return [Source(path.name, path=path)]
     inside = sorted(
         p
