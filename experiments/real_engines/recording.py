@@ -47,7 +47,7 @@ class Log:
     def counts(self) -> tuple[int, ...]:
         """How many of each kind."""
         kinds = (self.embedded, self.stored, self.searched, self.scored, self.completions)
-        return tuple(map(len, kinds))
+        return tuple(len(kind) for kind in kinds)
 
     def prompts(self) -> list[tuple[str, int]]:
         """(prompt, most output tokens) of each call, with earlier answers as marks, sorted."""
