@@ -173,8 +173,11 @@ class _View(Cache):
         if self.first is not None:  # one sequence in consecutive blocks: no need to copy
             start = self.first * self.size
             return pool[start : start + self.longest].unsqueeze(0).transpose(1, 2)
-        blocks = pool.view(-1, self.size, *pool.shape[1:])[self.tables]
-        return blocks.flatten(1, 2)[:, : self.longest].transpose(1, 2)
+        rows, used = self.tables.shape
+        # Whole blocks as rows: index_select copies each at once, indexing goes by elements.
+        blocks = pool.view(len(pool) // self.size, -1).index_select(0, self.tables.flatten())
+        gathered = blocks.view(rows, used * self.size, *pool.shape[1:])
+        return gathered[:, : self.longest].transpose(1, 2)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0 if self.alone else self.longest - 1
