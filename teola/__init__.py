@@ -22,9 +22,11 @@ if _typing.TYPE_CHECKING:
         Embedding,
         Generate,
         Indexing,
+        Judge,
         QueryExpansion,
         Rerank,
         Search,
+        WebSearch,
         component,
     )
 
@@ -38,6 +40,7 @@ __all__ = [
     "EngineConfig",
     "Generate",
     "Indexing",
+    "Judge",
     "Progress",
     "QueryExpansion",
     "Rerank",
@@ -46,6 +49,7 @@ __all__ = [
     "Search",
     "TeolaError",
     "Token",
+    "WebSearch",
     "component",
 ]
 

@@ -12,7 +12,8 @@ from teola.engine import Engine, EngineKind
 from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
 from teola.runtime.python_engine import PythonEngine
-from teola.schedule.engine_queue import EngineQueue, Limits
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.instances import Limits
 
 GROUP: Final = "teola.engines"
 
@@ -106,6 +107,9 @@ DEFAULTS: Final[Mapping[str, EngineConfig]] = {
 }
 """What runs with nothing configured: all local, nothing from outside."""
 
+LIKE_LLM: Final = ("proxy", "judge")
+"""Engines that have the configuration of `llm` unless they are given one."""
+
 
 def llm_config(where: str, **options: Any) -> EngineConfig:
     """The LLM engine for `--llm`: a server's URL. Raises InputError for anything else."""
@@ -137,13 +141,16 @@ def queue_for(name: str, engine: Engine, config: EngineConfig) -> EngineQueue:
 def merged(
     configs: Mapping[str, EngineConfig | str | Callable[..., Engine]],
 ) -> dict[str, EngineConfig]:
-    """The defaults with `configs` put over them; a bare name or class stands for its config."""
+    """The defaults with `configs` put over them; a bare name or class stands for its config.
+
+    The small models of an application, `proxy` and `judge`, are like `llm` unless configured.
+    """
     found = dict(DEFAULTS)
     for name, config in configs.items():
         if not isinstance(config, EngineConfig):
             config = EngineConfig(config)
         found[name] = config
-    return found
+    return {**dict.fromkeys(LIKE_LLM, found["llm"]), **found}
 
 
 def with_policies(

@@ -7,8 +7,10 @@ from teola.workflow.components.expansion import QueryExpansion
 from teola.workflow.components.function import Function, component
 from teola.workflow.components.generate import Generate
 from teola.workflow.components.indexing import Indexing
+from teola.workflow.components.judge import Judge
 from teola.workflow.components.rerank import Rerank
 from teola.workflow.components.search import Search
+from teola.workflow.components.web_search import WebSearch
 
 __all__ = [
     "Aggregate",
@@ -17,8 +19,10 @@ __all__ = [
     "Function",
     "Generate",
     "Indexing",
+    "Judge",
     "QueryExpansion",
     "Rerank",
     "Search",
+    "WebSearch",
     "component",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from teola.errors import TemplateError
@@ -39,9 +39,7 @@ class Condition(Component):
         self.needs = dict.fromkeys(reads, Kind.ANY)  # type: ignore[misc]
         super().__init__(name)
         self.test, self.expect = test, expect
-        self.branches = {THEN: Template.beside(then)}
-        if otherwise is not None:
-            self.branches[OTHERWISE] = Template.beside(otherwise)
+        self.branches = branches_of(then, otherwise)
 
     def decompose(self, block: Block) -> None:
         inputs: dict[str, Value] = {port: block.read(port).ref for port in self.required}
@@ -49,23 +47,38 @@ class Condition(Component):
         block.add("test", Op.CONDITION, inputs, ("branch",), params)
 
     def template(self) -> Template:
-        own = Template((self,), (), (self.name,), (self.name,), {})
-        tails: list[str] = []
-        joined = own
-        for branch, inner in self.branches.items():
-            with_inner = own >> inner
-            guards = {
-                c.name: (Guard(self.name, branch), *inner.guards.get(c.name, ()))
-                for c in inner.components
-            }
-            joined = Template(
-                (*joined.components, *inner.components),
-                (*joined.edges, *with_inner.edges),
-                own.heads,
-                (),
-                {**joined.guards, **guards},
-            )
-            tails += inner.tails
-        if OTHERWISE not in self.branches:
-            tails.append(self.name)
-        return Template(joined.components, joined.edges, own.heads, tuple(tails), joined.guards)
+        return branching(self, self.branches)
+
+
+def branching(condition: Component, branches: Mapping[str, Template]) -> Template:
+    """`condition` and its branches, each behind a guard; what follows joins the branches' tails."""
+    own = Template((condition,), (), (condition.name,), (condition.name,), {})
+    tails: list[str] = []
+    joined = own
+    for branch, inner in branches.items():
+        with_inner = own >> inner
+        guards = {
+            c.name: (Guard(condition.name, branch), *inner.guards.get(c.name, ()))
+            for c in inner.components
+        }
+        joined = Template(
+            (*joined.components, *inner.components),
+            (*joined.edges, *with_inner.edges),
+            own.heads,
+            (),
+            {**joined.guards, **guards},
+        )
+        tails += inner.tails
+    if OTHERWISE not in branches:
+        tails.append(condition.name)
+    return Template(joined.components, joined.edges, own.heads, tuple(tails), joined.guards)
+
+
+def branches_of(
+    then: Component | Template, otherwise: Component | Template | None
+) -> dict[str, Template]:
+    """The branches by name, `otherwise` only if there is one."""
+    found = {THEN: Template.beside(then)}
+    if otherwise is not None:
+        found[OTHERWISE] = Template.beside(otherwise)
+    return found
