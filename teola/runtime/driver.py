@@ -6,6 +6,7 @@ back until there are none, and then lets the core hold a scheduling round.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,7 @@ from teola.schedule.events import (
     Completed,
     Control,
     Dispatch,
+    Ejected,
     Failed,
     Finish,
     QueueEvent,
@@ -37,6 +39,8 @@ from teola.schedule.events import (
 )
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
+
+log = logging.getLogger(__name__)
 
 
 class Query:
@@ -115,6 +119,8 @@ class Driver(ABC):
             self.abort(command)
         elif isinstance(command, SetTimer):
             self.set_timer(command)
+        elif isinstance(command, Ejected):
+            self.ejected(command, now)
         else:
             assert isinstance(command, Retried), command
 
@@ -164,6 +170,16 @@ class Driver(ABC):
         if query is not None:
             query.trace.ended(event.primitive, event.lo, now, "failed")
         self.handle(event, now)
+
+    def ejected(self, command: Ejected, now: float) -> None:
+        """An instance is left alone for a while."""
+        log.warning(
+            "engine %s: instance %d is sent nothing for %.0f s: %s",
+            command.engine,
+            command.instance,
+            command.until - now,
+            command.cause.error,
+        )
 
     @abstractmethod
     def dispatch(self, command: Dispatch, now: float) -> None:

@@ -346,19 +346,19 @@ class Live(Driver):
         params = members[0].params
         assert isinstance(params, DecodeParams)
         call = self._prepare(query, i, params)
-        engine = command.engine
+        engine, instance = command.engine, command.instance
 
         def first() -> None:
             query.store.put(i, {"sequence": True})
             query.trace.ended(i, 0, self.loop.time())
-            self.post(FirstToken(engine, command.instance, query.id, i))
+            self.post(FirstToken(engine, instance, query.id, i))
 
         def deliver(k: int, result: Mapping[str, Any]) -> None:
             member = plan.members[i][k]
             if query.id in self.queries:
                 counts = query.store.put(member, result)
                 query.trace.ended(member, 0, self.loop.time())
-                self.post(MemberCompleted(engine, query.id, i, member, counts))
+                self.post(MemberCompleted(engine, instance, query.id, i, member, counts))
 
         def token(text: str) -> None:
             streamed[0] = query.streamed = True

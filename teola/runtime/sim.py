@@ -24,7 +24,7 @@ from teola.runtime.outcome import Delivery, Outcomes, Planned
 from teola.runtime.store import Store
 from teola.runtime.trace import Trace
 from teola.runtime.values import Tokens
-from teola.schedule.engine_queue import EngineQueue, Limits
+from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     AbortRequest,
     Cancelled,
@@ -42,6 +42,7 @@ from teola.schedule.events import (
     Timer,
 )
 from teola.schedule.graph_run import GraphRun
+from teola.schedule.instances import Limits
 from teola.schedule.plan import Plan
 
 KINDS: Mapping[Op, EngineKind] = {
@@ -343,7 +344,9 @@ class _Stepper:
                 if query is not None:
                     counts = query.store.put(delivery.primitive, delivery.result)
                     query.trace.ended(delivery.primitive, 0, now)
-                    member = MemberCompleted(self.engine, run, i, delivery.primitive, counts)
+                    member = MemberCompleted(
+                        self.engine, self.instance, run, i, delivery.primitive, counts
+                    )
                     sim.handle(member, now)
             else:
                 self._end(id, self.calls.pop(id), query)

@@ -65,11 +65,7 @@ class Core:
         self._commands = []
         queue = self.queues[event.engine]
         self._dirty[event.engine] = queue
-        for output in self._at_queue(queue, event, now):
-            if type(output) is Tell:
-                self._tell(output.run, output.event, now)
-            else:
-                self._commands.append(output)  # type: ignore[arg-type]
+        self._route(self._at_queue(queue, event, now), now)
         return self._commands
 
     @property
@@ -79,11 +75,19 @@ class Core:
 
     def flush(self, now: float) -> list[Command]:
         """One scheduling round at every engine that something happened to."""
-        commands: list[Command] = []
+        self._commands = []
         while self._dirty:
             _, queue = self._dirty.popitem()
-            commands += queue.dispatch(now)  # type: ignore[arg-type]
-        return commands
+            self._route(queue.dispatch(now), now)
+        return self._commands
+
+    def _route(self, outputs: list[Output], now: float) -> None:
+        """Commands to the driver, what concerns a run to that run."""
+        for output in outputs:
+            if type(output) is Tell:
+                self._tell(output.run, output.event, now)
+            else:
+                self._commands.append(output)  # type: ignore[arg-type]
 
     def _at_queue(self, queue: EngineQueue, event: QueueEvent, now: float) -> list[Output]:
         kind = type(event)

@@ -5,10 +5,9 @@ routing policy where to, keeps each instance's capacity, joins the slices of a p
 retries what may be retried. What is sent to an instance is bounded by what it can run now, so the
 order is decided here and not in the engine's own queue.
 
-Two kinds of engines. A *batch* engine runs `concurrency` batches at a time; an instance is full
-until one of them is done. A *continuous* engine (an LLM) takes calls while prompt tokens in
-prefilling stay below `max_batch` and within its free KV memory, and calls below `max_sequences`.
-An instance with nothing in flight always takes one call: its caches can be evicted.
+An instance that keeps failing is ejected for a while (`health`), unless it is the last one. One
+that is gone takes nothing until it is up again; when none is left that could come back, what is
+queued fails.
 """
 
 from __future__ import annotations
@@ -17,14 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from teola.errors import EngineUnavailable
 from teola.policies.batching.base import BatchingPolicy
-from teola.policies.routing.base import Load, RoutingPolicy
-from teola.policies.work import Slice, Slots, Work
+from teola.policies.routing.base import RoutingPolicy
+from teola.policies.work import Slice, Work
 from teola.schedule.events import (
     AbortRequest,
     Cause,
     Completed,
     Dispatch,
+    Ejected,
     Failed,
     FirstToken,
     InstanceChanged,
@@ -36,19 +37,12 @@ from teola.schedule.events import (
     SliceCompleted,
     SliceFailed,
 )
+from teola.schedule.health import Health
+from teola.schedule.instances import Instances, Limits
 
 RETRY_BUDGET: Final = 0.1
 RETRY_FLOOR: Final = 10
 """Retries may be 10 % of an engine's requests, and always at least this many."""
-
-
-class Limits(NamedTuple):
-    """Capacity of one instance; see EngineSpec. continuous: an LLM."""
-
-    max_batch: int
-    max_sequences: int
-    concurrency: int
-    continuous: bool
 
 
 class Tell(NamedTuple):
@@ -56,18 +50,6 @@ class Tell(NamedTuple):
 
     run: str
     event: Completed | Failed
-
-
-@dataclass(slots=True)
-class Instance:
-    """What is in flight on one instance. batches: slices left in each. free: tokens its KV memory
-    could take when it last told, less what was sent since (None: it does not tell)."""
-
-    up: bool = True
-    weight: int = 0
-    entries: int = 0
-    free: int | None = None
-    batches: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -83,7 +65,7 @@ class Flight:
     failed: bool = False
 
 
-Output = Dispatch | AbortRequest | SetTimer | Retried | Tell
+Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Tell
 
 
 class EngineQueue:
@@ -99,10 +81,7 @@ class EngineQueue:
     ) -> None:
         self.engine, self.limits = engine, limits
         self.batching, self.routing = batching, routing
-        self.instances = [Instance() for _ in range(instances)]
-        self._whole = [
-            Slots(i, limits.max_batch, limits.max_sequences, True) for i in range(instances)
-        ]
+        self.instances = Instances(limits, instances)
         self.flights: dict[tuple[str, int], Flight] = {}
         self.queued = 0
         self._next_batch = 0
@@ -115,7 +94,7 @@ class EngineQueue:
     def submit(self, work: Work, now: float) -> None:
         """Queue a primitive; `dispatch` will send it."""
         work.spans = [(0, work.total)]
-        if work.affinity >= 0 and not self.instances[work.affinity].up:
+        if work.affinity >= 0 and not self.instances[work.affinity].usable(now):
             work.affinity = -1
         self.flights[work.run, work.primitive] = Flight(work)
         self._requests += 1
@@ -140,8 +119,17 @@ class EngineQueue:
     def completed(self, event: SliceCompleted, now: float) -> list[Output]:
         """A slice is done; tell the run once all of them are."""
         flight = self._landed(event)
-        if flight is None or flight.failed:
+        if flight is None:
             return []
+        out: list[Output] = []
+        health = self.instances[event.instance].health
+        if health is not None:
+            out += [SetTimer(self.engine, at) for at in health.succeeded(now)]
+        if not flight.failed:
+            out += self._join(flight, event)
+        return out
+
+    def _join(self, flight: Flight, event: SliceCompleted) -> list[Output]:
         work = flight.work
         flight.done += event.hi - event.lo
         counts: Mapping[str, int] = event.counts
@@ -160,20 +148,43 @@ class EngineQueue:
     def failed(self, event: SliceFailed, now: float) -> list[Output]:
         """A slice failed: queue it again if the rules allow, else tell the run."""
         flight = self._landed(event)
-        if flight is None or flight.failed:
+        if flight is None:
             return []
+        out = self._blame(event, now) if event.cause.retryable else []
+        if flight.failed:
+            return out
         work = flight.work
         if self._may_retry(flight, event.cause):
             self._retry(flight, event, now)
-            return [Retried(work.run, work.primitive, event.cause)]
-        out: list[Output] = [Tell(work.run, Failed(work.primitive, event.cause))]
+            return [*out, Retried(work.run, work.primitive, event.cause)]
+        out.append(Tell(work.run, Failed(work.primitive, event.cause)))
         return out + self.withdraw(work.run, work.primitive, now)
+
+    def _blame(self, event: SliceFailed, now: float) -> list[Output]:
+        """The instance may be at fault: eject it if that is certain enough, but never the last."""
+        i = event.instance
+        instance = self.instances[i]
+        if not instance.up or not self.instances.others(i, now):
+            return []
+        health = instance.health = instance.health or Health()
+        lost = isinstance(event.cause.error, EngineUnavailable)
+        until = health.failed(now, lost=lost)
+        if until is None:
+            return []
+        self._unbind(i)
+        return [Ejected(self.engine, i, until, event.cause), SetTimer(self.engine, until)]
+
+    def _unbind(self, i: int) -> None:
+        """What should have gone to instance `i` may go anywhere, and is computed anew there."""
+        for flight in self.flights.values():
+            if flight.work.affinity == i:
+                flight.work.affinity = -1
 
     def _retry(self, flight: Flight, event: SliceFailed, now: float) -> None:
         """Queue the failed slice, with what is still queued of the same primitive, anew."""
         old = flight.work
         self._unqueue(old, now)
-        elsewhere = any(up.up for i, up in enumerate(self.instances) if i != event.instance)
+        elsewhere = self.instances.others(event.instance, now)
         self._retries += 1
         flight.work = replace(
             old,
@@ -205,17 +216,18 @@ class EngineQueue:
         flight = self.flights.get((event.run, event.head))
         if flight is None or flight.failed:
             return []
+        if all(instance != event.instance for instance, _ in flight.slices.values()):
+            return []  # from an instance that is gone
         flight.delivered = True
         return [Tell(event.run, Completed(event.primitive, event.counts))]
 
     def down(self, event: InstanceDown, now: float, cause: Cause) -> list[Output]:
         """An instance is gone: everything on it has failed there."""
-        self.instances[event.instance].up = False
+        self.instances.down(event.instance, event.healing)
+        self._unbind(event.instance)
         out: list[Output] = []
         for (run, primitive), flight in list(self.flights.items()):
             flight.work.avoid = -1
-            if flight.work.affinity == event.instance:
-                flight.work.affinity = -1
             for (lo, hi), (instance, batch) in list(flight.slices.items()):
                 if instance == event.instance:
                     where = (self.engine, instance, batch, run, primitive)
@@ -223,8 +235,8 @@ class EngineQueue:
         return out
 
     def up(self, instance: int) -> None:
-        """An instance can take work."""
-        self.instances[instance].up = True
+        """An instance can take work, as a fresh one."""
+        self.instances.restored(instance)
 
     def changed(self, event: InstanceChanged) -> None:
         """An instance told how much more its KV memory can take."""
@@ -234,6 +246,8 @@ class EngineQueue:
 
     def dispatch(self, now: float) -> list[Output]:
         """One scheduling round: fill every instance that has room."""
+        if self.queued and self.instances.lost:
+            return self._give_up(now)
         out: list[Output] = []
         while self.queued:
             sent = self._round(now)
@@ -246,12 +260,22 @@ class EngineQueue:
             out.append(SetTimer(self.engine, wake))
         return out
 
+    def _give_up(self, now: float) -> list[Output]:
+        """No instance is left, and none will come back."""
+        error = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
+        out: list[Output] = []
+        for flight in [f for f in self.flights.values() if f.work.queued]:
+            work = flight.work
+            out.append(Tell(work.run, Failed(work.primitive, Cause(error))))
+            out += self.withdraw(work.run, work.primitive, now)
+        return out
+
     def _round(self, now: float) -> Dispatch | None:
-        free = self._free()
+        free = self.instances.room(now)
         if not free:
             return None
         if len(free) > 1:
-            order = self.routing.order([Load(i, self._load(i)) for i in free], now)
+            order = self.routing.order(self.instances.loads(free), now)
         else:
             order = tuple(free)
         for instance in order:
@@ -261,31 +285,8 @@ class EngineQueue:
                 return self._send(instance, slices, now)
         return None
 
-    def _free(self) -> dict[int, Slots]:
-        """Instances with room, and how much."""
-        limits, found = self.limits, {}
-        for i, instance in enumerate(self.instances):
-            if not instance.up:
-                continue
-            if limits.continuous:
-                weight = limits.max_batch - instance.weight
-                if instance.free is not None and instance.entries:
-                    weight = min(weight, instance.free)
-                entries = limits.max_sequences - instance.entries
-                if weight > 0 and entries > 0:
-                    found[i] = Slots(i, weight, entries, instance.weight == 0)
-            elif len(instance.batches) < limits.concurrency:
-                found[i] = self._whole[i]
-        return found
-
-    def _load(self, i: int) -> float:
-        instance, limits = self.instances[i], self.limits
-        if limits.continuous:
-            return instance.weight / limits.max_batch + instance.entries / limits.max_sequences
-        return len(instance.batches) + instance.weight / limits.max_batch
-
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
-        instance, batch = self.instances[i], self._next_batch
+        batch, weight = self._next_batch, 0
         self._next_batch += 1
         pieces = []
         for work, lo, hi in slices:
@@ -294,11 +295,8 @@ class EngineQueue:
             flight.prefilling = self.limits.continuous
             self._take(work, lo, hi, now)
             pieces.append(Piece(work.run, work.primitive, lo, hi, work.arrival, work.total))
-            instance.weight += hi - lo
-            instance.entries += 1
-            if instance.free is not None:
-                instance.free -= hi - lo
-        instance.batches[batch] = len(pieces)
+            weight += hi - lo
+        self.instances.send(i, batch, weight, len(pieces))
         return Dispatch(self.engine, i, batch, tuple(pieces))
 
     def _take(self, work: Work, lo: int, hi: int, now: float) -> None:
@@ -329,14 +327,10 @@ class EngineQueue:
         ):
             return None
         del flight.slices[event.lo, event.hi]
-        instance = self.instances[event.instance]
-        instance.entries -= 1
+        self.instances.land(event.instance, event.batch)
         if flight.prefilling or not self.limits.continuous:
-            instance.weight -= event.hi - event.lo
+            self.instances[event.instance].weight -= event.hi - event.lo
             flight.prefilling = False
-        instance.batches[event.batch] -= 1
-        if instance.batches[event.batch] == 0:
-            del instance.batches[event.batch]
         if flight.failed and not flight.slices:
             del self.flights[event.run, event.primitive]
         return flight
@@ -352,4 +346,4 @@ class EngineQueue:
     @property
     def idle(self) -> bool:
         """Nothing queued, nothing in flight."""
-        return not self.flights and not any(i.batches or i.weight for i in self.instances)
+        return not self.flights and not self.instances.busy

@@ -106,6 +106,7 @@ class MemberCompleted(NamedTuple):
     """A decoding of the group led by `head` delivered its output."""
 
     engine: str
+    instance: int
     run: str
     head: int
     primitive: int
@@ -119,14 +120,15 @@ class Timer(NamedTuple):
 
 
 class InstanceDown(NamedTuple):
-    """An instance is gone: nothing more comes from it."""
+    """An instance is gone: nothing more comes from it. healing: it is being replaced."""
 
     engine: str
     instance: int
+    healing: bool = True
 
 
 class InstanceUp(NamedTuple):
-    """An instance can take work (again)."""
+    """An instance can take work (again); it remembers nothing of what it did before."""
 
     engine: str
     instance: int
@@ -230,6 +232,15 @@ class Retried(NamedTuple):
     cause: Cause
 
 
+class Ejected(NamedTuple):
+    """An instance failed too often: it is sent nothing until then (for logs)."""
+
+    engine: str
+    instance: int
+    until: float
+    cause: Cause
+
+
 class SetTimer(NamedTuple):
     """Send Timer(engine) at time `at`."""
 
@@ -249,4 +260,6 @@ QueueEvent = (
     | InstanceChanged
 )
 RunCommand = Submit | Withdraw | Control | Release | Skipped | Finish
-Command = Control | Release | Skipped | Finish | Dispatch | AbortRequest | SetTimer | Retried
+Command = (
+    Control | Release | Skipped | Finish | Dispatch | AbortRequest | SetTimer | Retried | Ejected
+)

@@ -7,7 +7,7 @@ from typing import Any
 from teola.errors import EngineError
 from teola.policies import batching, routing
 from teola.schedule.core import Core
-from teola.schedule.engine_queue import EngineQueue, Limits
+from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     AbortRequest,
     Cancelled,
@@ -31,6 +31,7 @@ from teola.schedule.events import (
     Timer,
 )
 from teola.schedule.graph_run import GraphRun
+from teola.schedule.instances import Limits
 from teola.schedule.plan import Plan
 from tests.schedule.plans import aggregate, call, plan, tool
 
@@ -91,10 +92,10 @@ def test_a_call_runs_as_one() -> None:
     (dispatch,) = only(c.flush(0.0), Dispatch)
     assert c.handle(FirstToken("llm", 0, "q0", 0), 1.0) == []
     both = {"out": 1, "sequence": 1}
-    assert only(c.handle(MemberCompleted("llm", "q0", 0, 1, both), 2.0), Finish) == []
+    assert only(c.handle(MemberCompleted("llm", 0, "q0", 0, 1, both), 2.0), Finish) == []
     (x,) = only(c.flush(2.0), Dispatch)
     assert x.engine == "python"
-    c.handle(MemberCompleted("llm", "q0", 0, 2, both), 3.0)
+    c.handle(MemberCompleted("llm", 0, "q0", 0, 2, both), 3.0)
     c.handle(finished(dispatch), 3.0)
     c.handle(finished(x), 3.0)
     (y,) = only(c.flush(3.0), Dispatch)

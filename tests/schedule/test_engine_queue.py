@@ -336,7 +336,7 @@ def test_members_are_passed_on_and_end_with_the_stream() -> None:
     queue.submit(call(0, members=(1, 2)), 0.0)
     (dispatch,) = sent(queue)
     queue.first_token(FirstToken("e", 0, "q", 0), 1.0)
-    member = MemberCompleted("e", "q", 0, 1, {"items": 1})
+    member = MemberCompleted("e", 0, "q", 0, 1, {"items": 1})
     assert queue.member(member, 2.0) == [Tell("q", Completed(1, {"items": 1}))]
     assert queue.completed(done(dispatch), 3.0) == []
     assert queue.member(member, 4.0) == []
@@ -359,7 +359,7 @@ def test_a_call_is_not_repeated_once_it_has_delivered() -> None:
         (dispatch,) = sent(queue)
         queue.first_token(FirstToken("e", dispatch.instance, "q", 0), 1.0)
         if delivered:
-            queue.member(MemberCompleted("e", "q", 0, 9, {}), 1.0)
+            queue.member(MemberCompleted("e", 0, "q", 0, 9, {}), 1.0)
         out = queue.failed(failed(dispatch), 2.0)
         assert out == ([Tell("q", Failed(0, AGAIN))] if delivered else [Retried("q", 0, AGAIN)])
 

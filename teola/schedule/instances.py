@@ -1,0 +1,164 @@
+"""The instances of one engine as its queue sees them: what is in flight, how much room is left.
+
+A *batch* engine's instance is full until one of its `concurrency` batches is done. A *continuous*
+engine's (an LLM's) takes calls while prompt tokens in prefilling stay below `max_batch` and within
+its free KV memory, and calls below `max_sequences`; with nothing in flight it always takes one,
+because its caches can be evicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from teola.policies.routing.base import Load
+from teola.policies.work import Slots
+from teola.schedule.health import Health
+
+
+class Limits(NamedTuple):
+    """Capacity of one instance; see EngineSpec. continuous: an LLM."""
+
+    max_batch: int
+    max_sequences: int
+    concurrency: int
+    continuous: bool
+
+
+@dataclass(slots=True)
+class Instance:
+    """What is in flight on one instance. batches: slices left in each. free: tokens its KV memory
+    could take when it last told, less what was sent since (None: it does not tell). up: it can be
+    reached. gone: it will never be again. health: None while nothing ever failed there."""
+
+    up: bool = True
+    gone: bool = False
+    weight: int = 0
+    entries: int = 0
+    free: int | None = None
+    batches: dict[int, int] = field(default_factory=dict)
+    health: Health | None = None
+
+    def usable(self, now: float) -> bool:
+        """Whether it may be sent anything."""
+        return self.up and (self.health is None or not self.health.ejected(now))
+
+
+class Instances:
+    """All instances of an engine."""
+
+    def __init__(self, limits: Limits, count: int) -> None:
+        self.limits = limits
+        self._all = [Instance() for _ in range(count)]
+        self._whole = [Slots(i, limits.max_batch, limits.max_sequences, True) for i in range(count)]
+
+    def __getitem__(self, i: int) -> Instance:
+        return self._all[i]
+
+    def __iter__(self) -> Iterator[Instance]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def others(self, i: int, now: float) -> bool:
+        """Whether an instance besides `i` may be sent something."""
+        return any(other.usable(now) for k, other in enumerate(self._all) if k != i)
+
+    @property
+    def lost(self) -> bool:
+        """Whether all are gone for good."""
+        return all(instance.gone for instance in self._all)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in flight."""
+        return any(instance.batches or instance.weight for instance in self._all)
+
+    def down(self, i: int, healing: bool) -> None:
+        """Instance `i` is gone."""
+        self._all[i].up, self._all[i].gone = False, not healing
+
+    def restored(self, i: int) -> None:
+        """Instance `i` can take work, as a fresh one."""
+        instance = self._all[i]
+        instance.up, instance.gone, instance.free = True, False, None
+        if instance.health is not None:
+            instance.health.reset()
+
+    def send(self, i: int, batch: int, weight: int, entries: int) -> None:
+        """A batch of so many items (tokens) and slices goes to instance `i`."""
+        instance = self._all[i]
+        instance.weight += weight
+        instance.entries += entries
+        if instance.free is not None:
+            instance.free -= weight
+        instance.batches[batch] = entries
+
+    def land(self, i: int, batch: int) -> None:
+        """A slice of a batch has ended there; its weight is given back separately."""
+        instance = self._all[i]
+        instance.entries -= 1
+        instance.batches[batch] -= 1
+        if instance.batches[batch] == 0:
+            del instance.batches[batch]
+
+    # --- room -----------------------------------------------------------------------------
+
+    def room(self, now: float) -> dict[int, Slots]:
+        """Instances with room, and how much."""
+        limits, found = self.limits, {}
+        for i, instance in enumerate(self._all):
+            if not instance.up:
+                continue
+            if instance.health is not None:
+                slots = self._room_of_weak(i, instance, instance.health, now)
+                if slots is not None:
+                    found[i] = slots
+            elif limits.continuous:
+                slots = self._room_of_llm(i, instance, limits.max_batch, limits.max_sequences)
+                if slots is not None:
+                    found[i] = slots
+            elif len(instance.batches) < limits.concurrency:
+                found[i] = self._whole[i]
+        return found
+
+    def _room_of_llm(self, i: int, instance: Instance, weight: int, entries: int) -> Slots | None:
+        weight -= instance.weight
+        if instance.free is not None and instance.entries:
+            weight = min(weight, instance.free)
+        entries -= instance.entries
+        if weight <= 0 or entries <= 0:
+            return None
+        return Slots(i, weight, entries, instance.weight == 0)
+
+    def _room_of_weak(self, i: int, instance: Instance, health: Health, now: float) -> Slots | None:
+        """Room of an instance that has failed before: none, that of a probe, or its share."""
+        limits = self.limits
+        if health.ejected(now):
+            return None
+        if health.half_open(now):
+            return None if instance.entries else Slots(i, limits.max_batch, 1, True)
+        share = health.share(now)
+        weight = max(1, int(limits.max_batch * share))
+        entries = max(1, int(limits.max_sequences * share))
+        if limits.continuous:
+            return self._room_of_llm(i, instance, weight, entries)
+        if len(instance.batches) >= max(1, int(limits.concurrency * share)):
+            return None
+        return Slots(i, weight, entries, True)
+
+    def loads(self, wanted: dict[int, Slots]) -> list[Load]:
+        """How loaded each of the instances `wanted` is, for a routing policy."""
+        limits = self.limits
+        found = []
+        for i in wanted:
+            instance = self._all[i]
+            load = instance.weight / limits.max_batch
+            if limits.continuous:
+                load += instance.entries / limits.max_sequences
+            else:
+                load += len(instance.batches)
+            found.append(Load(i, load))
+        return found

@@ -1,0 +1,191 @@
+"""Instances that fail: ejected, tried again, taken back bit by bit; never the last one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from teola.errors import EngineError, EngineUnavailable
+from teola.policies import batching, routing
+from teola.schedule.engine_queue import EngineQueue, Tell
+from teola.schedule.events import (
+    Cause,
+    Dispatch,
+    Ejected,
+    Failed,
+    InstanceDown,
+    SetTimer,
+    SliceCompleted,
+    SliceFailed,
+)
+from teola.schedule.health import EJECTION_S, FAILURES, LONGEST_S, Health
+from teola.schedule.instances import Limits
+from tests.recording import work
+
+BUSY = Cause(EngineError("busy", retryable=True), retryable=True)
+LOST = Cause(EngineUnavailable("connection refused"), retryable=True)
+CALLER = Cause(EngineError("the prompt is too long"))
+
+
+def queue_of(instances: int, *, llm: bool = False) -> EngineQueue:
+    limits = Limits(100, 10, 1, llm)
+    return EngineQueue("e", limits, instances, batching.make("fifo"), routing.make("round_robin"))
+
+
+class Driven:
+    """A queue, one work at a time: which instance got it, and what came of its end."""
+
+    def __init__(self, queue: EngineQueue) -> None:
+        self.queue, self.seq = queue, 0
+
+    def send(self, now: float, **more: Any) -> Dispatch | None:
+        self.seq += 1
+        given: dict[str, Any] = {"run": f"q{self.seq}", "arrival": now, **more}
+        self.queue.submit(work(self.seq, **given), now)
+        found = [c for c in self.queue.dispatch(now) if isinstance(c, Dispatch)]
+        return found[0] if found else None
+
+    def end(self, dispatch: Dispatch, now: float, cause: Cause | None = None) -> list[Any]:
+        piece = dispatch.pieces[0]
+        where = (dispatch.engine, dispatch.instance, dispatch.batch, *piece[:4])
+        if cause:
+            return self.queue.failed(SliceFailed(*where, cause), now)
+        return self.queue.completed(SliceCompleted(*where, {"out": 1}), now)
+
+    def fail_on(self, instance: int, now: float, cause: Cause = BUSY, times: int = 1) -> list[Any]:
+        """Fail `times` works on `instance`; those that go elsewhere succeed."""
+        out: list[Any] = []
+        while times:
+            dispatch = self.send(now)
+            assert dispatch is not None
+            if dispatch.instance == instance:
+                out += self.end(dispatch, now, cause)
+                times -= 1
+            else:
+                self.end(dispatch, now)
+        return out
+
+
+def ejections(out: list[Any]) -> list[Ejected]:
+    return [command for command in out if isinstance(command, Ejected)]
+
+
+def test_five_failures_in_a_row_eject_an_instance() -> None:
+    driven = Driven(queue_of(2))
+    assert not ejections(driven.fail_on(0, 1.0, times=FAILURES - 1))
+    out = driven.fail_on(0, 2.0)
+    assert ejections(out) == [Ejected("e", 0, 2.0 + EJECTION_S, BUSY)]
+    assert SetTimer("e", 2.0 + EJECTION_S) in out
+    for _ in range(4):
+        dispatch = driven.send(3.0)
+        assert dispatch is not None
+        assert dispatch.instance == 1
+        driven.end(dispatch, 3.0)
+
+
+def test_a_success_between_failures_keeps_it() -> None:
+    driven = Driven(queue_of(2))
+    driven.fail_on(0, 1.0, times=FAILURES - 1)
+    while (dispatch := driven.send(1.0)) and dispatch.instance != 0:
+        driven.end(dispatch, 1.0)
+    assert dispatch is not None
+    driven.end(dispatch, 1.0)
+    assert not ejections(driven.fail_on(0, 1.0, times=FAILURES - 1))
+
+
+def test_errors_of_the_caller_never_count() -> None:
+    driven = Driven(queue_of(2))
+    assert not ejections(driven.fail_on(0, 1.0, CALLER, times=3 * FAILURES))
+
+
+def test_a_lost_connection_ejects_at_once_but_never_the_last_instance() -> None:
+    driven = Driven(queue_of(2))
+    assert ejections(driven.fail_on(0, 1.0, LOST))
+    assert not ejections(driven.fail_on(1, 1.0, LOST, times=3))
+    alone = Driven(queue_of(1))
+    assert not ejections(alone.fail_on(0, 1.0, LOST, times=3 * FAILURES))
+
+
+def test_after_its_time_one_probe_goes_to_it_and_its_share_grows() -> None:
+    driven = Driven(queue_of(2, llm=True))
+    driven.fail_on(0, 0.0, LOST)
+    sent = [driven.send(EJECTION_S, total=10) for _ in range(6)]
+    on_zero = [d for d in sent if d is not None and d.instance == 0]
+    assert len(on_zero) == 1, "half open: one probe"
+    out = driven.end(on_zero[0], EJECTION_S)
+    assert [c.at for c in out if isinstance(c, SetTimer)] == [EJECTION_S + 15, EJECTION_S + 30]
+    rooms = [driven.queue.instances.room(EJECTION_S + after)[0] for after in (0, 15, 30)]
+    assert [(slots.weight, slots.entries) for slots in rooms] == [(10, 1), (50, 5), (100, 10)]
+
+
+def test_a_failing_probe_ejects_for_longer_each_time() -> None:
+    driven, now, lengths = Driven(queue_of(2)), 0.0, []
+    driven.fail_on(0, now, LOST)
+    for _ in range(12):
+        health = driven.queue.instances[0].health
+        assert health is not None
+        assert health._until is not None
+        now = health._until
+        (ejected,) = ejections(driven.fail_on(0, now))
+        lengths.append(ejected.until - now)
+    assert lengths[:3] == [60.0, 90.0, 120.0]
+    assert lengths[-1] == LONGEST_S
+
+
+def test_a_quiet_time_is_forgiven() -> None:
+    health = Health()
+    assert health.failed(0.0, lost=True) == 30.0
+    health.succeeded(30.0)
+    assert health.failed(100.0, lost=True) == 160.0
+    health.succeeded(160.0)
+    later = 160.0 + LONGEST_S + 1
+    assert health.failed(later, lost=True) == later + EJECTION_S
+
+
+def test_what_was_bound_to_an_ejected_instance_goes_elsewhere() -> None:
+    driven = Driven(queue_of(2, llm=True))
+    driven.fail_on(0, 0.0, LOST)
+    dispatch = driven.send(1.0, affinity=0)
+    assert dispatch is not None
+    assert dispatch.instance == 1
+
+
+def test_nothing_waits_for_instances_that_never_come_back() -> None:
+    queue = queue_of(2)
+    queue.submit(work(1), 0.0)
+    queue.down(InstanceDown("e", 0, healing=False), 0.0, LOST)
+    assert [c for c in queue.dispatch(0.0) if isinstance(c, Dispatch)], "the other one serves"
+    queue.submit(work(2), 0.0)
+    queue.down(InstanceDown("e", 1, healing=False), 0.0, LOST)
+    told = [c for c in queue.dispatch(0.0) if isinstance(c, Tell)]
+    assert [type(t.event) for t in told] == [Failed]
+    assert "all its instances are gone" in str(told[0].event.cause.error)  # type: ignore[union-attr]
+    queue.submit(work(3), 1.0)
+    queue.up(1)
+    assert queue.queued == 1
+    assert [c.instance for c in queue.dispatch(1.0) if isinstance(c, Dispatch)] == [1]
+
+
+def test_a_replaced_instance_starts_afresh() -> None:
+    driven = Driven(queue_of(2))
+    driven.fail_on(0, 0.0, LOST)
+    driven.queue.down(InstanceDown("e", 0), 1.0, LOST)
+    driven.queue.up(0)
+    sent = [driven.send(2.0) for _ in range(2)]
+    assert sorted(d.instance for d in sent if d) == [0, 1]
+
+
+@pytest.mark.parametrize("llm", [False, True])
+@given(st.lists(st.tuples(st.booleans(), st.floats(0.0, 40.0)), max_size=60))
+def test_some_instance_always_takes_work(llm: bool, ends: list[tuple[bool, float]]) -> None:
+    """Whatever fails and when: work is never stuck while all instances can be reached."""
+    driven, now = Driven(queue_of(3, llm=llm)), 0.0
+    for fine, passed in ends:
+        now += passed
+        dispatch = driven.send(now, total=5)
+        assert dispatch is not None
+        driven.end(dispatch, now, None if fine else LOST)
+    assert driven.queue.idle
