@@ -45,8 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except TeolaError as error:
         raise SystemExit(f"error: {error}") from None
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "report.json").write_text(json.dumps(found, indent=1) + "\n")
+        _save(found, options.out)
         pages.plot(found, options.out / "latency.svg")
     if options.docs:
         pages.plot(found, DOCS / PICTURE)
@@ -68,7 +67,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="FOLDER")
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md")
     parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing, read this")
-    parser.add_argument("--repetitions", type=_count, default=3, metavar="N")
+    parser.add_argument("--repetitions", type=_numbers, default=(3,), metavar="N[,N]")
     parser.add_argument("--systems", type=_names(systems.NAMES), default=systems.NAMES)
     parser.add_argument("--apps", type=_names(APPS), default=APPS)
     parser.add_argument("--chunks", type=_numbers, default=CHUNKS, metavar="N,N")
@@ -80,8 +79,11 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.quick:
         options.apps, options.chunks = ("chat-rag",), CHUNKS[:1]
-        options.repetitions, options.load_queries = 1, 0
+        options.repetitions, options.load_queries = (1,), 0
     options.load_chunks = options.load_chunks or options.chunks[:1]
+    last = options.repetitions[-1]
+    repeated = [*options.repetitions, *[last] * len(options.chunks)]
+    options.repetitions = dict(zip(options.chunks, repeated, strict=False))
     return options
 
 
@@ -103,6 +105,11 @@ def _names(valid: Sequence[str]) -> Any:
         return names
 
     return chosen
+
+
+def _save(found: Any, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def _load(path: Path) -> Any:
@@ -144,20 +151,23 @@ async def _compare(options: argparse.Namespace, where: servers.Servers, progress
             where.processes,
             lambda name: progress.update(task, description=name, advance=1),
         )
-        capacities = []
+        capacities: list[dict[str, Any]] = []
+        about = {
+            "vllm": _vllm_version(options.python),
+            "model_parameters": where.parameters,
+            "repetitions": list(options.repetitions.values()),
+            "load_queries": options.load_queries,
+        }
         for app in options.apps:
             for chunks in options.chunks:
-                await measured.in_turns(ready, app, chunks, options.repetitions)
+                await measured.in_turns(ready, app, chunks, options.repetitions[chunks])
                 if options.load_queries and chunks in options.load_chunks:
                     rate = await _under_load(options, measured, capable, app, chunks)
                     capacities.append({"app": app, "chunks": chunks, "queries_per_s": rate})
-        return report.make(
-            list(measured.points.values()),
-            capacities,
-            vllm=_vllm_version(options.python),
-            repetitions=options.repetitions,
-            load_queries=options.load_queries,
-        )
+                found = report.make(list(measured.points.values()), capacities, **about)
+                if options.out:  # a long run that is cut off leaves what it has
+                    _save(found, options.out)
+        return found
 
 
 async def _under_load(
@@ -175,7 +185,7 @@ async def _under_load(
 
 def _queries(options: argparse.Namespace, ready: Sequence[Any], capable: Sequence[Any]) -> int:
     """How many there will be, without those that compare calls."""
-    alone = len(options.chunks) * options.repetitions * len(ready)
+    alone = sum(options.repetitions.values()) * len(ready)
     sizes = len(set(options.load_chunks) & set(options.chunks))
     best = len([s for s in capable if s.name in ("teola", "asyncio")]) or 1
     loaded = sizes * options.load_queries * (best + len(LOADS) * len(capable))

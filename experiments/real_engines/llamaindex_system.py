@@ -26,15 +26,15 @@ class Expanded(Event):
 
 
 class Embedded(Event):
-    """Vectors to search for."""
+    """Vectors to search for: lists, because events are compared with one another."""
 
-    vectors: Any
+    vectors: list[list[float]]
 
 
 class Vector(Event):
     """One of them."""
 
-    vector: Any
+    vector: list[float]
 
 
 class Found(Event):
@@ -85,7 +85,7 @@ class RefineMatched(_Base):
 
     @step
     async def embed(self, event: Expanded) -> Embedded:
-        return Embedded(vectors=await self.steps.embed(event.queries))
+        return Embedded(vectors=(await self.steps.embed(event.queries)).tolist())
 
     @step
     async def search(self, event: Embedded) -> Found:
@@ -110,7 +110,8 @@ class RefineExpert(_Base):
 
     @step
     async def expand(self, event: StartEvent) -> Embedded:
-        return Embedded(vectors=await self.steps.embed(await self.steps.expand()))
+        vectors = await self.steps.embed(await self.steps.expand())
+        return Embedded(vectors=vectors.tolist())
 
     @step
     async def fan_out(self, context: Context, event: Indexed | Embedded) -> Vector | None:

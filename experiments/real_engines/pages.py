@@ -72,7 +72,8 @@ def section(report: dict[str, Any], picture: Path) -> str:
     parts = [
         "## The same engines under other orchestrators",
         "`python -m experiments.real_engines` asks every system the same kind of query on one\n"
-        "vLLM (a random Llama of 82 M parameters, on a core of its own), one MiniLM in float32\n"
+        f"vLLM (a random Llama of {about['model_parameters'] / 1e6:.0f} M parameters, on a core of its own),\n"
+        "one MiniLM in float32\n"
         "and one pgvector. What `default`, `matched` and `expert` mean, and how everything is\n"
         "measured, is in [its README](../experiments/real_engines/README.md). Ratios are median\n"
         "latencies divided by Teola's: above 1, Teola is faster.",

@@ -1,11 +1,14 @@
 """What runs beside the orchestrators: the vLLM on a core of its own, and PostgreSQL with pgvector.
 
 With two cores or more, vLLM gets the first of them, and this process and PostgreSQL the next: the
-placement that a machine with one accelerator an engine comes closest to.
+placement that a machine with one accelerator an engine comes closest to. The random model has 83 M
+parameters; on a processor that has to emulate bfloat16, where those would be eight times slower but
+the embedder not even twice, 12 M, so that the two keep their proportion.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,22 +20,38 @@ from typing import Final
 import psutil
 
 from experiments.common.tiny_model import make_model
-from teola.runtime.model_server import ModelServer, ServerOptions
+from teola.runtime.model_server import ModelServer, ServerOptions, has_bfloat16
 from teola_engines.vectorstore.embedded import EmbeddedPostgres
 
-MODEL: Final = "tiny-82m"
+MODEL: Final = "random-llama"
+SMALLER: Final = {"hidden": 384, "layers": 4, "heads": 6}
 WINDOW: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where everything is. processes: pids by what they are, for their times."""
+    """Where everything is. folder: the model's. processes: pids by name, for their times."""
 
     url: str
     model: str
     dsn: str
-    tokenizer: Path
+    folder: Path
     processes: dict[str, int]
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.folder / "tokenizer.json"
+
+    @property
+    def parameters(self) -> int:
+        """Of the model."""
+        from safetensors import safe_open
+
+        found = 0
+        for file in self.folder.glob("*.safetensors"):
+            with safe_open(file, "np") as tensors:
+                found += sum(math.prod(tensors.get_slice(k).get_shape()) for k in tensors.keys())
+        return found
 
 
 @contextmanager
@@ -46,14 +65,14 @@ def running(
     """
     cores = sorted(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="teola-real-") as folder:
-        where = model or make_model(Path(folder) / MODEL, chat_template=True)
+        shape = {} if has_bfloat16() else SMALLER
+        where = model or make_model(Path(folder) / MODEL, chat_template=True, **shape)
         options = ServerOptions(
             str(where),
             port=0,
             python=python,
             name=MODEL,
             cores=str(cores[0]) if len(cores) > 1 else None,
-            dtype="bfloat16",
             window=WINDOW,
             log=Path(folder) / "vllm.log",
         )
@@ -63,7 +82,7 @@ def running(
             _allow(cores[1:2] or cores)
             with embedded() as (dsn, postgres):
                 processes = {"vllm": server.pid, "process": os.getpid(), "postgres": postgres}
-                yield Servers(server.url, MODEL, dsn, where / "tokenizer.json", processes)
+                yield Servers(server.url, MODEL, dsn, where, processes)
         finally:
             server.stop()
             _allow(cores)
