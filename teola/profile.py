@@ -163,8 +163,8 @@ def _llm(prefill: Cost, step: Cost) -> EngineProfile:
 def paper(size: str = "13b") -> Profile:
     """The paper's testbed for an LLM of `size` ("7b", "13b", "30b"); names: paper-7b, ...
 
-    Raises UnknownName for another size. Two more engine names, `llm-7b` and `llm-13b`, serve
-    applications with several LLMs.
+    Raises UnknownName for another size. More engine names serve applications with several LLMs:
+    `llm-7b`, `llm-13b`, and `proxy` and `judge`, the search agent's, which are 7B models.
     """
     thirteen = Cost(base_s=0.20, per_token_s=0.30 / 512, item_tokens=512)
     seven = Cost(base_s=0.18, per_token_s=0.27 / 512, item_tokens=512)
@@ -181,6 +181,8 @@ def paper(size: str = "13b") -> Profile:
         "llm": llms[size],
         "llm-7b": llms["7b"],
         "llm-13b": llms["13b"],
+        "proxy": llms["7b"],
+        "judge": llms["7b"],
         "embedding": EngineProfile(costs={Op.EMBEDDING: embed}, max_batch=32),
         "rerank": EngineProfile(
             costs={Op.RERANKING: Cost(base_s=0.05, per_item_s=0.028)}, max_batch=32

@@ -61,6 +61,12 @@ def test_three_sizes(size: str, prefill: float, step: float) -> None:
     assert llm.seconds(Op.DECODING, 1, 0, out_tokens=10) == pytest.approx(10 * step)
 
 
+def test_the_search_agent_drafts_and_judges_with_7b_models() -> None:
+    profile = paper("30b")
+    assert profile.engine("proxy") == profile.engine("judge") == paper("7b").engine("llm")
+    assert profile.engine("llm") != profile.engine("proxy")
+
+
 def test_best_batch_sizes_of_the_paper() -> None:
     assert paper("13b").engine("embedding").max_efficient_batch(Op.EMBEDDING) == 32
 
