@@ -7,21 +7,25 @@
 
 Attention is causal, so only a prefix may go ahead. A prompt is cut wherever a part must wait for
 something that the parts before it need not wait for, so it may have more than two pieces; not
-where the profile says that a piece would not be done in time, since every piece costs a prefill of
-its own. Partial prefilling is pure: it also runs before a Condition has decided whether its call is
-wanted.
+where the profile says that a piece would not be done in time, or that it saves next to nothing:
+every piece costs the engine a prefill of its own, in which other calls wait. Partial prefilling is
+pure: it also runs before a Condition has decided whether its call is wanted.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
+from typing import Final
 
 from teola.graph import QUERY, Graph, Op, Part, Primitive, Prompt, Ref
 from teola.passes.estimate import finish_times, part_tokens
 from teola.passes.rewrite import Rewrite
-from teola.profile import Profile
+from teola.profile import EngineProfile, Profile
 
 NAME = "split_prefilling"
+LEAST_GAIN: Final = 0.1
+"""A piece must save its query at least this part of the time that it costs the engine."""
 
 
 def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrite]]:
@@ -39,9 +43,10 @@ def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrit
             rewrites.append(Rewrite(NAME, p.id, False, reason))
             primitives.append(p)
             continue
-        pieces = _pieces(graph, p, engine.block_tokens)
+        least = _least_tokens(engine)
+        pieces = _pieces(graph, p, least)
         if len(pieces) == 1:
-            reason = f"no prefix of a KV block ({engine.block_tokens} tokens) is known earlier"
+            reason = f"no prefix is known earlier that is worth a prefill ({least} tokens)"
             rewrites.append(Rewrite(NAME, p.id, False, reason))
             primitives.append(p)
             continue
@@ -60,8 +65,17 @@ def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrit
     return Graph(graph.name, primitives, graph.outputs, graph.inputs), rewrites
 
 
-def _pieces(graph: Graph, p: Primitive, block_tokens: int) -> list[tuple[Part, ...]]:
-    """The prompt's parts, cut where the wait grows; pieces below one block join the next."""
+def _least_tokens(engine: EngineProfile) -> int:
+    """From how many tokens on a piece is worth a prefill: at least one KV block."""
+    cost = engine.cost(Op.PREFILLING)
+    if cost.per_token_s <= 0:
+        return engine.block_tokens
+    worth = LEAST_GAIN / (1 - LEAST_GAIN) * cost.base_s / cost.per_token_s
+    return max(engine.block_tokens, ceil(worth))
+
+
+def _pieces(graph: Graph, p: Primitive, least: int) -> list[tuple[Part, ...]]:
+    """The prompt's parts, cut where the wait grows; pieces below `least` tokens join the next."""
     prompt = p.input("prompt")
     assert isinstance(prompt, Prompt)
     known = _closure(graph, (order.producer for order in p.after))
@@ -77,17 +91,15 @@ def _pieces(graph: Graph, p: Primitive, block_tokens: int) -> list[tuple[Part, .
             known |= waits
             pieces.append([])
         pieces[-1].append(part)
-    return _join_small(graph, pieces, block_tokens)
+    return _join_small(graph, pieces, least)
 
 
-def _join_small(
-    graph: Graph, pieces: list[list[Part]], block_tokens: int
-) -> list[tuple[Part, ...]]:
+def _join_small(graph: Graph, pieces: list[list[Part]], least: int) -> list[tuple[Part, ...]]:
     found: list[tuple[Part, ...]] = []
     held: list[Part] = []
     for piece in pieces[:-1]:
         held += piece
-        if sum(part_tokens(graph, part) for part in held) >= block_tokens:
+        if sum(part_tokens(graph, part) for part in held) >= least:
             found.append(tuple(held))
             held = []
     return [*found, tuple(held + pieces[-1])]

@@ -296,7 +296,7 @@ def test_only_a_prefix_goes_ahead() -> None:
     after, rewrites = apply(split_prefilling, before)
     assert after is before
     assert reasons(rewrites, False) == [
-        "m.prefill: no prefix of a KV block (8 tokens) is known earlier"
+        "m.prefill: no prefix is known earlier that is worth a prefill (8 tokens)"
     ]
 
 
