@@ -72,14 +72,25 @@ class Graph:
 
     @cached_property
     def parents(self) -> Mapping[str, tuple[str, ...]]:
-        """Distinct producers that each primitive waits for, over all kinds of edges."""
+        """Distinct producers that each primitive waits for, over all kinds of edges.
+
+        A speculative guard is not waited for, but by those who read from behind it and do not
+        stand there themselves.
+        """
         found: dict[str, tuple[str, ...]] = {}
+        guessed = {p.id: [g for g in p.guards if g.speculative] for p in self.primitives}
         for p in self.primitives:
             seen = dict.fromkeys(r.producer for r in p.refs() if r.producer != QUERY)
             for order in p.after:
                 seen[order.producer] = None
-            for guard in p.guards:
-                seen[guard.condition] = None
+            own = p.guards
+            for producer in tuple(seen):
+                for guard in guessed.get(producer, ()):
+                    if guard not in own:
+                        seen[guard.condition] = None
+            for guard in own:
+                if not guard.speculative:
+                    seen[guard.condition] = None
             found[p.id] = tuple(seen)
         return found
 
@@ -103,7 +114,8 @@ class Graph:
                 edge = Edge(order.producer, p.id, "order", order.reason)
                 found.setdefault(edge[:3], edge)
             for guard in p.guards:
-                edge = Edge(guard.condition, p.id, "guard", guard.branch)
+                label = f"{guard.branch}, speculative" if guard.speculative else guard.branch
+                edge = Edge(guard.condition, p.id, "guard", label)
                 found.setdefault(edge[:3], edge)
         return list(found.values())
 

@@ -40,6 +40,11 @@ DECODES: Final = frozenset({Op.DECODING, Op.PARTIAL_DECODING})
 CONTROL: Final = frozenset({Op.CONDITION, Op.AGGREGATE})
 """Run by the driver itself: no engine, no queue."""
 
+SPECULATIVE: Final = frozenset(
+    {Op.EMBEDDING, Op.SEARCHING, Op.RERANKING, Op.WEB_SEARCH, Op.SQL, Op.AGGREGATE}
+)
+"""May run before a Condition has decided, if the developer asks for it: no effects, no LLM."""
+
 EFFECTS: Final = frozenset({Op.INGESTION})
 """Change something outside the query; retried only under an idempotency key."""
 EXTERNAL_READS: Final = frozenset({Op.WEB_SEARCH, Op.SQL})

@@ -43,10 +43,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Run only if `condition` takes `branch`."""
+    """Run only if `condition` takes `branch`.
+
+    speculative: it may run before that is decided; its outputs count only if the branch is taken.
+    """
 
     condition: str
     branch: str
+    speculative: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,9 @@ class Driver(ABC):
             query.trace.finish(command.state.value, now)
             self.finished(query, command, now)
         elif isinstance(command, Skipped):
-            self.queries[command.run].trace.ended(command.primitive, -1, now, "skipped")
+            query = self.queries[command.run]
+            query.store.drop(command.primitive)
+            query.trace.ended(command.primitive, -1, now, "skipped")
         elif isinstance(command, AbortRequest):
             self.abort(command)
         elif isinstance(command, SetTimer):

@@ -33,6 +33,7 @@ class Store:
         self.plan, self.inputs = plan, dict(inputs)
         self.values: dict[int, Mapping[str, Any]] = {}
         self._slices: dict[int, dict[int, tuple[int, Mapping[str, Any]]]] = {}
+        self._dropped: set[int] = set()
 
     def counts(self) -> dict[str, int]:
         """Items of each input of the query."""
@@ -104,7 +105,8 @@ class Store:
 
     def put(self, i: int, result: Mapping[str, Any]) -> dict[str, int]:
         """Keep the outputs of primitive `i`; their counts."""
-        self.values[i] = result
+        if i not in self._dropped:
+            self.values[i] = result
         return {port: count_of(value) for port, value in result.items()}
 
     def put_slice(
@@ -113,13 +115,19 @@ class Store:
         """Keep items lo..hi of the outputs; once all `total` are there, they are joined."""
         if hi - lo >= total:
             return self.put(i, result)
-        slices = self._slices.setdefault(i, {})
+        slices = self._slices.setdefault(i, {}) if i not in self._dropped else {}
         slices[lo] = (hi, result)
         if sum(hi - lo for lo, (hi, _) in slices.items()) >= total:
             parts = [slices[lo][1] for lo in sorted(slices)]
             self.values[i] = {port: [x for part in parts for x in part[port]] for port in result}
             del self._slices[i]
         return {port: count_of(value) for port, value in result.items()}
+
+    def drop(self, i: int) -> None:
+        """Primitive `i` is skipped: forget its outputs, also those that are still to come."""
+        self._dropped.add(i)
+        self.values.pop(i, None)
+        self._slices.pop(i, None)
 
     def release(self, i: int) -> None:
         """Forget the outputs of primitive `i`."""

@@ -131,6 +131,8 @@ class GraphRun:
 
     def _settle(self, i: int) -> None:
         self.left -= 1
+        if self.plan.guessed[i]:
+            self._undo(i)
         commands, plan, status = self._commands, self.plan, self.status
         for source in plan.sources[i]:
             self.readers[source] -= 1
@@ -143,6 +145,22 @@ class GraphRun:
             waits[child] -= 1
             if waits[child] == 0 and status[child] == WAITING:
                 self._ready(child)
+
+    def _undo(self, condition: int) -> None:
+        """A condition has ended: what was begun for another branch never happened."""
+        taken = self.branches.setdefault(self.plan.ids[condition], "")
+        for i, branch in self.plan.guessed[condition]:
+            before = self.status[i]
+            if branch == taken or before not in (RUNNING, DONE):
+                continue
+            self.status[i] = SKIPPED
+            self._short = True
+            self._absence.counts.pop(i, None)
+            if before == RUNNING:
+                if not self.plan.control[i]:
+                    self._commands.append(Withdraw(self.id, i))
+                self._settled(i)
+            self._commands.append(Skipped(self.id, i))
 
     def _ready(self, i: int) -> None:
         plan = self.plan
@@ -160,8 +178,11 @@ class GraphRun:
             self._commands.append(Submit(self.id, i, self.instance.get(source, -1)))
 
     def _wanted(self, i: int) -> bool:
-        guards = self.plan.primitives[i].guards
-        return not guards or all(self.branches.get(g.condition) == g.branch for g in guards)
+        guards, branches = self.plan.primitives[i].guards, self.branches
+        return not guards or all(
+            branches.get(g.condition, g.branch if g.speculative else None) == g.branch
+            for g in guards
+        )
 
     def _stop(self, state: State, cause: Cause, failed: int = -1) -> None:
         plan = self.plan

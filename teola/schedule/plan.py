@@ -32,7 +32,8 @@ class Plan:
     decodings that share its stream. readers: primitives (and outputs) that read its data. need:
     port -> items that must exist so that no consumer is short of any. streams: the decoding's text
     is (or may become) an output of the application. sequence_of: producer of the sequence that it
-    continues, or -1. item_inputs: names of the lists it may be cut along. retries: further tries.
+    continues, or -1. guessed: (primitive, branch) that need not wait for a condition. item_inputs:
+    names of the lists it may be cut along. retries: further tries.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -59,6 +60,7 @@ class Plan:
             for p in self.primitives
         )
         self.streams = self._streams()
+        self.guessed = self._guessed()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -91,6 +93,15 @@ class Plan:
             if members:
                 found[members[-1]] |= found[head]
                 found[head] = {}
+        return tuple(map(tuple, found))
+
+    def _guessed(self) -> tuple[tuple[tuple[int, str], ...], ...]:
+        """By condition: what may run before it has decided, and for which branch."""
+        found: list[list[tuple[int, str]]] = [[] for _ in self.ids]
+        for i, p in enumerate(self.primitives):
+            for guard in p.guards:
+                if guard.speculative:
+                    found[self.index[guard.condition]].append((i, guard.branch))
         return tuple(map(tuple, found))
 
     def _readers(self) -> tuple[int, ...]:

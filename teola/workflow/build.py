@@ -24,7 +24,7 @@ from teola.graph import (
     Ref,
     Value,
 )
-from teola.graph.ops import Params
+from teola.graph.ops import SPECULATIVE, Params
 from teola.workflow.component import Component, Config, Kind
 from teola.workflow.template import Source, Template, Wirer
 
@@ -157,10 +157,6 @@ class _Build:
         return Graph(self.builder.name, self.primitives, outputs, tuple(self.builder.inputs))
 
     def _component(self, component: Component) -> None:
-        guards = tuple(
-            Guard(self.conditions[g.condition], g.branch)
-            for g in self.template.guards.get(component.name, ())
-        )
         joins: list[Primitive] = []
         feeds = {}
         for port in (*component.required, *component.extra):
@@ -176,6 +172,7 @@ class _Build:
         for p in own:
             after = self._orders(component, p) if p.id in heads else ()
             after += self._protect(component, p, after)
+            guards = self._guards(component, p)
             self.primitives.append(replace(p, after=after, guards=guards))
         self.tails[component.name] = [p.id for p in own if p.id not in read]
         for p in own:
@@ -183,6 +180,17 @@ class _Build:
                 self.conditions[component.name] = p.id
         for port, feed in block.given.items():
             self.given[component.name, component.outputs[port]] = feed
+
+    def _guards(self, component: Component, p: Primitive) -> tuple[Guard, ...]:
+        """The branches that the component stands in, speculative where that is asked for."""
+        return tuple(
+            Guard(
+                self.conditions[g.condition],
+                g.branch,
+                p.op in SPECULATIVE and getattr(self.configs[g.condition], "speculate", False),
+            )
+            for g in self.template.guards.get(component.name, ())
+        )
 
     def _orders(self, component: Component, primitive: Primitive) -> tuple[Order, ...]:
         """Order edges from the components before, as the template has them.

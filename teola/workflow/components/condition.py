@@ -8,10 +8,17 @@ from typing import Any
 from teola.errors import TemplateError
 from teola.graph import ConditionParams, Guard, Op, Value
 from teola.workflow.build import Block
-from teola.workflow.component import Component, Kind
+from teola.workflow.component import Component, Config, Kind
 from teola.workflow.template import Template
 
 THEN, OTHERWISE = "then", "otherwise"
+
+
+class ConditionConfig(Config):
+    """speculate: searches, embeddings, rerankings and SQL in the branches begin before the branch
+    is known; what was not wanted is cancelled. Effects and LLM calls always wait."""
+
+    speculate: bool = False
 
 
 class Condition(Component):
@@ -23,6 +30,7 @@ class Condition(Component):
     """
 
     default_name = "condition"
+    config_type = ConditionConfig
 
     def __init__(
         self,
@@ -33,11 +41,12 @@ class Condition(Component):
         otherwise: Component | Template | None = None,
         expect: bool = True,
         name: str | None = None,
+        **config: Any,
     ) -> None:
         if isinstance(reads, str) or not reads:
             raise TemplateError("Condition: reads must be a list of names, such as ['draft']")
         self.needs = dict.fromkeys(reads, Kind.ANY)  # type: ignore[misc]
-        super().__init__(name)
+        super().__init__(name, **config)
         self.test, self.expect = test, expect
         self.branches = branches_of(then, otherwise)
 

@@ -41,11 +41,13 @@ _LAST = re.compile(r"(?<![^\W_])(yes|no|true|false)[\W_]*\Z", re.IGNORECASE)
 
 
 class JudgeConfig(Config):
-    """instruction: must ask for yes (take `then`) or no (take `otherwise`)."""
+    """instruction: must ask for yes (take `then`) or no (take `otherwise`). speculate: see
+    ConditionConfig."""
 
     instruction: str = INSTRUCTION
     max_tokens: int = Field(4, ge=1)
     temperature: float = Field(0.0, ge=0.0, le=2.0)
+    speculate: bool = False
 
 
 class Judge(Component):

@@ -1,0 +1,170 @@
+"""Speculation changes when a branch begins, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from teola import Aggregate, Condition, Search
+from teola.engine import Request, Result, Scope
+from teola.graph import Graph, Op
+from teola.graph.ops import SPECULATIVE
+from teola.passes import PIPELINE, optimise
+from teola.schedule.plan import Plan
+from teola.workflow.build import Builder
+from teola.workflow.component import Kind
+from teola.workflow.components import Embedding, Function
+from tests.deterministic import HashEmbedder, MemoryStore
+from tests.properties.templates import Grown, grown
+from tests.properties.test_passes import answer, engines, passes, profile
+from tests.recording import Bench, check
+
+
+def conditions(builder: Builder) -> list[str]:
+    return [c.name for c in builder.template.components if isinstance(c, Condition)]
+
+
+@settings(max_examples=60)
+@given(made=grown(), names=passes, models=st.integers(1, 2))
+def test_speculation_gives_the_same_answers(made: Grown, names: list[str], models: int) -> None:
+    asked = conditions(made.builder)
+    assume(asked)
+    plain = made.builder.build(made.builder.configure({}), made.sizes)
+    told, _ = asyncio.run(answer(plain, made.inputs))
+    made.effects.clear()
+    overrides: dict[str, dict[str, Any]] = {name: {"speculate": True} for name in asked}
+    guessing = made.builder.build(made.builder.configure(overrides), made.sizes)
+    guessing.validate()
+    for chosen in ([], list(PIPELINE), names):
+        graph = optimise(guessing, profile(), chosen, debug=True).e_graph
+        for p in graph.primitives:
+            assert p.op in SPECULATIVE or not any(g.speculative for g in p.guards)
+        ending, log = asyncio.run(answer(graph, made.inputs, models=models))
+        made.effects.clear()
+        assert ending.error is None or told.error is not None, ending.error
+        assert (ending.state, ending.outputs) == (told.state, told.outputs)
+        check(log)
+
+
+# --- one search behind a judge that takes its time --------------------------------------------
+
+
+class SlowStore(MemoryStore):
+    """Tells when it is asked, and answers when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+        self.cancelled = False
+
+    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        self.asked.set()
+        try:
+            await self.let.wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        found = super().execute(requests)
+        return await found if asyncio.iscoroutine(found) else found
+
+
+def searching(judge: Function, *, speculate: bool) -> Graph:
+    """question ─▶ embed ─▶ judge ─ then ─▶ search ─▶ found"""
+    template = (
+        Embedding(inputs={"texts": "question"})
+        >> judge
+        >> Condition(bool, reads=["judge"], then=Search(top_k=2), speculate=speculate)
+        >> Aggregate(["hits", "question"], output="found", mode="first")
+    )
+    kinds = {"question": Kind.TEXT, "documents": Kind.DOCUMENTS}
+    builder = Builder("guess", template, kinds, {"found": "found"})
+    graph = builder.build(builder.configure({}), {"chunks": 1})
+    return optimise(graph, profile(), list(PIPELINE), debug=True).e_graph
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("early", [True, False])
+async def test_the_search_runs_while_the_judge_decides(wanted: bool, early: bool) -> None:
+    """early: the search has ended before the judge has decided."""
+    store, decide = SlowStore(), asyncio.Event()
+
+    async def judge(question: str) -> bool:
+        await decide.wait()
+        return wanted
+
+    verdict = Function(judge)
+    graph = searching(verdict, speculate=True)
+    all_engines = {**engines(), "vectorstore": store, "embedding": HashEmbedder()}
+    async with Bench(all_engines) as bench:
+        inputs = {"question": "why?", "chunks": [], "scope": Scope("default", "c")}
+        task = bench.start(Plan(graph), inputs, deadline_s=5)
+        await asyncio.wait_for(store.asked.wait(), 2)
+        assert not task.done()
+        if early:
+            store.let.set()
+            await asyncio.sleep(0.02)
+        decide.set()
+        if wanted:
+            store.let.set()
+        ending = await task
+        await bench.settle()
+        bench.assert_idle()
+        assert bench.left == []
+        states = {s.primitive: s.state for s in ending.trace.spans if s.op == Op.SEARCHING.value}
+        assert store.cancelled is (not wanted and not early)
+        if wanted:
+            assert set(states.values()) == {"done"}
+        else:
+            assert ending.outputs == {"found": "why?"}
+
+
+async def test_without_it_the_search_waits() -> None:
+    store = SlowStore()
+
+    async def judge(question: str) -> bool:
+        await asyncio.sleep(0.05)
+        assert not store.asked.is_set()
+        store.let.set()
+        return True
+
+    verdict = Function(judge)
+    async with Bench({**engines(), "vectorstore": store}) as bench:
+        inputs = {"question": "why?", "chunks": [], "scope": Scope("default", "c")}
+        ending = await bench.run(Plan(searching(verdict, speculate=False)), inputs, deadline_s=5)
+        assert ending.error is None
+
+
+async def test_who_needs_what_was_undone_is_skipped() -> None:
+    """As without speculation: what lies behind the branch is absent, although it was there."""
+    store, decide = SlowStore(), asyncio.Event()
+    store.let.set()
+
+    async def judge(question: str) -> bool:
+        await decide.wait()
+        return False
+
+    async def say(hits: list[Any]) -> str:
+        return f"{len(hits)} hits"
+
+    template = (
+        Embedding(inputs={"texts": "question"})
+        >> Function(judge)
+        >> Condition(bool, reads=["judge"], then=Search(top_k=2), speculate=True)
+        >> Function(say)
+    )
+    kinds = {"question": Kind.TEXT, "documents": Kind.DOCUMENTS}
+    builder = Builder("guess", template, kinds, {"said": "say"})
+    graph = builder.build(builder.configure({}), {"chunks": 1})
+    plan = Plan(optimise(graph, profile(), list(PIPELINE), debug=True).e_graph)
+    async with Bench({**engines(), "vectorstore": store}) as bench:
+        inputs = {"question": "why?", "chunks": [], "scope": Scope("default", "c")}
+        task = bench.start(plan, inputs, deadline_s=5)
+        await asyncio.wait_for(store.asked.wait(), 2)
+        await asyncio.sleep(0.02)
+        decide.set()
+        assert (await task).outputs == {"said": None}
