@@ -8,9 +8,10 @@ without the password.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, LiteralString
 
 import psycopg
 from pgvector.psycopg import register_vector_async
@@ -26,12 +27,18 @@ PATIENCE_S = 1.0
 """How long a transaction waits for a connection before it asks whether the server lives."""
 RECONNECT_S = 2.0
 """How long the pool by itself tries to replace a lost connection; the next use tries anew."""
-STAGING = """
-CREATE TEMP TABLE staging (
-    request int, document text, index int, body text, metadata text, embedding vector
-) ON COMMIT DELETE ROWS
-"""
-"""Where COPY writes: it is refused on tables with row-level security."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What a database is opened for. what: for messages. schema: its schema. migrate: makes or
+    checks it, over a connection that may. session: run on each connection for queries, or ''.
+    """
+
+    what: str
+    schema: str
+    migrate: Callable[[AsyncConnection[Any]], Awaitable[None]]
+    session: LiteralString = ""
 
 
 class Database:
@@ -41,11 +48,13 @@ class Database:
 
     def __init__(
         self,
+        tables: Tables,
         admin: str,
         query: str | None,
         pool_size: int,
         revive: Callable[[], object] | None = None,
     ) -> None:
+        self._tables = tables
         self._admin = admin
         self._revive = revive
         self._query = query or admin
@@ -53,21 +62,21 @@ class Database:
         self._pool_size = pool_size
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
 
-    async def open(self, dimensions: int) -> None:
+    async def open(self) -> None:
         """Check the server, make or check the schema, open the pool. Raises EngineUnavailable."""
         place(self._admin)
         try:
-            await self._open(dimensions)
+            await self._open()
         except psycopg.Error as error:
             raise EngineUnavailable(
-                f"the database at {place(self._admin)} cannot hold the vector store: "
+                f"the database at {place(self._admin)} cannot hold the {self._tables.what}: "
                 f"{_reason(error, self._admin)}; check the rights of the role that logs in",
                 retryable=False,
             ) from error
 
-    async def _open(self, dimensions: int) -> None:
+    async def _open(self) -> None:
         async with self.admin() as connection:
-            await schema.migrate(connection, dimensions)
+            await self._tables.migrate(connection)
         async with self.dedicated() as connection:  # what the pool would only retry, fails here
             await self._check_barrier(connection)
         self._pool = AsyncConnectionPool(
@@ -75,7 +84,7 @@ class Database:
             min_size=1,
             max_size=self._pool_size,
             open=False,
-            name="teola-vectorstore",
+            name=self._tables.schema,
             kwargs=_options(),
             configure=self._configure,
             check=AsyncConnectionPool.check_connection,
@@ -97,10 +106,18 @@ class Database:
                 yield connection
 
     @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction that changes nothing, in tables that know no tenants."""
+        with _unavailable(self._query):
+            async with self._pooled() as connection, connection.transaction():
+                await connection.execute("SET TRANSACTION READ ONLY")
+                yield connection
+
+    @asynccontextmanager
     async def _pooled(self) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection of the pool. If none comes soon, find out why before waiting on."""
         if self._pool is None:
-            raise EngineUnavailable("the vector store is not started: call start() first")
+            raise EngineUnavailable(f"the {self._tables.what} is not started: call start() first")
         try:
             connection = await self._pool.getconn(timeout=PATIENCE_S)
         except PoolTimeout:
@@ -153,10 +170,12 @@ class Database:
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         await self._restrict(connection)
         where = await schema.extension_schema(connection)
-        await connection.execute(sql.SQL("SET search_path TO teola, {}").format(where))
+        own = sql.Identifier(self._tables.schema)
+        await connection.execute(sql.SQL("SET search_path TO {}, {}").format(own, where))
         await connection.execute("SET jit = off")
         await register_vector_async(connection)
-        await connection.execute(STAGING)
+        if self._tables.session:
+            await connection.execute(self._tables.session)
 
     async def _restrict(self, connection: AsyncConnection[Any]) -> None:
         if not self._set_role:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +69,17 @@ class PgVector:
 
         Raises EngineUnavailable: one line, with what to do, without the password.
         """
-        from .database import Database
+        from . import schema
+        from .database import Database, Tables
         from .store import Store
 
+        migrate = partial(schema.migrate, dimensions=self._dimensions)
+        tables = Tables("vector store", schema.SCHEMA, migrate, schema.STAGING)
         if self._embedded is not None:
             admin, query = await asyncio.to_thread(self._embedded.start)
-            database = Database(admin, query, self._pool_size, revive=self._embedded.start)
+            database = Database(tables, admin, query, self._pool_size, self._embedded.start)
         else:
-            database = Database(self._dsn or "", None, self._pool_size)
+            database = Database(tables, self._dsn or "", None, self._pool_size)
         self._store = Store(database, self._dimensions, self._exact_below)
         await self._store.open()
 

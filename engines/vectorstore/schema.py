@@ -78,6 +78,13 @@ ALTER TABLE teola.chunks ALTER COLUMN embedding SET STORAGE {storage};
 INSERT INTO teola.settings VALUES ({version}, {dimensions});
 """
 
+STAGING: LiteralString = """
+CREATE TEMP TABLE staging (
+    request int, document text, index int, body text, metadata text, embedding vector
+) ON COMMIT DELETE ROWS
+"""
+"""Where COPY writes: it is refused on tables with row-level security."""
+
 SECURITY: LiteralString = """
 ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
 ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
@@ -119,7 +126,7 @@ async def migrate(connection: AsyncConnection[Any], dimensions: int) -> None:
         if row is not None and row[0] is not None:
             await _check(connection, dimensions)
             return
-        await _extension(connection)
+        await ensure_extension(connection)
         await _create(connection, dimensions)
 
 
@@ -140,7 +147,7 @@ async def _check(connection: AsyncConnection[Any], dimensions: int) -> None:
         )
 
 
-async def _extension(connection: AsyncConnection[Any]) -> None:
+async def ensure_extension(connection: AsyncConnection[Any]) -> None:
     try:
         async with connection.transaction():
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -178,22 +185,22 @@ async def _create(connection: AsyncConnection[Any], dimensions: int) -> None:
             "this role may not create the schema 'teola': grant it CREATE on the database",
             retryable=False,
         ) from error
-    await _grant(connection)
+    await grant(connection, GRANTS)
 
 
-async def _grant(connection: AsyncConnection[Any]) -> None:
+async def grant(connection: AsyncConnection[Any], rights: LiteralString) -> None:
     """Make the role for queries where we may; else queries run as the login role itself."""
     try:
         async with connection.transaction():
             await connection.execute(CREATE_ROLE)
             await connection.execute("GRANT teola_query TO CURRENT_USER")
-            await connection.execute(GRANTS)
+            await connection.execute(rights)
     except errors.InsufficientPrivilege:
         async with connection.transaction():
             cursor = await connection.execute("SELECT to_regrole('teola_query') IS NOT NULL")
             row = await cursor.fetchone()
             if row is not None and row[0]:
-                await connection.execute(GRANTS)
+                await connection.execute(rights)
 
 
 async def extension_schema(connection: AsyncConnection[Any]) -> sql.Identifier:

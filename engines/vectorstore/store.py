@@ -56,7 +56,7 @@ class Store:
         self.indexes = Indexes(database, dimensions, exact_below)
 
     async def open(self) -> None:
-        await self._database.open(self._dimensions)
+        await self._database.open()
         await self.ownership.open()
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
@@ -103,6 +104,7 @@ DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "rerank": EngineConfig("rerank"),
     "vectorstore": EngineConfig("vectorstore"),
     "llm": EngineConfig("extractive"),
+    "websearch": EngineConfig("corpus"),
     "python": EngineConfig(PythonEngine),
 }
 """What runs with nothing configured: all local, nothing from outside."""
@@ -112,15 +114,23 @@ LIKE_LLM: Final = ("proxy", "judge")
 
 
 def llm_config(where: str, **options: Any) -> EngineConfig:
-    """The LLM engine for `--llm`: a server's URL. Raises InputError for anything else."""
+    """The LLM engine for `--llm`: a server's URL, or a folder with a model. Raises InputError."""
     if where.startswith(("http://", "https://")):
         return EngineConfig("vllm", {"url": where, **options})
     if where == "extractive":
         return DEFAULTS["llm"]
-    raise InputError(
-        f"--llm {where!r}: give the URL of an OpenAI-compatible server, such as "
-        "http://localhost:8000/v1"
+    folder = os.path.expanduser(where)
+    if os.path.isfile(os.path.join(folder, "config.json")):
+        return EngineConfig("transformers", {"model": os.path.realpath(folder), **options})
+    wanted = (
+        "give the folder of a Hugging Face model, or the URL of an OpenAI-compatible server, such "
+        "as http://localhost:8000/v1"
     )
+    if os.path.exists(folder):
+        raise InputError(f"--llm {where!r} holds no model (no config.json): {wanted}")
+    if "/" in where or where.startswith((".", "~")):
+        raise InputError(f"--llm: there is no folder {where!r}: {wanted}")
+    raise InputError(f"--llm {where!r} is neither a URL nor a folder: {wanted}")
 
 
 def queue_for(name: str, engine: Engine, config: EngineConfig) -> EngineQueue:

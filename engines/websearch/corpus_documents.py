@@ -1,0 +1,97 @@
+"""What a corpus is made of: the files of a folder, or the language reference that Python brings.
+
+The reference is the default, because it is there wherever Teola is: the help texts of the language
+(`pydoc_data.topics`), some eighty pages. Its two longest are left out, because their sections are
+pages of their own as well, and so is the one on the debugger, which is no part of the language.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from teola.engine import Source
+from teola.errors import EngineUnavailable
+
+LEFT_OUT: Final = ("compound", "specialnames", "debugger")
+LONGEST_TITLE: Final = 200
+_UNDERLINE = re.compile(r"([=*~^#-])\1{2,}")
+_HEADING = re.compile(r"#{1,6}\s+(\S.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document, with the address that its hits are to have."""
+
+    url: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The documents of a corpus. name: tells one corpus from another."""
+
+    name: str
+    documents: tuple[Document, ...]
+
+
+def of_folder(folder: Path) -> Collected:
+    """All files below `folder`, in order, without hidden ones. Raises EngineUnavailable."""
+    where = folder.expanduser().resolve()
+    if not where.is_dir():
+        raise EngineUnavailable(
+            f"the corpus folder {str(folder)!r} does not exist or is no folder: give one with "
+            "documents",
+            retryable=False,
+        )
+    found = []
+    for parent, names, files in os.walk(where):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        for name in sorted(files):
+            path = Path(parent, name)
+            if not name.startswith(".") and path.is_file():
+                found.append(Document(path.as_uri(), Source(name, path=path)))
+    if not found:
+        raise EngineUnavailable(
+            f"the corpus folder {str(folder)!r} holds no files: put documents into it",
+            retryable=False,
+        )
+    return Collected(where.as_uri(), tuple(found))
+
+
+def of_python() -> Collected:
+    """Python's language reference. Raises EngineUnavailable where Python came without."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise EngineUnavailable(
+            "this Python has no help texts to search (pydoc_data): give the corpus a folder",
+            retryable=False,
+        ) from None
+    documents = [
+        Document(f"pydoc:{topic}", Source(topic, text=text))
+        for topic, text in sorted(topics.items())
+        if text.strip() and topic not in LEFT_OUT
+    ]
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return Collected(f"python-{version}", tuple(documents))
+
+
+def title_of(text: str, otherwise: str) -> str:
+    """The heading that a text begins with, or `otherwise`."""
+    lines = [line.strip() for line in text.split("\n", 50)[:50] if line.strip()]
+    if not lines:
+        return otherwise
+    heading = _HEADING.fullmatch(lines[0])
+    underlined = len(lines) > 1 and _UNDERLINE.fullmatch(lines[1])
+    if heading:
+        title = heading[1].rstrip("# ")
+    elif underlined:
+        title = lines[0]
+    else:
+        return otherwise
+    return " ".join(title.split())[:LONGEST_TITLE] or otherwise
