@@ -77,7 +77,8 @@ class QueryContext:
 class Request(NamedTuple):
     """One slice of one primitive, with its inputs resolved to values.
 
-    key: idempotency key, equal for every try of the same work.
+    key: idempotency key, equal for every try of the same work. keep: outputs that only engines
+    read, which may stay where they are made (for hosts; engines need not look).
     """
 
     op: Op
@@ -85,6 +86,7 @@ class Request(NamedTuple):
     inputs: Mapping[str, Any]
     context: QueryContext
     key: str
+    keep: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,16 @@ from typing import Any, Final
 from teola.engine import Engine, EngineKind
 from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
+from teola.runtime.hosts.process import ProcessEngine
+from teola.runtime.hosts.server import Recipe
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Limits
 
 GROUP: Final = "teola.engines"
+HOSTS: Final = ("local", "process", "ray")
+COMPUTES: Final = frozenset({EngineKind.LLM, EngineKind.EMBEDDING, EngineKind.RERANK})
+"""Kinds that go to a cluster if there is one; the others are clients of something, or quick."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,10 @@ class EngineConfig:
 
     factory: an engine class (or function returning an engine), or its name among the entry points
     `teola.engines`. options: its keyword arguments. instances: how many to run. batching / routing:
-    policy names, with `batching_options` for the former.
+    policy names, with `batching_options` for the former. host: where its instances run: `local` (in
+    this process), `process` (each in a child process) or `ray` (each in an actor of the cluster
+    that the runtime is given); None is local, or ray if the runtime has a cluster and the engine
+    computes much. resources: what each asks of a Ray node: num_cpus, num_gpus, custom ones.
     """
 
     factory: str | Callable[..., Engine]
@@ -34,13 +42,21 @@ class EngineConfig:
     batching: str = "topology"
     routing: str = "least_loaded"
     batching_options: Mapping[str, Any] = field(default_factory=dict)
+    host: str | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.instances < 1:
             raise InputError(f"an engine needs at least one instance, got {self.instances}")
+        if self.host is not None and self.host not in HOSTS:
+            raise UnknownName("host", self.host, HOSTS, "engine configuration")
 
     def make(self, name: str) -> Engine:
-        """A fresh, unstarted instance. Raises UnknownName, InputError."""
+        """A fresh, unstarted instance in this process. Raises UnknownName, InputError."""
+        return self.recipe(name).make()
+
+    def recipe(self, name: str) -> Recipe:
+        """How to make an instance, here or elsewhere. Raises UnknownName, InputError."""
         factory = find(self.factory) if isinstance(self.factory, str) else self.factory
         options = dict(self.options)
         parameters = inspect.signature(factory).parameters
@@ -50,7 +66,29 @@ class EngineConfig:
         for option in options:
             if option not in parameters and not accepts_all:
                 raise UnknownName("option", option, parameters, f"engine {name!r}")
-        return factory(**options)
+        return Recipe(factory, options, name)
+
+    def placed(self, name: str, on_ray: bool) -> Engine:
+        """An unstarted instance where it is to run. on_ray: there is a cluster.
+
+        Raises UnknownName, InputError.
+        """
+        host = self.host or "local"
+        recipe = self.recipe(name)
+        if self.host is None and on_ray and recipe.make().spec.kind in COMPUTES:
+            host = "ray"
+        if host == "local":
+            return recipe.make()
+        if host == "process":
+            return ProcessEngine(recipe)
+        if not on_ray:
+            raise InputError(
+                f"engine {name!r} is to run on Ray, but the runtime has no cluster: "
+                "give --ray, or Runtime(ray=True)"
+            )
+        from teola.runtime.hosts.ray_actor import RayEngine
+
+        return RayEngine(recipe, self.resources)
 
 
 def find(name: str) -> Callable[..., Engine]:
@@ -131,6 +169,26 @@ def llm_config(where: str, **options: Any) -> EngineConfig:
     if "/" in where or where.startswith((".", "~")):
         raise InputError(f"--llm: there is no folder {where!r}: {wanted}")
     raise InputError(f"--llm {where!r} is neither a URL nor a folder: {wanted}")
+
+
+def web_config(where: str) -> EngineConfig:
+    """The web search engine for `--web-search`: an engine type's name, the URL of a SearXNG server,
+    or a folder of documents. Raises InputError.
+    """
+    if where.startswith(("http://", "https://")):
+        return EngineConfig("searxng", {"url": where})
+    if where in available():
+        kind = EngineConfig(where).make("websearch").spec.kind
+        if kind is not EngineKind.WEBSEARCH:
+            raise InputError(f"--web-search {where!r}: that engine is for {kind.value}")
+        return EngineConfig(where)
+    folder = os.path.expanduser(where)
+    if os.path.isdir(folder):
+        return EngineConfig("corpus", {"folder": os.path.realpath(folder)})
+    raise InputError(
+        f"--web-search {where!r} is none of google, tavily, searxng and corpus, no URL of a "
+        "SearXNG server, and no folder of documents"
+    )
 
 
 def queue_for(name: str, engine: Engine, config: EngineConfig) -> EngineQueue:

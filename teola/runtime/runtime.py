@@ -22,7 +22,10 @@ from teola.profile import load as load_profile
 from teola.runtime.documents import Preparer
 from teola.runtime.engines import EngineConfig, merged, queue_for, with_policies
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.live import Live
+from teola.runtime.supervisor import Supervisor
+from teola.schedule.events import InstanceUp
 
 T = TypeVar("T")
 GRACE_S: Final = 2.0
@@ -34,8 +37,10 @@ class Runtime:
 
     engines: name -> EngineConfig, entry-point name or engine class, over the defaults (embedding,
     rerank, vectorstore, llm, documents, python). batching / routing: policy names for all engines.
-    profile: a Profile, its name or file; by default passes go by what the engines declare.
-    max_queries: more at once are refused with Overloaded. debug: verify every pass's result.
+    profile: a Profile, its name or file; by default passes go by what the engines declare. ray:
+    True starts Ray on this machine, an address (or "auto") joins a cluster; engines that compute
+    much then run there. max_queries: more at once are refused with Overloaded. debug: verify every
+    pass's result.
 
     Use it as a context manager, or call `close`; a process that ends closes what is left.
     """
@@ -47,12 +52,14 @@ class Runtime:
         batching: str | None = None,
         routing: str | None = None,
         profile: Profile | str | None = None,
+        ray: bool | str = False,
         max_queries: int = 1024,
         debug: bool = False,
     ) -> None:
         self.configs = with_policies(merged(engines or {}), batching, routing)
         self.profile = load_profile(profile) if isinstance(profile, str) else profile
-        self.max_queries, self.debug = max_queries, debug
+        self.ray, self.max_queries, self.debug = ray, max_queries, debug
+        self._joined: asyncio.Task[bool] | None = None
         self.optimisers: dict[int, Any] = {}
         self._engines: dict[str, list[Engine]] = {}
         self._started: dict[str, asyncio.Task[None]] = {}
@@ -74,6 +81,7 @@ class Runtime:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._live = Live({}, self._loop)
+                self._supervisor = Supervisor(self._live.post)
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="teola", daemon=True
                 )
@@ -109,7 +117,8 @@ class Runtime:
             config = self.configs.get(name)
             if config is None:
                 raise UnknownName("engine", name, self.configs)
-            self._engines[name] = [config.make(name) for _ in range(config.instances)]
+            on_ray = bool(self.ray)
+            self._engines[name] = [config.placed(name, on_ray) for _ in range(config.instances)]
         return self._engines[name]
 
     def spec(self, name: str) -> EngineSpec:
@@ -143,6 +152,7 @@ class Runtime:
 
     async def _start(self, name: str) -> None:
         engines = self.engines(name)
+        await self._join(engines)
         hosts = [LocalHost(engine, i) for i, engine in enumerate(engines)]
         try:
             done = await asyncio.gather(*(host.start() for host in hosts), return_exceptions=True)
@@ -161,6 +171,32 @@ class Runtime:
         self.live.core.queues[name] = queue_for(name, engines[0], self.configs[name])
         for host in hosts:
             self.live.hosts[name, host.instance] = host
+            if isinstance(host.engine, RemoteEngine):
+                self._supervisor.watch(name, host.instance, host.engine)
+
+    async def _join(self, engines: Iterable[Engine]) -> None:
+        """Before the first engine on Ray: start it, or join the cluster. Raises as `connect`."""
+        if not self.ray or not any(getattr(engine, "keeps", False) for engine in engines):
+            return
+        if self._joined is None:
+            from teola.runtime.hosts import ray_actor
+
+            address = self.ray if isinstance(self.ray, str) else None
+            self._joined = self.loop.create_task(asyncio.to_thread(ray_actor.connect, address))
+        await asyncio.shield(self._joined)
+
+    async def replace(self, name: str, instance: int) -> None:
+        """Drain an instance of a running engine, close it, start it anew, and let it work again.
+
+        Raises EngineUnavailable if it does not start; the other instances serve on.
+        """
+        host = self.live.hosts[name, instance]
+        await self.live.drain(name, instance)
+        await host.close()
+        await host.start()
+        if isinstance(host.engine, RemoteEngine):
+            self._supervisor.watch(name, instance, host.engine)
+        self.live.post(InstanceUp(name, instance))
 
     def _go_first(self) -> None:
         """At the process's exit, close before the engines' own libraries shut themselves down: what
@@ -211,9 +247,14 @@ class Runtime:
         own = asyncio.current_task()
         await _ended(t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not own)
         await _ended(self._started.values())
+        await self._supervisor.close()
         await self._live.stop()
         hosts = list(self._live.hosts.values())
         await asyncio.gather(*(host.close() for host in hosts), return_exceptions=True)
+        if self._joined is not None and not self._joined.exception() and self._joined.result():
+            from teola.runtime.hosts import ray_actor
+
+            await asyncio.to_thread(ray_actor.disconnect)
         rest = asyncio.all_tasks() - {own}
         for task in rest:
             task.cancel()

@@ -22,7 +22,7 @@ from teola.graph import (
     Prompt,
     Ref,
 )
-from teola.runtime.values import count_of, text_of, tokens_of
+from teola.runtime.values import RemoteList, count_of, joined, text_of, tokens_of
 from teola.schedule.plan import Plan
 
 
@@ -119,7 +119,7 @@ class Store:
         slices[lo] = (hi, result)
         if sum(hi - lo for lo, (hi, _) in slices.items()) >= total:
             parts = [slices[lo][1] for lo in sorted(slices)]
-            self.values[i] = {port: [x for part in parts for x in part[port]] for port in result}
+            self.values[i] = {port: joined([part[port] for part in parts]) for port in result}
             del self._slices[i]
         return {port: count_of(value) for port, value in result.items()}
 
@@ -162,7 +162,7 @@ class Store:
 
 
 def _as_list(value: Any) -> Any:
-    return value if type(value) is list else [value]
+    return value if type(value) is list or type(value) is RemoteList else [value]
 
 
 def _decide(p: Primitive, params: ConditionParams, values: Sequence[Any]) -> str:

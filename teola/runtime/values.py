@@ -7,6 +7,7 @@ the same store, slices and Aggregates as real ones.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from teola.engine import Chunk, Hit
@@ -19,11 +20,58 @@ class Tokens(int):
     """A simulated text (or chunk, or hit) of that many tokens."""
 
 
+class RemoteList:
+    """A list that lies elsewhere, in pieces: (source, lo, hi), a reference to a list or one itself.
+
+    Only engines read it, never a prompt, a control primitive or the caller (`Plan.keepable`).
+    """
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, pieces: Iterable[tuple[Any, int, int]]) -> None:
+        self.pieces = tuple(pieces)
+
+    def __len__(self) -> int:
+        return sum(hi - lo for _, lo, hi in self.pieces)
+
+    def __getitem__(self, items: slice) -> RemoteList:
+        first, last, _ = items.indices(len(self))
+        found, at = [], 0
+        for source, lo, hi in self.pieces:
+            a, b = max(first - at, 0), min(last - at, hi - lo)
+            if a < b:
+                found.append((source, lo + a, lo + b))
+            at += hi - lo
+        return RemoteList(found)
+
+    async def fetch(self) -> list[Any]:
+        """The items themselves."""
+        found: list[Any] = []
+        for source, lo, hi in self.pieces:
+            items = source if type(source) is list else await source
+            found += items[lo:hi]
+        return found
+
+
+def joined(parts: list[Any]) -> Any:
+    """Lists, one after another; remote if one of them is."""
+    if not any(type(part) is RemoteList for part in parts):
+        return [x for part in parts for x in part]
+    return RemoteList(
+        piece
+        for part in parts
+        for piece in (part.pieces if type(part) is RemoteList else [(part, 0, len(part))])
+    )
+
+
 def count_of(value: Any) -> int:
     """Items of a value: a list's length, 1 for anything else, ABSENT for None."""
     if value is None:
         return ABSENT
-    return len(value) if type(value) is list else 1
+    return len(value) if type(value) in _LISTS else 1
+
+
+_LISTS = (list, RemoteList)
 
 
 def tokens_of(value: Any) -> int:

@@ -21,6 +21,7 @@ from teola.schedule.events import (
     FirstToken,
     InstanceChanged,
     InstanceDown,
+    InstanceDraining,
     InstanceUp,
     MemberCompleted,
     QueueEvent,
@@ -104,6 +105,8 @@ class Core:
             return queue.down(event, now, Cause(error, retryable=True))
         if isinstance(event, InstanceUp):
             queue.up(event.instance)
+        elif isinstance(event, InstanceDraining):
+            queue.draining(event.instance)
         elif isinstance(event, InstanceChanged):
             queue.changed(event)
         else:

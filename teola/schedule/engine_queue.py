@@ -234,6 +234,11 @@ class EngineQueue:
                     out += self.failed(SliceFailed(*where, lo, hi, cause), now)
         return out
 
+    def draining(self, instance: int) -> None:
+        """An instance is sent nothing more; what it has goes on."""
+        self.instances.down(instance, healing=True)
+        self._unbind(instance)
+
     def up(self, instance: int) -> None:
         """An instance can take work, as a fresh one."""
         self.instances.restored(instance)

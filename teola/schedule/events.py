@@ -127,6 +127,13 @@ class InstanceDown(NamedTuple):
     healing: bool = True
 
 
+class InstanceDraining(NamedTuple):
+    """An instance is to finish what it has and to be sent nothing more."""
+
+    engine: str
+    instance: int
+
+
 class InstanceUp(NamedTuple):
     """An instance can take work (again); it remembers nothing of what it did before."""
 
@@ -256,6 +263,7 @@ QueueEvent = (
     | MemberCompleted
     | Timer
     | InstanceDown
+    | InstanceDraining
     | InstanceUp
     | InstanceChanged
 )

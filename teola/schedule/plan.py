@@ -7,6 +7,7 @@ a query's data is worked out once: in-degrees, depths, groups, readers, which it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final
 
 from teola.graph import (
@@ -19,7 +20,8 @@ from teola.graph import (
     Ref,
     ToolParams,
 )
-from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, retries
+from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, retries
+from teola.graph.primitive import refs_of
 
 ABSENT: Final = -1
 """Count of a port that delivers nothing at all (an empty list counts 0)."""
@@ -94,6 +96,23 @@ class Plan:
                 found[members[-1]] |= found[head]
                 found[head] = {}
         return tuple(map(tuple, found))
+
+    @cached_property
+    def keepable(self) -> tuple[frozenset[str], ...]:
+        """Output lists that only engines read, and not as part of a prompt: by primitive."""
+        seen: dict[str, set[str]] = {}
+        for p in self.primitives:
+            plain = not (p.op in CONTROL or p.op in PREFILLS)
+            for _, value in p.inputs:
+                for ref in refs_of(value):
+                    if not (plain and type(value) is Ref):
+                        seen.setdefault(ref.producer, set()).add(ref.port)
+        for ref in self.graph.outputs.values():
+            seen.setdefault(ref.producer, set()).add(ref.port)
+        return tuple(
+            frozenset(p.outputs) - seen.get(p.id, set()) if p.batchable else frozenset()
+            for p in self.primitives
+        )
 
     def _guessed(self) -> tuple[tuple[tuple[int, str], ...], ...]:
         """By condition: what may run before it has decided, and for which branch."""

@@ -22,10 +22,15 @@ class LocalHost:
     def __init__(self, engine: Engine, instance: int) -> None:
         self.engine, self.instance = engine, instance
         run = getattr(engine, "execute", None)
-        self.interruptible = inspect.iscoroutinefunction(run)
+        asynchronous = inspect.iscoroutinefunction(run)
+        self.interruptible: bool = getattr(engine, "interruptible", asynchronous)
         """Whether cancelling `execute` stops the work (a worker thread cannot be stopped)."""
+        self.keeps: bool = getattr(engine, "keeps", False)
+        """Whether large outputs may stay where the engine is, and inputs come from there."""
+        self.tells_memory: bool = getattr(engine, "tells_memory", hasattr(engine, "capacity"))
+        """Whether it can be asked for its free KV memory."""
         self.execute: Callable[[Sequence[Request]], Awaitable[Sequence[Result | Exception]]]
-        self.execute = run if self.interruptible and run else self._execute_in_thread
+        self.execute = run if asynchronous and run else self._execute_in_thread
         """Runs a batch."""
         self._threads: ThreadPoolExecutor | None = None
 

@@ -1,0 +1,293 @@
+"""RayEngine: an engine in a Ray actor, placed by the resources that it asks for.
+
+The engine's class knows nothing of Ray, and nothing here is imported unless Ray is asked for. Large
+outputs that only other engines read stay in Ray's object store: what comes back is a RemoteList of
+references, which another actor takes as they are, so they never pass through the scheduler. They
+are what methods return, because what an actor puts there itself dies with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pickle
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from itertools import count
+from typing import Any, Final, NamedTuple, cast
+
+from teola.engine import Delta, Request, Result
+from teola.errors import EngineUnavailable, InputError
+from teola.runtime.hosts.remote import RemoteEngine
+from teola.runtime.hosts.server import EngineServer, Recipe, now, portable
+from teola.runtime.values import RemoteList
+
+LARGE_BYTES: Final = 32 * 1024
+"""Smaller outputs come back as they are: a reference costs a message of its own."""
+CLOSE_LIMIT_S: Final = 10.0
+RESOURCES: Final = ("num_cpus", "num_gpus")
+
+
+class Held(NamedTuple):
+    """Stands in a request for items lo..hi of the n-th object sent along."""
+
+    n: int
+    lo: int
+    hi: int
+
+
+class EngineActor:
+    """What Ray runs: an EngineServer, with streams and large outputs made fit for Ray."""
+
+    def __init__(self, packed: bytes) -> None:
+        self._server = EngineServer(pickle.loads(packed))  # noqa: S301 - sent by our own driver
+        self._pumps: dict[int, asyncio.Task[None]] = {}
+
+    async def ask(self, method: str, arguments: Sequence[Any]) -> tuple[str, Any]:
+        """Call a method of the EngineServer: its value, or the error that it raised."""
+        try:
+            found = getattr(self._server, method)(*arguments)
+            return "value", await found if asyncio.iscoroutine(found) else found
+        except Exception as error:  # noqa: BLE001 - the process's edge: told to the other side
+            return "error", portable(error)
+
+    async def run(
+        self, requests: Sequence[Request], sent: float, *objects: Sequence[Any]
+    ) -> AsyncIterator[Any]:
+        """Run a batch: first the results, with a Held for each large output, then those."""
+        try:
+            found = await self._server.execute(
+                [_with_objects(request, objects) for request in requests], sent
+            )
+        except Exception as error:  # noqa: BLE001 - the process's edge: told to the other side
+            yield portable(error)
+            return
+        large: list[Any] = []
+        yield [
+            one if isinstance(one, Exception) else _without_large(one, request.keep, large)
+            for one, request in zip(found, requests, strict=True)
+        ]
+        for value in large:
+            yield value
+
+    async def generate(self, id: int, arguments: Sequence[Any]) -> AsyncIterator[tuple[str, Any]]:
+        """Stream an answer; `cancel` ends it."""
+        inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._pumps[id] = asyncio.create_task(self._pump(inbox, arguments))
+        try:
+            kind = "item"
+            while kind == "item":
+                kind, value = await inbox.get()
+                yield kind, value
+        finally:
+            self._pumps.pop(id).cancel()
+
+    async def _pump(self, inbox: asyncio.Queue[tuple[str, Any]], arguments: Sequence[Any]) -> None:
+        end: tuple[str, Any] = ("end", None)
+        try:
+            async with aclosing(self._server.generate(*arguments)) as stream:  # type: ignore[type-var]
+                async for delta in stream:
+                    inbox.put_nowait(("item", delta))
+        except Exception as error:  # noqa: BLE001 - the process's edge: told to the other side
+            end = ("error", portable(error))
+        finally:
+            inbox.put_nowait(end)
+
+    async def cancel(self, id: int) -> None:
+        """Stop a stream."""
+        if id in self._pumps:
+            self._pumps[id].cancel()
+
+
+def _with_objects(request: Request, objects: Sequence[Sequence[Any]]) -> Request:
+    inputs = {
+        name: [x for held in value for x in objects[held.n][held.lo : held.hi]]
+        if isinstance(value, tuple) and value and isinstance(value[0], Held)
+        else value
+        for name, value in request.inputs.items()
+    }
+    return request._replace(inputs=inputs)
+
+
+def _without_large(result: Result, keep: frozenset[str], large: list[Any]) -> Result:
+    found: dict[str, Any] = {}
+    for port, value in result.items():
+        if port in keep and type(value) is list and len(pickle.dumps(value)) > LARGE_BYTES:
+            found[port] = Held(len(large), 0, len(value))
+            large.append(value)
+        else:
+            found[port] = value
+    return found
+
+
+class RayEngine(RemoteEngine):
+    """See the module. resources: `num_cpus`, `num_gpus`, and custom ones by name."""
+
+    keeps = True
+    """Whether its host may be sent RemoteLists, and may answer with some."""
+
+    def __init__(self, recipe: Recipe, resources: Mapping[str, float]) -> None:
+        super().__init__(recipe)
+        self._packed = recipe.packed()
+        custom = {name: n for name, n in resources.items() if name not in RESOURCES}
+        self._wanted = {"num_cpus": 0.0, "num_gpus": 0.0, **resources}
+        own = {name: self._wanted[name] for name in RESOURCES}
+        self._options: dict[str, Any] = {**own, "resources": custom}
+        self._actor: Any = None
+        self._ids = count()
+
+    async def start(self) -> None:
+        import ray
+
+        self.dead = None
+        _check_feasible(self.spec.name, self._wanted)
+        self._actor = ray.remote(EngineActor).options(**self._options).remote(self._packed)
+        try:
+            await self.ask("start")
+        except BaseException:
+            self.kill()
+            raise
+
+    async def close(self) -> None:
+        if self._actor is None:
+            return
+        self.on_lost = None
+        with contextlib.suppress(Exception):  # whatever its end is, it ends
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await self.ask("close")
+        self.kill()
+
+    def kill(self) -> None:
+        import ray
+
+        actor, self._actor = self._actor, None
+        if actor is not None and ray.is_initialized():
+            ray.kill(actor)
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        actor = self._alive()
+        with self._deaths():
+            kind, value = await actor.ask.remote(method, arguments)
+        if kind == "error":
+            raise value
+        return value
+
+    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        actor = self._alive()
+        objects: list[Any] = []
+        sent = [_held(request, objects) for request in requests]
+        with self._deaths():
+            replies = actor.run.options(num_returns="streaming").remote(sent, now(), *objects)
+            found = await (await anext(replies))
+            if isinstance(found, Exception):
+                raise found
+            large = [ref async for ref in replies]
+        return [one if isinstance(one, Exception) else _listed(one, large) for one in found]
+
+    async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
+        actor, id, ended = self._alive(), next(self._ids), False
+        try:
+            with self._deaths():
+                replies = actor.generate.options(num_returns="streaming").remote(id, arguments)
+                async for ref in replies:
+                    kind, value = await ref
+                    ended = kind != "item"
+                    if kind == "error":
+                        raise value
+                    if kind == "item":
+                        yield value
+        finally:
+            if not ended and self._actor is not None:
+                self._actor.cancel.remote(id)
+
+    def _alive(self) -> Any:
+        if self._actor is None or self.dead is not None:
+            raise EngineUnavailable(str(self.dead or f"engine {self.spec.name!r} is closed"))
+        return self._actor
+
+    @contextlib.contextmanager
+    def _deaths(self) -> Any:
+        """Ray's ways to say that an actor is gone, as ours."""
+        from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+
+        try:
+            yield
+        except (RayActorError, ActorUnavailableError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            lost = EngineUnavailable(f"engine {self.spec.name!r}: its Ray actor is gone: {reason}")
+            self.lost(lost)
+            raise EngineUnavailable(str(lost)) from error
+        except RayError as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise EngineUnavailable(f"engine {self.spec.name!r}: Ray: {reason}") from error
+
+
+def _held(request: Request, objects: list[Any]) -> Request:
+    """With every RemoteList replaced by what says which of `objects` it is made of."""
+    inputs: dict[str, Any] = {}
+    for name, value in request.inputs.items():
+        if type(value) is RemoteList:
+            places = []
+            for source, lo, hi in value.pieces:
+                places.append(Held(len(objects), lo, hi))
+                objects.append(source)
+            value = tuple(places)
+        inputs[name] = value
+    return request._replace(inputs=inputs)
+
+
+def _listed(result: Result, large: Sequence[Any]) -> Result:
+    return {
+        port: RemoteList([(large[value.n], 0, value.hi)]) if type(value) is Held else value
+        for port, value in result.items()
+    }
+
+
+def _check_feasible(engine: str, wanted: Mapping[str, float]) -> None:
+    """Raises EngineUnavailable if no node has as much: Ray would wait for one for ever."""
+    import ray
+
+    names = {"num_cpus": "CPU", "num_gpus": "GPU"}
+    wanted = {names.get(name, name): amount for name, amount in wanted.items()}
+    nodes = [node["Resources"] for node in cast("Any", ray).nodes() if node["Alive"]]
+    if any(all(node.get(k, 0) >= n for k, n in wanted.items()) for node in nodes):
+        return
+    asked = ", ".join(f"{k} {n:g}" for k, n in wanted.items() if n)
+    raise EngineUnavailable(
+        f"engine {engine!r}: no node of the Ray cluster has {asked}: add one, or ask for less",
+        retryable=False,
+    )
+
+
+def connect(address: str | None) -> bool:
+    """Join a cluster ("auto" or an address), or start a local one (None). Whether that was needed.
+
+    Raises InputError if Ray is missing, EngineUnavailable if the cluster cannot be reached.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise InputError("Ray is not installed: pip install 'teola[ray]'") from None
+    if ray.is_initialized():
+        return False
+    try:
+        ray.init(
+            address=address,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise EngineUnavailable(
+            f"no Ray cluster at {address or 'this machine'}: {reason}"
+        ) from error
+    return True
+
+
+def disconnect() -> None:
+    """Leave the cluster; one that `connect` started ends."""
+    import ray
+
+    cast("Any", ray).shutdown()

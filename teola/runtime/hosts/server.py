@@ -1,0 +1,161 @@
+"""EngineServer: an engine instance in another process, whatever carries the messages there.
+
+A child process (`process`, `child`) and a Ray actor (`ray_actor`) both hold one. Requests come with
+the sender's clock, because deadlines are absolute and clocks of two machines are not the same one.
+What an engine keeps of a sequence never leaves it: handles travel with a `RemoteState` instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, NamedTuple, cast
+from uuid import uuid4
+
+from teola.engine import (
+    Call,
+    Delta,
+    Engine,
+    LanguageModel,
+    QueryContext,
+    Request,
+    Result,
+    SequenceHandle,
+)
+from teola.errors import EngineError, InputError, TeolaError
+from teola.runtime.hosts.local import LocalHost
+
+
+class Recipe(NamedTuple):
+    """How to make the engine over there. factory: importable there; name: the engine's own."""
+
+    factory: Callable[..., Engine]
+    options: Mapping[str, Any]
+    name: str
+
+    def make(self) -> Engine:
+        """A fresh, unstarted engine."""
+        return self.factory(**self.options)
+
+    def packed(self) -> bytes:
+        """For sending. Raises InputError if another process could not make it."""
+        factory = self.factory
+        if getattr(factory, "__module__", "") == "__main__":
+            raise InputError(
+                f"engine {self.name!r}: {getattr(factory, '__qualname__', factory)} stands in the "
+                "program itself, where other processes cannot find it: put it into a module"
+            )
+        try:
+            return pickle.dumps(self)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"engine {self.name!r} cannot run in another process: {error}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteState:
+    """Names what an engine elsewhere keeps of a sequence. server: which one, until it dies."""
+
+    server: str
+    key: int
+
+
+@dataclass(slots=True)
+class EngineServer:
+    """Serves one engine; use from one event loop."""
+
+    recipe: Recipe
+    id: str = field(default_factory=lambda: uuid4().hex)
+    _host: LocalHost | None = None
+    _states: dict[int, Any] = field(default_factory=dict)
+    _keys: count[int] = field(default_factory=count)
+
+    @property
+    def host(self) -> LocalHost:
+        assert self._host is not None, "start first"
+        return self._host
+
+    async def start(self) -> str:
+        """Make and start the engine; this server's id. Raises EngineUnavailable."""
+        engine = self.recipe.make()
+        self._host = LocalHost(engine, 0)
+        await self._host.start()
+        return self.id
+
+    async def close(self) -> None:
+        """Close the engine."""
+        if self._host is not None:
+            await self._host.close()
+
+    async def execute(self, requests: Sequence[Request], sent: float) -> list[Result | Exception]:
+        """Run a batch. sent: the sender's clock."""
+        here = [r._replace(context=_shifted(r.context, sent)) for r in requests]
+        found = await self.host.execute(here)
+        return [portable(one) if isinstance(one, Exception) else one for one in found]
+
+    async def prefill(self, call: Call, sent: float) -> SequenceHandle:
+        """Compute a prefix; the handle names what is kept of it here."""
+        model = cast("LanguageModel", self.host.engine)
+        handle = await model.prefill(self._received(call, sent))
+        if handle.state is None:
+            return handle
+        key = next(self._keys)
+        self._states[key] = handle.state
+        return replace(handle, state=RemoteState(self.id, key))
+
+    async def generate(self, call: Call, sent: float) -> AsyncIterator[Delta]:
+        """Stream an answer; closing it aborts the call."""
+        model = cast("LanguageModel", self.host.engine)
+        async with aclosing(model.generate(self._received(call, sent))) as stream:  # type: ignore[type-var]
+            async for delta in stream:
+                yield delta
+
+    async def call(self, method: str, arguments: Sequence[Any]) -> Any:
+        """Call any other method of the engine."""
+        return await self.host.call(getattr(self.host.engine, method), *arguments)
+
+    def ping(self) -> None:
+        """It is there."""
+
+    def release(self, keys: Sequence[int]) -> None:
+        """Nobody holds these handles any more."""
+        for key in keys:
+            self._states.pop(key, None)
+
+    def _received(self, call: Call, sent: float) -> Call:
+        """With what the prefix's handle names, if that is still here (else it is computed anew)."""
+        prefix = call.prefix
+        if prefix is not None and prefix.state is not None:
+            named = prefix.state
+            mine = isinstance(named, RemoteState) and named.server == self.id
+            prefix = replace(prefix, state=self._states.get(named.key) if mine else None)
+        return replace(call, context=_shifted(call.context, sent), prefix=prefix)
+
+
+def _shifted(context: QueryContext, sent: float) -> QueryContext:
+    """The context with its deadline on this machine's clock."""
+    if context.deadline == float("inf"):
+        return context
+    return replace(context, deadline=context.deadline - sent + now())
+
+
+def now() -> float:
+    """The clock of deadlines: that of asyncio's loops."""
+    return time.monotonic()
+
+
+def portable(error: BaseException) -> Exception:
+    """`error` as something that can be sent: itself if it can, else its text."""
+    if isinstance(error, asyncio.CancelledError):
+        return EngineError("the call was cancelled at the engine")
+    if isinstance(error, TeolaError):
+        error.__cause__ = error.__context__ = None
+        error.__traceback__ = None
+        return error
+    return EngineError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,50 @@
+"""What goes to batch engines and comes back, besides the values: checks, fetching from afar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from teola.engine import Request
+from teola.errors import EngineError, OutputError, QueryCancelled, TeolaError
+from teola.graph import Primitive
+from teola.runtime.values import RemoteList
+
+GONE: Final = QueryCancelled("the query ended before its batch ran")
+NOTHING: Final[frozenset[str]] = frozenset()
+
+
+def lies_elsewhere(request: Request) -> bool:
+    return any(type(value) is RemoteList for value in request.inputs.values())
+
+
+async def fetched(request: Request) -> Request:
+    """With what other engines kept elsewhere, for an engine that cannot reach it."""
+    inputs = {
+        name: await value.fetch() if type(value) is RemoteList else value
+        for name, value in request.inputs.items()
+    }
+    return request._replace(inputs=inputs)
+
+
+def misshapen(p: Primitive, items: int, result: object) -> OutputError | None:
+    """What is wrong with the outputs that an engine gave for `items` items of `p`, if anything."""
+    if not isinstance(result, Mapping) or not all(map(result.__contains__, p.outputs)):
+        given = ", ".join(result) if isinstance(result, Mapping) else type(result).__name__
+        return OutputError(f"the engine gave {given}, not {', '.join(p.outputs)}")
+    for port in p.outputs if p.batchable else ():
+        value = result[port]
+        listed = isinstance(value, (list, RemoteList))
+        if not listed or len(value) != items:
+            count = len(value) if listed else type(value).__name__
+            return OutputError(f"the engine gave {count} for {items} items of {port!r}")
+    return None
+
+
+def as_retryable(error: Exception, batch: int) -> Exception:
+    """An unknown error of a batch of several may be one request's fault: the others may retry."""
+    if isinstance(error, TeolaError) or batch == 1:
+        return error
+    failure = EngineError(f"{type(error).__name__}: {error}", retryable=True)
+    failure.__cause__ = error
+    return failure

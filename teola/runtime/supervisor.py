@@ -1,0 +1,88 @@
+"""Keeps engine instances that run elsewhere alive: looks after them, replaces those that died.
+
+The core hears InstanceDown when one is lost and InstanceUp when its successor has started. One that
+cannot be started again in `TRIES` attempts is given up. Servers that others run (a vLLM by URL)
+are not ours to restart: the core's own ejection deals with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from teola.errors import EngineError, EngineUnavailable
+from teola.runtime.hosts.remote import RemoteEngine
+from teola.schedule.events import InstanceDown, InstanceUp, QueueEvent
+
+PING_EVERY_S: Final = 5.0
+PING_LIMIT_S: Final = 30.0
+TRIES: Final = 5
+PAUSE_S: Final = 0.5
+"""Before the second attempt; doubled before each further one."""
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Watches engines on one event loop. post: takes what the core is to hear."""
+
+    def __init__(self, post: Callable[[QueueEvent], None]) -> None:
+        self._post = post
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch(self, name: str, instance: int, engine: RemoteEngine) -> None:
+        """Look after a running engine from now on."""
+
+        def lost(error: EngineUnavailable) -> None:
+            log.warning("%s; starting another", error)
+            self._post(InstanceDown(name, instance))
+            self._spawn(self._replace(name, instance, engine))
+
+        engine.on_lost = lost
+        self._spawn(self._ping(engine))
+
+    async def close(self) -> None:
+        """Stop looking; what is being started is abandoned."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: object) -> None:
+        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type, var-annotated]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ping(self, engine: RemoteEngine) -> None:
+        """Ask now and then whether it is there; one that hangs is killed."""
+        while engine.dead is None:
+            await asyncio.sleep(PING_EVERY_S)
+            try:
+                async with asyncio.timeout(PING_LIMIT_S):
+                    await engine.ask("ping")
+            except TimeoutError:
+                engine.kill()
+                name = engine.spec.name
+                engine.lost(EngineUnavailable(f"engine {name!r}: no sign of life, killed"))
+            except EngineError:
+                return  # it has told of its end itself
+
+    async def _replace(self, name: str, instance: int, engine: RemoteEngine) -> None:
+        pause = PAUSE_S
+        for attempt in range(TRIES):
+            try:
+                await engine.start()
+            except EngineError as error:
+                log.warning(
+                    "engine %s, instance %d: attempt %d: %s", name, instance, attempt, error
+                )
+            else:
+                self._spawn(self._ping(engine))
+                self._post(InstanceUp(name, instance))
+                return
+            if attempt < TRIES - 1:
+                await asyncio.sleep(pause)
+                pause *= 2
+        log.error("engine %s, instance %d: given up", name, instance)
+        self._post(InstanceDown(name, instance, healing=False))
