@@ -141,6 +141,7 @@ class VLLMProcess:
             await asyncio.wait([log], timeout=LOG_LIMIT_S)
             log.cancel()
             await self._process.wait()
+            self._process._transport.close()  # type: ignore[attr-defined]  # what a pipe still holds
             self._fail()
 
     def _fail(self) -> None:

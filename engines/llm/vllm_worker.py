@@ -25,6 +25,7 @@ import asyncio
 import ctypes
 import json
 import os
+import platform
 import select
 import signal
 import sys
@@ -163,8 +164,20 @@ def load(arguments: Mapping[str, Any], writer: Writer) -> Any:
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    if arguments["dtype"] == "auto" and emulates_bfloat16():
+        arguments = {**arguments, "dtype": "float32"}
     args = AsyncEngineArgs(**arguments, disable_log_stats=True)
     return AsyncLLM.from_engine_args(args, stat_loggers=[load_logger(writer)])
+
+
+def emulates_bfloat16() -> bool:
+    """Whether this is a CPU without bfloat16, vLLM's choice, in which it is ten times slower."""
+    import torch
+    from vllm.platforms import current_platform
+
+    flags = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    known = any(getattr(torch.cpu, flag, bool)() for flag in flags)
+    return bool(current_platform.is_cpu()) and platform.machine() == "x86_64" and not known
 
 
 def load_logger(writer: Writer) -> Callable[..., Any]:
@@ -291,6 +304,7 @@ def main() -> None:
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by the tracker, which must outlive us
     resource_tracker.ensure_running()
     if os.getpgrp() != os.getpid():
         os.setsid()  # what is killed with this process, see die; not the tracker

@@ -6,6 +6,7 @@ Long because one vLLM is started for all of them.
 import asyncio
 import contextlib
 import os
+import platform
 import random
 import signal
 import subprocess
@@ -22,12 +23,15 @@ from teola.engine import Call, LanguageModel, QueryContext, TextPart
 from teola.errors import EngineError, EngineUnavailable, InputError
 from teola.graph.ops import DecodeParams
 from teola.graph.prompt import Role
+from teola.runtime.model_server import has_bfloat16
 from teola_engines.llm import vllm_process
 from teola_engines.llm.vllm_inprocess import VLLMInProcess
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
-WINDOW = 2048
+WINDOW = 8192
+UNENDING = 7000
+"""Tokens of an answer that is still being written when a busy machine lets anybody look."""
 WORDS = [
     "the",
     "engine",
@@ -134,7 +138,7 @@ def only_warming(engine):
     engine.sessions.limit = limit
 
 
-async def until(condition, limit_s=5.0):
+async def until(condition, limit_s=20.0):
     async with asyncio.timeout(limit_s):
         while not await condition():
             await asyncio.sleep(0.02)
@@ -301,7 +305,8 @@ async def is_held(engine):
 
 
 async def test_closing_a_stream_frees_its_sequence(engine):
-    async with contextlib.aclosing(engine.generate(a_call(some_parts(7), max_tokens=1500))) as out:
+    call = a_call(some_parts(7), max_tokens=UNENDING)
+    async with contextlib.aclosing(engine.generate(call)) as out:
         await anext(out)
         await until(lambda: is_held(engine))
         assert await engine.capacity() < engine._process.limits.kv_tokens
@@ -354,7 +359,9 @@ async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine
     started = [worker, *worker.children(recursive=True)]
     shared = shared_memory(started)
     assert shared
-    calls = [asyncio.create_task(answer(engine, a_call(parts, max_tokens=1500))) for _ in range(3)]
+    calls = [
+        asyncio.create_task(answer(engine, a_call(parts, max_tokens=UNENDING))) for _ in range(3)
+    ]
     await until(lambda: is_running(engine, 3))
     worker.kill()
     begin = time.monotonic()
@@ -380,7 +387,7 @@ async def test_the_death_of_the_engine_within_the_worker_is_seen(engine):
     worker = psutil.Process(engine._process.pid)
     started = worker.children(recursive=True)
     core = next(child for child in worker.children() if "EngineCore" in child.name())
-    call = asyncio.create_task(answer(engine, a_call(some_parts(11), max_tokens=1500)))
+    call = asyncio.create_task(answer(engine, a_call(some_parts(11), max_tokens=UNENDING)))
     await until(lambda: is_running(engine, 1))
     core.kill()
     with pytest.raises(EngineUnavailable, match="vLLM's process died"):
@@ -424,6 +431,16 @@ async def test_a_start_that_takes_too_long_is_given_up(model, python):
 async def test_arguments_that_vllm_refuses_are_told(model, python):
     message = await refused(an_engine(model, python, max_model_len=99_999))
     assert "max_model_len" in message
+
+
+async def test_the_worker_knows_whether_bfloat16_would_be_emulated(python):
+    """As the kernel's list of what the processor can do says."""
+    probe = "import vllm_worker; print(vllm_worker.emulates_bfloat16())"
+    folder = vllm_process.WORKER.parent
+    told = subprocess.run([python, "-c", probe], cwd=folder, capture_output=True, text=True)
+    known = has_bfloat16() or platform.machine() != "x86_64"
+    emulated = not known and not Path("/proc/driver/nvidia").exists()
+    assert told.stdout.splitlines()[-1:] == [str(emulated)], told.stderr
 
 
 async def test_options_are_checked_at_once(model):
