@@ -6,7 +6,8 @@ import pytest
 
 from teola.cli.program import call
 from teola.errors import EngineError, InputError
-from teola.runtime.model_server import ModelServer, ServerOptions
+from teola.runtime import model_server
+from teola.runtime.model_server import ModelServer, ServerOptions, has_bfloat16
 
 
 @pytest.fixture
@@ -50,6 +51,31 @@ def test_a_server_that_was_not_started_has_no_process():
     with pytest.raises(EngineError, match="not running: call start"):
         _ = server.pid
     assert server.options.served_name == "model"
+
+
+@pytest.mark.parametrize(
+    ("flags", "known"),
+    [
+        ("flags\t\t: fpu sse2 avx512f avx512_bf16 amx_tile", True),
+        ("Features\t: fp asimd bf16 sve", True),
+        ("flags\t\t: fpu sse2 avx2 f16c", False),
+        (None, True),
+    ],
+)
+def test_a_cpu_that_would_emulate_bfloat16_gets_float32(flags, known, tmp_path, monkeypatch):
+    cpuinfo = tmp_path / "cpuinfo"
+    if flags is not None:
+        cpuinfo.write_text(f"processor\t: 0\n{flags}\n")
+    monkeypatch.setattr(model_server, "_CPU_FLAGS", cpuinfo)
+    assert has_bfloat16() is known
+
+    def dtype(*, on_cpu, **options):
+        words = ModelServer(ServerOptions("m", **options))._arguments("m", on_cpu)
+        return words[words.index("--dtype") + 1]
+
+    assert dtype(on_cpu=True) == ("auto" if known else "float32")
+    assert dtype(on_cpu=False) == "auto"
+    assert dtype(on_cpu=True, dtype="bfloat16") == "bfloat16"
 
 
 def test_the_command_ends_with_the_reason(capsys):
