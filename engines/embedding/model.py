@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from teola.errors import EngineError, EngineUnavailable
 
+from ..importing import importing
 from .weights import identify, locate, quiet
 
 Vector = NDArray[np.float32]
@@ -187,8 +188,9 @@ def sanitise(text: str) -> str:
 
 def _import_torch(threads: int | None) -> None:
     try:
-        import sentence_transformers  # noqa: F401
-        import torch
+        with importing:
+            import sentence_transformers  # noqa: F401
+            import torch
     except ImportError as error:
         raise EngineUnavailable(
             f"torch and sentence-transformers are needed ({error}); pip install teola",

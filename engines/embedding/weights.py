@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from logging import ERROR, getLogger
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from teola.errors import EngineUnavailable
+
+from ..importing import importing
 
 PACKAGED = "all-MiniLM-L6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -83,15 +86,42 @@ def check_weights(weights: Path, expected: str = PACKAGED_SHA256) -> None:
         )
 
 
+class _Quiet:
+    """The libraries' settings are the process's: the first one in changes them, the last one out
+    puts them back."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._undo = Lock(), 0, ExitStack()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """No progress bars, notes or warnings from the model libraries while models are loaded,
+        also several side by side."""
+        with self._lock:
+            if not self._inside:
+                self._undo.enter_context(_silenced())
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._undo.close()
+
+
+quiet = _Quiet()
+
+
 @contextmanager
-def quiet() -> Iterator[None]:
-    """No progress bars, notes or warnings from the model libraries while models are loaded."""
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-    from transformers.utils import logging
+def _silenced() -> Iterator[None]:
+    with importing:
+        from huggingface_hub.utils.tqdm import (
+            are_progress_bars_disabled,
+            disable_progress_bars,
+            enable_progress_bars,
+        )
+        from transformers.utils import logging
 
     notes: Any = logging  # untyped
     logger = getLogger("sentence_transformers")
@@ -132,8 +162,9 @@ def _packaged() -> Path:
 
 
 def _from_hub(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    with importing:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         with quiet():

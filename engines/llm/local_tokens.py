@@ -8,6 +8,7 @@ from typing import Any, Final
 from teola.engine import TextPart
 from teola.errors import EngineError, EngineUnavailable
 
+from ..importing import importing
 from .tokens import PromptTokens
 
 CUT = "\ufffd"
@@ -103,7 +104,8 @@ def load(model: str, name: str, *, chat: bool = True) -> LocalTokens:
 
     Raises EngineUnavailable.
     """
-    from transformers import AutoTokenizer
+    with importing:
+        from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)

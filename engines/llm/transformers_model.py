@@ -21,6 +21,8 @@ from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.instance import Sequence, StepServer
 from teola.kv import Access, BlockCache, make_policy
 
+from ..embedding.weights import quiet
+from ..importing import importing
 from .local_tokens import LocalTokens, load
 from .model_loop import Job, Kept, ModelLoop
 from .stops import Stops
@@ -109,10 +111,12 @@ class TransformersModel:
         self._loop.start()
 
     def _load(self) -> PagedModel:
-        from . import paged_model
+        with importing:
+            from . import paged_model
 
         try:
-            model = paged_model.load(self._model, self._torch_dtype(), self._torch_device())
+            with quiet():
+                model = paged_model.load(self._model, self._torch_dtype(), self._torch_device())
         except NotImplementedError as error:
             raise EngineUnavailable(
                 f"{self._name}: {self._model} has {error}, which this engine cannot run; use vLLM",

@@ -10,6 +10,7 @@ from teola.errors import EngineError, EngineUnavailable
 from teola.graph.ops import Op
 
 from ..embedding.weights import locate, quiet
+from ..importing import importing
 from .pairs import Ranking, score_all
 
 
@@ -76,9 +77,10 @@ class CrossEncoder:
 
 
 def _load(name: str, device: str | None, threads: int | None) -> Any:
-    import torch
-    from safetensors import SafetensorError
-    from sentence_transformers import CrossEncoder as Model
+    with importing:
+        import torch
+        from safetensors import SafetensorError
+        from sentence_transformers import CrossEncoder as Model
 
     if threads is not None:
         torch.set_num_threads(threads)
