@@ -265,7 +265,16 @@ def test_help_needs_nothing_heavy() -> None:
 
 
 def test_every_command_explains_itself(teola: CommandLine) -> None:
-    for command in ("run", "explain", "apps", "engines", "index", "collections", "delete"):
+    for command in (
+        "run",
+        "explain",
+        "apps",
+        "engines",
+        "index",
+        "collections",
+        "delete",
+        "profile",
+    ):
         assert f"$ teola {command}" in teola(command, "--help").out
 
 

@@ -93,11 +93,24 @@ Llm = Annotated[
     str | None,
     typer.Option(
         "--llm",
-        metavar="URL",
+        metavar="URL|PATH",
         show_default=False,
         rich_help_panel=ENGINES,
-        help="An OpenAI-compatible server, such as http://localhost:8000/v1. By default an "
-        "extractive reader, which needs nothing: it quotes sentences and generates no text.",
+        help="An OpenAI-compatible server, such as http://localhost:8000/v1, or the folder of a "
+        "Hugging Face model, which then runs in this process. By default an extractive reader, "
+        "which needs nothing: it quotes sentences and generates no text.",
+    ),
+]
+WebSearch = Annotated[
+    str | None,
+    typer.Option(
+        "--web-search",
+        metavar="NAME|URL|DIR",
+        show_default=False,
+        rich_help_panel=ENGINES,
+        help="Where to search, if the application searches the web: [bold]google[/bold] or "
+        "[bold]tavily[/bold] (with their keys in the environment), the URL of a SearXNG server, or "
+        "a folder of documents. By default Python's language reference, offline.",
     ),
 ]
 Dsn = Annotated[

@@ -11,7 +11,7 @@ import typer
 from teola.cli import options as o
 
 if TYPE_CHECKING:
-    from teola.runtime.profiler import Measured
+    from teola.runtime.profiler import Measured, Point
 
 PROFILE_EXAMPLES = o.examples(
     "teola profile embedding",
@@ -48,22 +48,26 @@ def profile(
 ) -> int:
     """Measure an engine's latency by batch size and tokens, and its best batch size.
 
-    Batches are doubled until throughput stops growing. The profile that is written is what passes,
-    `teola explain --profile` and the simulator read.
+    Batches are doubled until throughput stops growing. What is written is a
+    profile, as `--profile` takes it: the passes, the estimates and the simulator
+    go by it.
     """
     from teola.cli.given import Engines
     from teola.cli.showing import print_json
     from teola.cli.watching import watching
+    from teola.errors import InputError
     from teola.profile import load
     from teola.runtime.profiler import Profiler
 
     path = out or Path("profile.json")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {str(path.parent)!r} for --out: make it first")
     kept: dict[str, Any] = {"engines": {}, "measured": {}}
     if path.exists():
         load(str(path))  # raises InputError if it is no profile, which must not be overwritten
         kept = json.loads(path.read_text())
     options = Engines(llm=llm, dsn=dsn, data_dir=data_dir, dtype=dtype, debug=debug)
-    with options.runtime() as runtime, watching() as watch:
+    with options.runtime() as runtime, watching(bar=True) as watch:
         watch.start(runtime, [engine])
         profiler = Profiler(runtime.host(engine), repeats=repeats, limit=limit)
         measured = runtime.start(profiler.measure(watch.show)).result()
@@ -92,14 +96,20 @@ def _show(engine: str, measured: Measured, path: Path) -> None:
     from teola.cli.showing import console, show_table
 
     rows = [
-        (p.op, str(p.items), str(p.tokens or ""), f"{p.seconds:.4f}", _rate(p.items, p.seconds))
-        for p in measured.points
+        (point.op, str(point.items), str(point.tokens or ""), f"{point.seconds:.4f}", _rate(point))
+        for point in measured.points
     ]
-    show_table(["op", "items", "tokens", "seconds", "items/s"], rows)
+    show_table(["op", "items", "tokens", "seconds", "rate"], rows)
     found = measured.profile
-    best = found.max_efficient or found.max_batch
+    best = f"{found.max_efficient} items" if found.max_efficient else f"{found.max_batch} tokens"
     console().print(f"\n{engine}: best batch {best}; written to {path}")
 
 
-def _rate(items: int, seconds: float) -> str:
-    return f"{items / seconds:.1f}" if seconds else ""
+def _rate(point: Point) -> str:
+    """Throughput; a step of decoding gives every sequence a token."""
+    if not point.seconds:
+        return ""
+    if point.op == "prefilling":
+        return f"{point.tokens / point.seconds:.0f} tokens/s"
+    unit = "tokens" if point.op == "decoding" else "items"
+    return f"{point.items / point.seconds:.1f} {unit}/s"

@@ -73,7 +73,8 @@ class Watch:
             if future is not None:
                 future.result()
                 waiting.remove(futures[future])
-            self.show("starting " + ", ".join(waiting))
+            if waiting:
+                self.show("starting " + ", ".join(waiting))
 
     def event(self, event: Event) -> None:
         """Say what a query does."""
