@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from teola.engine import EngineKind, EngineSpec, Request, Result, SequenceHandle
+from teola.engine import EngineKind, EngineSpec, Hit, Request, Result, SequenceHandle
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph import Op
 from tests.deterministic import HashModel, vector
@@ -99,3 +99,25 @@ class Writer(HashModel):
 
     def busy(self) -> int:
         return self.generating
+
+
+class Summer:
+    """A store that finds, for each vector, one hit that says what its numbers add up to."""
+
+    def __init__(self, name: str = "vectorstore", max_batch: int = 64) -> None:
+        self.spec = EngineSpec(
+            name, EngineKind.VECTORSTORE, frozenset({Op.SEARCHING}), max_batch=max_batch
+        )
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def execute(self, requests: Sequence[Request]) -> Sequence[Result]:
+        return [{"hits": [self._hits(v) for v in r.inputs["vectors"]]} for r in requests]
+
+    def _hits(self, numbers: list[float]) -> list[Hit]:
+        total = f"{sum(numbers[1:]):.3f}"
+        return [Hit(total, "sums", total, 1.0)]

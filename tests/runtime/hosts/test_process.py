@@ -189,9 +189,7 @@ def two(factory: Any, **options: Any) -> EngineConfig:
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[Runtime]:
     flag = str(tmp_path / "died")
-    with Runtime(
-        {"embedding": two(Embedder, flag=flag, seconds=0.05), "llm": two(Writer)}
-    ) as made:
+    with Runtime({"embedding": two(Embedder, flag=flag, seconds=0.05), "llm": two(Writer)}) as made:
         yield made
 
 
@@ -213,7 +211,9 @@ def test_a_process_that_died_is_replaced(runtime: Runtime) -> None:
         assert time.monotonic() < limit, "it was not replaced"
         time.sleep(0.05)
     found = app.run(texts=[str(i) for i in range(40)], deadline_s=60).outputs["vectors"]
-    pids = {host.engine.pid for (name, _), host in runtime.live.hosts.items() if name == "embedding"}  # type: ignore[attr-defined]
+    pids = {
+        host.engine.pid for (name, _), host in runtime.live.hosts.items() if name == "embedding"
+    }  # type: ignore[attr-defined]
     assert {int(v[0]) for v in found} == pids
     assert len(pids) == 2
 
