@@ -167,4 +167,6 @@ async def test_who_needs_what_was_undone_is_skipped() -> None:
         await asyncio.wait_for(store.asked.wait(), 2)
         await asyncio.sleep(0.02)
         decide.set()
-        assert (await task).outputs == {"said": None}
+        ending = await task
+        assert ending.error is None
+        assert ending.outputs == {"said": None}
