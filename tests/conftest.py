@@ -13,6 +13,15 @@ from teola import EngineConfig, Runtime
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.command_line import CommandLine
 
+PAGES = {
+    "lighthouse.md": "# The lighthouse\n\nThe lamp of the lighthouse is looked after by Mara "
+    "Quist, who has kept it since 1987. It burns vegetable oil and is lit at dusk.\n",
+    "boats.md": "# Boats\n\nFourteen boats are moored in the harbour. The largest is the "
+    "Kittiwake, a herring drifter built in 1931.\n",
+    "market.txt": "The fish market opens at five in the morning. Herring is sold by the cran, "
+    "which is 170 litres.\n",
+}
+
 
 @pytest.fixture(scope="session")
 def data_dir() -> Iterator[Path]:
@@ -26,9 +35,23 @@ def data_dir() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def runtime(data_dir: Path) -> Iterator[Runtime]:
+def harbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a few pages: the web, as far as the tests' own engine can see."""
+    folder = tmp_path_factory.mktemp("harbour")
+    for name, text in PAGES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def runtime(data_dir: Path, harbour: Path) -> Iterator[Runtime]:
     """The default engines, all running. Give every test a tenant or collection of its own."""
-    with Runtime({"vectorstore": EngineConfig("vectorstore", {"data_dir": data_dir})}) as runtime:
+    place = {"data_dir": data_dir}
+    engines = {
+        "vectorstore": EngineConfig("vectorstore", place),
+        "websearch": EngineConfig("corpus", {"folder": harbour, **place}),
+    }
+    with Runtime(engines) as runtime:
         runtime.start(runtime.ensure(runtime.configs)).result()
         yield runtime
 

@@ -81,17 +81,16 @@ def of_python() -> Collected:
     return Collected(f"python-{version}", tuple(documents))
 
 
-def title_of(text: str, otherwise: str) -> str:
-    """The heading that a text begins with, or `otherwise`."""
-    lines = [line.strip() for line in text.split("\n", 50)[:50] if line.strip()]
-    if not lines:
-        return otherwise
-    heading = _HEADING.fullmatch(lines[0])
-    underlined = len(lines) > 1 and _UNDERLINE.fullmatch(lines[1])
+def titled(text: str, otherwise: str) -> tuple[str, str]:
+    """The heading that a text begins with (or `otherwise`), and the text without it."""
+    first, _, after = text.lstrip().partition("\n")
+    second, _, rest = after.partition("\n")
+    heading = _HEADING.fullmatch(first.strip())
     if heading:
-        title = heading[1].rstrip("# ")
-    elif underlined:
-        title = lines[0]
+        title, body = heading[1].rstrip("# "), after
+    elif _UNDERLINE.fullmatch(second.strip()):
+        title, body = first, rest
     else:
-        return otherwise
-    return " ".join(title.split())[:LONGEST_TITLE] or otherwise
+        title, body = otherwise, text
+    title = " ".join(title.split())[:LONGEST_TITLE] or otherwise
+    return title, body.strip() or text.strip()

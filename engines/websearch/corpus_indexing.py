@@ -27,7 +27,7 @@ from ..embedding.model import SharedModel
 from ..vectorstore import schema as vectors
 from ..vectorstore.database import Database
 from ..vectorstore.values import clean
-from .corpus_documents import Collected, Document, title_of
+from .corpus_documents import Collected, Document, titled
 from .corpus_tables import INDEXING_LOCK, SCHEMA
 
 logger = logging.getLogger(__name__)
@@ -159,8 +159,10 @@ class _Refresh:
         except DocumentError as error:
             self.unread.append(error)
             return
-        bodies = [clean(chunk) for chunk in chunks]
-        title = title_of(bodies[0] if bodies else "", document.source.name)
+        bodies = [clean(chunk).strip() for chunk in chunks]
+        title = document.source.name
+        if bodies:
+            title, bodies[0] = titled(bodies[0], title)
         texts = [f"{title}\n{body}" for body in bodies]
         embedded = await asyncio.to_thread(model.embed, texts)
         values = {

@@ -70,14 +70,10 @@ class Google(OnlineSearch):
             Ask(
                 "GET",
                 self.url or API,
-                {
-                    **shared,
-                    "num": min(PAGE, top_k - start),
-                    **({"start": start + 1} if start else {}),
-                },
+                {**shared, "num": min(PAGE, top_k - first + 1), "start": first},
                 headers=headers,
             )
-            for start in range(0, min(top_k, MOST), PAGE)
+            for first in range(1, min(top_k, MOST) + 1, PAGE)
         ]
 
     def pages(self, answer: Any) -> Iterable[Page]:
