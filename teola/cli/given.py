@@ -12,7 +12,7 @@ from typing import Any
 from teola.app import App
 from teola.cli.options import Dtype
 from teola.errors import DocumentError, InputError, UnknownName
-from teola.runtime.engines import DEFAULTS, EngineConfig, llm_config
+from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig, llm_config, web_config
 from teola.runtime.runtime import Runtime
 from teola.workflow.component import Kind
 
@@ -28,21 +28,24 @@ class Engines:
     batching: str | None = None
     profile: str | None = None
     debug: bool = False
+    web_search: str | None = None
 
     def configs(self, base: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
         """`base` with the options put over it. Raises InputError."""
         found = dict(base)
         if self.llm is not None:
-            found["llm"] = llm_config(self.llm)
+            like = [name for name in LIKE_LLM if name in found and found[name] == found["llm"]]
+            found |= dict.fromkeys(["llm", *like], llm_config(self.llm))
+        if self.web_search is not None:
+            found["websearch"] = web_config(self.web_search)
         if self.dsn is not None or self.data_dir is not None:
             place = {"dsn": self.dsn, "data_dir": self.data_dir}
             options = {key: value for key, value in place.items() if value is not None}
             found["vectorstore"] = EngineConfig("vectorstore", options)
+            _give(found, ("corpus",), options, instead_of=tuple(place))
         if self.dtype is not None:
-            for name, config in found.items():
-                if config.factory in ("embedding", "rerank", "extractive"):
-                    options = {**config.options, "dtype": self.dtype.value}
-                    found[name] = replace(config, options=options)
+            models = ("embedding", "rerank", "extractive", "corpus")
+            _give(found, models, {"dtype": self.dtype.value})
         return found
 
     def runtime(self, own: Runtime | None = None) -> Runtime:
@@ -53,6 +56,19 @@ class Engines:
             profile=self.profile or (own.profile if own else None),
             debug=self.debug,
         )
+
+
+def _give(
+    configs: dict[str, EngineConfig],
+    types: Sequence[str],
+    options: Mapping[str, Any],
+    instead_of: Sequence[str] = (),
+) -> None:
+    """Give the engines of these types more options, in the place of some that they had."""
+    for name, config in configs.items():
+        if config.factory in types:
+            kept = {key: value for key, value in config.options.items() if key not in instead_of}
+            configs[name] = replace(config, options={**kept, **options})
 
 
 @contextmanager

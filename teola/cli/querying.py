@@ -20,6 +20,7 @@ RUN_EXAMPLES = o.examples(
     'teola run advanced-rag -i question="How tall is it?" -i documents=tower.pdf',
     'teola run naive-rag -i question="Who wrote it?" -i collection=papers --stream',
     'teola run advanced-rag -i question="Why?" -i documents=docs/ -s expand.n=4',
+    'teola run search-agent -i question="Who keeps the lamp?" --web-search notes/',
     'teola run mine.py:app -i question="Why?" --llm http://localhost:8000/v1',
 )
 EXPLAIN_EXAMPLES = o.examples(
@@ -47,6 +48,7 @@ def run(
     profile: o.ProfileName = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
+    web_search: o.WebSearch = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
     dtype: o.Precision = None,
@@ -72,7 +74,7 @@ def run(
 
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
-    engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug)
+    engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search)
     with at_home(chosen, engines) as runtime, watching() as watch:
         events = chosen.stream(given, overrides=overrides, passes=passes, deadline_s=deadline)
         watch.start(runtime, chosen.engine_names)
@@ -118,6 +120,7 @@ def explain(
     profile: o.ProfileName = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
+    web_search: o.WebSearch = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
     dtype: o.Precision = None,
@@ -149,7 +152,7 @@ def explain(
 
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
-    engines = Engines(llm, dsn, data_dir, dtype, batching, None, debug)
+    engines = Engines(llm, dsn, data_dir, dtype, batching, None, debug, web_search)
     with at_home(chosen, engines), watching() as watch:
         if analyze or given.get("documents"):
             watch.show("running the query" if analyze else "splitting the documents")

@@ -37,7 +37,7 @@ def show_result(result: Result, *, streamed: bool = False) -> None:
     """Answer, numbered sources, and how it went. streamed: the answer stands there already."""
     out = console()
     for name, value in result.outputs.items():
-        if _is_hits(value):
+        if _is_hits(value) or (value is None and name != "answer"):
             continue
         if streamed and value == result.answer:
             continue
@@ -62,6 +62,8 @@ def _show_hit(out: Console, number: int, hit: Hit) -> None:
         (f"{number:>3}  ", "dim"), (hit.document, "cyan"), (f"  {hit.score:.2f}", "dim")
     )
     out.print(head)
+    if url := hit.metadata.get("url"):
+        out.print(Text(f"     {url}", style="dim"), soft_wrap=True)
     excerpt = textwrap.shorten(hit.text, EXCERPT, placeholder=" …")
     width = min(out.width, 100) if out.is_terminal else out.width
     indented = textwrap.indent(textwrap.fill(excerpt, max(20, width - 5)), " " * 5)
