@@ -4,9 +4,10 @@
         engine = OpenAIServer(url=server.url)
 
 It runs in a thread of its own. `server.script(...)` sets how the next completion requests are
-answered, one behaviour each; after that, and without one, requests are answered well. What was
-asked and how each request ended is in `server.requests`. A prefix cache of 16-"token" blocks
-(4 characters a token) is kept for each `cache_salt` and reported in the usage, as vLLM does.
+answered, one behaviour each; after that, and without one, requests are answered well. Instead,
+`server.cursed` has the behaviour for all prompts that hold a word. What was asked and how each
+request ended is in `server.requests`. A prefix cache of 16-"token" blocks (4 characters a token) is
+kept for each `cache_salt` and reported in the usage, as vLLM does.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class FakeOpenAI:
         self.requests: list[Seen] = []
         self.connections = 0
         self.in_flight = 0
+        self.cursed: dict[str, Fail | Stream | Hang] = {}
         self._script: list[Fail | Stream | Hang] = []
         self._cache: dict[str, set[int]] = {}
         self._changed = threading.Condition()
@@ -229,7 +231,10 @@ class FakeOpenAI:
         ids = [1] if body.get("add_special_tokens") else []
         return {"tokens": ids + [ord(letter) for letter in text], "count": len(ids) + len(text)}
 
-    def next_behaviour(self) -> Fail | Stream | Hang | None:
+    def next_behaviour(self, body: dict[str, Any]) -> Fail | Stream | Hang | None:
+        if self.cursed:
+            text = prompt_text(body)
+            return next((self.cursed[word] for word in self.cursed if word in text), None)
         return self._script.pop(0) if self._script else None
 
     def tokens(self, body: dict[str, Any]) -> tuple[list[str], str]:

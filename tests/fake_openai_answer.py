@@ -102,7 +102,7 @@ class Answer:
             return await self._fail(refused)
         if seen.path == "/v1/models":
             return await self._whole(server.models)
-        behaviour = server.next_behaviour()
+        behaviour = server.next_behaviour(seen.body)
         if isinstance(behaviour, Fail):
             return await self._fail(behaviour)
         if isinstance(behaviour, Hang):
