@@ -376,16 +376,17 @@ class Live(Driver):
         params = members[0].params
         assert isinstance(params, DecodeParams)
         call = self._prepare(query, i, host.instance, params)
+        shown = query.watcher is not None and any(plan.streams[m] for m in plan.members[i])
         engine, instance = command.engine, command.instance
 
         def first() -> None:
             query.store.put(i, {"sequence": True})
             query.trace.ended(i, 0, self.loop.time())
-            self.post(FirstToken(engine, instance, query.id, i))
+            self.post(FirstToken(engine, instance, query.id, i, shown))
 
         def deliver(k: int, result: Mapping[str, Any]) -> None:
             member = plan.members[i][k]
-            if query.id in self.queries:
+            if query.id in self.queries and not query.run.ended(member):
                 counts = query.store.put(member, result)
                 query.trace.ended(member, 0, self.loop.time())
                 self.post(MemberCompleted(engine, instance, query.id, i, member, counts))
@@ -395,7 +396,6 @@ class Live(Driver):
             if query.watcher and query.id in self.queries:
                 query.watcher(Token(text))
 
-        shown = query.watcher is not None and any(plan.streams[m] for m in plan.members[i])
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         listener = Listener(first, deliver, token if shown else None)
         await run_call(cast("LanguageModel", host.engine), call, members, listener, wanted)

@@ -33,6 +33,8 @@ from teola.schedule.events import (
     Dispatch,
     Finish,
     FirstToken,
+    InstanceDown,
+    InstanceUp,
     MemberCompleted,
     Piece,
     SetTimer,
@@ -167,9 +169,32 @@ class Sim(Driver):
         )
         self._profiles[name] = profile
         for i in range(count):
-            self._servers[name, i] = (
-                _Stepper(self, name, i, profile) if continuous else BatchServer(profile.concurrency)
-            )
+            self._servers[name, i] = self._server(name, i, continuous)
+
+    def _server(self, name: str, i: int, continuous: bool) -> BatchServer | _Stepper:
+        profile = self._profiles[name]
+        if continuous:
+            return _Stepper(self, name, i, profile)
+        return BatchServer(profile.concurrency)
+
+    def kill(self, engine: str, instance: int, *, at: float, back_s: float | None) -> None:
+        """Let an instance die at time `at`, with all that it has and keeps; a successor is up
+        `back_s` later (None: never)."""
+        self._at(at, self._die, engine, instance, back_s)
+
+    def _die(self, engine: str, instance: int, back_s: float | None) -> None:
+        server = self._servers.get((engine, instance))
+        if server is None or not self.core.queues[engine].instances[instance].up:
+            return
+        continuous = isinstance(server, _Stepper)
+        self._servers[engine, instance] = self._server(engine, instance, continuous)
+        self._idle.pop((engine, instance), None)
+        self.handle(InstanceDown(engine, instance, back_s is not None), self.now)
+        if back_s is not None:
+            self._at(self.now + back_s, self._return, engine, instance)
+
+    def _return(self, engine: str, instance: int) -> None:
+        self.handle(InstanceUp(engine, instance), self.now)
 
     def dispatch(self, command: Dispatch, now: float) -> None:
         server = self._servers[command.engine, command.instance]
@@ -177,7 +202,7 @@ class Sim(Driver):
             self._at(now + self.profile.dispatch_s, server.arrive, command)
             return
         seconds = self._batch_seconds(command) + self.profile.dispatch_s
-        self._at(server.finish(seconds, now), self._batch_done, command)
+        self._at(server.finish(seconds, now), self._batch_done, command, server)
 
     def _batch_seconds(self, command: Dispatch) -> float:
         profile, items, tokens, stretch = self._profiles[command.engine], 0, 0, 1.0
@@ -200,8 +225,10 @@ class Sim(Driver):
         name = query.plan.primitives[piece.primitive].item_refs()[0][0]
         return sum(inputs[name])
 
-    def _batch_done(self, command: Dispatch) -> None:
+    def _batch_done(self, command: Dispatch, server: BatchServer) -> None:
         now = self.now
+        if self._servers[command.engine, command.instance] is not server:
+            return  # it died meanwhile
         for run, i, lo, hi, _, total in command.pieces:
             query = self.queries.get(run)
             counts: Mapping[str, int] = {}
@@ -254,6 +281,12 @@ class Sim(Driver):
         heappush(self._heap, (at, self._count, call, arguments))
 
 
+class _Held(Tokens):
+    """A sequence of that many tokens. holder: whose KV memory has them."""
+
+    holder: _Stepper
+
+
 class _Stepper:
     """Drives one StepServer through virtual time."""
 
@@ -268,8 +301,15 @@ class _Stepper:
         self._each = 0.0
         self._version = 0
 
+    @property
+    def dead(self) -> bool:
+        """Whether its instance died, and another has its place."""
+        return self.sim._servers[self.engine, self.instance] is not self
+
     def arrive(self, command: Dispatch) -> None:
         sim = self.sim
+        if self.dead:
+            return
         for piece in command.pieces:
             id = (piece.run, piece.primitive)
             query = sim.queries.get(piece.run)
@@ -280,11 +320,12 @@ class _Stepper:
             self.calls[id] = (command.batch, piece, deliveries)
             before = query.plan.sequence_of[piece.primitive]
             cached = query.store.values[before]["sequence"] if before >= 0 else 0
+            again = isinstance(cached, _Held) and cached.holder is not self  # computed anew
             self.server.add(
                 Sequence(
                     id,
-                    prompt=query.store.prompt_tokens(piece.primitive),
-                    cached=cached,
+                    prompt=query.store.prompt_tokens(piece.primitive) + (cached if again else 0),
+                    cached=0 if again else cached,
                     output=length,
                     marks=tuple(delivery.at for delivery in deliveries),
                 )
@@ -327,7 +368,7 @@ class _Stepper:
                 self.sim._at(at, self._done, self._version, repeats)
 
     def _done(self, version: int, repeats: int) -> None:
-        if version != self._version or self._step is None:
+        if version != self._version or self._step is None or self.dead:
             return
         step, self._step = self._step, None
         self.sim._idle[self.engine, self.instance] = self
@@ -341,7 +382,7 @@ class _Stepper:
                 sim.handle(FirstToken(self.engine, self.instance, run, i), now)
             elif event.kind == "mark":
                 delivery = self.calls[id][2][event.mark]
-                if query is not None:
+                if query is not None and not query.run.ended(delivery.primitive):
                     counts = query.store.put(delivery.primitive, delivery.result)
                     query.trace.ended(delivery.primitive, 0, now)
                     member = MemberCompleted(
@@ -354,7 +395,9 @@ class _Stepper:
     def _store_sequence(self, query: Query, i: int, now: float) -> None:
         before = query.plan.sequence_of[i]
         cached = query.store.values[before]["sequence"] if before >= 0 else 0
-        query.store.put(i, {"sequence": Tokens(cached + query.store.prompt_tokens(i))})
+        sequence = _Held(cached + query.store.prompt_tokens(i))
+        sequence.holder = self
+        query.store.put(i, {"sequence": sequence})
         query.trace.ended(i, 0, now)
 
     def _end(

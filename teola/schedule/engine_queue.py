@@ -54,14 +54,15 @@ class Tell(NamedTuple):
 
 @dataclass(slots=True)
 class Flight:
-    """A work that has slices dispatched. counts: what completed slices delivered so far."""
+    """A work that has slices dispatched. counts: what completed slices delivered so far. streamed:
+    its tokens have begun to leave for the client."""
 
     work: Work
     done: int = 0
     counts: dict[str, int] | None = None
     slices: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     prefilling: bool = False
-    delivered: bool = False
+    streamed: bool = False
     failed: bool = False
 
 
@@ -204,7 +205,7 @@ class EngineQueue:
             return []
         if all(instance != event.instance for instance, _ in flight.slices.values()):
             return []  # from an instance that is gone
-        flight.prefilling = False
+        flight.prefilling, flight.streamed = False, event.to_client
         self.instances[event.instance].weight -= flight.work.total
         if flight.failed:
             return []
@@ -218,7 +219,6 @@ class EngineQueue:
             return []
         if all(instance != event.instance for instance, _ in flight.slices.values()):
             return []  # from an instance that is gone
-        flight.delivered = True
         return [Tell(event.run, Completed(event.primitive, event.counts))]
 
     def down(self, event: InstanceDown, now: float, cause: Cause) -> list[Output]:
@@ -343,7 +343,7 @@ class EngineQueue:
     def _may_retry(self, flight: Flight, cause: Cause) -> bool:
         return (
             cause.retryable
-            and not flight.delivered
+            and not flight.streamed
             and flight.work.tries < flight.work.retries
             and self._retries < max(RETRY_FLOOR, RETRY_BUDGET * self._requests)
         )

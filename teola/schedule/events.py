@@ -94,12 +94,14 @@ class SliceFailed(NamedTuple):
 
 
 class FirstToken(NamedTuple):
-    """The prefilling of a group is over."""
+    """The prefilling of a group is over. to_client: its tokens leave for the client at once, so it
+    cannot be repeated any more."""
 
     engine: str
     instance: int
     run: str
     primitive: int
+    to_client: bool = False
 
 
 class MemberCompleted(NamedTuple):

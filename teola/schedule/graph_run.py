@@ -65,6 +65,10 @@ class GraphRun:
                 self._finish(State.PARTIAL if self.missing else State.OK, None)
         return self._commands
 
+    def ended(self, i: int) -> bool:
+        """Whether primitive `i` is done, skipped, failed or cancelled."""
+        return self.status[i] >= DONE
+
     def _started(self, event: Started) -> None:
         self._absence.query = event.counts
         self._short = any(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from teola.runtime.sim import Sim, SimResult
 from teola.runtime.values import Tokens
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
+from teola_apps.advanced_rag import app
 from tests.properties.drawn import Drawn
 from tests.properties.templates import Grown, grown
 from tests.recording import RecordingCore, check
@@ -89,3 +91,69 @@ def test_the_pipeline_makes_acyclic_graphs_that_keep_every_primitive(made: Grown
     assert {p.origin or p.id for p in after.primitives} >= {p.id for p in before.primitives}
     added = [p for p in after.primitives if p.id not in before and not p.origin]
     assert all(p.op is Op.AGGREGATE for p in added)
+
+
+KILLS = st.lists(
+    st.tuples(
+        st.sampled_from(["llm", "embedding", "vectorstore", "rerank"]),
+        st.integers(0, 1),
+        st.floats(0.0, 6.0),
+        st.floats(0.01, 3.0),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=80)
+@given(made=grown(), names=st.sampled_from([[], list(PIPELINE)]), kills=KILLS)
+def test_deaths_of_instances_lose_nothing(made: Grown, names: list[str], kills: list[Any]) -> None:
+    """Every query ends as without them, or with the one failure that used up its retries."""
+    graph = made.builder.build(made.builder.configure({}), made.sizes)
+    plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph)
+    inputs = {
+        "question": Tokens(14),
+        "notes": [Tokens(20)] * made.sizes["notes"],
+        "chunks": [Tokens(256)] * made.sizes["chunks"],
+        "scope": Tokens(0),
+    }
+    told = _with_kills(plan, inputs, [])
+    ended = _with_kills(plan, inputs, kills)
+    assert len(ended) == len(told) == QUERIES
+    last = max([at + back for _, _, at, back in kills], default=0.0)
+    for result, oracle in zip(ended, told, strict=True):
+        assert result.finished <= max(last, oracle.finished) + 60
+        if result.state is not State.FAILED or len(kills) < 3:
+            assert (result.state, result.outputs) == (oracle.state, oracle.outputs)
+
+
+def _with_kills(plan: Plan, inputs: dict[str, Any], kills: list[Any]) -> list[SimResult]:
+    sim = Sim(paper("13b"), outcomes=Drawn(5), instances={"embedding": 2, "vectorstore": 2})
+    core = sim.core = RecordingCore({}, sim._measure)
+    for k in range(QUERIES):
+        sim.submit(plan, inputs, at=0.1 * k, id=f"q{k}")
+    for engine, instance, at, back in kills:
+        sim.kill(engine, instance, at=at, back_s=back)
+    results = sorted(sim.run(), key=lambda result: result.id)
+    for name, queue in core.queues.items():
+        assert queue.idle, name
+        assert all(i.weight == 0 and i.entries == 0 for i in queue.instances), name
+    return results
+
+
+def test_a_thousand_deaths_over_five_thousand_queries() -> None:
+    """Two instances of everything, of which one dies every 12 s in mid-query: none is lost."""
+    builder = app.builder
+    graph = builder.build(builder.configure({}), {"chunks": 12})
+    plan = Plan(optimise(graph, paper("7b"), list(PIPELINE)).e_graph)
+    rng = Random(11)
+    engines = ("llm", "embedding", "vectorstore", "rerank")
+    sim = Sim(paper("7b"), instances=dict.fromkeys(engines, 2))
+    inputs = {"question": Tokens(14), "chunks": [Tokens(256)] * 12, "scope": Tokens(0)}
+    for k in range(5000):
+        sim.submit(plan, inputs, at=2.5 * k, id=f"q{k}")
+    for k in range(1000):
+        sim.kill(rng.choice(engines), rng.randrange(2), at=12.5 * k + rng.random(), back_s=1.0)
+    results = sim.run()
+    assert len(results) == 5000
+    assert {result.state for result in results} == {State.OK}
+    assert all(queue.idle for queue in sim.core.queues.values())

@@ -352,16 +352,15 @@ def test_a_partial_prefilling_has_no_members_and_tells_the_run_itself() -> None:
     assert queue.idle
 
 
-def test_a_call_is_not_repeated_once_it_has_delivered() -> None:
-    for delivered in (False, True):
+def test_a_call_is_not_repeated_once_its_tokens_go_to_the_client() -> None:
+    for streamed in (False, True):
         queue = llm_queue(instances=2)
         queue.submit(call(0, retries=2), 0.0)
         (dispatch,) = sent(queue)
-        queue.first_token(FirstToken("e", dispatch.instance, "q", 0), 1.0)
-        if delivered:
-            queue.member(MemberCompleted("e", 0, "q", 0, 9, {}), 1.0)
+        queue.first_token(FirstToken("e", dispatch.instance, "q", 0, streamed), 1.0)
+        queue.member(MemberCompleted("e", dispatch.instance, "q", 0, 9, {}), 1.0)
         out = queue.failed(failed(dispatch), 2.0)
-        assert out == ([Tell("q", Failed(0, AGAIN))] if delivered else [Retried("q", 0, AGAIN)])
+        assert out == ([Tell("q", Failed(0, AGAIN))] if streamed else [Retried("q", 0, AGAIN)])
 
 
 def test_a_repeated_call_counts_its_prompt_again() -> None:
