@@ -150,7 +150,11 @@ class Delta:
 
 
 class Engine(Protocol):
-    """Common to all engines."""
+    """Common to all engines.
+
+    `travels`, if there is such an attribute, names further ones that are known after `start` and
+    needed by who has no running engine at hand, such as a tokenizer: hosts copy them.
+    """
 
     @property
     def spec(self) -> EngineSpec: ...

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from teola.engine import Chunk, EngineKind, EngineSpec, Request, Result
 from teola.errors import EngineError
 from teola.graph.ops import EmbeddingParams, Op
 
-from .model import Dtype, SharedModel, acquire, loaded, release
+from .model import Dtype, SharedModel, acquire, encode, loaded, release
 
 
 class MiniLM:
@@ -25,6 +25,9 @@ class MiniLM:
     identity: str = ""
     dimensions: int = 0
     max_tokens: int = 0
+    tokenizer: Any = None
+    travels = ("identity", "dimensions", "max_tokens", "tokenizer")
+    """What those who split documents need of an engine that runs elsewhere."""
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class MiniLM:
         self._shared = shared
         self.identity = shared.identity
         self.dimensions, self.max_tokens = shared.dimensions, shared.max_tokens
+        self.tokenizer = shared.tokenizer
 
     def close(self) -> None:
         """Give the model back."""
@@ -69,7 +73,9 @@ class MiniLM:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without special tokens and without truncation."""
-        return loaded(self._shared, self._spec.name).encode(text)
+        if self.tokenizer is None:
+            raise EngineError(f"engine {self._spec.name!r} is not started; call start() first")
+        return encode(self.tokenizer, text)
 
     def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
         """`texts`, a list of str or Chunk -> `vectors`, a list of unit vectors (float32).

@@ -68,7 +68,7 @@ class SharedModel:
 
     def encode(self, text: str) -> list[int]:
         """Token ids without special tokens and without truncation."""
-        return list(self.tokenizer.encode(sanitise(text), add_special_tokens=False).ids)
+        return encode(self.tokenizer, text)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of many texts at once."""
@@ -107,6 +107,11 @@ class SharedModel:
             tokenizer = self.model.tokenizer
             special = np.array(sorted({*tokenizer.all_special_ids} - {tokenizer.unk_token_id}))
         return [_tokens(output, special) for output in outputs]
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Token ids without special tokens and without truncation."""
+    return list(tokenizer.encode(sanitise(text), add_special_tokens=False).ids)
 
 
 _models: dict[_Key, SharedModel] = {}

@@ -29,6 +29,7 @@ class Engines:
     profile: str | None = None
     debug: bool = False
     web_search: str | None = None
+    ray: str | None = None
 
     def configs(self, base: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
         """`base` with the options put over it. Raises InputError."""
@@ -55,7 +56,13 @@ class Engines:
             batching=self.batching,
             profile=self.profile or (own.profile if own else None),
             debug=self.debug,
+            ray=self._cluster(own),
         )
+
+    def _cluster(self, own: Runtime | None) -> bool | str:
+        if self.ray is None:
+            return own.ray if own else False
+        return True if self.ray == "local" else self.ray
 
 
 def _give(

@@ -113,6 +113,18 @@ WebSearch = Annotated[
         "a folder of documents. By default Python's language reference, offline.",
     ),
 ]
+OnRay = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="local|auto|ADDRESS",
+        show_default=False,
+        rich_help_panel=ENGINES,
+        help="Run the engines that compute much in Ray actors: [bold]local[/bold] starts Ray on "
+        "this machine, [bold]auto[/bold] or an address joins a cluster. By default nothing runs "
+        "on Ray.",
+    ),
+]
 Dsn = Annotated[
     str | None,
     typer.Option(

@@ -49,6 +49,7 @@ def run(
     batching: o.Batching = None,
     llm: o.Llm = None,
     web_search: o.WebSearch = None,
+    ray: o.OnRay = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
     dtype: o.Precision = None,
@@ -74,7 +75,7 @@ def run(
 
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
-    engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search)
+    engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray)
     with at_home(chosen, engines) as runtime, watching() as watch:
         events = chosen.stream(given, overrides=overrides, passes=passes, deadline_s=deadline)
         watch.start(runtime, chosen.engine_names)

@@ -65,7 +65,7 @@ class ProcessEngine(RemoteEngine):
             threading.Thread(target=work, args=arguments, name=name, daemon=True).start()
         try:
             self._outbox.put(self._packed)
-            await self.ask("start")
+            await self._start()
         except BaseException:
             await self.close()
             raise

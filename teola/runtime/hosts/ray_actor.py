@@ -144,7 +144,7 @@ class RayEngine(RemoteEngine):
         _check_feasible(self.spec.name, self._wanted)
         self._actor = ray.remote(EngineActor).options(**self._options).remote(self._packed)
         try:
-            await self.ask("start")
+            await self._start()
         except BaseException:
             self.kill()
             raise

@@ -90,6 +90,11 @@ class RemoteEngine(ABC):
         """Call any other method of the engine over there."""
         return await self.ask("call", method, arguments)
 
+    async def _start(self) -> None:
+        """For carriers: start the engine over there, and take over what travels."""
+        for name, value in (await self.ask("start")).items():
+            setattr(self.near, name, value)
+
     def lost(self, error: EngineUnavailable) -> None:
         """For carriers: the far end is gone."""
         if self.dead is None:

@@ -81,12 +81,12 @@ class EngineServer:
         assert self._host is not None, "start first"
         return self._host
 
-    async def start(self) -> str:
-        """Make and start the engine; this server's id. Raises EngineUnavailable."""
+    async def start(self) -> dict[str, Any]:
+        """Make and start the engine; what of it travels. Raises EngineUnavailable."""
         engine = self.recipe.make()
         self._host = LocalHost(engine, 0)
         await self._host.start()
-        return self.id
+        return {name: getattr(engine, name) for name in getattr(engine, "travels", ())}
 
     async def close(self) -> None:
         """Close the engine."""
