@@ -88,6 +88,24 @@ def finish_times(graph: Graph, profile: Profile) -> dict[str, float]:
     return found
 
 
+def remaining(graph: Graph, profile: Profile) -> dict[str, float]:
+    """The longest path in seconds from the start of each primitive to the end of its query."""
+    found: dict[str, float] = {}
+    for id in reversed(graph.order):
+        after = max((found[child] for child in graph.children[id]), default=0.0)
+        found[id] = after + seconds(graph, graph[id], profile)
+    return found
+
+
+def total(graph: Graph, profile: Profile) -> float:
+    """Seconds of all primitives one after another, without branches that are not expected."""
+    return sum(seconds(graph, p, profile) for p in graph.primitives if _expected(graph, p))
+
+
+def _expected(graph: Graph, p: Primitive) -> bool:
+    return all(g.branch == getattr(graph[g.condition].params, "prefer", "") for g in p.guards)
+
+
 def critical_path(
     graph: Graph, profile: Profile, weight: Callable[[Primitive], float] | None = None
 ) -> tuple[float, list[str]]:
@@ -97,7 +115,7 @@ def critical_path(
     skipped: set[str] = set()
     for id in graph.order:
         p = graph[id]
-        if any(g.branch != getattr(graph[g.condition].params, "prefer", "") for g in p.guards):
+        if not _expected(graph, p):
             skipped.add(id)
         parents = [q for q in graph.parents[id] if q not in skipped]
         via[id] = max(parents, key=finish.__getitem__, default=None)

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from teola.graph import Op
+
+
+class Estimate(NamedTuple):
+    """What a profile says of a primitive before it runs, in seconds (zeros: no profile is known).
+
+    rest_s: the longest path from its start to the end of its query (without a profile: its depth).
+    latest_s: how long after its query's admission it may start and not delay that path. total_s:
+    all of the query's primitives one after another. base_s: what a batch costs whatever is in it.
+    """
+
+    rest_s: float = 0.0
+    latest_s: float = 0.0
+    total_s: float = 0.0
+    base_s: float = 0.0
+
+
+UNKNOWN: Final = Estimate()
 
 
 @dataclass(slots=True, eq=False)
@@ -15,7 +32,7 @@ class Work:
     total: items (an LLM call: prompt tokens). cuttable: it may be dispatched in slices. lane: only
     work of one lane shares a batch. affinity: the instance it must run on (-1: any). avoid: where
     it failed. retries: further tries allowed, tries: those used. arrival, seq: when it came, and
-    the tie-break. spans: slices still to be dispatched.
+    the tie-break. admitted: when its query was. spans: slices still to be dispatched.
     """
 
     run: str
@@ -34,6 +51,9 @@ class Work:
     retries: int = 0
     tries: int = 0
     avoid: int = -1
+    app: str = ""
+    admitted: float = 0.0
+    estimate: Estimate = UNKNOWN
     queued: bool = True
     spans: list[tuple[int, int]] = field(default_factory=list)
 
@@ -54,13 +74,15 @@ class Slice(NamedTuple):
 class Slots(NamedTuple):
     """What an instance can take now. weight: items (tokens); entries: primitives (calls).
 
-    idle: nothing runs there, so that one entry larger than `weight` may go alone.
+    idle: nothing runs there, so that one entry larger than `weight` may go alone. running: calls
+    in flight there, which another prefill holds up (0 where batches do not disturb each other).
     """
 
     instance: int
     weight: int
     entries: int
     idle: bool
+    running: int = 0
 
 
 class Taker:

@@ -64,6 +64,7 @@ class Driver(ABC):
     def begin(self, query: Query, now: float) -> None:
         """Start a query."""
         self.queries[query.id] = query
+        query.run.admitted = query.trace.admitted
         self.core.add(query.run)
         self.tell(query.id, Started(query.store.counts()), now)
 

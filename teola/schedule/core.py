@@ -155,6 +155,9 @@ class Core:
             affinity=command.affinity if continuous else -1,
             members=plan.members[i],
             retries=plan.retries[i],
+            app=run.app,
+            admitted=run.admitted,
+            estimate=plan.estimates[i],
         )
         self._dirty[primitive.engine] = queue
         queue.submit(work, now)

@@ -43,6 +43,7 @@ class GraphRun:
 
     def __init__(self, id: str, plan: Plan, *, tenant: str = "default", app: str = "") -> None:
         self.id, self.plan, self.tenant, self.app = id, plan, tenant, app
+        self.admitted = 0.0
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)
         self.readers = list(plan.readers)

@@ -131,7 +131,7 @@ class Instances:
         entries -= instance.entries
         if weight <= 0 or entries <= 0:
             return None
-        return Slots(i, weight, entries, instance.weight == 0)
+        return Slots(i, weight, entries, instance.weight == 0, instance.entries)
 
     def _room_of_weak(self, i: int, instance: Instance, health: Health, now: float) -> Slots | None:
         """Room of an instance that has failed before: none, that of a probe, or its share."""

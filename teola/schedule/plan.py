@@ -22,6 +22,9 @@ from teola.graph import (
 )
 from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, retries
 from teola.graph.primitive import refs_of
+from teola.passes import estimate
+from teola.policies.work import Estimate
+from teola.profile import Profile
 
 ABSENT: Final = -1
 """Count of a port that delivers nothing at all (an empty list counts 0)."""
@@ -35,10 +38,10 @@ class Plan:
     port -> items that must exist so that no consumer is short of any. streams: the decoding's text
     is (or may become) an output of the application. sequence_of: producer of the sequence that it
     continues, or -1. guessed: (primitive, branch) that need not wait for a condition. item_inputs:
-    names of the lists it may be cut along. retries: further tries.
+    names of the lists it may be cut along. retries: further tries. estimates: by its profile.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, profile: Profile | None = None) -> None:
         self.graph = graph
         self.primitives = graph.primitives
         self.ids = tuple(p.id for p in graph.primitives)
@@ -63,6 +66,7 @@ class Plan:
         )
         self.streams = self._streams()
         self.guessed = self._guessed()
+        self.estimates = self._estimates(profile)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -122,6 +126,23 @@ class Plan:
                 if guard.speculative:
                     found[self.index[guard.condition]].append((i, guard.branch))
         return tuple(map(tuple, found))
+
+    def _estimates(self, profile: Profile | None) -> tuple[Estimate, ...]:
+        """For policies. Times that are not this engine's own say nothing about what a batch costs
+        besides its items; without any, depths stand for the paths."""
+        if profile is None:
+            return tuple(Estimate(rest_s=float(depth)) for depth in self.depth)
+        rest, total = estimate.remaining(self.graph, profile), estimate.total(self.graph, profile)
+        longest = max(rest.values(), default=0.0)
+        return tuple(
+            Estimate(
+                rest_s=rest[p.id],
+                latest_s=longest - rest[p.id],
+                total_s=total,
+                base_s=profile.engine(p.engine).cost(p.op).base_s if profile.structure else 0.0,
+            )
+            for p in self.primitives
+        )
 
     def _readers(self) -> tuple[int, ...]:
         readers = [0] * len(self.ids)
