@@ -32,7 +32,7 @@ class Corpus:
     """Searches local documents by words (BM25) and by meaning, as if they were the web.
 
     folder: documents (text, Markdown, HTML, PDF), indexed when the engine starts and again where
-    they have changed; without one, Python's language reference, some 700 passages. dsn, data_dir,
+    they have changed; without one, Python's language reference, some 300 passages. dsn, data_dir,
     programs: where the index is, as for `PgVector`. language: a text search configuration of
     PostgreSQL, whose stems and stop words hold (`simple` has none). model, dtype, threads, device:
     as for `MiniLM`.

@@ -1,8 +1,8 @@
 """What a corpus is made of: the files of a folder, or the language reference that Python brings.
 
 The reference is the default, because it is there wherever Teola is: the help texts of the language
-(`pydoc_data.topics`), some eighty pages. Its two longest are left out, because their sections are
-pages of their own as well, and so is the one on the debugger, which is no part of the language.
+(`pydoc_data.topics`), some eighty pages. Of long ones only the beginning is taken, so that the
+first start takes seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Final
 from teola.engine import Source
 from teola.errors import EngineUnavailable
 
-LEFT_OUT: Final = ("compound", "specialnames", "debugger")
+BEGINNING: Final = 4000
+"""Characters of a page of the reference."""
 LONGEST_TITLE: Final = 200
 _UNDERLINE = re.compile(r"([=*~^#-])\1{2,}")
 _HEADING = re.compile(r"#{1,6}\s+(\S.*)")
@@ -73,12 +74,19 @@ def of_python() -> Collected:
             retryable=False,
         ) from None
     documents = [
-        Document(f"pydoc:{topic}", Source(topic, text=text))
+        Document(f"pydoc:{topic}", Source(topic, text=_beginning(text)))
         for topic, text in sorted(topics.items())
-        if text.strip() and topic not in LEFT_OUT
+        if text.strip()
     ]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Collected(f"python-{version}", tuple(documents))
+
+
+def _beginning(text: str) -> str:
+    """Whole paragraphs, at most `BEGINNING` characters of them if the first is not longer."""
+    if len(text) <= BEGINNING:
+        return text
+    return text[:BEGINNING].rpartition("\n\n")[0] or text[:BEGINNING]
 
 
 def titled(text: str, otherwise: str) -> tuple[str, str]:
