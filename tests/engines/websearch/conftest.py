@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from teola.engine import BatchEngine, Hit, QueryContext, Request
+from teola.errors import EngineError
 from teola.graph.ops import Op, WebSearchParams
 from teola_engines.websearch import Google, SearXNG, Tavily
-from tests.fake_search import ENGINE_ID, KEY, FakeSearch
+from tests.fake_search import ENGINE_ID, KEY, FakeSearch, Result
 
 SERVICES = ("google", "searxng", "tavily")
+each_service = pytest.mark.parametrize("name", SERVICES)
+LAMP = Result("https://harbour.example/lamp", "The lamp", "Mara Quist keeps the lamp.", 0.98)
+BOATS = Result("https://harbour.example/boats", "Boats", "Fourteen boats are moored here.", 0.5)
 
 
 def request(
@@ -71,3 +75,14 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the developer's own environment."""
     for name in ("GOOGLE_API_KEY", "GOOGLE_CSE_ID", "SEARXNG_URL", "TAVILY_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+
+
+def failure(results: list[object]) -> EngineError:
+    """The error of the only result: one line, without the key and without what was asked."""
+    (error,) = results
+    assert isinstance(error, EngineError)
+    message = str(error)
+    assert "\n" not in message
+    assert KEY not in message
+    assert "secret question" not in message
+    return error
