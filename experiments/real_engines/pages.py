@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-BEGIN: Final = "<!-- real_engines: made by python -m experiments.real_engines, do not edit -->"
-END: Final = "<!-- real_engines: end -->"
-HEAD: Final = """# Benchmarks
+from experiments.common.pages import table, write
 
-What was measured, on which machine, and how to measure it again. Each section is written by its
-experiment from the JSON of one run.
-"""
+NAME: Final = "real_engines"
 COLOURS: Final = {
     "teola": "#1b6e5a",
     "asyncio": "#8a8f98",
@@ -57,26 +52,22 @@ def plot(report: dict[str, Any], path: Path) -> None:
 
 def write_section(report: dict[str, Any], page: Path, picture: Path) -> None:
     """Put the section into `page`, in place of the one that is there; the rest stays as it is."""
-    text = page.read_text(encoding="utf-8") if page.exists() else HEAD
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    body = f"{BEGIN}\n{section(report, picture)}\n{END}"
-    parts = [part for part in (before.rstrip(), body, after.strip()) if part]
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    write(NAME, section(report, picture), page)
 
 
 def section(report: dict[str, Any], picture: Path) -> str:
     """The section as Markdown."""
     about = report["machine"]
+    parameters = about["model_parameters"] / 1e6
     packages = ", ".join(f"{name} {version}" for name, version in about["packages"].items())
     parts = [
         "## The same engines under other orchestrators",
         "`python -m experiments.real_engines` asks every system the same kind of query on one\n"
-        f"vLLM (a random Llama of {about['model_parameters'] / 1e6:.0f} M parameters, on a core of its own),\n"
-        "one MiniLM in float32\n"
-        "and one pgvector. What `default`, `matched` and `expert` mean, and how everything is\n"
-        "measured, is in [its README](../experiments/real_engines/README.md). Ratios are median\n"
-        "latencies divided by Teola's: above 1, Teola is faster.",
+        f"vLLM (a random Llama of {parameters:.0f} M parameters, on a core of\n"
+        "its own), one MiniLM in float32 and one pgvector. What `default`, `matched` and `expert`\n"
+        "mean, and how everything is measured, is in\n"
+        "[its README](../experiments/real_engines/README.md). Ratios are median latencies divided\n"
+        "by Teola's: above 1, Teola is faster.",
         f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB; {about['python']};\n"
         f"vLLM {about['vllm']}, {packages}. Load average at the end: {about['load_1min']}.\n"
         f"A single repetition lies up to {report['noise']:.0%} from the median.",
@@ -108,7 +99,7 @@ def _latencies(report: dict[str, Any], load: str) -> str:
         for run in report["runs"]
         if run["load"] == load
     )
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _paths(report: dict[str, Any]) -> str:
@@ -125,7 +116,7 @@ def _paths(report: dict[str, Any]) -> str:
         )
         for path in report["critical_path"]
     )
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _busy(report: dict[str, Any]) -> str:
@@ -141,13 +132,8 @@ def _busy(report: dict[str, Any]) -> str:
         for busy in report["busy"]
         if busy["load"] == "one" and busy["style"] in ("", "expert")
     )
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _label(system: str, style: str) -> str:
     return f"{'Teola' if system == 'teola' else system} {style}".strip()
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

@@ -171,7 +171,7 @@ def made() -> Any:
 
     ours, theirs = point("teola", "", 2.0), point("haystack", "matched", 3.0)
     ours.bounds = [critical_path.Bounds(1.5, 1.8)]
-    return report.make([ours, theirs], [], vllm="0.32.0")
+    return report.make([ours, theirs], [], vllm="0.32.0", model_parameters=82_000_000)
 
 
 def test_the_report_has_the_keys_that_are_promised(made: Any) -> None:

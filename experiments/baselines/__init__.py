@@ -1,0 +1,1 @@
+"""Module chains over the same engines: what the paper compares itself with."""

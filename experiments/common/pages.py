@@ -1,0 +1,67 @@
+"""docs/benchmarks.md: every experiment writes its own section, between marks, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+PAGE: Final = DOCS / "benchmarks.md"
+ORDER: Final = (
+    "real_engines",
+    "end_to_end",
+    "motivation",
+    "ablation_graph",
+    "ablation_scheduling",
+    "breakdown",
+    "sensitivity",
+    "fidelity",
+    "scale",
+)
+"""Where a section goes that is not there yet; those that are not listed come last."""
+HEAD: Final = """# Benchmarks
+
+What was measured, on which machine, and how to measure it again. Each section is written by its
+experiment from the JSON of one run.
+"""
+
+
+def begin(name: str) -> str:
+    """The mark before a section."""
+    return f"<!-- {name}: made by python -m experiments.{name}, do not edit -->"
+
+
+def end(name: str) -> str:
+    """The mark behind it."""
+    return f"<!-- {name}: end -->"
+
+
+def picture(name: str) -> Path:
+    """Where the picture of an experiment is, seen from the page."""
+    return Path(f"images/{name}.svg")
+
+
+def write(name: str, section: str, page: Path = PAGE) -> None:
+    """Put the section into the page, in place of the one that is there; the rest stays."""
+    text = page.read_text(encoding="utf-8") if page.exists() else HEAD
+    body = f"{begin(name)}\n{section}\n{end(name)}"
+    if begin(name) in text:
+        before, _, rest = text.partition(begin(name))
+        _, _, after = rest.partition(end(name))
+    else:
+        at = min((text.index(begin(n)) for n in _later(name) if begin(n) in text), default=None)
+        before, after = (text, "") if at is None else (text[:at], text[at:])
+    parts = [part for part in (before.rstrip(), body, after.strip()) if part]
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _later(name: str) -> tuple[str, ...]:
+    return ORDER[ORDER.index(name) + 1 :] if name in ORDER else ()
+
+
+def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+    """A Markdown table."""
+    names = tuple(map(str, head))
+    lines = [names, tuple("---" for _ in names), *(tuple(map(str, row)) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,53 @@
+"""matplotlib as all experiments use it: SVG, and the same report makes the same file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+COLOURS: Final = {
+    "teola": "#1b6e5a",
+    "llamadist_po": "#c98524",
+    "llamadist_to": "#e0b268",
+    "llamadist_pc_po": "#3a78b4",
+    "llamadist_pc_to": "#8fb6da",
+}
+"""Of the simulated systems; the same in every picture."""
+
+SHADES: Final = (
+    "#7fb7a6",
+    "#a9cce0",
+    "#d9b77a",
+    "#b9a3cf",
+    "#e3a79a",
+    "#c6d48f",
+    "#b8bcc4",
+    "#8fb6da",
+    "#e0d08a",
+)
+"""For what has no colour of its own."""
+
+
+def pyplot(name: str) -> Any:
+    """matplotlib.pyplot, set up for the picture `name`. Needs the extra `bench`."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = name
+    mpl.rcParams["svg.fonttype"] = "none"
+    mpl.rcParams["font.size"] = 8
+    from matplotlib import pyplot as found
+
+    return found
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure as SVG and forget it."""
+    from matplotlib import pyplot as found
+
+    for axis in figure.axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    found.close(figure)

@@ -1,0 +1,1 @@
+"""Figure 8 of the paper: whole applications under load, five systems, in simulation."""

@@ -1,0 +1,37 @@
+"""Figure 8: three applications, three LLM sizes, all rates, five systems. See README.md here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.progress import Progress
+
+from experiments.common import command
+from experiments.common.command import Experiment, Options, Report
+from experiments.end_to_end import figures
+from experiments.end_to_end.measure import arguments, measure
+
+
+def _measure(options: Options, progress: Progress) -> Report:
+    return figures.derive(measure(options, progress))
+
+
+EXPERIMENT: Final = Experiment(
+    name="end_to_end",
+    about="Whole applications under load, five systems (figure 8 of the paper)",
+    measure=_measure,
+    table=figures.show,
+    plot=figures.plot,
+    section=figures.section,
+    queries=(2000, 100),
+    arguments=arguments,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    command.main(EXPERIMENT, argv)
+
+
+if __name__ == "__main__":
+    main()

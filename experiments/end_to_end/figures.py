@@ -1,0 +1,186 @@
+"""What follows from the rows: speedups, the worst ratio; and how they are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.baselines.systems import BASELINES, SYSTEMS
+from experiments.common import pages, plots
+from experiments.common.command import Report
+
+PAPER: Final = {
+    "naive-rag": {"low_load": "up to 1.62", "high_load": "up to 1.46"},
+    "advanced-rag": {"low_load": "up to 2.09", "high_load": "up to 1.68"},
+    "search-agent": {"low_load": "up to 1.79", "high_load": "up to 1.79"},
+}
+"""The paper's speedups, against the slowest of its baselines (section 7.2)."""
+CEILINGS: Final = {
+    "naive-rag": "1.32 to 1.36",
+    "advanced-rag": "1.47 to 1.50",
+    "search-agent": "1.19",
+}
+"""Worked out by hand from the profile: one query, 48 chunks, against TO with all its waits."""
+LOADS: Final = {"low_load": "low", "high_load": "high"}
+NAMES: Final = tuple(system.name for system in BASELINES)
+SHORT: Final = ("PO", "TO", "PC PO", "PC TO")
+"""The baselines as columns: LlamaDist and LlamaDistPC."""
+
+
+def derive(report: Report) -> Report:
+    """The report with `best_speedup` and `worst_ratio`, in its final order."""
+    mean = {(r["app"], r["llm"], r["rate"], r["system"]): r["mean_s"] for r in report["rows"]}
+    ratios = [
+        {
+            "app": app,
+            "llm": llm,
+            "rate": rate,
+            "baseline": name,
+            "ratio": round(seconds / mean[app, llm, rate, "teola"], 4),
+        }
+        for (app, llm, rate, name), seconds in mean.items()
+        if name in NAMES
+    ]
+    best: dict[str, dict[str, dict[str, float]]] = {}
+    for at in report["loads"]:
+        for load, key in LOADS.items():
+            speedups = best.setdefault(at["app"], {}).setdefault(load, dict.fromkeys(NAMES, 0.0))
+            for r in ratios:
+                if (r["app"], r["llm"], r["rate"]) == (at["app"], at["llm"], at[key]):
+                    speedups[r["baseline"]] = max(speedups[r["baseline"]], r["ratio"])
+    return {
+        "rows": report["rows"],
+        "best_speedup": best,
+        "worst_ratio": min(ratios, key=lambda r: r["ratio"]),
+        "single_query": report["single_query"],
+        "alone": report["alone"],
+        "loads": report["loads"],
+        "about": report["about"],
+    }
+
+
+def speedups(report: Report, load: str) -> list[list[Any]]:
+    """A row for each application and LLM: rate, Teola's mean, and the ratio of each baseline."""
+    mean = {(r["app"], r["llm"], r["rate"], r["system"]): r["mean_s"] for r in report["rows"]}
+    found = []
+    for at in report["loads"]:
+        where = (at["app"], at["llm"], at[LOADS[load]])
+        ours = mean[*where, "teola"]
+        ratios = [f"{mean[*where, name] / ours:.2f}" for name in NAMES]
+        found.append([at["app"], at["llm"], f"{where[2]:.3g}", f"{ours:.2f}", *ratios])
+    return found
+
+
+def singles(report: Report) -> list[list[Any]]:
+    """One query at a time: Teola's latency, its bound, the ratio of each baseline, and what the
+    slowest one's would be if Teola had LLM instances without end."""
+    found = []
+    for one, all_of_them in zip(report["single_query"], report["alone"], strict=True):
+        ours = one["latency_s"]
+        ratios = [f"{all_of_them[name] / ours:.2f}" for name in NAMES]
+        over = f"{ours / one['bound_s'] - 1:.1%}"
+        ceiling = f"{all_of_them['llamadist_to'] / all_of_them['unlimited_s']:.2f}"
+        about = [f"{ours:.2f}", f"{one['bound_s']:.2f}", over]
+        found.append([one["app"], one["llm"], *about, *ratios, ceiling])
+    return found
+
+
+RATIOS_HEAD: Final = ("application", "LLM", "rate, 1/s", "Teola, s", *SHORT)
+SINGLES_HEAD: Final = ("application", "LLM", "Teola, s", "bound, s", "above", *SHORT, "ceiling")
+
+
+def show(report: Report, console: Console) -> None:
+    """Tables on the terminal."""
+    _print(console, "One query at a time (baseline / Teola)", SINGLES_HEAD, singles(report))
+    for load in LOADS:
+        title = f"{load.replace('_', ' ')}, mean latencies (baseline / Teola)"
+        _print(console, title, RATIOS_HEAD, speedups(report, load))
+    worst = report["worst_ratio"]
+    console.print(
+        f"worst ratio: {worst['ratio']:.3f}, {worst['baseline']} on {worst['app']} with "
+        f"{worst['llm']} at {worst['rate']:.3g} queries a second"
+    )
+
+
+def _print(console: Console, title: str, head: tuple[str, ...], rows: list[list[Any]]) -> None:
+    table = Table(title=title)
+    for i, name in enumerate(head):
+        table.add_column(name, justify="left" if i < 2 else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    console.print(table)
+
+
+def plot(report: Report, path: Path) -> None:
+    """Mean latency over the rate, a panel for each application and LLM."""
+    pyplot = plots.pyplot("end_to_end")
+    apps = list(dict.fromkeys(at["app"] for at in report["loads"]))
+    llms = list(dict.fromkeys(at["llm"] for at in report["loads"]))
+    figure, axes = pyplot.subplots(
+        len(apps), len(llms), figsize=(3.1 * len(llms), 2.5 * len(apps)), squeeze=False
+    )
+    for i, app in enumerate(apps):
+        for j, llm in enumerate(llms):
+            axis = axes[i][j]
+            for name in SYSTEMS:
+                rows = [r for r in report["rows"] if (r["app"], r["llm"]) == (app, llm)]
+                line = [(r["rate"], r["mean_s"]) for r in rows if r["system"] == name]
+                width = 1.8 if name == "teola" else 1.0
+                axis.plot(*zip(*line, strict=True), label=name, color=plots.COLOURS[name], lw=width)
+            axis.set_yscale("log")
+            axis.set_title(f"{app}, {llm}")
+            axis.set_xlabel("queries a second")
+    axes[0][0].set_ylabel("mean latency, s")
+    axes[0][0].legend(frameon=False, fontsize=6)
+    plots.save(figure, path)
+
+
+def section(report: Report, picture: Path) -> str:
+    """The section of docs/benchmarks.md."""
+    about, worst = report["about"], report["worst_ratio"]
+    best = [
+        (app, load.replace("_", " "), *(f"{loads[load][n]:.2f}" for n in NAMES), PAPER[app][load])
+        for app, loads in report["best_speedup"].items()
+        for load in LOADS
+    ]
+    parts = [
+        "## Whole applications under load, in simulation",
+        "`python -m experiments.end_to_end` simulates figure 8 of the paper: three applications,\n"
+        "three LLM sizes, rates from light load to 1.2 times the best system's saturation. The\n"
+        "simulator drives the scheduler that serves, with the times of the paper's testbed. What\n"
+        "the systems are, what low and high load mean and where every figure comes from is in\n"
+        "[its README](../experiments/end_to_end/README.md).",
+        f"{about['queries']} queries at each point after a warm-up, seed {about['seed']};\n"
+        f"lengths: {about['lengths']}; batching policy of Teola: `{about['batching']}`.",
+        f"![Mean latencies]({picture.as_posix()})",
+        "### Best speedup over the LLM sizes",
+        "Mean latency of the baseline divided by Teola's, and the paper's figure. PO and TO are\n"
+        "LlamaDist, a chain of modules; PC PO and PC TO are LlamaDistPC.",
+        pages.table(("application", "load", *SHORT, "paper"), best),
+        f"The least of all ratios on the sweep is {worst['ratio']:.3f}: `{worst['baseline']}` on\n"
+        f"{worst['app']} with {worst['llm']} at {worst['rate']:.3g} queries a second.",
+    ]
+    for load in LOADS:
+        parts += [
+            f"### {load.replace('_', ' ').capitalize()}",
+            pages.table(RATIOS_HEAD, speedups(report, load)),
+        ]
+    parts += [
+        "### One query at a time",
+        _about_singles(),
+        pages.table(SINGLES_HEAD, singles(report)),
+    ]
+    return "\n\n".join(parts)
+
+
+def _about_singles() -> str:
+    ceilings = "; ".join(f"{app} {value}" for app, value in CEILINGS.items())
+    return (
+        "48 chunks and mean lengths. The bound is worked out from the graph and the profile\n"
+        "(experiments/common/bound.py): its longest path, and what each engine's instances have\n"
+        "to do. The ceiling divides LlamaDist-TO's latency by the bound with LLM instances\n"
+        f"without end. The ceilings by hand, before anything was simulated: {ceilings}."
+    )

@@ -1,0 +1,190 @@
+"""The figures of the testbed that were derived or assumed, and how to change one of them.
+
+What the paper gives or what was measured is not here, except for how long TO waits: it is the
+published prototype's configuration and not the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from experiments.common.testbed import Testbed
+from experiments.common.workloads import APPS
+from teola.graph import Op
+from teola.profile import EngineProfile
+
+Change = Callable[[Testbed, float], Testbed]
+RAG: Final = ("naive-rag", "advanced-rag")
+AGENT: Final = ("search-agent",)
+ADVANCED: Final = ("advanced-rag",)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """change: the testbed with the value multiplied. apps: which it concerns; llm: with which."""
+
+    key: str
+    what: str
+    source: str
+    change: Change
+    apps: tuple[str, ...] = APPS
+    llm: str = "13b"
+
+
+def _engines(
+    testbed: Testbed, names: Iterable[str], of: Callable[[EngineProfile], EngineProfile]
+) -> Testbed:
+    engines = dict(testbed.profile.engines)
+    for name in names:
+        engines[name] = of(engines[name])
+    return replace(testbed, profile=replace(testbed.profile, engines=engines))
+
+
+def _cost(names: Iterable[str], op: Op, *fields: str) -> Change:
+    """Multiplies fields of the cost of an op."""
+
+    def change(testbed: Testbed, factor: float) -> Testbed:
+        def of(engine: EngineProfile) -> EngineProfile:
+            cost = engine.costs[op]
+            new = replace(cost, **{name: getattr(cost, name) * factor for name in fields})
+            return replace(engine, costs={**engine.costs, op: new})
+
+        return _engines(testbed, names, of)
+
+    return change
+
+
+def _step(names: Iterable[str], field: str) -> Change:
+    """Multiplies a field of the time of a decoding step."""
+
+    def change(testbed: Testbed, factor: float) -> Testbed:
+        def of(engine: EngineProfile) -> EngineProfile:
+            step = engine.decode_step
+            return replace(
+                engine, decode_step=replace(step, **{field: getattr(step, field) * factor})
+            )
+
+        return _engines(testbed, names, of)
+
+    return change
+
+
+def _sequences(testbed: Testbed, factor: float) -> Testbed:
+    def of(engine: EngineProfile) -> EngineProfile:
+        return replace(engine, max_sequences=round(engine.max_sequences * factor))
+
+    return _engines(testbed, ("llm", "proxy", "judge"), of)
+
+
+def _value(field: str) -> Change:
+    """Multiplies a value of the workloads; lengths stay whole, fractions stay below 1."""
+
+    def change(testbed: Testbed, factor: float) -> Testbed:
+        old = getattr(testbed.values, field)
+        new = max(1, round(old * factor)) if isinstance(old, int) else old * factor
+        if field == "searches":
+            new = min(1.0, new)
+        return replace(testbed, values=replace(testbed.values, **{field: new}))
+
+    return change
+
+
+def _waits(testbed: Testbed, factor: float) -> Testbed:
+    return replace(
+        testbed, wait_s=testbed.wait_s * factor, wait_store_s=testbed.wait_store_s * factor
+    )
+
+
+SEVEN: Final = ("proxy", "judge")
+PREFILL: Final = ("base_s", "per_token_s")
+PARAMETERS: Final = (
+    Parameter(
+        "rerank_base",
+        "rerank, 0.05 a batch",
+        "derived",
+        _cost(("rerank",), Op.RERANKING, "base_s"),
+        ADVANCED,
+    ),
+    Parameter(
+        "rerank_pair",
+        "rerank, 0.028 a pair",
+        "derived",
+        _cost(("rerank",), Op.RERANKING, "per_item_s"),
+        ADVANCED,
+    ),
+    Parameter(
+        "prefill_7b",
+        "prefill of 7B, 0.9 of 13B",
+        "derived",
+        _cost(SEVEN, Op.PREFILLING, *PREFILL),
+        AGENT,
+    ),
+    Parameter(
+        "prefill_30b",
+        "prefill of 30B, 0.12 + 0.17 n/512",
+        "derived",
+        _cost(("llm",), Op.PREFILLING, *PREFILL),
+        llm="30b",
+    ),
+    Parameter("step_7b", "decoding step of 7B, 0.018", "derived", _step(SEVEN, "base_s"), AGENT),
+    Parameter("step_13b", "decoding step of 13B, 0.0215", "derived", _step(("llm",), "base_s")),
+    Parameter(
+        "step_30b", "decoding step of 30B, 0.0246", "derived", _step(("llm",), "base_s"), llm="30b"
+    ),
+    Parameter(
+        "sequence_7b",
+        "a sequence more in a step, 7B, 0.00015",
+        "derived",
+        _step(SEVEN, "per_item_s"),
+        AGENT,
+    ),
+    Parameter(
+        "sequence_13b",
+        "a sequence more in a step, 13B, 0.0002",
+        "derived",
+        _step(("llm",), "per_item_s"),
+    ),
+    Parameter(
+        "sequence_30b",
+        "a sequence more in a step, 30B, 0.0002",
+        "derived",
+        _step(("llm",), "per_item_s"),
+        llm="30b",
+    ),
+    Parameter("sequences", "32 sequences decode at once", "assumed", _sequences),
+    Parameter(
+        "web_median",
+        "web search, median 0.45",
+        "assumed",
+        _cost(("websearch",), Op.WEB_SEARCH, "base_s"),
+        AGENT,
+    ),
+    Parameter(
+        "web_sigma",
+        "web search, sigma 0.3",
+        "assumed",
+        _cost(("websearch",), Op.WEB_SEARCH, "sigma"),
+        AGENT,
+    ),
+    Parameter(
+        "chunks_sigma", "chunks of a document, sigma 0.5", "assumed", _value("chunks_sigma"), RAG
+    ),
+    Parameter("expansion", "prompt of an expansion, 80", "assumed", _value("expansion"), ADVANCED),
+    Parameter(
+        "rewriting", "a rewriting, 1.2 of the question", "assumed", _value("rewriting"), ADVANCED
+    ),
+    Parameter(
+        "answer_extra", "an answer, 4 more than the data set's", "assumed", _value("answer_extra")
+    ),
+    Parameter("draft", "draft of an answer, 40", "assumed", _value("draft"), AGENT),
+    Parameter("judge", "prompt of the judge, 120", "assumed", _value("judge"), AGENT),
+    Parameter("verdict", "verdict of the judge, 4", "assumed", _value("verdict"), AGENT),
+    Parameter(
+        "searches", "questions that are searched for, 70 %", "assumed", _value("searches"), AGENT
+    ),
+    Parameter("snippet", "snippet of a web page, 120", "assumed", _value("snippet"), AGENT),
+    Parameter("waits", "TO waits 0.1, for the database 0.05", "prototype", _waits),
+)
+BY_KEY: Final = {parameter.key: parameter for parameter in PARAMETERS}

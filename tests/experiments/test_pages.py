@@ -1,0 +1,42 @@
+"""Sections of docs/benchmarks.md: each experiment writes its own, in the order of the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.common import pages
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    return tmp_path / "benchmarks.md"
+
+
+def order(page: Path) -> list[str]:
+    """Names of the sections, as they stand."""
+    lines = page.read_text().splitlines()
+    return [line.split()[1][:-1] for line in lines if line.startswith("<!--") and "made by" in line]
+
+
+def test_sections_stand_in_order_whoever_comes_first(page: Path) -> None:
+    for name in ("sensitivity", "end_to_end", "fidelity", "ablation_graph"):
+        pages.write(name, f"## {name}", page)
+    assert order(page) == ["end_to_end", "ablation_graph", "sensitivity", "fidelity"]
+    assert page.read_text().startswith("# Benchmarks")
+
+
+def test_a_section_replaces_its_own_and_nothing_else(page: Path) -> None:
+    for name in ("end_to_end", "unheard_of", "breakdown"):
+        pages.write(name, f"## {name}\n\nold", page)
+    page.write_text(page.read_text() + "\nBy hand.\n")
+    before = page.read_text()
+    pages.write("end_to_end", "## end_to_end\n\nnew", page)
+    assert page.read_text() == before.replace("## end_to_end\n\nold", "## end_to_end\n\nnew")
+    pages.write("end_to_end", "## end_to_end\n\nold", page)
+    assert page.read_text() == before
+
+
+def test_tables(page: Path) -> None:
+    assert pages.table(("a", "b"), [(1, "x")]) == "| a | b |\n| --- | --- |\n| 1 | x |"

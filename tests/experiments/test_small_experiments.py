@@ -1,0 +1,144 @@
+"""The other simulated experiments in small: what their reports hold, and that they repeat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from experiments.ablation_graph import __main__ as ablation
+from experiments.ablation_graph.measure import VARIANTS, loosened
+from experiments.common import command, workloads
+from experiments.common.testbed import testbed
+from experiments.motivation import __main__ as motivation
+from experiments.sensitivity import __main__ as sensitivity
+from experiments.sensitivity.measure import ranges
+from experiments.sensitivity.parameters import PARAMETERS
+from teola.graph import Op
+
+
+def run(main: Any, folder: Path, *arguments: str) -> dict[str, Any]:
+    main(["--quick", "--workers", "1", "--out", str(folder), *arguments])
+    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return found
+
+
+def shown(experiment: command.Experiment, report: dict[str, Any], width: int = 160) -> str:
+    """What the terminal and the page show."""
+    console = Console(width=width, record=True, quiet=True)
+    experiment.table(report, console)
+    return console.export_text() + experiment.section(report, Path("images/x.svg"))
+
+
+# --- motivation -----------------------------------------------------------------------------
+
+
+def test_modules_of_a_chain_add_up_to_its_latency(tmp_path: Path) -> None:
+    report = run(motivation.main, tmp_path)
+    for key in {(one["app"], one["llm"]) for one in report["shares"]}:
+        shares = [one["share"] for one in report["shares"] if (one["app"], one["llm"]) == key]
+        assert sum(shares) == pytest.approx(1.0, abs=1e-3)
+    example = report["example"]
+    assert example["llamadist_po_s"] > 1.2 * example["teola_s"]
+    ends = {b["system"]: 0.0 for b in example["timeline"]}
+    for bar in example["timeline"]:
+        ends[bar["system"]] = max(ends[bar["system"]], bar["end_s"])
+    assert ends == {n: pytest.approx(example[f"{n}_s"], abs=1e-3) for n in ends}
+    assert "| paper | 4.10 | 2.40 | 1.71 |" in shown(motivation.EXPERIMENT, report)
+    assert (tmp_path / "motivation.svg").read_text().startswith("<?xml")
+
+
+# --- ablation -------------------------------------------------------------------------------
+
+
+def test_ablation_measures_every_variant(tmp_path: Path) -> None:
+    report = run(ablation.main, tmp_path, "--queries", "10")
+    assert {row["variant"] for row in report["rows"]} == set(VARIANTS)
+    one = {
+        s["variant"]: s["speedup"]
+        for s in report["speedups"]
+        if (s["app"], s["load"], s["instructions"])
+        == ("advanced-rag", "one query", "instructions computed")
+    }
+    assert one["both"] >= max(one["parallelisation"], one["pipelining"]) - 1e-9
+    assert min(one.values()) > 1.0
+    assert "| advanced-rag | instructions cached | 80% |" in shown(ablation.EXPERIMENT, report)
+
+
+def test_loosened_modules_keep_the_order_that_no_data_implies() -> None:
+    builder = workloads.find_app("advanced-rag").builder
+    graph = builder.build(builder.configure({}), {"chunks": 48})
+    made = loosened(graph)
+    assert [order.producer for order in made["expand.prefill"].after] == ["index.ingest"]
+    assert [order.producer for order in made["embed.embed"].after] == []
+    assert [order.effect for order in made["search.search"].after] == [True]
+
+
+# --- sensitivity ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS, ids=lambda p: p.key)
+def test_every_parameter_changes_its_own_value_and_goes_back(parameter: Any) -> None:
+    bed = testbed(parameter.llm)
+    assert parameter.change(bed, 1.0) == bed
+    if parameter.key == "searches":
+        assert parameter.change(bed, 2.0).values.searches == 1.0
+        return
+    doubled = parameter.change(bed, 2.0)
+    assert doubled != bed
+    assert parameter.change(doubled, 0.5) == bed
+
+
+def test_a_parameter_of_a_cost_changes_that_cost() -> None:
+    bed = testbed("13b")
+    rerank = next(p for p in PARAMETERS if p.key == "rerank_pair").change(bed, 2.0)
+    old, new = (b.profile.engines["rerank"].costs[Op.RERANKING] for b in (bed, rerank))
+    assert (new.per_item_s, new.base_s) == (2 * old.per_item_s, old.base_s)
+    assert rerank.profile.engines["llm"] == bed.profile.engines["llm"]
+
+
+def test_ranges_name_what_made_them() -> None:
+    where = {"app": "a", "llm": "13b", "load": "one query", "baseline": "b"}
+    rows = [
+        {"parameter": name, "factor": factor, "speedup": speedup, **where}
+        for name, factor, speedup in (("", 1.0, 1.2), ("x", 0.5, 1.1), ("y", 2.0, 1.5))
+    ]
+    (found,) = ranges(rows)
+    assert (found["speedup"], found["least"], found["least_with"]) == (1.2, 1.1, "x x 0.5")
+    assert (found["most"], found["most_with"]) == (1.5, "y x 2")
+
+
+def test_sensitivity_reports_a_range_for_every_headline(tmp_path: Path) -> None:
+    report = run(sensitivity.main, tmp_path, "--queries", "5", "--values", "waits,prefill_30b")
+    assert len(report["headlines"]) == 2 * 3 * 3 * 4  # LLMs, applications, loads, baselines
+    assert {row["parameter"] for row in report["rows"]} == {"", "waits", "prefill_30b"}
+    assert all(o["least"] <= o["speedup"] <= o["most"] for o in report["headlines"])
+    waits = [o for o in report["headlines"] if o["baseline"] == "llamadist_to"]
+    assert any(o["most_with"] == "waits x 2" for o in waits)
+    assert "`rerank_pair`" in shown(sensitivity.EXPERIMENT, report)
+
+
+# --- the command ----------------------------------------------------------------------------
+
+
+def test_an_earlier_report_is_shown_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = run(motivation.main, tmp_path)
+    capsys.readouterr()
+    motivation.main(["--report", str(tmp_path / "report.json"), "--json"])
+    assert json.loads(capsys.readouterr().out) == report
+
+
+def test_errors_of_the_user_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        ablation.main(["--quick", "--workers", "1", "--data", str(tmp_path)])
+    assert str(stopped.value).startswith(f"error: {tmp_path} has no truthfulqa.csv")
+    with pytest.raises(SystemExit):
+        ablation.main(["--queries", "0"])
+    assert "at least 1 is needed" in capsys.readouterr().err
