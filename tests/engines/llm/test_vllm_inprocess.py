@@ -54,17 +54,6 @@ WORDS = [
 
 
 @pytest.fixture(scope="module")
-def python():
-    """An interpreter with vLLM: a user may lack it, continuous integration may not."""
-    try:
-        return vllm_process.find_python("llm", None)
-    except EngineUnavailable as missing:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(missing))
-
-
-@pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     return str(

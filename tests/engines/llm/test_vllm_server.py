@@ -1,6 +1,6 @@
 """VLLMServer against a real vLLM with a small random model: exactness, cancellation, its death.
 
-The tests run in order on one server: it is killed at the end, and comes back in bfloat16.
+The tests run in order on one server: it is killed, comes back, and comes back in bfloat16.
 """
 
 import asyncio
@@ -16,12 +16,17 @@ from pathlib import Path
 from uuid import uuid4
 
 import httpx
+import numpy as np
 import pytest
 
 from experiments.common.tiny_model import make_model
+from teola import Progress
+from teola.cli import call as command_line
 from teola.engine import SequenceHandle, Source, TextPart
 from teola.errors import EngineError, QueryFailed
+from teola.graph.ops import Op
 from teola.graph.prompt import Role
+from teola.profile import load
 from teola.runtime.engines import EngineConfig
 from teola.runtime.model_server import PYTHON, ModelServer, ServerOptions
 from teola.runtime.runtime import Runtime
@@ -170,24 +175,52 @@ async def test_pieces_give_the_tokens_of_the_whole_prompt(served):
         assert await differences(engine) == []
 
 
+CANCELLED, LONG_WORDS = 50, 1800
+
+
 async def test_a_cancelled_call_leaves_the_server_within_a_second(served):
-    rng, waits = random.Random(5), []
+    """At random moments: while long prompts are computed, and while answers are written."""
+    rng, waits, begun = random.Random(5), [], []
     async with started(served) as engine:
-        for i in range(50):
-            words = rng.choice((20, 1500))
-            parts = [TextPart(Role.CONTEXT, " ".join(rng.choices(WORDS, k=words)) + str(i))]
-            call = a_call(parts, max_tokens=500, ignore_eos=True)
-            task = asyncio.create_task(answer(engine, call))
-            await asyncio.sleep(rng.uniform(0.0, 0.6))
+        prefill_s = await seconds_to_first_token(engine, some_words(rng, LONG_WORDS))
+        for i in range(CANCELLED):
+            words = LONG_WORDS if i % 2 else 20
+            call = a_call(some_words(rng, words), max_tokens=500, ignore_eos=True)
+            seen = []
+            task = asyncio.create_task(collect(engine, call, seen))
+            await asyncio.sleep(rng.uniform(0.0, min(1.5 * prefill_s, 1.2)))
             task.cancel()
             began = time.monotonic()
+            begun.append((words, bool(seen)))
             with suppress(asyncio.CancelledError):
                 await task
             while await running(engine):
                 assert time.monotonic() - began < 10.0
                 await asyncio.sleep(0.02)
             waits.append(time.monotonic() - began)
-    assert sorted(waits)[-2] <= 1.0, sorted(waits)[-5:]
+    p50, p99 = np.percentile(waits, [50, 99])
+    print(
+        f"{CANCELLED} cancelled, {begun.count((LONG_WORDS, False))} of them in prefills of "
+        f"{prefill_s:.2f} s: nothing runs after {p50:.3f} s (p50), {p99:.3f} s (p99)"
+    )
+    assert begun.count((LONG_WORDS, False)) >= 10
+    assert sum(first for _, first in begun) >= 10
+    assert p99 <= 1.0, sorted(waits)[-5:]
+
+
+def some_words(rng, count):
+    return [TextPart(Role.CONTEXT, " ".join(rng.choices(WORDS, k=count)))]
+
+
+async def collect(engine, call, seen):
+    async for delta in engine.generate(call):
+        seen.append(delta)
+
+
+async def seconds_to_first_token(engine, parts):
+    began = time.monotonic()
+    await answer(engine, a_call(parts, max_tokens=1, ignore_eos=True))
+    return time.monotonic() - began
 
 
 async def test_prompts_that_the_model_cannot_take(served):
@@ -208,10 +241,11 @@ def place():
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_app(runtime, passes):
+def run_app(runtime, passes, on_generating=None):
+    """The result; on_generating: called once the answer is being generated."""
     app.runtime, before = runtime, app.runtime
     try:
-        return app.run(
+        events = app.stream(
             question="What does the engine read?",
             documents=[
                 Source(f"{i}", text=f"Chapter {i}. The engine reads prompt {i}. " * 40)
@@ -220,6 +254,10 @@ def run_app(runtime, passes):
             passes=passes,
             overrides={"generate": {"max_tokens": 16}, "expand": {"max_tokens": 48}},
         )
+        for event in events:
+            if on_generating and isinstance(event, Progress) and event.op == "full_prefilling":
+                on_generating = on_generating()
+        return event
     finally:
         app.runtime = before
 
@@ -238,7 +276,34 @@ def test_an_application_answers_alike_with_and_without_passes(served, place):
     assert plain["answer"] == optimised["answer"] != ""
 
 
+def test_it_is_profiled_from_the_command_line(served, tmp_path, capsys):
+    file = str(tmp_path / "here.json")
+    words = ["profile", "llm", "--llm", served.url, "--limit", "128", "--repeats", "1"]
+    assert command_line([*words, "--out", file]) == 0
+    assert capsys.readouterr().err == ""
+    found = load(file).engines["llm"]
+    assert found.prefix_reuse
+    assert found.block_tokens == 32
+    assert found.seconds(Op.PREFILLING, 1, 2000) > 0
+    assert found.decode_step.seconds(16, 0) > 0
+
+
 # --- its death, and bfloat16 ------------------------------------------------------------------
+
+
+def test_an_application_whose_server_dies_fails_clearly_and_heals_with_it(served, place):
+    """Killed in mid-query, missed by the next one, started again at its port: all one runtime."""
+    with Runtime(engines(served, place)) as runtime:
+        expected = run_app(runtime, "all")["answer"]
+        began = time.monotonic()
+        with pytest.raises(QueryFailed, match=r"^component '\w+', \w+: .*llm at http") as caught:
+            run_app(runtime, "all", on_generating=served.process.kill)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(QueryFailed, match=r"llm at http.*is it running"):
+            run_app(runtime, "all")
+        assert time.monotonic() - began < 60.0
+        served.serve("float32")
+        assert run_app(runtime, "all")["answer"] == expected
 
 
 async def test_a_killed_server_is_told_and_healed_by_its_return(served):
@@ -282,13 +347,3 @@ async def gap(engine, parts, text, whole):
     at = max(i for i, offset in enumerate(offsets) if offset - offsets[0] <= same)
     best = sorted(choice["logprobs"]["top_logprobs"][at].values(), reverse=True)
     return best[0] - best[1]
-
-
-def test_an_application_fails_clearly_without_its_server(served, place):
-    with Runtime(engines(served, place)) as runtime:
-        assert run_app(runtime, "all")["answer"]
-        served.process.kill()
-        began = time.monotonic()
-        with pytest.raises(QueryFailed, match=r"llm at http.*is it running"):
-            run_app(runtime, "all")
-        assert time.monotonic() - began < 30.0
