@@ -80,7 +80,7 @@ class RecordingCore(Core):
 
     def add(self, run: GraphRun) -> None:
         self.log.plans[run.id] = run.plan
-        self.log.calls.append(("add", run.id, 0.0, []))
+        self.log.calls.append(("add", run.id, run.admitted, []))
         super().add(run)
 
     def tell(self, run: str, event: RunEvent, now: float) -> list[Command]:
@@ -253,7 +253,9 @@ def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]
     found: list[list[Command]] = []
     for what, given, now, _ in log.calls:
         if what == "add":
-            core.add(GraphRun(given, log.plans[given]))
+            run = GraphRun(given, log.plans[given])
+            run.admitted = now
+            core.add(run)
             found.append([])
         elif what == "tell":
             found.append(list(core.tell(given[0], given[1], now)))

@@ -86,7 +86,8 @@ Batching = Annotated[
         metavar="POLICY",
         show_default=False,
         rich_help_panel=OPTIMISER,
-        help="Batching policy of all engines: topology (the default), fifo, per_invocation.",
+        help="Batching policy of all engines: topology (the default), critical_path, fair, fifo, "
+        "per_invocation.",
     ),
 ]
 Llm = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from inspect import signature
 from typing import Any
 
 from teola.errors import UnknownName
@@ -23,3 +24,15 @@ def find(kind: str, name: str, built_in: Mapping[str, Callable[..., Any]]) -> Ca
         raise UnknownName(f"{kind} policy", name, [*built_in, *others])
     factory: Callable[..., Any] = others[name].load()
     return factory
+
+
+def with_options(
+    kind: str, name: str, factory: Callable[..., Any], options: Mapping[str, Any]
+) -> Any:
+    """A policy made with `options`. Raises UnknownName for one that it does not take."""
+    parameters = signature(factory).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        for option in options:
+            if option not in parameters:
+                raise UnknownName("option", option, parameters, f"{kind} policy {name!r}")
+    return factory(**options)

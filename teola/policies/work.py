@@ -76,6 +76,7 @@ class Slots(NamedTuple):
 
     idle: nothing runs there, so that one entry larger than `weight` may go alone. running: calls
     in flight there, which another prefill holds up (0 where batches do not disturb each other).
+    lane: only work of this lane is wanted (None: of any).
     """
 
     instance: int
@@ -83,6 +84,7 @@ class Slots(NamedTuple):
     entries: int
     idle: bool
     running: int = 0
+    lane: Op | None = None
 
 
 class Taker:
@@ -95,7 +97,7 @@ class Taker:
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
         self.weight, self.entries = slots.weight, slots.entries
-        self.lane: Op | None = None
+        self.lane = slots.lane
         self.slices: list[Slice] = []
 
     def fits(self, work: Work) -> bool:
@@ -104,7 +106,9 @@ class Taker:
             return False
         if work.avoid == self.slots.instance:
             return False
-        return not self.slices or work.lane is self.lane
+        if self.slices or self.slots.lane is not None:
+            return work.lane is self.lane
+        return True
 
     def take(self, work: Work) -> bool:
         """Take as much of `work` as there is room for; False when the batch is full."""

@@ -224,7 +224,10 @@ def merged(
 def with_policies(
     configs: Mapping[str, EngineConfig], batching_name: str | None, routing_name: str | None
 ) -> dict[str, EngineConfig]:
-    """All engines with other policies. Raises UnknownName at once."""
+    """All engines with other policies; options stay with the policy that they were for.
+
+    Raises UnknownName at once.
+    """
     if batching_name:
         batching.make(batching_name)
     if routing_name:
@@ -233,6 +236,9 @@ def with_policies(
         name: replace(
             config,
             batching=batching_name or config.batching,
+            batching_options=config.batching_options
+            if batching_name in (None, config.batching)
+            else {},
             routing=routing_name or config.routing,
         )
         for name, config in configs.items()

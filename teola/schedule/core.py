@@ -111,6 +111,7 @@ class Core:
             queue.changed(event)
         else:
             assert isinstance(event, Timer), event
+            queue.woken()
         return []
 
     def _tell(self, id: str, event: RunEvent, now: float) -> None:

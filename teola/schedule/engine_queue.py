@@ -247,6 +247,10 @@ class EngineQueue:
         """An instance told how much more its KV memory can take."""
         self.instances[event.instance].free = event.free_tokens
 
+    def woken(self) -> None:
+        """The timer fired, perhaps a little early: it may be set again for the same time."""
+        self._timer = None
+
     # --- what goes out --------------------------------------------------------------------
 
     def dispatch(self, now: float) -> list[Output]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from teola.errors import EngineError
 from teola.passes import optimise
+from teola.policies.batching import BATCHING
 from teola.profile import paper
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
@@ -62,7 +63,7 @@ async def record(made: Grown, names: list[str], batching: str, cancel: int | Non
 @given(
     made=grown(),
     names=st.sampled_from([None, []]),
-    batching=st.sampled_from(["topology", "fifo", "per_invocation"]),
+    batching=st.sampled_from(sorted(BATCHING)),
     cancel=st.none() | st.integers(0, 40),
 )
 def test_a_fresh_core_repeats_what_the_live_one_did(
@@ -85,12 +86,12 @@ def _queue(name: str, engine: Any) -> Any:
 
 
 @settings(FIXED, max_examples=40)
-@given(made=grown(), batching=st.sampled_from(["topology", "fifo"]), seed=st.integers(0, 9))
+@given(made=grown(), batching=st.sampled_from(sorted(BATCHING)), seed=st.integers(0, 9))
 def test_a_fresh_core_repeats_what_the_simulated_one_did(
     made: Grown, batching: str, seed: int
 ) -> None:
     graph = made.builder.build(made.builder.configure({}), made.sizes)
-    plan = Plan(optimise(graph, paper("13b")).e_graph)
+    plan = Plan(optimise(graph, paper("13b")).e_graph, paper("13b"))
     sim = Sim(paper("13b"), batching=batching, outcomes=Drawn(seed))
     core = sim.core = RecordingCore({}, sim._measure)
     inputs = {

@@ -3,47 +3,19 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
 from teola.errors import UnknownName
 from teola.graph import Op
 from teola.policies import batching
-from teola.policies.batching import BatchingPolicy
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.per_invocation import PerInvocation
 from teola.policies.batching.topology import Topology
-from teola.policies.work import Slots, Work
+from tests.policies.choosing import add, chosen, kept, slots, take
 from tests.recording import work
 
 ALL = sorted(batching.BATCHING)
-
-
-def slots(weight: int = 4, entries: int = 1024, instance: int = 0, idle: bool = True) -> Slots:
-    return Slots(instance, weight, entries, idle)
-
-
-def chosen(policy: BatchingPolicy, given: Slots | None = None, now: float = 0.0) -> list[Any]:
-    """(seq, lo, hi) of each slice."""
-    return [(w.seq, lo, hi) for w, lo, hi in policy.choose(given or slots(), now)]
-
-
-def take(policy: BatchingPolicy, given: Slots | None = None, now: float = 0.0) -> list[Work]:
-    """Choose, and take the slices off as the queue does; the works chosen."""
-    found = []
-    for w, lo, hi in policy.choose(given or slots(), now):
-        found.append(w)
-        w.spans = [s for a, b in w.spans for s in ((a, min(b, lo)), (max(a, hi), b)) if s[0] < s[1]]
-        if not w.spans:
-            w.queued = False
-            policy.remove(w, now)
-    return found
-
-
-def add(policy: BatchingPolicy, *works: Work) -> None:
-    for w in works:
-        policy.add(w, w.arrival)
 
 
 # --- what all of them promise ---------------------------------------------------------------
@@ -166,16 +138,6 @@ class TestAll:
             policy.remove(w, float(k))
             assert kept(policy) <= 140
         assert take(policy, slots(instance=1)) == [bound]
-
-
-def kept(policy: BatchingPolicy, works_only: bool = True) -> int:
-    """Entries that a policy holds."""
-    if isinstance(policy, Topology):
-        return len(policy._arrivals) + sum(map(len, policy._buckets.values())) * works_only
-    if isinstance(policy, Fifo):
-        return len(policy._queue)
-    assert isinstance(policy, PerInvocation)
-    return sum(map(len, policy._bundles.values())) if works_only else len(policy._bundles)
 
 
 # --- topology -------------------------------------------------------------------------------

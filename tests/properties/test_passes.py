@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from teola.engine import Engine
 from teola.graph import Graph
 from teola.passes import PIPELINE, optimise
+from teola.policies.batching import BATCHING
 from teola.profile import Profile, default
 from teola.runtime.live_query import Ending
 from teola.runtime.python_engine import PythonEngine
@@ -60,7 +61,7 @@ async def answer(
 @given(
     made=grown(),
     orders=st.lists(passes, min_size=1, max_size=2),
-    batching=st.sampled_from(["topology", "fifo", "per_invocation"]),
+    batching=st.sampled_from(sorted(BATCHING)),
     models=st.integers(1, 2),
     block_tokens=st.sampled_from([4, 40]),
 )

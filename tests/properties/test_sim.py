@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from teola.graph import Op
 from teola.passes import PIPELINE, optimise
+from teola.policies.batching import BATCHING
 from teola.profile import paper
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimResult
@@ -30,7 +31,7 @@ def simulate(
 ) -> tuple[list[SimResult], list[Any], RecordingCore]:
     """Three queries, a tenth of a second apart: results, traces and the core's log."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
-    plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph)
+    plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph, paper("13b"))
     traces = []
     left: list[str] = []
 
@@ -49,7 +50,7 @@ def simulate(
         "scope": Tokens(0),
     }
     for k in range(QUERIES):
-        sim.submit(plan, inputs, at=0.1 * k)
+        sim.submit(plan, inputs, at=0.1 * k, tenant=f"t{k % 2}")
     results = sim.run()
     assert left == []
     return results, traces, core
@@ -63,7 +64,7 @@ def _outputs(plan: Plan) -> list[Any]:
 @given(
     made=grown(),
     names=st.lists(st.sampled_from(list(PIPELINE)), unique=True),
-    batching=st.sampled_from(["topology", "fifo", "per_invocation"]),
+    batching=st.sampled_from(sorted(BATCHING)),
     seed=st.integers(0, 99),
 )
 def test_the_same_seed_gives_the_same_trace(
@@ -109,7 +110,7 @@ KILLS = st.lists(
 def test_deaths_of_instances_lose_nothing(made: Grown, names: list[str], kills: list[Any]) -> None:
     """Every query ends as without them, or with the one failure that used up its retries."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
-    plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph)
+    plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph, paper("13b"))
     inputs = {
         "question": Tokens(14),
         "notes": [Tokens(20)] * made.sizes["notes"],

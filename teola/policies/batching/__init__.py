@@ -3,25 +3,41 @@ group `teola.policies` called `batching.<name>` (docs/add-a-policy.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from teola.policies.batching.base import BatchingPolicy
+from teola.policies.batching.critical_path import CriticalPath
+from teola.policies.batching.fair import Fair
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.per_invocation import PerInvocation
 from teola.policies.batching.topology import Topology
-from teola.policies.registry import find
+from teola.policies.registry import find, with_options
+
+
+def _fair(
+    inner: str = "topology",
+    inner_options: Mapping[str, Any] | None = None,
+    by: str = "both",
+    weights: Mapping[str, float] | None = None,
+) -> Fair:
+    return Fair(lambda: make(inner, **(inner_options or {})), by, weights or {})
+
 
 BATCHING: Final[dict[str, Callable[..., BatchingPolicy]]] = {
     "topology": Topology,
     "fifo": Fifo,
     "per_invocation": PerInvocation,
+    "critical_path": CriticalPath,
+    "fair": _fair,
 }
 
 
 def make(name: str, **options: Any) -> BatchingPolicy:
-    """A fresh policy called `name`. Raises UnknownName."""
-    policy: BatchingPolicy = find("batching", name, BATCHING)(**options)
+    """A fresh policy called `name`. Raises UnknownName, also for an option that it does not take,
+    and InputError for an option's value."""
+    factory = find("batching", name, BATCHING)
+    policy: BatchingPolicy = with_options("batching", name, factory, options)
     return policy
 
 

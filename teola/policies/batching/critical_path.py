@@ -1,0 +1,144 @@
+"""critical_path: short and old queries first, their longest remaining path first, batches that pay.
+
+Three rules, all in seconds of the profile (teola.policies.work.Estimate).
+
+*Between queries*: by `admitted + total_s`, when the query would be done if all its primitives ran
+one after another. Of queries of one age the shortest goes first, which is what lowers the mean; an
+old one overtakes a short one. A query is overtaken only by those that come less than its own
+length after it, so none starves, however many come.
+
+*Within a query*: the primitive with the longest remaining path (`rest_s`) first.
+
+*Now or later*: a prefill stops the calls that run on its instance, for `base_s` whatever its
+length. To go alone therefore costs `base_s` x running calls; to wait for others that would share
+it costs one second a second for each call that waits, and nothing for one whose path has slack
+(before `admitted + latest_s`): a prefix computed ahead, for instance. A batch goes when waiting
+has cost as much as going does, when it can hold no more, or when nothing runs. This is the
+break-even rule of ski rental: without knowing what will come, at most twice the cost of the best
+choice, and no call waits longer than `base_s` x running calls beyond its slack.
+
+Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from teola.errors import InputError
+from teola.graph import Op
+from teola.policies.work import Slice, Slots, Taker, Work
+
+Entry = tuple[float, float, float, int, int, Work]
+"""Due, minus rest, arrival, seq and tries come before the work itself, which cannot be compared."""
+Heap = list[Entry]
+ANYWHERE: Final = -1
+SOON_S: Final = 1e-6
+"""Times closer than this are one: a timer may fire early by its clock's resolution."""
+
+
+class CriticalPath:
+    """patience: how much waiting may cost for each second that it can save (0: never wait)."""
+
+    def __init__(self, patience: float = 1.0) -> None:
+        if isinstance(patience, bool) or not isinstance(patience, (int, float)) or patience < 0:
+            raise InputError(
+                f"batching policy 'critical_path': patience must be a number from 0 on, "
+                f"got {patience!r}"
+            )
+        self.patience = patience
+        self._lanes: dict[Op | None, dict[int, Heap]] = {}
+        self._live = self._entries = 0
+        self._asked = self._wake = float("-inf")
+
+    def add(self, work: Work, now: float) -> None:
+        estimate = work.estimate
+        due = work.admitted + estimate.total_s
+        entry = (due, -estimate.rest_s, work.arrival, work.seq, work.tries, work)
+        heaps = self._lanes.setdefault(work.lane, {})
+        heappush(heaps.setdefault(work.affinity, []), entry)
+        self._live += 1
+        self._entries += 1
+
+    def remove(self, work: Work, now: float) -> None:
+        self._live -= 1
+        if self._entries > 64 + 2 * self._live:
+            self._sweep()
+
+    def choose(self, slots: Slots, now: float) -> list[Slice]:
+        if now != self._asked:
+            self._asked, self._wake = now, float("inf")
+        for heaps in self._open(slots):
+            taker = Taker(slots)
+            full = self._fill(heaps, taker)
+            if taker.slices:
+                return taker.slices if full or self._goes(taker.slices, slots, now) else []
+        return []
+
+    def wake_at(self, now: float) -> float | None:
+        return self._wake if now < self._wake < float("inf") else None
+
+    # --- what is there ----------------------------------------------------------------------
+
+    def _open(self, slots: Slots) -> Iterator[list[Heap]]:
+        """For each lane that may run there, most urgent first: what is bound there or nowhere."""
+        found = []
+        for lane, by_instance in self._lanes.items():
+            if slots.lane is None or lane is slots.lane:
+                heaps = [self._pruned(by_instance.get(i)) for i in (ANYWHERE, slots.instance)]
+                some = [heap for heap in heaps if heap]
+                if some:
+                    found.append((min(heap[0] for heap in some), some))
+        found.sort()
+        return (heaps for _, heaps in found)
+
+    def _pruned(self, heap: Heap | None) -> Heap | None:
+        while heap and not heap[0][-1].queued:
+            heappop(heap)
+            self._entries -= 1
+        return heap
+
+    def _fill(self, heaps: list[Heap], taker: Taker) -> bool:
+        """Take the most urgent works that fit; whether the batch can hold no more."""
+        aside: list[tuple[Heap, Entry]] = []
+        full = False
+        while not full:
+            some = [heap for heap in heaps if self._pruned(heap)]
+            if not some:
+                break
+            heap = some[0] if len(some) == 1 or some[0][0] < some[1][0] else some[1]
+            entry = heappop(heap)
+            aside.append((heap, entry))
+            full = taker.fits(entry[-1]) and not taker.take(entry[-1])
+        for heap, entry in aside:
+            heappush(heap, entry)
+        return full
+
+    def _sweep(self) -> None:
+        """Forget all that has gone."""
+        kept: dict[Op | None, dict[int, Heap]] = {}
+        for lane, by_instance in self._lanes.items():
+            for instance, heap in by_instance.items():
+                live = [entry for entry in heap if entry[-1].queued]
+                if live:
+                    heapify(live)
+                    kept.setdefault(lane, {})[instance] = live
+        self._lanes, self._entries = kept, self._live
+
+    # --- now or later -----------------------------------------------------------------------
+
+    def _goes(self, slices: list[Slice], slots: Slots, now: float) -> bool:
+        """Whether this batch pays already; if not, note when to ask again."""
+        base_s = max(work.estimate.base_s for work, _, _ in slices)
+        going = self.patience * base_s * slots.running
+        if going <= 0:
+            return True
+        since = [max(work.arrival, work.admitted + work.estimate.latest_s) for work, _, _ in slices]
+        waiting = [at for at in since if at <= now + SOON_S]
+        even = (going + sum(waiting)) / len(waiting) if waiting else float("inf")
+        if even <= now + SOON_S:
+            return True
+        later = [at for at in since if at > now + SOON_S]
+        self._wake = min(self._wake, even, *later)
+        return False

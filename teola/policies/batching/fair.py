@@ -1,0 +1,224 @@
+"""fair: tenants and applications share an engine by weight (start-time fair queueing).
+
+Works form *flows*: one for each tenant, application, or both. What a flow was given, in items
+(prompt tokens) divided by its weight, moves its tag on; the flow with the lowest tag goes first,
+and what it leaves of a batch is filled from the next one, so batches are as full as without
+fairness. Within a flow another policy decides.
+
+Of two flows that always have something queued for an instance, neither is ever ahead by more than
+one batch (divided by its weight): the one that is served was behind before. A flow that comes, or
+comes back, begins at the tag of what was served last: it gets nothing for the time in which it
+wanted nothing, and it still owes what it had too much. When nothing at all is queued, all start
+anew.
+
+    Goyal, Vin, Cheng: Start-time Fair Queueing, SIGCOMM 1996.
+
+Flows are in a heap by tag: a choice costs O(log n) for each flow that it asks, besides the inner
+policy's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heappop, heappush
+from itertools import chain
+from math import inf
+from sys import maxsize
+from typing import Final
+
+from teola.errors import InputError, UnknownName
+from teola.policies.batching.base import BatchingPolicy
+from teola.policies.work import Slice, Slots, Work
+
+BY: Final[Mapping[str, Callable[[Work], str]]] = {
+    "tenant": lambda work: work.tenant,
+    "app": lambda work: work.app,
+    "both": lambda work: f"{work.tenant}/{work.app}",
+}
+"""What makes a flow, and its name, by which `weights` knows it."""
+
+
+class Flow:
+    """Works that are entitled to a share together.
+
+    tag: what it was given, divided by its weight, since all began anew. entry: its place in the
+    heap of those that have something queued.
+    """
+
+    __slots__ = ("entry", "inner", "live", "name", "seq", "tag", "weight")
+
+    def __init__(
+        self, name: str, seq: int, weight: float, tag: float, inner: BatchingPolicy
+    ) -> None:
+        self.name, self.seq, self.weight, self.tag, self.inner = name, seq, weight, tag, inner
+        self.live = 0
+        self.entry: Entry | None = None
+
+
+Entry = tuple[float, int, Flow]
+
+
+class Fair:
+    """inner: makes the policy of a flow. by: see BY. weights: of flows by name (1 if not named)."""
+
+    def __init__(
+        self, inner: Callable[[], BatchingPolicy], by: str, weights: Mapping[str, float]
+    ) -> None:
+        if by not in BY:
+            raise UnknownName("way to form flows", by, BY, "batching policy 'fair'")
+        for name, weight in weights.items():
+            if (
+                isinstance(weight, bool)
+                or not isinstance(weight, (int, float))
+                or not 0 < weight < inf
+            ):
+                raise InputError(
+                    f"batching policy 'fair': the weight of {name!r} must be a number above 0, "
+                    f"got {weight!r}"
+                )
+        inner()  # what is wrong with its name or options is told now
+        self._inner, self._name, self._weights = inner, BY[by], dict(weights)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._flows: dict[str, Flow] = {}
+        self._queued: list[Entry] = []
+        self._idle: list[Entry] = []
+        self._live, self._made, self._clock = 0, 0, 0.0
+        self._offered: list[tuple[Flow, Work, int]] = []
+        self._asked: list[Flow] = []
+
+    def add(self, work: Work, now: float) -> None:
+        self._settle()
+        name = self._name(work)
+        flow = self._flows.get(name)
+        if flow is None:
+            self._made += 1
+            weight = self._weights.get(name, 1.0)
+            flow = self._flows[name] = Flow(name, self._made, weight, self._clock, self._inner())
+        if flow.live == 0:
+            self._enter(flow)
+        flow.live += 1
+        self._live += 1
+        flow.inner.add(work, now)
+
+    def remove(self, work: Work, now: float) -> None:
+        flow = self._flows[self._name(work)]
+        flow.inner.remove(work, now)
+        flow.live -= 1
+        self._live -= 1
+        if self._live == 0:
+            self._begin_anew()
+        elif flow.live == 0:
+            flow.entry = None
+            heappush(self._idle, (flow.tag, flow.seq, flow))
+
+    def choose(self, slots: Slots, now: float) -> list[Slice]:
+        self._settle()
+        self._asked = []
+        batch = _Batch(slots, now)
+        aside: list[Entry] = []
+        flows = self._in_order(aside)
+        waiting = self._first(batch, flows)
+        for flow in chain(waiting if slots.running else (), flows):
+            if not batch.slices or batch.full:
+                break
+            self._ask(flow, batch)
+        for entry in aside:
+            heappush(self._queued, entry)
+        return batch.slices
+
+    def wake_at(self, now: float) -> float | None:
+        times = (flow.inner.wake_at(now) for flow in self._asked)
+        return min((at for at in times if at is not None), default=None)
+
+    # --- flows ------------------------------------------------------------------------------
+
+    def _first(self, batch: _Batch, flows: Iterator[Flow]) -> list[Flow]:
+        """Ask until one begins the batch; those that wait for others to begin it.
+
+        Where a flow has something that is only too large for now, the room is kept for it.
+        """
+        waiting: list[Flow] = []
+        for flow in flows:
+            if self._ask(flow, batch) or batch.too_large(flow):
+                break
+            waiting.append(flow)
+        return waiting
+
+    def _ask(self, flow: Flow, batch: _Batch) -> bool:
+        self._asked.append(flow)
+        slices = batch.take(flow)
+        self._offered += [
+            (flow, work, work.remaining) for work in dict.fromkeys(s.work for s in slices)
+        ]
+        return bool(slices)
+
+    def _in_order(self, aside: list[Entry]) -> Iterator[Flow]:
+        """Flows by tag, taken off the heap and laid aside."""
+        while self._queued:
+            entry = heappop(self._queued)
+            flow = entry[-1]
+            if entry is flow.entry:
+                aside.append(entry)
+                yield flow
+
+    def _enter(self, flow: Flow) -> None:
+        flow.entry = (flow.tag, flow.seq, flow)
+        heappush(self._queued, flow.entry)
+
+    def _settle(self) -> None:
+        """Charge what was dispatched of the last batch that was offered."""
+        given: dict[Flow, int] = {}
+        for flow, work, before in self._offered:
+            given[flow] = given.get(flow, 0) + before - work.remaining
+        self._offered = []
+        served = [flow for flow, items in given.items() if items]
+        if served:
+            self._clock = max(self._clock, served[0].tag)
+        for flow in served:
+            flow.tag += given[flow] / flow.weight
+            if flow.live:
+                self._enter(flow)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Flows that are idle and owe nothing."""
+        while self._idle and self._idle[0][0] <= self._clock:
+            _, seq, flow = heappop(self._idle)
+            if flow.live == 0 and flow.tag > self._clock:
+                heappush(self._idle, (flow.tag, seq, flow))
+            elif flow.live == 0 and self._flows.get(flow.name) is flow:
+                del self._flows[flow.name]
+
+
+class _Batch:
+    """A batch that several flows fill: of one lane, which the first one sets."""
+
+    def __init__(self, slots: Slots, now: float) -> None:
+        self.room, self.now = slots, now
+        self.slices: list[Slice] = []
+
+    def take(self, flow: Flow) -> list[Slice]:
+        """What the flow puts into the room that is left."""
+        slices = flow.inner.choose(self.room, self.now)
+        if slices:
+            self.slices += slices
+            self.room = Slots(
+                self.room.instance,
+                self.room.weight - sum(hi - lo for _, lo, hi in slices),
+                self.room.entries - len(slices),
+                idle=False,
+                lane=slices[0].work.lane,
+            )
+        return slices
+
+    def too_large(self, flow: Flow) -> bool:
+        """Whether the flow would begin a batch if nothing else were running there."""
+        if self.room.idle:
+            return False
+        return bool(flow.inner.choose(self.room._replace(weight=maxsize, idle=True), self.now))
+
+    @property
+    def full(self) -> bool:
+        return self.room.weight <= 0 or self.room.entries <= 0

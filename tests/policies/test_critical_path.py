@@ -1,0 +1,187 @@
+"""critical_path: who goes first, and when it pays to wait for company."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from teola.errors import InputError, UnknownName
+from teola.graph import Op
+from teola.policies import batching
+from teola.policies.batching.critical_path import CriticalPath
+from teola.policies.work import Estimate, Work
+from tests.policies.choosing import add, chosen, slots, take
+from tests.recording import work
+
+BASE_S = 0.2
+
+
+def seqs(policy: CriticalPath, now: float = 0.0, **given: Any) -> list[int]:
+    return [seq for seq, *_ in chosen(policy, slots(**given), now)]
+
+
+def prefill(seq: int, arrival: float, latest_s: float = 0.0, **more: Any) -> Work:
+    """A call of 100 prompt tokens; `latest_s` seconds after second 0 it must start."""
+    estimate = Estimate(rest_s=1.0, latest_s=latest_s, base_s=BASE_S)
+    given = {"lane": None, "op": Op.PREFILLING, "total": 100, "cuttable": False, **more}
+    return work(seq, run=f"q{seq}", arrival=arrival, estimate=estimate, **given)
+
+
+# --- who goes first -------------------------------------------------------------------------
+
+
+def test_of_two_queries_of_one_age_the_shorter_goes_first() -> None:
+    policy = CriticalPath()
+    add(policy, work(0, run="long", estimate=Estimate(total_s=5.0)))
+    add(policy, work(1, run="short", estimate=Estimate(total_s=2.0)))
+    assert seqs(policy) == [1, 0]
+
+
+def test_an_old_query_goes_before_a_short_one() -> None:
+    policy = CriticalPath()
+    add(policy, work(0, run="long", admitted=1.0, estimate=Estimate(total_s=5.0)))
+    add(policy, work(1, run="short", admitted=4.5, estimate=Estimate(total_s=2.0)))
+    assert seqs(policy) == [0, 1]
+
+
+def test_age_counts_from_admission_and_not_from_the_queue() -> None:
+    policy = CriticalPath()
+    add(policy, work(0, run="young", admitted=3.0, arrival=3.0))
+    add(policy, work(1, run="old", admitted=1.0, arrival=4.0))
+    assert seqs(policy) == [1, 0]
+
+
+def test_within_a_query_the_longest_remaining_path_goes_first() -> None:
+    policy = CriticalPath()
+    add(policy, *(work(k, estimate=Estimate(rest_s=rest)) for k, rest in enumerate([1, 5, 3])))
+    assert seqs(policy) == [1, 2, 0]
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 10**6), lengths=st.lists(st.floats(0.1, 9.0), min_size=2, max_size=5))
+def test_a_query_is_overtaken_only_by_those_that_come_less_than_its_length_after_it(
+    seed: int, lengths: list[float]
+) -> None:
+    """However many short queries come: whoever is served before an older one was near enough."""
+    draw, policy, queued = random.Random(seed), CriticalPath(), {}
+    for k in range(120):
+        length = draw.choice(lengths)
+        w = work(k, run=f"q{k}", admitted=k / 4, arrival=k / 4, estimate=Estimate(total_s=length))
+        queued[k] = w
+        add(policy, w)
+        if k % 2:
+            for served in take(policy, slots(weight=1), now=k / 4):
+                del queued[served.seq]
+                for older in queued.values():
+                    if older.admitted < served.admitted:
+                        assert served.admitted < older.admitted + older.estimate.total_s
+
+
+# --- now or later ---------------------------------------------------------------------------
+
+
+def test_nothing_waits_where_nothing_runs() -> None:
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0, latest_s=99.0))
+    assert seqs(policy, 1.0, weight=1024) == [0]
+
+
+def test_a_prefill_waits_until_that_has_cost_as_much_as_it_does() -> None:
+    """Three calls run: to go costs 3 x 0.2 s. Alone it waits 0.6 s."""
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0))
+    assert seqs(policy, 1.0, weight=1024, running=3) == []
+    assert policy.wake_at(1.0) == pytest.approx(1.6)
+    assert seqs(policy, 1.59, weight=1024, running=3) == []
+    assert seqs(policy, 1.6, weight=1024, running=3) == [0]
+
+
+def test_several_that_wait_wait_less() -> None:
+    """Two wait from 1.0 and 1.2 on: at 1.4 they have waited 0.6 s together."""
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0), prefill(1, arrival=1.2))
+    assert seqs(policy, 1.2, weight=1024, running=3) == []
+    assert policy.wake_at(1.2) == pytest.approx(1.4)
+    assert seqs(policy, 1.4, weight=1024, running=3) == [0, 1]
+
+
+def test_what_has_slack_waits_for_nothing_until_it_is_used_up() -> None:
+    """It must start at 5.0; then it waits 0.6 s more, as any other."""
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0, latest_s=5.0))
+    assert seqs(policy, 4.0, weight=1024, running=3) == []
+    assert policy.wake_at(4.0) == pytest.approx(5.0)
+    assert seqs(policy, 5.0, weight=1024, running=3) == []
+    assert policy.wake_at(5.0) == pytest.approx(5.6)
+    assert seqs(policy, 5.6, weight=1024, running=3) == [0]
+
+
+def test_what_has_slack_goes_along_with_what_has_none() -> None:
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0, latest_s=50.0), prefill(1, arrival=1.0))
+    assert seqs(policy, 1.5, weight=1024, running=3) == []
+    assert sorted(seqs(policy, 1.6, weight=1024, running=3)) == [0, 1]
+
+
+def test_a_full_batch_goes_at_once() -> None:
+    policy = CriticalPath()
+    add(policy, *(prefill(k, arrival=1.0) for k in range(5)))
+    assert seqs(policy, 1.0, weight=400, running=3) == [0, 1, 2, 3]
+    assert seqs(policy, 1.0, weight=350, running=3) == [0, 1, 2], "the next is too large for it"
+    assert seqs(policy, 1.0, weight=1024, entries=2, running=3) == [0, 1]
+
+
+def test_no_patience_never_waits() -> None:
+    policy = CriticalPath(patience=0)
+    add(policy, prefill(0, arrival=1.0, latest_s=50.0))
+    assert seqs(policy, 1.0, weight=1024, running=3) == [0]
+
+
+def test_without_a_profile_nothing_waits() -> None:
+    policy = CriticalPath()
+    add(policy, work(0, lane=None, total=100, cuttable=False))
+    assert seqs(policy, 0.0, weight=1024, running=30) == [0]
+
+
+def test_the_earliest_of_several_instances_wakes() -> None:
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0))
+    for instance, running in enumerate((5, 2, 4)):
+        assert seqs(policy, 1.0, weight=1024, instance=instance, running=running) == []
+    assert policy.wake_at(1.0) == pytest.approx(1.4)
+
+
+# --- where it may run -----------------------------------------------------------------------
+
+
+def test_the_lane_with_the_most_urgent_work_goes_first() -> None:
+    policy = CriticalPath()
+    add(policy, work(0, admitted=2.0), work(1, lane=Op.SEARCHING, admitted=1.0), work(2))
+    assert seqs(policy, weight=1) == [2]
+    assert seqs(policy) == [2, 0]
+    add(policy, work(3, lane=Op.SEARCHING, admitted=-1.0))
+    assert seqs(policy) == [3, 1]
+
+
+def test_a_lane_whose_works_avoid_the_instance_does_not_hold_up_another() -> None:
+    policy = CriticalPath()
+    add(policy, work(0, avoid=0), work(1, lane=Op.SEARCHING, admitted=1.0))
+    assert seqs(policy) == [1]
+
+
+# --- options --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("patience", [-1, "much", True, None])
+def test_a_wrong_patience_is_refused(patience: object) -> None:
+    with pytest.raises(InputError, match="patience must be a number from 0"):
+        batching.make("critical_path", patience=patience)
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(UnknownName, match=r"unknown option 'patence' in batching policy 'critic"):
+        batching.make("critical_path", patence=1)

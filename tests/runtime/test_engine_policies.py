@@ -1,0 +1,48 @@
+"""Policies of engines by configuration: `EngineConfig`, and one name for all."""
+
+from __future__ import annotations
+
+import pytest
+
+from teola.errors import InputError, UnknownName
+from teola.policies.batching.critical_path import CriticalPath
+from teola.policies.batching.fair import Fair
+from teola.policies.batching.topology import Topology
+from teola.runtime.engines import EngineConfig, queue_for, with_policies
+from tests.deterministic import HashEmbedder
+
+SHARED = {"by": "tenant", "inner": "critical_path", "weights": {"a": 2}}
+
+
+def test_options_reach_the_policy() -> None:
+    config = EngineConfig("embedding", batching="fair", batching_options=SHARED)
+    policy = queue_for("embedding", HashEmbedder(), config).batching
+    assert isinstance(policy, Fair)
+    assert isinstance(policy._inner(), CriticalPath)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"weights": {"a": 0}}, InputError, "weight of 'a' must be a number above 0, got 0"),
+        ({"wieghts": {"a": 1}}, UnknownName, "did you mean 'weights'"),
+    ],
+)
+def test_wrong_options_are_refused(
+    options: dict[str, object], error: type[Exception], message: str
+) -> None:
+    config = EngineConfig("embedding", batching="fair", batching_options=options)
+    with pytest.raises(error, match=message):
+        queue_for("embedding", HashEmbedder(), config)
+
+
+def test_another_policy_for_all_does_not_get_the_options_of_one() -> None:
+    configs = {"embedding": EngineConfig("embedding", batching="fair", batching_options=SHARED)}
+    config = with_policies(configs, "topology", None)["embedding"]
+    assert isinstance(queue_for("embedding", HashEmbedder(), config).batching, Topology)
+
+
+@pytest.mark.parametrize("name", [None, "fair"])
+def test_the_same_policy_for_all_keeps_them(name: str | None) -> None:
+    configs = {"embedding": EngineConfig("embedding", batching="fair", batching_options=SHARED)}
+    assert with_policies(configs, name, "round_robin")["embedding"].batching_options == SHARED

@@ -1,0 +1,82 @@
+"""What a plan tells policies of a primitive before it runs: paths in seconds, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from teola.graph import Graph, Guard, Op
+from teola.passes.estimate import seconds
+from teola.policies.work import Estimate
+from teola.profile import Cost, EngineProfile, Profile
+from teola.schedule.plan import Plan
+from tests.schedule.plans import Ref, call, condition, plan, tool
+
+TOOL_S, PREFILL_S, HOP_S = 2.0, 0.5, 0.1
+PROFILE = Profile(
+    "by hand",
+    {
+        "python": EngineProfile({Op.TOOL_CALL: Cost(base_s=TOOL_S)}),
+        "llm": EngineProfile({Op.PREFILLING: Cost(base_s=PREFILL_S)}, Cost(base_s=0.01)),
+    },
+    dispatch_s=HOP_S,
+)
+
+
+def timed(*primitives: object, profile: Profile | None = PROFILE) -> dict[str, Estimate]:
+    graph: Graph = plan(*primitives).graph  # type: ignore[arg-type]
+    made = Plan(graph, profile)
+    return dict(zip(made.ids, made.estimates, strict=True))
+
+
+def test_the_rest_is_the_longest_path_and_what_is_off_it_may_start_later() -> None:
+    """a and b feed d, a through c: the path is a, c, d; b may start when c has to."""
+    found = timed(tool("a"), tool("b"), tool("c", "a"), tool("d", "b", "c"))
+    step = TOOL_S + HOP_S
+    rest = {id: estimate.rest_s for id, estimate in found.items()}
+    assert rest == pytest.approx({"a": 3 * step, "b": 2 * step, "c": 2 * step, "d": step})
+    latest = {id: estimate.latest_s for id, estimate in found.items()}
+    assert latest == pytest.approx({"a": 0.0, "b": step, "c": step, "d": 2 * step})
+    assert [estimate.total_s for estimate in found.values()] == pytest.approx([4 * step] * 4)
+    assert {estimate.base_s for estimate in found.values()} == {TOOL_S}
+
+
+def test_a_call_is_its_prefilling_and_its_decoding() -> None:
+    found = timed(*call("m"))
+    graph = plan(*call("m")).graph
+    decode = seconds(graph, graph["m"], PROFILE)
+    assert decode > 0
+    assert found["m.prefill"].rest_s == pytest.approx(HOP_S + PREFILL_S + decode)
+    assert found["m.prefill"].base_s == PREFILL_S
+
+
+def test_a_branch_that_is_not_expected_is_no_part_of_the_total() -> None:
+    """It may turn out to be the longest path all the same."""
+    branches = [
+        condition("c"),
+        tool("then", guards=(Guard("c", "then"),)),
+        tool("other", guards=(Guard("c", "otherwise"),)),
+        tool("last", "other", guards=(Guard("c", "otherwise"),)),
+    ]
+    found = timed(*branches)
+    step = TOOL_S + HOP_S
+    assert found["c"].total_s == pytest.approx(step)
+    assert found["c"].rest_s == pytest.approx(2 * step)
+
+
+def test_without_a_profile_depths_stand_for_paths_and_no_time_is_known() -> None:
+    found = timed(tool("a"), tool("b", "a"), profile=None)
+    assert found == {"a": Estimate(rest_s=1.0), "b": Estimate(rest_s=0.0)}
+
+
+def test_borrowed_times_say_nothing_of_what_a_batch_costs() -> None:
+    """Times of another testbed order paths; waiting by them would be waiting for nothing."""
+    found = timed(*call("m"), profile=replace(PROFILE, structure=False))
+    assert found["m.prefill"].rest_s > 0
+    assert {estimate.base_s for estimate in found.values()} == {0.0}
+
+
+def test_outputs_do_not_matter() -> None:
+    made = Plan(plan(tool("a"), tool("b"), outputs={"x": Ref("a", "out")}).graph, PROFILE)
+    assert made.estimates[0] == made.estimates[1]
