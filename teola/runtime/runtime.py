@@ -20,7 +20,7 @@ from teola.errors import InputError, Overloaded, UnknownName
 from teola.profile import Profile, default
 from teola.profile import load as load_profile
 from teola.runtime.documents import Preparer
-from teola.runtime.engines import EngineConfig, merged, queue_for, with_policies
+from teola.runtime.engines import LIKE_LLM, EngineConfig, merged, queue_for, with_policies
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.live import Live
@@ -152,6 +152,12 @@ class Runtime:
 
     async def _start(self, name: str) -> None:
         engines = self.engines(name)
+        if name in LIKE_LLM and self.configs[name] == self.configs["llm"]:
+            await self.ensure(["llm"])
+            hosts = [self.live.hosts["llm", i] for i in range(len(engines))]
+            if not any(isinstance(host.engine, RemoteEngine) for host in hosts):
+                self._serve(name, engines[0], hosts)  # one model in memory, queues of their own
+                return
         await self._join(engines)
         hosts = [LocalHost(engine, i) for i, engine in enumerate(engines)]
         try:
@@ -168,11 +174,16 @@ class Runtime:
                 await host.close()
             del self._engines[name]
             raise failed[0]
-        self.live.core.queues[name] = queue_for(name, engines[0], self.configs[name])
+        self._serve(name, engines[0], hosts)
         for host in hosts:
-            self.live.hosts[name, host.instance] = host
             if isinstance(host.engine, RemoteEngine):
                 self._supervisor.watch(name, host.instance, host.engine)
+
+    def _serve(self, name: str, engine: Engine, hosts: Iterable[LocalHost]) -> None:
+        """Let the core send work for engine `name` to these instances."""
+        self.live.core.queues[name] = queue_for(name, engine, self.configs[name])
+        for host in hosts:
+            self.live.hosts[name, host.instance] = host
 
     async def _join(self, engines: Iterable[Engine]) -> None:
         """Before the first engine on Ray: start it, or join the cluster. Raises as `connect`."""

@@ -310,3 +310,24 @@ def test_a_closed_runtime_says_so(model: Scripted) -> None:
     runtime.close()
     with pytest.raises(InputError, match="this runtime is closed"):
         app(runtime).run(question="why?")
+
+
+def test_engines_that_are_like_the_llm_share_its_model() -> None:
+    made: list[Scripted] = []
+
+    def factory() -> Scripted:
+        made.append(Scripted(["no"]))
+        return made[-1]
+
+    draft = Generate("draft", engine="proxy", outputs={"answer": "draft"})
+    again = Generate("again", engine="judge", inputs={"question": "draft"})
+    with Runtime({"llm": factory}) as runtime:
+        asked = app(
+            runtime,
+            draft >> again >> Generate(inputs={"question": "draft"}, outputs={"answer": "last"}),
+            {"answer": "answer", "last": "last"},
+        )
+        assert asked.run(question="why?").outputs == {"answer": "no", "last": "no"}
+        queues = runtime.live.core.queues
+        assert len({id(queues[name]) for name in ("llm", "proxy", "judge")}) == 3
+    assert [(engine.started, engine.closed) for engine in made if engine.started] == [(1, 1)]
