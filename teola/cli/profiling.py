@@ -101,8 +101,9 @@ def _show(engine: str, measured: Measured, path: Path) -> None:
     ]
     show_table(["op", "items", "tokens", "seconds", "rate"], rows)
     found = measured.profile
-    best = f"{found.max_efficient} items" if found.max_efficient else f"{found.max_batch} tokens"
-    console().print(f"\n{engine}: best batch {best}; written to {path}")
+    best, unit = found.max_efficient or found.max_batch, "item" if found.max_efficient else "token"
+    best_batch = f"{best} {unit}{'s' if best > 1 else ''}"
+    console().print(f"\n{engine}: best batch {best_batch}; written to {path}")
 
 
 def _rate(point: Point) -> str:
