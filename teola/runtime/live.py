@@ -59,8 +59,7 @@ from teola.schedule.events import (
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 
-MEMORY_INTERVAL_S: Final = 0.25
-"""How often a busy LLM instance is asked for its free KV memory."""
+MEMORY_INTERVAL_S: Final = 0.25  # how often a busy LLM instance is asked for its free KV memory
 
 
 class Live(Driver):

@@ -37,6 +37,7 @@ class Supervisor:
 
         def lost(error: EngineUnavailable) -> None:
             log.warning("%s; starting another", error)
+            engine.on_lost = None  # until there is another
             self._post(InstanceDown(name, instance))
             self._spawn(self._replace(name, instance, engine))
 
@@ -78,7 +79,7 @@ class Supervisor:
                     "engine %s, instance %d: attempt %d: %s", name, instance, attempt, error
                 )
             else:
-                self._spawn(self._ping(engine))
+                self.watch(name, instance, engine)
                 self._post(InstanceUp(name, instance))
                 return
             if attempt < TRIES - 1:

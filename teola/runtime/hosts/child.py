@@ -75,7 +75,7 @@ class Child:
 
 async def serve(pipe: Connection) -> None:
     """Serve until the other end is closed, which ends the process at once."""
-    child = Child(EngineServer(pickle.loads(pipe.recv_bytes())), pipe)  # noqa: S301 - our own parent
+    child = Child(EngineServer(pipe.recv()), pipe)
     loop = asyncio.get_running_loop()
 
     def read() -> None:

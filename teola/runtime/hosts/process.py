@@ -25,7 +25,8 @@ from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.server import Recipe
 
 CLOSE_LIMIT_S: Final = 10.0
-_END: Final = object()
+
+Inboxes = dict[int, asyncio.Queue[tuple[str, Any]]]
 
 
 class ProcessEngine(RemoteEngine):
@@ -35,12 +36,10 @@ class ProcessEngine(RemoteEngine):
         super().__init__(recipe)
         self._packed = recipe.packed()
         self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: Connection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ids = count()
-        self._waiting: dict[int, asyncio.Queue[tuple[str, Any]]] = {}
+        self._waiting: Inboxes = {}
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
-        self._closing = False
 
     @property
     def pid(self) -> int:
@@ -49,7 +48,7 @@ class ProcessEngine(RemoteEngine):
         return self._process.pid
 
     async def start(self) -> None:
-        self._loop, self._closing, self.dead = asyncio.get_running_loop(), False, None
+        self._loop, self.dead = asyncio.get_running_loop(), None
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -58,11 +57,11 @@ class ProcessEngine(RemoteEngine):
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
-        self._pipe, self._outbox = Connection(ours.detach()), SimpleQueue()
-        name = self.spec.name
-        for work in (self._read, self._write):
-            arguments = (self._pipe, self._outbox, self._process)
-            threading.Thread(target=work, args=arguments, name=name, daemon=True).start()
+        pipe, self._outbox, self._waiting = Connection(ours.detach()), SimpleQueue(), {}
+        name, reading = self.spec.name, (pipe, self._process, self._waiting)
+        threading.Thread(target=self._read, args=reading, name=name, daemon=True).start()
+        writing = (pipe, self._outbox)
+        threading.Thread(target=self._write, args=writing, name=name, daemon=True).start()
         try:
             self._outbox.put(self._packed)
             await self._start()
@@ -71,9 +70,10 @@ class ProcessEngine(RemoteEngine):
             raise
 
     async def close(self) -> None:
-        process, self._closing = self._process, True
+        process = self._process
         if process is None:
             return
+        self.on_lost = None
         with suppress(Exception):  # whatever its end is, it ends
             async with asyncio.timeout(CLOSE_LIMIT_S):
                 await self.ask("close")
@@ -121,7 +121,7 @@ class ProcessEngine(RemoteEngine):
         self, method: str, arguments: tuple[Any, ...]
     ) -> tuple[int, asyncio.Queue[tuple[str, Any]]]:
         if self.dead is not None:
-            raise self._death()
+            raise EngineUnavailable(str(self.dead))
         id, inbox = next(self._ids), asyncio.Queue[tuple[str, Any]]()
         self._waiting[id] = inbox
         self._send((id, method, arguments))
@@ -130,40 +130,35 @@ class ProcessEngine(RemoteEngine):
     def _send(self, message: tuple[int, str, tuple[Any, ...]]) -> None:
         self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
-    def _write(self, pipe: Connection, outbox: SimpleQueue[bytes | None], process: Any) -> None:
+    def _write(self, pipe: Connection, outbox: SimpleQueue[bytes | None]) -> None:
         """On a thread: a full pipe must not hold the loop."""
         with suppress(OSError):
             while (data := outbox.get()) is not None:
                 pipe.send_bytes(data)
 
-    def _read(self, pipe: Connection, outbox: SimpleQueue[bytes | None], process: Any) -> None:
-        """On a thread: deliver what comes until the child is gone."""
+    def _read(self, pipe: Connection, process: subprocess.Popen[bytes], waiting: Inboxes) -> None:
+        """On a thread: deliver what comes until the child is gone (another may have its place)."""
         assert self._loop is not None
         with suppress(RuntimeError):  # the loop has been closed
             with suppress(EOFError, OSError):
                 while True:
                     id, kind, value = pipe.recv()
-                    self._loop.call_soon_threadsafe(self._deliver, id, kind, value)
-            outbox.put(None)
+                    self._loop.call_soon_threadsafe(_deliver, waiting, id, kind, value)
             process.kill()
             code = process.wait()
             pipe.close()
-            self._loop.call_soon_threadsafe(self._ended, code)
+            self._loop.call_soon_threadsafe(self._ended, process, waiting, code)
 
-    def _deliver(self, id: int, kind: str, value: Any) -> None:
-        if inbox := self._waiting.get(id):
-            inbox.put_nowait((kind, value))
-
-    def _ended(self, code: int) -> None:
+    def _ended(self, process: subprocess.Popen[bytes], waiting: Inboxes, code: int) -> None:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         error = EngineUnavailable(f"engine {self.spec.name!r}: its process {how}")
-        if self._closing:
-            self.dead = error
-        else:
+        if process is self._process:
+            self._outbox.put(None)
             self.lost(error)
-        for inbox in self._waiting.values():
-            inbox.put_nowait(("error", self._death()))
+        for inbox in waiting.values():  # to each an error of its own: tracebacks grow
+            inbox.put_nowait(("error", EngineUnavailable(str(error))))
 
-    def _death(self) -> EngineUnavailable:
-        """A fresh error for each who asks: a traceback grows on one that is raised again."""
-        return EngineUnavailable(str(self.dead))
+
+def _deliver(waiting: Inboxes, id: int, kind: str, value: Any) -> None:
+    if inbox := waiting.get(id):
+        inbox.put_nowait((kind, value))

@@ -40,8 +40,8 @@ class Held(NamedTuple):
 class EngineActor:
     """What Ray runs: an EngineServer, with streams and large outputs made fit for Ray."""
 
-    def __init__(self, packed: bytes) -> None:
-        self._server = EngineServer(pickle.loads(packed))  # noqa: S301 - sent by our own driver
+    def __init__(self, recipe: Recipe) -> None:
+        self._server = EngineServer(recipe)
         self._pumps: dict[int, asyncio.Task[None]] = {}
 
     async def ask(self, method: str, arguments: Sequence[Any]) -> tuple[str, Any]:
@@ -129,7 +129,7 @@ class RayEngine(RemoteEngine):
 
     def __init__(self, recipe: Recipe, resources: Mapping[str, float]) -> None:
         super().__init__(recipe)
-        self._packed = recipe.packed()
+        recipe.packed()  # raises if it cannot be sent
         custom = {name: n for name, n in resources.items() if name not in RESOURCES}
         self._wanted = {"num_cpus": 0.0, "num_gpus": 0.0, **resources}
         own = {name: self._wanted[name] for name in RESOURCES}
@@ -142,7 +142,7 @@ class RayEngine(RemoteEngine):
 
         self.dead = None
         _check_feasible(self.spec.name, self._wanted)
-        self._actor = ray.remote(EngineActor).options(**self._options).remote(self._packed)
+        self._actor = ray.remote(EngineActor).options(**self._options).remote(self.recipe)
         try:
             await self._start()
         except BaseException:
