@@ -72,6 +72,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--apps", type=_names(APPS), default=APPS)
     parser.add_argument("--chunks", type=_numbers, default=CHUNKS, metavar="N,N")
     parser.add_argument("--load-chunks", type=_numbers, metavar="N,N", help="sizes under load")
+    parser.add_argument("--load-apps", type=_names(APPS), help="applications under load; all")
     parser.add_argument("--load-queries", type=int, default=8, metavar="N", help="0: no load")
     parser.add_argument("--load-all", action="store_true", help="all styles under load")
     parser.add_argument("--python", type=Path, default=PYTHON, help="of the vLLM environment")
@@ -81,6 +82,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         options.apps, options.chunks = ("chat-rag",), CHUNKS[:1]
         options.repetitions, options.load_queries = (1,), 0
     options.load_chunks = options.load_chunks or options.chunks[:1]
+    options.load_apps = options.load_apps or options.apps
     last = options.repetitions[-1]
     repeated = [*options.repetitions, *[last] * len(options.chunks)]
     options.repetitions = dict(zip(options.chunks, repeated, strict=False))
@@ -161,7 +163,8 @@ async def _compare(options: argparse.Namespace, where: servers.Servers, progress
         for app in options.apps:
             for chunks in options.chunks:
                 await measured.in_turns(ready, app, chunks, options.repetitions[chunks])
-                if options.load_queries and chunks in options.load_chunks:
+                loaded = app in options.load_apps and chunks in options.load_chunks
+                if options.load_queries and loaded:
                     rate = await _under_load(options, measured, capable, app, chunks)
                     capacities.append({"app": app, "chunks": chunks, "queries_per_s": rate})
                 found = report.make(list(measured.points.values()), capacities, **about)
@@ -189,7 +192,8 @@ def _queries(options: argparse.Namespace, ready: Sequence[Any], capable: Sequenc
     sizes = len(set(options.load_chunks) & set(options.chunks))
     best = len([s for s in capable if s.name in ("teola", "asyncio")]) or 1
     loaded = sizes * options.load_queries * (best + len(LOADS) * len(capable))
-    return len(options.apps) * (alone + loaded)
+    both = len(set(options.load_apps) & set(options.apps))
+    return len(options.apps) * alone + both * loaded
 
 
 def _vllm_version(python: Path) -> str:

@@ -50,7 +50,7 @@ class Servers:
         found = 0
         for file in self.folder.glob("*.safetensors"):
             with safe_open(file, "np") as tensors:
-                found += sum(math.prod(tensors.get_slice(k).get_shape()) for k in tensors.keys())
+                found += sum(math.prod(tensors.get_slice(k).get_shape()) for k in tensors.keys())  # noqa: SIM118
         return found
 
 
