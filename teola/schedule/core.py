@@ -106,7 +106,7 @@ class Core:
         if isinstance(event, InstanceUp):
             queue.up(event.instance)
         elif isinstance(event, InstanceDraining):
-            queue.draining(event.instance)
+            queue.draining(event.instance, now)
         elif isinstance(event, InstanceChanged):
             queue.changed(event)
         else:

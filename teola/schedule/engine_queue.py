@@ -12,8 +12,9 @@ queued fails.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final, NamedTuple
 
 from teola.errors import EngineUnavailable
@@ -37,12 +38,15 @@ from teola.schedule.events import (
     SliceCompleted,
     SliceFailed,
 )
-from teola.schedule.health import Health
 from teola.schedule.instances import Instances, Limits
 
 RETRY_BUDGET: Final = 0.1
 RETRY_FLOOR: Final = 10
 """Retries may be 10 % of an engine's requests, and always at least this many."""
+ASKED: Final = 16
+"""Of an engine's instances with room, so many are asked in a round, in the order of the routing
+policy: what suits none of them waits for the next one. A round then does not grow with instances.
+"""
 
 
 class Tell(NamedTuple):
@@ -85,6 +89,8 @@ class EngineQueue:
         self.instances = Instances(limits, instances)
         self.flights: dict[tuple[str, int], Flight] = {}
         self.queued = 0
+        self._bound: dict[int, int] = {}
+        self._bound_works = 0
         self._next_batch = 0
         self._requests = 0
         self._retries = 0
@@ -99,8 +105,7 @@ class EngineQueue:
             work.affinity = -1
         self.flights[work.run, work.primitive] = Flight(work)
         self._requests += 1
-        self.queued += 1
-        self.batching.add(work, now)
+        self._queue(work, now)
 
     def withdraw(self, run: str, primitive: int, now: float) -> list[Output]:
         """Forget a primitive: dequeue it, abort what runs, free its slot when that has ended."""
@@ -164,22 +169,27 @@ class EngineQueue:
     def _blame(self, event: SliceFailed, now: float) -> list[Output]:
         """The instance may be at fault: eject it if that is certain enough, but never the last."""
         i = event.instance
-        instance = self.instances[i]
-        if not instance.up or not self.instances.others(i, now):
+        if not self.instances[i].up or not self.instances.others(i, now):
             return []
-        health = instance.health = instance.health or Health()
         lost = isinstance(event.cause.error, EngineUnavailable)
-        until = health.failed(now, lost=lost)
+        until = self.instances.failed(i, now, lost=lost)
         if until is None:
             return []
-        self._unbind(i)
+        self._unbind(i, now)
         return [Ejected(self.engine, i, until, event.cause), SetTimer(self.engine, until)]
 
-    def _unbind(self, i: int) -> None:
-        """What should have gone to instance `i` may go anywhere, and is computed anew there."""
-        for flight in self.flights.values():
-            if flight.work.affinity == i:
-                flight.work.affinity = -1
+    def _unbind(self, i: int, now: float) -> None:
+        """What should have gone to instance `i` may go anywhere, and is computed anew there.
+
+        That is another try, which costs none; fifo puts it before the others, hence the order.
+        """
+        for flight in reversed(self.flights.values()):
+            old = flight.work
+            if old.affinity == i and old.queued:
+                self._unqueue(old, now)
+                tries, retries = old.tries + 1, old.retries + 1
+                flight.work = replace(old, affinity=-1, tries=tries, retries=retries, queued=True)
+                self._queue(flight.work, now)
 
     def _retry(self, flight: Flight, event: SliceFailed, now: float) -> None:
         """Queue the failed slice, with what is still queued of the same primitive, anew."""
@@ -195,8 +205,7 @@ class EngineQueue:
             avoid=event.instance if elsewhere else -1,
             queued=True,
         )
-        self.queued += 1
-        self.batching.add(flight.work, now)
+        self._queue(flight.work, now)
 
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
         """The prefilling of a group is over: its tokens no longer count against the budget."""
@@ -206,7 +215,7 @@ class EngineQueue:
         if all(instance != event.instance for instance, _ in flight.slices.values()):
             return []  # from an instance that is gone
         flight.prefilling, flight.streamed = False, event.to_client
-        self.instances[event.instance].weight -= flight.work.total
+        self.instances.prefilled(event.instance, flight.work.total)
         if flight.failed:
             return []
         done = Completed(event.primitive, {"sequence": 1}, None, event.instance)
@@ -224,7 +233,7 @@ class EngineQueue:
     def down(self, event: InstanceDown, now: float, cause: Cause) -> list[Output]:
         """An instance is gone: everything on it has failed there."""
         self.instances.down(event.instance, event.healing)
-        self._unbind(event.instance)
+        self._unbind(event.instance, now)
         out: list[Output] = []
         for (run, primitive), flight in list(self.flights.items()):
             flight.work.avoid = -1
@@ -234,10 +243,10 @@ class EngineQueue:
                     out += self.failed(SliceFailed(*where, lo, hi, cause), now)
         return out
 
-    def draining(self, instance: int) -> None:
+    def draining(self, instance: int, now: float) -> None:
         """An instance is sent nothing more; what it has goes on."""
         self.instances.down(instance, healing=True)
-        self._unbind(instance)
+        self._unbind(instance, now)
 
     def up(self, instance: int) -> None:
         """An instance can take work, as a fresh one."""
@@ -245,7 +254,7 @@ class EngineQueue:
 
     def changed(self, event: InstanceChanged) -> None:
         """An instance told how much more its KV memory can take."""
-        self.instances[event.instance].free = event.free_tokens
+        self.instances.told(event.instance, event.free_tokens)
 
     def woken(self) -> None:
         """The timer fired, perhaps a little early: it may be set again for the same time."""
@@ -280,19 +289,27 @@ class EngineQueue:
         return out
 
     def _round(self, now: float) -> Dispatch | None:
-        free = self.instances.room(now)
-        if not free:
-            return None
-        if len(free) > 1:
-            order = self.routing.order(self.instances.loads(free), now)
-        else:
-            order = tuple(free)
-        for instance in order:
-            slices = self.batching.choose(free[instance], now)
+        for i in self._candidates(now):
+            slots = self.instances.room(i, now)
+            slices = self.batching.choose(slots, now) if slots else None
             if slices:
-                self.routing.dispatched(instance, now)
-                return self._send(instance, slices, now)
+                self.routing.dispatched(i, now)
+                return self._send(i, slices, now)
         return None
+
+    def _candidates(self, now: float) -> Iterable[int]:
+        """The instances to ask: the first ones with room, and those that something is bound to."""
+        if len(self.instances) == 1:
+            return (0,)
+        loads = self.instances.open(now)
+        if len(loads) < 2:
+            return loads.numbers
+        first: list[int] = []
+        if self.queued > self._bound_works:
+            first += islice(self.routing.order(loads, now), ASKED)
+        if self._bound:
+            first += sorted(i for i in self._bound if i in loads and i not in first)
+        return first
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
         batch, weight = self._next_batch, 0
@@ -321,10 +338,22 @@ class EngineQueue:
         if not spans:
             self._unqueue(work, now)
 
+    def _queue(self, work: Work, now: float) -> None:
+        self.queued += 1
+        if work.affinity >= 0:
+            self._bound_works += 1
+            self._bound[work.affinity] = self._bound.get(work.affinity, 0) + 1
+        self.batching.add(work, now)
+
     def _unqueue(self, work: Work, now: float) -> None:
         if work.queued:
             work.queued = False
             self.queued -= 1
+            if work.affinity >= 0:
+                self._bound_works -= 1
+                self._bound[work.affinity] -= 1
+                if not self._bound[work.affinity]:
+                    del self._bound[work.affinity]
             self.batching.remove(work, now)
 
     def _landed(self, event: SliceCompleted | SliceFailed) -> Flight | None:
@@ -336,10 +365,9 @@ class EngineQueue:
         ):
             return None
         del flight.slices[event.lo, event.hi]
-        self.instances.land(event.instance, event.batch)
-        if flight.prefilling or not self.limits.continuous:
-            self.instances[event.instance].weight -= event.hi - event.lo
-            flight.prefilling = False
+        weight = event.hi - event.lo if flight.prefilling or not self.limits.continuous else 0
+        flight.prefilling = False
+        self.instances.land(event.instance, event.batch, weight)
         if flight.failed and not flight.slices:
             del self.flights[event.run, event.primitive]
         return flight

@@ -47,6 +47,10 @@ class Health:
             return 1.0
         return [share for after, share in RAMP if now >= self.ramp + after][-1]
 
+    def well(self, now: float) -> bool:
+        """Whether all of its capacity may be used."""
+        return self._until is None and self.share(now) >= 1.0
+
     def failed(self, now: float, *, lost: bool) -> float | None:
         """A request failed there; lost: so did the connection. When it is ejected: until when."""
         self.failures += 1

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from teola.policies.routing.base import Load
+from teola.policies.routing.base import Load, Loads
 from teola.policies.work import Slots
 from teola.schedule.health import Health
 
@@ -46,12 +46,15 @@ class Instance:
 
 
 class Instances:
-    """All instances of an engine."""
+    """All instances of an engine. Those with room are kept in order, whichever changes."""
 
     def __init__(self, limits: Limits, count: int) -> None:
         self.limits = limits
         self._all = [Instance() for _ in range(count)]
         self._whole = [Slots(i, limits.max_batch, limits.max_sequences, True) for i in range(count)]
+        self._open = Loads(Load(i, 0.0) for i in range(count))
+        self._weak: dict[int, Health] = {}
+        self._changed: set[int] = set()
 
     def __getitem__(self, i: int) -> Instance:
         return self._all[i]
@@ -76,9 +79,12 @@ class Instances:
         """Whether anything is in flight."""
         return any(instance.batches or instance.weight for instance in self._all)
 
+    # --- what changes ---------------------------------------------------------------------
+
     def down(self, i: int, healing: bool) -> None:
         """Instance `i` is gone."""
         self._all[i].up, self._all[i].gone = False, not healing
+        self._changed.add(i)
 
     def restored(self, i: int) -> None:
         """Instance `i` can take work, as a fresh one."""
@@ -86,6 +92,22 @@ class Instances:
         instance.up, instance.gone, instance.free = True, False, None
         if instance.health is not None:
             instance.health.reset()
+            self._weak.pop(i, None)
+        self._changed.add(i)
+
+    def failed(self, i: int, now: float, *, lost: bool) -> float | None:
+        """A request failed on instance `i` by its fault; when it is ejected: until when."""
+        instance = self._all[i]
+        health = instance.health = instance.health or Health()
+        until = health.failed(now, lost=lost)
+        if until is not None:
+            self._weak[i] = health
+        return until
+
+    def told(self, i: int, free_tokens: int) -> None:
+        """Instance `i` says how much more its KV memory can take."""
+        self._all[i].free = free_tokens
+        self._changed.add(i)
 
     def send(self, i: int, batch: int, weight: int, entries: int) -> None:
         """A batch of so many items (tokens) and slices goes to instance `i`."""
@@ -95,36 +117,59 @@ class Instances:
         if instance.free is not None:
             instance.free -= weight
         instance.batches[batch] = entries
+        self._changed.add(i)
 
-    def land(self, i: int, batch: int) -> None:
-        """A slice of a batch has ended there; its weight is given back separately."""
+    def land(self, i: int, batch: int, weight: int) -> None:
+        """A slice of a batch has ended there, and gives `weight` back."""
         instance = self._all[i]
         instance.entries -= 1
+        instance.weight -= weight
         instance.batches[batch] -= 1
         if instance.batches[batch] == 0:
             del instance.batches[batch]
+        self._changed.add(i)
+
+    def prefilled(self, i: int, weight: int) -> None:
+        """So many tokens of a call that is still there are prefilled."""
+        self._all[i].weight -= weight
+        self._changed.add(i)
 
     # --- room -----------------------------------------------------------------------------
 
-    def room(self, now: float) -> dict[int, Slots]:
-        """Instances with room, and how much."""
-        limits, found = self.limits, {}
-        for i, instance in enumerate(self._all):
-            if not instance.up:
-                continue
-            if instance.health is not None:
-                slots = self._room_of_weak(i, instance, instance.health, now)
-                if slots is not None:
-                    found[i] = slots
-            elif limits.continuous:
-                slots = self._room_of_llm(i, instance, limits.max_batch, limits.max_sequences)
-                if slots is not None:
-                    found[i] = slots
-            elif len(instance.batches) < limits.concurrency:
-                found[i] = self._whole[i]
-        return found
+    def open(self, now: float) -> Loads:
+        """Instances with room. How much one may take that was ejected depends on the time."""
+        if self._weak:
+            self._changed |= self._weak.keys()
+            for i in [i for i, health in self._weak.items() if health.well(now)]:
+                del self._weak[i]
+        for i in self._changed:
+            if self.room(i, now) is None:
+                self._open.drop(i)
+            else:
+                self._open.put(i, self._load(i))
+        self._changed.clear()
+        return self._open
 
-    def _room_of_llm(self, i: int, instance: Instance, weight: int, entries: int) -> Slots | None:
+    def _load(self, i: int) -> float:
+        instance, limits = self._all[i], self.limits
+        load = instance.weight / limits.max_batch
+        if limits.continuous:
+            return load + instance.entries / limits.max_sequences
+        return load + len(instance.batches)
+
+    def room(self, i: int, now: float) -> Slots | None:
+        """What instance `i` can take; None: nothing."""
+        instance, limits = self._all[i], self.limits
+        if not instance.up:
+            return None
+        if self._weak and i in self._weak:
+            return self._room_of_weak(i, self._weak[i], now)
+        if limits.continuous:
+            return self._room_of_llm(i, limits.max_batch, limits.max_sequences)
+        return self._whole[i] if len(instance.batches) < limits.concurrency else None
+
+    def _room_of_llm(self, i: int, weight: int, entries: int) -> Slots | None:
+        instance = self._all[i]
         weight -= instance.weight
         if instance.free is not None and instance.entries:
             weight = min(weight, instance.free)
@@ -133,9 +178,9 @@ class Instances:
             return None
         return Slots(i, weight, entries, instance.weight == 0, instance.entries)
 
-    def _room_of_weak(self, i: int, instance: Instance, health: Health, now: float) -> Slots | None:
-        """Room of an instance that has failed before: none, that of a probe, or its share."""
-        limits = self.limits
+    def _room_of_weak(self, i: int, health: Health, now: float) -> Slots | None:
+        """Room of an instance that was ejected: none, that of a probe, or its share."""
+        instance, limits = self._all[i], self.limits
         if health.ejected(now):
             return None
         if health.half_open(now):
@@ -144,21 +189,7 @@ class Instances:
         weight = max(1, int(limits.max_batch * share))
         entries = max(1, int(limits.max_sequences * share))
         if limits.continuous:
-            return self._room_of_llm(i, instance, weight, entries)
+            return self._room_of_llm(i, weight, entries)
         if len(instance.batches) >= max(1, int(limits.concurrency * share)):
             return None
         return Slots(i, weight, entries, True)
-
-    def loads(self, wanted: dict[int, Slots]) -> list[Load]:
-        """How loaded each of the instances `wanted` is, for a routing policy."""
-        limits = self.limits
-        found = []
-        for i in wanted:
-            instance = self._all[i]
-            load = instance.weight / limits.max_batch
-            if limits.continuous:
-                load += instance.entries / limits.max_sequences
-            else:
-                load += len(instance.batches)
-            found.append(Load(i, load))
-        return found

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from teola.errors import UnknownName
 from teola.policies import routing
-from teola.policies.routing import Load
+from teola.policies.routing import Load, Loads
 
 
 def test_least_loaded_goes_by_load_then_by_instance() -> None:
     policy = routing.make("least_loaded")
-    loads = [Load(0, 0.5), Load(1, 0.2), Load(2, 0.2)]
+    loads = Loads([Load(0, 0.5), Load(1, 0.2), Load(2, 0.2)])
     assert list(policy.order(loads, 0.0)) == [1, 2, 0]
 
 
 def test_round_robin_takes_turns() -> None:
     policy = routing.make("round_robin")
-    loads = [Load(i, 0.0) for i in range(3)]
+    loads = Loads(Load(i, 0.0) for i in range(3))
     used = []
     for _ in range(5):
-        first = policy.order(loads, 0.0)[0]
+        first = next(iter(policy.order(loads, 0.0)))
         policy.dispatched(first, 0.0)
         used.append(first)
     assert used == [0, 1, 2, 0, 1]
@@ -29,7 +31,26 @@ def test_round_robin_takes_turns() -> None:
 def test_round_robin_passes_over_what_is_busy() -> None:
     policy = routing.make("round_robin")
     policy.dispatched(0, 0.0)
-    assert list(policy.order([Load(0, 0.0), Load(2, 0.0)], 0.0)) == [2, 0]
+    assert list(policy.order(Loads([Load(0, 0.0), Load(2, 0.0)]), 0.0)) == [2, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.sampled_from([0.0, 0.5, 1.0]))))
+def test_loads_are_in_order_whatever_changes(changes: list[tuple[int, float | None]]) -> None:
+    loads, model = Loads(), dict[int, float]()
+    for instance, load in changes:
+        if load is None:
+            loads.drop(instance)
+            model.pop(instance, None)
+        else:
+            loads.put(instance, load)
+            model[instance] = load
+        assert len(loads) == len(model)
+        assert all((i in loads) == (i in model) for i in range(6))
+        assert list(loads) == sorted((Load(*pair) for pair in model.items()), key=lambda x: x[::-1])
+        assert loads.numbers == tuple(sorted(model))
+        for last in range(-1, 6):
+            turns = sorted(model, key=lambda i: (i <= last, i))
+            assert [load.instance for load in loads.after(last)] == turns
 
 
 def test_an_unknown_policy_is_refused() -> None:

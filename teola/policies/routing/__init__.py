@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from teola.policies.registry import find
-from teola.policies.routing.base import Load, RoutingPolicy
+from teola.policies.routing.base import Load, Loads, RoutingPolicy
 from teola.policies.routing.least_loaded import LeastLoaded
 from teola.policies.routing.round_robin import RoundRobin
 
@@ -23,4 +23,4 @@ def make(name: str, **options: Any) -> RoutingPolicy:
     return policy
 
 
-__all__ = ["ROUTING", "Load", "RoutingPolicy", "make"]
+__all__ = ["ROUTING", "Load", "Loads", "RoutingPolicy", "make"]

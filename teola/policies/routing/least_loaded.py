@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from teola.policies.routing.base import Load
+from teola.policies.routing.base import Loads
 
 
 class LeastLoaded:
     """The instance with the least work in flight comes first."""
 
-    def order(self, loads: Sequence[Load], now: float) -> Sequence[int]:
-        return [load.instance for load in sorted(loads, key=lambda load: load[::-1])]
+    def order(self, loads: Loads, now: float) -> Iterable[int]:
+        return (load.instance for load in loads)
 
     def dispatched(self, instance: int, now: float) -> None:
         pass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from teola.policies.routing.base import Load
+from teola.policies.routing.base import Loads
 
 
 class RoundRobin:
@@ -13,8 +13,8 @@ class RoundRobin:
     def __init__(self) -> None:
         self._last = -1
 
-    def order(self, loads: Sequence[Load], now: float) -> Sequence[int]:
-        return sorted((load.instance for load in loads), key=lambda i: (i <= self._last, i))
+    def order(self, loads: Loads, now: float) -> Iterable[int]:
+        return (load.instance for load in loads.after(self._last))
 
     def dispatched(self, instance: int, now: float) -> None:
         self._last = instance

@@ -1,0 +1,178 @@
+"""A thousand instances: what a round looks at, and that nobody is left out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from teola.errors import EngineUnavailable
+from teola.graph import Op
+from teola.policies import batching, routing
+from teola.policies.batching import BATCHING
+from teola.policies.work import Slice, Slots, Work
+from teola.schedule.engine_queue import ASKED, EngineQueue
+from teola.schedule.events import (
+    Cause,
+    Dispatch,
+    InstanceChanged,
+    InstanceDown,
+    SliceCompleted,
+    SliceFailed,
+)
+from teola.schedule.instances import Instances, Limits
+from tests.recording import work
+
+MANY = 1000
+LOST = Cause(EngineUnavailable("connection refused"), retryable=True)
+
+
+def queue_of(count: int, policy: str = "topology", *, llm: bool = False) -> EngineQueue:
+    limits = Limits(100, 4, 1, llm)
+    policies = batching.make(policy), routing.make("least_loaded")
+    return EngineQueue("e", limits, count, *policies)
+
+
+def call(seq: int, **more: Any) -> Work:
+    given = {"op": Op.PREFILLING, "lane": None, "total": 40, "cuttable": False, "run": f"q{seq}"}
+    return work(seq, **{**given, **more})
+
+
+def sent(queue: EngineQueue, now: float = 0.0) -> list[Dispatch]:
+    return [c for c in queue.dispatch(now) if isinstance(c, Dispatch)]
+
+
+def end(queue: EngineQueue, dispatch: Dispatch, now: float, cause: Cause | None = None) -> None:
+    for piece in dispatch.pieces:
+        where = (dispatch.engine, dispatch.instance, dispatch.batch, *piece[:4])
+        if cause:
+            queue.failed(SliceFailed(*where, cause), now)
+        else:
+            queue.completed(SliceCompleted(*where, {"out": 1}), now)
+
+
+class Asked:
+    """A batching policy that never sends anything, and counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.instances: list[int] = []
+
+    def add(self, work: Work, now: float) -> None:
+        pass
+
+    def remove(self, work: Work, now: float) -> None:
+        pass
+
+    def choose(self, slots: Slots, now: float) -> Sequence[Slice]:
+        self.instances.append(slots.instance)
+        return []
+
+    def wake_at(self, now: float) -> float | None:
+        return None
+
+
+def test_a_round_asks_a_few_instances_and_those_that_something_is_bound_to() -> None:
+    queue = queue_of(MANY, llm=True)
+    asked = queue.batching = Asked()  # type: ignore[assignment]
+    queue.submit(call(0), 0.0)
+    queue.submit(call(1, affinity=777), 0.0)
+    assert sent(queue) == []
+    assert asked.instances == [*range(ASKED), 777]  # type: ignore[attr-defined]
+
+
+def test_if_all_is_bound_nobody_else_is_asked() -> None:
+    queue = queue_of(MANY, llm=True)
+    asked = queue.batching = Asked()  # type: ignore[assignment]
+    queue.submit(call(0, affinity=777), 0.0)
+    queue.submit(call(1, affinity=500), 0.0)
+    queue.submit(call(2, affinity=777), 0.0)
+    assert sent(queue) == []
+    assert asked.instances == [500, 777]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("llm", [False, True])
+def test_all_instances_get_work(llm: bool) -> None:
+    queue = queue_of(MANY, llm=llm)
+    for k in range(MANY):
+        queue.submit(call(k, total=100), 0.0)
+    assert sorted(d.instance for d in sent(queue)) == list(range(MANY))
+
+
+@pytest.mark.parametrize("policy", sorted(BATCHING))
+def test_what_is_bound_to_an_instance_goes_there_and_elsewhere_if_it_is_lost(policy: str) -> None:
+    queue = queue_of(40, policy, llm=True)
+    for k in range(6):
+        queue.submit(call(k, affinity=33), 0.0)
+    on_it = sent(queue)
+    assert {d.instance for d in on_it} == {33}
+    queue.down(InstanceDown("e", 33), 1.0, LOST)
+    left = {piece.run for d in sent(queue, 1.0) for piece in d.pieces}
+    assert left == {"q2", "q3", "q4", "q5"}, "those that had been sent may not be retried"
+
+
+@pytest.mark.parametrize("policy", sorted(BATCHING))
+def test_ejecting_an_instance_frees_what_waits_for_it(policy: str) -> None:
+    queue = queue_of(2, policy, llm=True)
+    queue.submit(call(0, affinity=1, total=100), 0.0)
+    (first,) = sent(queue)
+    queue.submit(call(1, affinity=1), 0.0)
+    assert sent(queue) == []
+    end(queue, first, 1.0, LOST)
+    assert [d.instance for d in sent(queue, 1.0)] == [0]
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_the_order_of_instances_is_kept_whatever_happens(continuous: bool) -> None:
+    """`open` against a scan of all instances, after every change."""
+    draw = random.Random(5)
+    limits = Limits(100, 4, 2, continuous)
+    instances = Instances(limits, 12)
+    flying: list[tuple[int, int, int]] = []
+    for step in range(600):
+        now, i = float(step), draw.randrange(12)
+        kind = draw.choice(["send", "send", "land", "prefilled", "down", "up", "told", "failed"])
+        slots = instances.room(i, now)
+        if kind == "send" and slots:
+            weight = draw.randint(1, slots.weight)
+            instances.send(i, step, weight, 1)
+            flying.append((i, step, weight))
+        elif kind == "land" and flying:
+            instances.land(*flying.pop(draw.randrange(len(flying))))
+        elif kind == "prefilled" and flying and continuous:
+            k = draw.randrange(len(flying))
+            instances.prefilled(flying[k][0], flying[k][2])
+            flying[k] = (*flying[k][:2], 0)
+        elif kind == "down":
+            instances.down(i, healing=True)
+        elif kind == "up":
+            instances.restored(i)
+        elif kind == "told" and continuous:
+            instances.told(i, draw.choice([0, 30, 500]))
+        elif kind == "failed" and draw.random() < 0.3:
+            instances.failed(i, now, lost=True)
+        loads = instances.open(now)
+        assert loads.numbers == tuple(k for k in range(12) if instances.room(k, now))
+        assert [k for k, _ in loads] == sorted(
+            loads.numbers, key=lambda k: (_load(instances, k, limits), k)
+        )
+
+
+def _load(instances: Instances, i: int, limits: Limits) -> float:
+    instance = instances[i]
+    weight = instance.weight / limits.max_batch
+    if limits.continuous:
+        return weight + instance.entries / limits.max_sequences
+    return weight + len(instance.batches)
+
+
+def test_memory_that_is_full_closes_an_instance_until_it_tells_otherwise() -> None:
+    queue = queue_of(1, llm=True)
+    queue.submit(call(0), 0.0)
+    assert len(sent(queue)) == 1
+    queue.changed(InstanceChanged("e", 0, 0))
+    queue.submit(call(1), 0.0)
+    assert sent(queue) == []
+    queue.changed(InstanceChanged("e", 0, 60))
+    assert len(sent(queue)) == 1
