@@ -127,6 +127,20 @@ def test_what_has_slack_goes_along_with_what_has_none() -> None:
     assert sorted(seqs(policy, 1.6, weight=1024, running=3)) == [0, 1]
 
 
+def test_where_nothing_runs_what_has_slack_does_not_lengthen_what_has_none() -> None:
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0, latest_s=50.0), prefill(1, arrival=1.0))
+    assert [w.seq for w in take(policy, slots(1024), now=1.0)] == [1]
+    assert seqs(policy, 1.0, weight=1024, running=1) == []
+    assert seqs(policy, 1.0, weight=1024, instance=1) == [0], "it has nothing else to do"
+
+
+def test_elsewhere_what_has_slack_goes_along_as_long_as_there_is_room() -> None:
+    policy = CriticalPath()
+    add(policy, work(0, estimate=Estimate(latest_s=50.0)), work(1, arrival=1.0))
+    assert seqs(policy, 1.0) == [0, 1]
+
+
 def test_a_full_batch_goes_at_once() -> None:
     policy = CriticalPath()
     add(policy, *(prefill(k, arrival=1.0) for k in range(5)))
@@ -176,7 +190,7 @@ def test_a_lane_whose_works_avoid_the_instance_does_not_hold_up_another() -> Non
 # --- options --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("patience", [-1, "much", True, None])
+@pytest.mark.parametrize("patience", [-1, "much", True, None, float("nan"), float("inf")])
 def test_a_wrong_patience_is_refused(patience: object) -> None:
     with pytest.raises(InputError, match="patience must be a number from 0"):
         batching.make("critical_path", patience=patience)

@@ -15,7 +15,9 @@ it costs one second a second for each call that waits, and nothing for one whose
 (before `admitted + latest_s`): a prefix computed ahead, for instance. A batch goes when waiting
 has cost as much as going does, when it can hold no more, or when nothing runs. This is the
 break-even rule of ski rental: without knowing what will come, at most twice the cost of the best
-choice, and no call waits longer than `base_s` x running calls beyond its slack.
+choice, and no call waits longer than `base_s` x running calls beyond its slack. Where nothing runs,
+what has slack does not go along with what has none, whose prefill it would lengthen: it goes alone,
+to an instance that has nothing to do, or joins a later one.
 
 Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
 """
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Final
 
 from teola.errors import InputError
@@ -42,7 +45,8 @@ class CriticalPath:
     """patience: how much waiting may cost for each second that it can save (0: never wait)."""
 
     def __init__(self, patience: float = 1.0) -> None:
-        if isinstance(patience, bool) or not isinstance(patience, (int, float)) or patience < 0:
+        number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
+        if not number or not 0 <= patience < inf:
             raise InputError(
                 f"batching policy 'critical_path': patience must be a number from 0 on, "
                 f"got {patience!r}"
@@ -50,7 +54,7 @@ class CriticalPath:
         self.patience = patience
         self._lanes: dict[Op | None, dict[int, Heap]] = {}
         self._live = self._entries = 0
-        self._asked = self._wake = float("-inf")
+        self._asked = self._wake = -inf
 
     def add(self, work: Work, now: float) -> None:
         estimate = work.estimate
@@ -68,16 +72,19 @@ class CriticalPath:
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:
         if now != self._asked:
-            self._asked, self._wake = now, float("inf")
+            self._asked, self._wake = now, inf
         for heaps in self._open(slots):
             taker = Taker(slots)
             full = self._fill(heaps, taker)
+            if not slots.running and self._splits(taker.slices, now):
+                taker = Taker(slots)
+                full = self._fill(heaps, taker, now)
             if taker.slices:
                 return taker.slices if full or self._goes(taker.slices, slots, now) else []
         return []
 
     def wake_at(self, now: float) -> float | None:
-        return self._wake if now < self._wake < float("inf") else None
+        return self._wake if now < self._wake < inf else None
 
     # --- what is there ----------------------------------------------------------------------
 
@@ -99,8 +106,8 @@ class CriticalPath:
             self._entries -= 1
         return heap
 
-    def _fill(self, heaps: list[Heap], taker: Taker) -> bool:
-        """Take the most urgent works that fit; whether the batch can hold no more."""
+    def _fill(self, heaps: list[Heap], taker: Taker, now: float = inf) -> bool:
+        """Take the most urgent works that fit and have no slack left; whether it is full."""
         aside: list[tuple[Heap, Entry]] = []
         full = False
         while not full:
@@ -110,7 +117,8 @@ class CriticalPath:
             heap = some[0] if len(some) == 1 or some[0][0] < some[1][0] else some[1]
             entry = heappop(heap)
             aside.append((heap, entry))
-            full = taker.fits(entry[-1]) and not taker.take(entry[-1])
+            work = entry[-1]
+            full = _since(work) <= now and taker.fits(work) and not taker.take(work)
         for heap, entry in aside:
             heappush(heap, entry)
         return full
@@ -128,17 +136,28 @@ class CriticalPath:
 
     # --- now or later -----------------------------------------------------------------------
 
+    def _splits(self, slices: list[Slice], now: float) -> bool:
+        """Whether these are prefills, some of which have slack and some have none."""
+        if len(slices) < 2 or slices[0].work.lane is not None:
+            return False
+        return len({_since(work) <= now for work, _, _ in slices}) > 1
+
     def _goes(self, slices: list[Slice], slots: Slots, now: float) -> bool:
         """Whether this batch pays already; if not, note when to ask again."""
         base_s = max(work.estimate.base_s for work, _, _ in slices)
         going = self.patience * base_s * slots.running
         if going <= 0:
             return True
-        since = [max(work.arrival, work.admitted + work.estimate.latest_s) for work, _, _ in slices]
+        since = [_since(work) for work, _, _ in slices]
         waiting = [at for at in since if at <= now + SOON_S]
-        even = (going + sum(waiting)) / len(waiting) if waiting else float("inf")
+        even = (going + sum(waiting)) / len(waiting) if waiting else inf
         if even <= now + SOON_S:
             return True
         later = [at for at in since if at > now + SOON_S]
         self._wake = min(self._wake, even, *later)
         return False
+
+
+def _since(work: Work) -> float:
+    """From when on it costs something that it waits."""
+    return max(work.arrival, work.admitted + work.estimate.latest_s)

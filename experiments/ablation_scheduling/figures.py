@@ -1,0 +1,140 @@
+"""How the ablation is shown: table, plot and the section of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.ablation_scheduling.measure import COMPARED, INSTRUCTIONS, ONE, POLICIES
+from experiments.common import pages, plots
+from experiments.common.command import Report
+from experiments.common.workloads import APPS
+
+COLOURS: Final = dict(zip(POLICIES, ("#b8bcc4", "#c98524", "#3a78b4", "#1b6e5a"), strict=True))
+HEAD: Final = (
+    "application",
+    "instructions",
+    "load",
+    *(f"{name}, s" for name in POLICIES),
+    *(f"{policy} against {other}" for policy, other in COMPARED),
+)
+SHORT: Final = (
+    "application",
+    "load",
+    "fifo",
+    "per inv.",
+    "topo.",
+    "crit. path",
+    "topo. / fifo",
+    "topo. / per inv.",
+    "crit. path / topo.",
+)
+"""For a terminal."""
+TREE_HEAD: Final = ("load", "order", "mean, s")
+
+
+def show(report: Report, console: Console) -> None:
+    """The tables on the terminal."""
+    for kept in INSTRUCTIONS:
+        table = Table(
+            title=f"Mean latency in seconds by batching policy, instructions {kept}; "
+            "how many times lower it is"
+        )
+        for i, name in enumerate(SHORT):
+            table.add_column(name, justify="left" if i == 0 else "right", no_wrap=i < 2)
+        for app, instructions, *rest in _lines(report):
+            if instructions == kept:
+                table.add_row(app, *rest)
+        console.print(table)
+    tree = Table(title="The two-level summarisation tree")
+    for i, name in enumerate(TREE_HEAD):
+        tree.add_column(name, justify="right" if i == 2 else "left")
+    for line in _tree_lines(report):
+        tree.add_row(*line)
+    console.print(tree)
+
+
+def _lines(report: Report) -> list[list[str]]:
+    """A row for each place: means, and how many times lower one is than another."""
+    gains = {(*_place(g), g["policy"], g["against"]): f"{g['mean']:.3f}" for g in report["gains"]}
+    means = {(*_place(r), r["policy"]): f"{r['mean_s']:.2f}" for r in report["rows"]}
+    return [
+        [
+            *(place[0], place[1], _load(place[2])),
+            *(means[*place, policy] for policy in POLICIES),
+            *(gains[*place, *pair] for pair in COMPARED),
+        ]
+        for place in dict.fromkeys(map(_place, report["rows"]))
+    ]
+
+
+def _place(row: dict[str, Any]) -> tuple[str, str, float]:
+    return row["app"], row["instructions"], row["load"]
+
+
+def _load(load: float) -> str:
+    return "one query" if load == ONE else f"{load:.0%}"
+
+
+def _tree_lines(report: Report) -> list[list[str]]:
+    return [[_load(r["load"]), r["policy"], f"{r['mean_s']:.2f}"] for r in report["tree"]]
+
+
+def plot(report: Report, path: Path) -> None:
+    """Mean latency over the load, divided by that of `topology`: a panel for each application."""
+    pyplot = plots.pyplot("ablation_scheduling")
+    figure, axes = pyplot.subplots(
+        len(INSTRUCTIONS), len(APPS), figsize=(9.6, 4.6), sharex=True, sharey="row", squeeze=False
+    )
+    means = {(*_place(r), r["policy"]): r["mean_s"] for r in report["rows"]}
+    for row, kept in zip(axes, INSTRUCTIONS, strict=True):
+        for axis, app in zip(row, APPS, strict=True):
+            loads = sorted({r["load"] for r in report["rows"] if r["load"] != ONE})
+            for policy in POLICIES:
+                heights = [
+                    means[app, kept, load, policy] / means[app, kept, load, "topology"]
+                    for load in loads
+                ]
+                axis.plot(loads, heights, marker="o", ms=3, label=policy, color=COLOURS[policy])
+            axis.set_title(f"{app}, instructions {kept}")
+        row[0].set_ylabel("mean latency / topology's")
+    for axis in axes[-1]:
+        axis.set_xlabel("load (part of saturation)")
+    axes[0][0].legend(frameon=False, fontsize=6)
+    plots.save(figure, path)
+
+
+def section(report: Report, picture: Path) -> str:
+    """The section of docs/benchmarks.md."""
+    about = report["about"]
+    tree = {(r["load"], r["policy"]): r["mean_s"] for r in report["tree"]}
+    chain, calls = tree[ONE, "one call after the other"], tree[ONE, "topology"]
+    best = max(
+        (g for g in report["gains"] if g["policy"] == "critical_path"), key=lambda g: g["mean"]
+    )
+    return "\n\n".join(
+        [
+            "## What the batching policies gain",
+            "`python -m experiments.ablation_scheduling` simulates figure 10 of the paper: the\n"
+            "same graphs under four batching policies. `fifo` and `per_invocation` are the\n"
+            "paper's TO and PO (here without TO's wait), `topology` is its Algorithm 2 and the\n"
+            "default, `critical_path` is ours\n"
+            "([decision 0012](decisions/0012-critical-path.md)). LLM of "
+            f"{about['llm'].upper()}; {about['queries']} queries\n"
+            "at each point; loads are parts of the rate at which `topology` saturates. The last\n"
+            "columns say how many times lower the mean is. The paper: topology-aware batching\n"
+            "lowers the mean under load by up to 19.2 %.\n"
+            "[More](../experiments/ablation_scheduling/README.md).",
+            f"`critical_path` gains most in {best['app']} with instructions {best['instructions']} "
+            f"at {_load(best['load'])} load:\n{best['mean']:.2f} times lower than `topology`.",
+            f"![Mean latency by load]({picture.as_posix()})",
+            pages.table(HEAD, _lines(report)),
+            f"The two-level summarisation tree: one call after the other takes {chain:.2f} s, "
+            f"calls of one\ndepth together {calls:.2f} s, {chain / calls:.2f} times less "
+            "(the paper: 1.4). Under load many trees share\nthe instance:",
+            pages.table(TREE_HEAD, _tree_lines(report)),
+        ]
+    )
