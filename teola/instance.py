@@ -156,7 +156,7 @@ class StepServer:
         if not self.running:
             return None
         decodes = tuple(self.running.values())
-        return Step((), decodes, max(1, min(s.next_stop for s in decodes)))
+        return Step((), decodes, max(1, min([s.next_stop for s in decodes])))
 
     def finish(self, step: Step, repeats: int = 1) -> list[StepEvent]:
         """The step was computed (`repeats` of its repetitions); what became of it, in order."""

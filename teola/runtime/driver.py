@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from teola.graph import Op
@@ -87,7 +87,9 @@ class Driver(ABC):
             return store.prompt_tokens(i)
         return store.items(i)
 
-    def _perform(self, commands: Iterable[Command], now: float) -> None:
+    def _perform(self, commands: Sequence[Command], now: float) -> None:
+        if not commands:
+            return
         todo = self._todo
         todo.extend(commands)
         if self._performing:

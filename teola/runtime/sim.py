@@ -224,15 +224,15 @@ class Sim(Driver):
         now = self.now
         if self.servers[command.engine, command.instance] is not server:
             return  # it died meanwhile
-        for run, i, lo, hi, _, total in command.pieces:
+        engine, instance, batch, pieces = command
+        for run, i, lo, hi, _, total in pieces:
             query = self.queries.get(run)
             counts: Mapping[str, int] = {}
             if query is not None:
                 result = self.outcomes.result(query, i, lo, hi)
                 counts = query.store.put_slice(i, lo, hi, total, result)
                 query.trace.ended(i, lo, now)
-            where = (command.engine, command.instance, command.batch, run, i, lo, hi)
-            self.handle(SliceCompleted(*where, counts), now)
+            self.handle(SliceCompleted(engine, instance, batch, run, i, lo, hi, counts), now)
 
     def abort(self, command: AbortRequest) -> None:
         server = self.servers[command.engine, command.instance]

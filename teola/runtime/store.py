@@ -34,6 +34,7 @@ class Store:
         self.values: dict[int, Mapping[str, Any]] = {}
         self._slices: dict[int, dict[int, tuple[int, Mapping[str, Any]]]] = {}
         self._dropped: set[int] = set()
+        self._lengths: dict[int, int] = {}
 
     def counts(self) -> dict[str, int]:
         """Items of each input of the query."""
@@ -86,10 +87,12 @@ class Store:
 
     def prompt_tokens(self, i: int) -> int:
         """Tokens of primitive `i`'s prompt, without any prefix computed before."""
-        return sum(
-            tokens_of(part.content if isinstance(part.content, str) else self.read(part.content))
-            for part in self._prompt(i).parts
-        )
+        length = self._lengths.get(i)
+        if length is None:
+            parts = [part.content for part in self._prompt(i).parts]
+            length = sum(tokens_of(p if isinstance(p, str) else self.read(p)) for p in parts)
+            self._lengths[i] = length
+        return length
 
     def _prompt(self, i: int) -> Prompt:
         prompt = self.plan.primitives[i].input("prompt")

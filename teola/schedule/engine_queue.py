@@ -12,14 +12,14 @@ queued fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
 from teola.errors import EngineUnavailable
 from teola.policies.batching.base import BatchingPolicy
-from teola.policies.routing.base import RoutingPolicy
+from teola.policies.routing.base import Loads, RoutingPolicy
 from teola.policies.work import Slice, Work
 from teola.schedule.events import (
     AbortRequest,
@@ -302,14 +302,16 @@ class EngineQueue:
         if len(self.instances) == 1:
             return (0,)
         loads = self.instances.open(now)
-        if len(loads) < 2:
-            return loads.numbers
-        first: list[int] = []
+        return loads.numbers if len(loads) < 2 else self._choice(loads, now)
+
+    def _choice(self, loads: Loads, now: float) -> Iterator[int]:
+        asked = []
         if self.queued > self._bound_works:
-            first += islice(self.routing.order(loads, now), ASKED)
+            for i in islice(self.routing.order(loads, now), ASKED):
+                asked.append(i)
+                yield i
         if self._bound:
-            first += sorted(i for i in self._bound if i in loads and i not in first)
-        return first
+            yield from sorted(i for i in self._bound if i in loads and i not in asked)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
         batch, weight = self._next_batch, 0

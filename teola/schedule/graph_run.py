@@ -128,11 +128,10 @@ class GraphRun:
         """
         settled = self._unsettled
         settled.append(i)
-        if len(settled) > 1:
-            return
-        while settled:
-            self._settle(settled[0])
-            del settled[0]
+        if len(settled) == 1:
+            for ended in settled:  # grows while it is read
+                self._settle(ended)
+            settled.clear()
 
     def _settle(self, i: int) -> None:
         self.left -= 1
