@@ -9,7 +9,8 @@ Attention is causal, so only a prefix may go ahead. A prompt is cut wherever a p
 something that the parts before it need not wait for, so it may have more than two pieces; not
 where the profile says that a piece would not be done in time, or that it saves next to nothing:
 every piece costs the engine a prefill of its own, in which other calls wait. Partial prefilling is
-pure: it also runs before a Condition has decided whether its call is wanted.
+pure: it also runs before a Condition has decided whether its call is wanted, and if what it reads
+was begun on a guess, it is part of that guess.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Final
 
-from teola.graph import QUERY, Graph, Op, Part, Primitive, Prompt, Ref
+from teola.graph import QUERY, Graph, Guard, Op, Part, Primitive, Prompt, Ref
 from teola.passes.estimate import finish_times, part_tokens
 from teola.passes.rewrite import Rewrite
 from teola.profile import EngineProfile, Profile
@@ -56,7 +57,7 @@ def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrit
             rewrites.append(Rewrite(NAME, p.id, False, reason))
             primitives.append(p)
             continue
-        primitives += _split(p, pieces)
+        primitives += _split(graph, p, pieces)
         ahead = sum(len(piece) for piece in pieces[:-1])
         reason = f"{ahead} of {sum(map(len, pieces))} prompt parts are known before the rest"
         rewrites.append(Rewrite(NAME, p.id, True, reason))
@@ -137,10 +138,12 @@ def _closure(graph: Graph, producers: object) -> frozenset[str]:
     return found
 
 
-def _split(p: Primitive, pieces: list[tuple[Part, ...]]) -> list[Primitive]:
+def _split(graph: Graph, p: Primitive, pieces: list[tuple[Part, ...]]) -> list[Primitive]:
     made: list[Primitive] = []
+    guessed: dict[Guard, None] = {}
     for i, piece in enumerate(pieces):
         final = i == len(pieces) - 1
+        guessed |= dict.fromkeys(_guessed(graph, piece))
         before = ((("sequence", Ref(made[-1].id, "sequence")),)) if made else ()
         made.append(
             replace(
@@ -149,8 +152,15 @@ def _split(p: Primitive, pieces: list[tuple[Part, ...]]) -> list[Primitive]:
                 op=Op.FULL_PREFILLING if final else Op.PARTIAL_PREFILLING,
                 inputs=(*before, ("prompt", Prompt(piece))),
                 after=p.after if final else tuple(o for o in p.after if not o.effect),
-                guards=p.guards if final else (),
+                guards=p.guards if final else tuple(guessed),
                 origin=p.origin or p.id,
             )
         )
     return made
+
+
+def _guessed(graph: Graph, piece: tuple[Part, ...]) -> list[Guard]:
+    """Speculative guards of what the piece reads: standing there too, it need not wait for them."""
+    refs = [part.content for part in piece if isinstance(part.content, Ref)]
+    producers = [graph[ref.producer] for ref in refs if ref.producer != QUERY]
+    return [guard for q in producers for guard in q.guards if guard.speculative]

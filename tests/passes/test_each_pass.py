@@ -344,6 +344,27 @@ def test_a_prefix_goes_ahead_of_its_guard() -> None:
     assert after.parents["m.prefill.ahead1"] == ()
 
 
+def test_a_prefix_of_what_was_guessed_is_part_of_the_guess() -> None:
+    """It reads from behind a speculative guard, so it would wait for the decision otherwise."""
+    guess = Guard("if", "then", speculative=True)
+    given = prompt(Ref("a", "out"), LONG, Ref("b", "out"), Ref("c", "out"))
+    before = answering(
+        given,
+        condition("if"),
+        replace(tool("a"), guards=(guess,)),
+        tool("b"),
+        replace(tool("c", "b"), guards=(guess,)),
+        guards=(Guard("if", "then"),),
+    )
+    after, _ = apply(split_prefilling, before)
+    assert after.parents["m.prefill.ahead1"] == ("a",)
+    for name in ("m.prefill.ahead1", "m.prefill.ahead2"):
+        assert after[name].guards == (guess,)
+        assert "if" not in after.ancestors[name]
+    assert after["m.prefill"].guards == (Guard("if", "then"),)
+    assert "if" in after.parents["m.prefill"]
+
+
 def test_a_prefix_goes_ahead_of_effects_but_the_call_does_not() -> None:
     given = prompt(LONG, Ref("b", "out"))
     order = (Order("a", "an effect", effect=True), Order("c", "order of the template"))
