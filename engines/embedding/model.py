@@ -27,6 +27,7 @@ from .weights import identify, locate, quiet
 Vector = NDArray[np.float32]
 Dtype = Literal["auto", "float32", "bfloat16"]
 DTYPES = ("auto", "float32", "bfloat16")
+CPU_FORWARD = 4
 
 _Key = tuple[Path, str, str]
 
@@ -87,11 +88,19 @@ class SharedModel:
         with self._lock:
             raw = run(
                 [sanitise(text) for text in texts],
-                batch_size=batch,
+                batch_size=self._forward(batch),
                 show_progress_bar=False,
                 convert_to_tensor=True,
             )
         return _unit(raw.float().cpu().numpy())
+
+    def _forward(self, batch: int) -> int:
+        """Texts that go through the model at once, of a batch that is sorted by length.
+
+        All are padded to the longest of them, and a processor, unlike a GPU, gains nothing from
+        more: 32 chunks and 3 questions took a fifth less time in fours than in one piece.
+        """
+        return min(batch, CPU_FORWARD) if self.device == "cpu" else batch
 
     def embed_tokens(self, texts: Sequence[str], batch: int = 32) -> list[Tokens]:
         """The contextual vector of every token of every text, for late interaction."""
@@ -100,7 +109,7 @@ class SharedModel:
         with self._lock:
             outputs = self.model.encode(
                 [sanitise(text) for text in texts],
-                batch_size=batch,
+                batch_size=self._forward(batch),
                 show_progress_bar=False,
                 output_value=None,
             )
