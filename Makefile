@@ -3,11 +3,14 @@
 #   PYTHON=python3.12        the interpreter that .venv is made with
 #   TORCH_INDEX=URL          where torch comes from, if not from pip's own index, such as PyTorch's
 #                            index of CPU builds (elsewhere pip may fetch several GB of CUDA)
-#   ARGS="-m 'not slow'"     further arguments for pytest or for the demo
+#   ARGS="-m 'not slow'"     further arguments for pytest, for the demo, or for every experiment
+#   QUERIES=2000             simulated queries at each point of an experiment under load (500)
+#   TEOLA_DATA=FOLDER        public data sets for the experiments (experiments/common/README.md)
 
 PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=
+QUERIES ?= 500
 
 TORCH := torch==2.13.0
 EXTRAS := ray,server,bench,dev
@@ -22,12 +25,15 @@ VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 TINY := .teola/models/tiny-82m
 CHECKED := teola engines apps experiments tests
+EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling breakdown sensitivity \
+	fidelity scale
+UNDER_LOAD := end_to_end ablation_graph ablation_scheduling sensitivity
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test vllm lint format lock lock-vllm clean
+.PHONY: help setup demo test experiments vllm lint format lock lock-vllm clean
 
 help:  ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: $(STAMP)  ## create .venv with the locked versions; instant once done
 
@@ -53,6 +59,12 @@ demo: $(STAMP)  ## answer two questions about these docs, with and without the p
 test: lint vllm  ## everything that must pass: lint, then the tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(ARGS) || \
 	OMP_NUM_THREADS=1 $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS)
+
+# Under 15 minutes on two cores, with 500 queries at each point; QUERIES=2000 is the full count.
+experiments: $(STAMP)  ## run the simulated experiments into build/experiments, and write docs/benchmarks.md
+	@set -e; $(foreach name,$(EXPERIMENTS),echo "experiments.$(name)"; \
+	$(PY) -m experiments.$(name) --out build/experiments/$(name) --docs \
+	$(if $(filter $(name),$(UNDER_LOAD)),--queries $(QUERIES)) $(ARGS);)
 
 vllm: $(VLLM_STAMP) $(TINY)/config.json  ## create .venv-vllm with a real vLLM, and a small random model for it
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from experiments.baselines.modules import by_hand, cached_instructions, chain
@@ -40,6 +40,10 @@ BASELINES: Final = (
     System("llamadist_pc_to", by_hand, batching="fifo", waits=True),
 )
 SYSTEMS: Final = {system.name: system for system in (TEOLA, *BASELINES)}
+"""The five that the paper's figures compare."""
+BEYOND: Final = replace(TEOLA, name="teola_critical_path", batching="critical_path")
+"""Ours with the batching policy that goes by the profile and not by depth alone."""
+ALL: Final = {**SYSTEMS, BEYOND.name: BEYOND}
 
 
 class Rewritten:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from experiments.baselines.systems import BASELINES, SYSTEMS
+from experiments.baselines.systems import ALL, BASELINES, BEYOND, TEOLA
 from experiments.common import pages, plots
 from experiments.common.command import Report
 
@@ -32,14 +32,27 @@ SHORT: Final = ("PO", "TO", "PC PO", "PC TO")
 
 def derive(report: Report) -> Report:
     """The report with `best_speedup` and `worst_ratio`, in its final order."""
-    mean = {(r["app"], r["llm"], r["rate"], r["system"]): r["mean_s"] for r in report["rows"]}
+    return {
+        "rows": report["rows"],
+        **_compared(report, TEOLA.name),
+        "single_query": report["single_query"],
+        "critical_path": {"rows": report["beyond"], **_compared(report, BEYOND.name)},
+        "alone": report["alone"],
+        "loads": report["loads"],
+        "about": report["about"],
+    }
+
+
+def _compared(report: Report, ours: str) -> dict[str, Any]:
+    """`best_speedup` and `worst_ratio` of one of our systems."""
+    mean = _means(report)
     ratios = [
         {
             "app": app,
             "llm": llm,
             "rate": rate,
             "baseline": name,
-            "ratio": round(seconds / mean[app, llm, rate, "teola"], 4),
+            "ratio": round(seconds / mean[app, llm, rate, ours], 4),
         }
         for (app, llm, rate, name), seconds in mean.items()
         if name in NAMES
@@ -51,26 +64,29 @@ def derive(report: Report) -> Report:
             for r in ratios:
                 if (r["app"], r["llm"], r["rate"]) == (at["app"], at["llm"], at[key]):
                     speedups[r["baseline"]] = max(speedups[r["baseline"]], r["ratio"])
+    return {"best_speedup": best, "worst_ratio": min(ratios, key=lambda r: r["ratio"])}
+
+
+def _means(report: Report) -> dict[tuple[str, str, float, str], float]:
+    beyond = report["beyond"] if "beyond" in report else report["critical_path"]["rows"]
     return {
-        "rows": report["rows"],
-        "best_speedup": best,
-        "worst_ratio": min(ratios, key=lambda r: r["ratio"]),
-        "single_query": report["single_query"],
-        "alone": report["alone"],
-        "loads": report["loads"],
-        "about": report["about"],
+        (r["app"], r["llm"], r["rate"], r["system"]): r["mean_s"]
+        for r in (*report["rows"], *beyond)
     }
 
 
 def speedups(report: Report, load: str) -> list[list[Any]]:
-    """A row for each application and LLM: rate, Teola's mean, and the ratio of each baseline."""
-    mean = {(r["app"], r["llm"], r["rate"], r["system"]): r["mean_s"] for r in report["rows"]}
+    """A row for each application and LLM: rate, Teola's mean, the ratio of each baseline, and what
+    our other policy gains over that of the paper."""
+    mean = _means(report)
     found = []
     for at in report["loads"]:
         where = (at["app"], at["llm"], at[LOADS[load]])
-        ours = mean[*where, "teola"]
+        ours = mean[*where, TEOLA.name]
         ratios = [f"{mean[*where, name] / ours:.2f}" for name in NAMES]
-        found.append([at["app"], at["llm"], f"{where[2]:.3g}", f"{ours:.2f}", *ratios])
+        beyond = f"{ours / mean[*where, BEYOND.name]:.2f}"
+        about = [at["app"], at["llm"], f"{where[2]:.3g}", f"{ours:.2f}"]
+        found.append([*about, *ratios, beyond])
     return found
 
 
@@ -88,7 +104,7 @@ def singles(report: Report) -> list[list[Any]]:
     return found
 
 
-RATIOS_HEAD: Final = ("application", "LLM", "rate, 1/s", "Teola, s", *SHORT)
+RATIOS_HEAD: Final = ("application", "LLM", "rate, 1/s", "Teola, s", *SHORT, "cp gains")
 SINGLES_HEAD: Final = ("application", "LLM", "Teola, s", "bound, s", "above", *SHORT, "ceiling")
 
 
@@ -98,11 +114,18 @@ def show(report: Report, console: Console) -> None:
     for load in LOADS:
         title = f"{load.replace('_', ' ')}, mean latencies (baseline / Teola)"
         _print(console, title, RATIOS_HEAD, speedups(report, load))
-    worst = report["worst_ratio"]
-    console.print(
-        f"worst ratio: {worst['ratio']:.3f}, {worst['baseline']} on {worst['app']} with "
-        f"{worst['llm']} at {worst['rate']:.3g} queries a second"
-    )
+    for name, worst in _worst(report):
+        console.print(f"worst ratio with {name}: {worst}")
+
+
+def _worst(report: Report) -> list[tuple[str, str]]:
+    """The least ratio on the sweep, with either policy."""
+    found = []
+    for name, part in (("topology", report), ("critical_path", report["critical_path"])):
+        worst = part["worst_ratio"]
+        where = f"{worst['app']} with {worst['llm']} at {worst['rate']:.3g} queries a second"
+        found.append((name, f"{worst['ratio']:.3f}, {worst['baseline']} on {where}"))
+    return found
 
 
 def _print(console: Console, title: str, head: tuple[str, ...], rows: list[list[Any]]) -> None:
@@ -125,10 +148,11 @@ def plot(report: Report, path: Path) -> None:
     for i, app in enumerate(apps):
         for j, llm in enumerate(llms):
             axis = axes[i][j]
-            for name in SYSTEMS:
-                rows = [r for r in report["rows"] if (r["app"], r["llm"]) == (app, llm)]
+            for name in ALL:
+                both = (*report["rows"], *report["critical_path"]["rows"])
+                rows = [r for r in both if (r["app"], r["llm"]) == (app, llm)]
                 line = [(r["rate"], r["mean_s"]) for r in rows if r["system"] == name]
-                width = 1.8 if name == "teola" else 1.0
+                width = 1.8 if name in (TEOLA.name, BEYOND.name) else 1.0
                 axis.plot(*zip(*line, strict=True), label=name, color=plots.COLOURS[name], lw=width)
             axis.set_yscale("log")
             axis.set_title(f"{app}, {llm}")
@@ -140,12 +164,20 @@ def plot(report: Report, path: Path) -> None:
 
 def section(report: Report, picture: Path) -> str:
     """The section of docs/benchmarks.md."""
-    about, worst = report["about"], report["worst_ratio"]
+    about = report["about"]
     best = [
-        (app, load.replace("_", " "), *(f"{loads[load][n]:.2f}" for n in NAMES), PAPER[app][load])
-        for app, loads in report["best_speedup"].items()
+        (
+            app,
+            load.replace("_", " "),
+            policy,
+            *(f"{part['best_speedup'][app][load][name]:.2f}" for name in NAMES),
+            PAPER[app][load],
+        )
+        for app in report["best_speedup"]
         for load in LOADS
+        for policy, part in (("topology", report), ("critical path", report["critical_path"]))
     ]
+    worst = "\n".join(f"* `{name}`: {text}" for name, text in _worst(report))
     parts = [
         "## Whole applications under load, in simulation",
         "`python -m experiments.end_to_end` simulates figure 8 of the paper: three applications,\n"
@@ -154,25 +186,24 @@ def section(report: Report, picture: Path) -> str:
         "the systems are, what low and high load mean and where every figure comes from is in\n"
         "[its README](../experiments/end_to_end/README.md).",
         f"{about['queries']} queries at each point after a warm-up, seed {about['seed']};\n"
-        f"lengths: {about['lengths']}; batching policy of Teola: `{about['batching']}`.",
+        f"lengths: {about['lengths']}; arrivals: {about['arrivals']}.",
         f"![Mean latencies]({picture.as_posix()})",
         "### Best speedup over the LLM sizes",
         "Mean latency of the baseline divided by Teola's, and the paper's figure. PO and TO are\n"
-        "LlamaDist, a chain of modules; PC PO and PC TO are LlamaDistPC.",
-        pages.table(("application", "load", *SHORT, "paper"), best),
-        f"The least of all ratios on the sweep is {worst['ratio']:.3f}: `{worst['baseline']}` on\n"
-        f"{worst['app']} with {worst['llm']} at {worst['rate']:.3g} queries a second.",
+        "LlamaDist, a chain of modules; PC PO and PC TO are LlamaDistPC. Teola batches by\n"
+        "`topology`, which is the paper's, and by `critical_path`, which is ours.",
+        pages.table(("application", "load", "Teola's policy", *SHORT, "paper"), best),
+        "The least of all ratios on the sweep:",
+        worst,
     ]
     for load in LOADS:
         parts += [
             f"### {load.replace('_', ' ').capitalize()}",
+            "The last column is what `critical_path` gains over `topology`.",
             pages.table(RATIOS_HEAD, speedups(report, load)),
         ]
-    parts += [
-        "### One query at a time",
-        _about_singles(),
-        pages.table(SINGLES_HEAD, singles(report)),
-    ]
+    parts += ["### One query at a time", _about_singles()]
+    parts += [pages.table(SINGLES_HEAD, singles(report)), _about_speculation(report)]
     return "\n\n".join(parts)
 
 
@@ -184,3 +215,23 @@ def _about_singles() -> str:
         "to do. The ceiling divides LlamaDist-TO's latency by the bound with LLM instances\n"
         f"without end. The ceilings by hand, before anything was simulated: {ceilings}."
     )
+
+
+def _about_speculation(report: Report) -> str:
+    """What starting the search before the judge has decided saves."""
+    lines = [
+        (
+            one["llm"],
+            f"{one['teola']:.2f}",
+            f"{one['speculating']:.2f}",
+            f"{one['llamadist_to'] / one['speculating']:.2f}",
+        )
+        for one in report["alone"]
+        if "speculating" in one
+    ]
+    text = (
+        "With speculation the search agent searches, and its core model reads what was found,\n"
+        "while the judge still decides:"
+    )
+    head = ("LLM", "search agent, s", "speculating, s", "TO / speculating")
+    return f"{text}\n\n{pages.table(head, lines)}"

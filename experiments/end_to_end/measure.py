@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rich.progress import Progress
 
-from experiments.baselines.systems import BASELINES, SYSTEMS, TEOLA, Planner, System
+from experiments.baselines.systems import ALL, BASELINES, SYSTEMS, TEOLA, Planner
 from experiments.common import pool, workloads
 from experiments.common.bound import Bound, bound
 from experiments.common.command import Options, Report
@@ -27,27 +27,24 @@ QUICK_OF_SLOWEST: Final = (LOW, HIGH)
 QUICK_OF_BEST: Final = (1.2,)
 SATURATING: Final = 400
 """Queries with which a saturation rate is found."""
+AGENT: Final = "search-agent"
+SPECULATION: Final = {"judge": {"speculate": True}}
+"""The search starts while the judge still decides, and is undone if it was not wanted."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """An application with an LLM size, and how it is simulated. batching: Teola's policy."""
+    """An application with an LLM size, and how it is simulated."""
 
     app: str
     llm: str
     setting: Setting
-    batching: str
-
-    def system(self, name: str) -> System:
-        found = SYSTEMS[name]
-        return replace(found, batching=self.batching) if found is TEOLA else found
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this experiment alone."""
     parser.add_argument("--apps", type=_some(APPS), default=APPS, metavar=",".join(APPS))
     parser.add_argument("--llms", type=_some(SIZES), default=SIZES, metavar=",".join(SIZES))
-    parser.add_argument("--batching", default=TEOLA.batching, help="Teola's batching policy")
     parser.add_argument("--arrivals", default="poisson", help="poisson, or a trace: see README.md")
 
 
@@ -65,11 +62,9 @@ def measure(options: Options, progress: Progress) -> Report:
     """The report, apart from what is derived from its rows (see figures.py)."""
     given = options.given
     points = [
-        Point(app, llm, _setting(options, app, llm), given.batching)
-        for app in given.apps
-        for llm in given.llms
+        Point(app, llm, _setting(options, app, llm)) for app in given.apps for llm in given.llms
     ]
-    pairs = [(point, name) for point in points for name in SYSTEMS]
+    pairs = [(point, name) for point in points for name in ALL]
     jobs = [(_saturation, (point, name)) for point, name in pairs]
     found = pool.run(jobs, options.workers, progress, "saturation")
     saturations = {
@@ -79,12 +74,13 @@ def measure(options: Options, progress: Progress) -> Report:
         (point, name, rate)
         for point in points
         for rate in _rates(point, saturations, options.quick)
-        for name in SYSTEMS
+        for name in ALL
     ]
     rows = pool.run([(_row, run) for run in runs], options.workers, progress, "under load")
     singles = pool.run([(one_query, (p,)) for p in points], 1, progress, "one query")
     return {
-        "rows": rows,
+        "rows": [row for row in rows if row["system"] in SYSTEMS],
+        "beyond": [row for row in rows if row["system"] not in SYSTEMS],
         "single_query": [
             {"app": p.app, "llm": p.llm, "latency_s": mine["teola"], "bound_s": bound.bound_s}
             for p, (mine, bound, _) in zip(points, singles, strict=True)
@@ -94,11 +90,7 @@ def measure(options: Options, progress: Progress) -> Report:
             for p, (mine, _, unlimited) in zip(points, singles, strict=True)
         ],
         "loads": [_loads(point, saturations) for point in points],
-        "about": {
-            **options.about(),
-            "batching": given.batching,
-            "arrivals": given.arrivals,
-        },
+        "about": {**options.about(), "arrivals": given.arrivals},
     }
 
 
@@ -115,12 +107,12 @@ def _setting(options: Options, app: str, llm: str) -> Setting:
 
 def _saturation(point: Point, name: str) -> float:
     setting = replace(point.setting, queries=min(SATURATING, point.setting.queries))
-    return round(saturation(point.system(name), setting), 4)
+    return round(saturation(ALL[name], setting), 4)
 
 
 def _loads(point: Point, saturations: dict[tuple[str, str, str], float]) -> dict[str, Any]:
     """Rates of low and high load, and the saturation rate of every system."""
-    rates = {name: saturations[point.app, point.llm, name] for name in SYSTEMS}
+    rates = {name: saturations[point.app, point.llm, name] for name in ALL}
     slowest = min(rates[system.name] for system in BASELINES)
     return {
         "app": point.app,
@@ -136,7 +128,7 @@ def _rates(
 ) -> list[float]:
     rates = _loads(point, saturations)["saturation"]
     slowest = min(rates[system.name] for system in BASELINES)
-    best = max(rates.values())
+    best = max(rates[name] for name in SYSTEMS)
     of_slowest = QUICK_OF_SLOWEST if quick else OF_SLOWEST
     of_best = QUICK_OF_BEST if quick else OF_BEST
     found = {_rounded(part * slowest) for part in of_slowest}
@@ -148,7 +140,7 @@ def _rounded(rate: float) -> float:
 
 
 def _row(point: Point, name: str, rate: float) -> dict[str, Any]:
-    found = under_load(point.system(name), point.setting, rate)
+    found = under_load(ALL[name], point.setting, rate)
     return {
         "app": point.app,
         "llm": point.llm,
@@ -163,10 +155,11 @@ def _row(point: Point, name: str, rate: float) -> dict[str, Any]:
 def one_query(point: Point) -> tuple[dict[str, float], Bound, Bound]:
     """Latency of the example query with every system; Teola's bound, and the bound if there were
     as many LLM instances as it could use."""
-    mine = {
-        name: round(alone(point.system(name), point.setting, example(point.app)), 4)
-        for name in SYSTEMS
-    }
+    query = example(point.app)
+    mine = {name: round(alone(system, point.setting, query), 4) for name, system in ALL.items()}
+    if point.app == AGENT:
+        setting = replace(point.setting, overrides=SPECULATION)
+        mine["speculating"] = round(alone(TEOLA, setting, query), 4)
     testbed = point.setting.testbed
     return (
         mine,
@@ -177,7 +170,7 @@ def one_query(point: Point) -> tuple[dict[str, float], Bound, Bound]:
 
 def _bound(point: Point, testbed: Testbed) -> Bound:
     query, values = example(point.app), testbed.values
-    plan = Planner(point.system("teola"), point.app, testbed).plan(query.chunks)
+    plan = Planner(TEOLA, point.app, testbed).plan(query.chunks)
     given = workloads.inputs(point.app, query, values)
     found = bound(plan, given, "0", Answers(point.app, [query], values), testbed.profile)
     return Bound(round(found.path_s, 4), round(found.bound_s, 4))

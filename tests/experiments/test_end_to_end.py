@@ -73,9 +73,10 @@ def test_the_rates_go_from_light_load_to_past_saturation(report: dict[str, Any])
     for at in report["loads"]:
         rates = sorted({row["rate"] for row in report["rows"] if row["app"] == at["app"]})
         slowest = min(at["saturation"][name] for name in NAMES)
+        best = max(at["saturation"][name] for name in SYSTEMS)
         assert rates[0] == at["low"] == pytest.approx(0.1 * slowest, rel=1e-3)
         assert at["high"] == pytest.approx(0.8 * slowest, rel=1e-3)
-        assert rates[-1] == pytest.approx(1.2 * max(at["saturation"].values()), rel=1e-3)
+        assert rates[-1] == pytest.approx(1.2 * best, rel=1e-3)
 
 
 def test_the_same_seed_gives_the_same_report(report: dict[str, Any], tmp_path: Path) -> None:
@@ -93,7 +94,8 @@ def test_the_section_shows_the_papers_figures_beside_ours(report: dict[str, Any]
     section = figures.section(report, Path("images/end_to_end.svg"))
     assert "up to 2.09" in section
     worst = report["worst_ratio"]
-    assert f"is {worst['ratio']:.3f}: `{worst['baseline']}`" in section
+    assert f"`topology`: {worst['ratio']:.3f}, {worst['baseline']} on" in section
+    assert "the judge still decides" in section
     assert section.count("| naive-rag | 13b |") == 3
 
 
@@ -115,7 +117,9 @@ def test_more_load_takes_longer() -> None:
 
 
 ONE_INSTANCE = pytest.mark.xfail(
-    strict=True, reason="the three calls of a tree go to one of two idle LLM instances"
+    strict=True,
+    raises=AssertionError,
+    reason="the three calls of a tree go to one of two idle LLM instances",
 )
 
 
@@ -130,7 +134,7 @@ ONE_INSTANCE = pytest.mark.xfail(
     ],
 )
 def test_one_query_stays_within_five_percent_of_its_bound(app: str, llm: str) -> None:
-    mine, bound, unlimited = one_query(Point(app, llm, Setting(app, testbed(llm)), "topology"))
+    mine, bound, unlimited = one_query(Point(app, llm, Setting(app, testbed(llm))))
     assert bound.bound_s <= mine["teola"] <= 1.05 * bound.bound_s
     assert unlimited.bound_s <= bound.bound_s
 
@@ -145,7 +149,27 @@ def test_one_query_is_at_least_as_fast_as_with_any_baseline(app: str) -> None:
 
 
 @pytest.mark.xfail(
-    strict=True, reason="under load, topology mixes queries and never waits for a batch to fill"
+    strict=True,
+    raises=AssertionError,
+    reason="under load, topology mixes queries and never waits for a batch to fill",
 )
 def test_no_baseline_is_faster_at_any_rate(report: dict[str, Any]) -> None:
     assert report["worst_ratio"]["ratio"] >= 0.99
+
+
+def test_no_baseline_is_faster_up_to_high_load_than_with_critical_path(
+    report: dict[str, Any],
+) -> None:
+    ours = {(r["app"], r["rate"]): r["mean_s"] for r in report["critical_path"]["rows"]}
+    high = {at["app"]: at["high"] for at in report["loads"]}
+    for row in report["rows"]:
+        if row["system"] in NAMES and row["rate"] <= high[row["app"]]:
+            assert row["mean_s"] / ours[row["app"], row["rate"]] >= 0.99, row
+
+
+def test_speculation_searches_and_reads_while_the_judge_decides() -> None:
+    """What is left behind the judge of the search and of the prefill of what it found: the last
+    words of the prompt, in a batch of their own."""
+    mine, _, _ = one_query(Point("search-agent", "13b", Setting("search-agent", testbed("13b"))))
+    search, whole, rest = 0.4507, 0.2007 + 0.3 * 508 / 512, 0.2007 + 0.3 * 3 / 512
+    assert mine["teola"] - mine["speculating"] == pytest.approx(search + whole - rest, abs=0.002)

@@ -1,0 +1,87 @@
+"""The breakdown in simulation: the paper's testbed, one query and under load.
+
+What a query waits inside an LLM instance for its next step counts as execution: the simulator's
+trace does not tell it apart. Optimisation is measured, on this machine, and not simulated.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any, Final
+
+from experiments.baselines.systems import BASELINES, TEOLA, Planner
+from experiments.breakdown.path import Parts, parts
+from experiments.common import command
+from experiments.common.simulate import Setting, alone, saturation, under_load
+from experiments.common.testbed import testbed
+from experiments.common.workloads import example
+from experiments.end_to_end.measure import HIGH, LOW
+from teola.graph import Op
+from teola.graph.ops import CONTROL, DECODES
+from teola.runtime.driver import Query
+from teola.runtime.sim import SimResult
+from teola.runtime.trace import Span
+
+LLM: Final = "13b"
+LOADS: Final = {"low load": LOW, "high load": HIGH}
+REPETITIONS: Final = 200
+SATURATING: Final = 200
+
+
+def rows(app: str, options: command.Options) -> list[dict[str, Any]]:
+    """Mean parts of one query, and of those at low and at high load."""
+    setting = Setting(app, testbed(LLM), options.queries, options.seed, options.data)
+    planning = cached_planning(setting)
+    hop = setting.testbed.profile.dispatch_s
+
+    def inside(span: Span) -> float:
+        op = Op(span.op)
+        return span.end - span.start - (0.0 if op in DECODES or op in CONTROL else hop)
+
+    found: list[Parts] = []
+
+    def keep(query: Query, result: SimResult) -> None:
+        found.append(parts(query.trace, inside, 0.0))
+
+    alone(TEOLA, setting, example(app), keep)
+    made = [_row(app, "one query", found, planning)]
+    few = Setting(app, setting.testbed, SATURATING, options.seed, options.data)
+    slowest = min(saturation(system, few) for system in BASELINES)
+    for load, part in LOADS.items():
+        found.clear()
+        under_load(TEOLA, setting, part * slowest, keep)
+        made.append(_row(app, load, found, planning))
+    return made
+
+
+def cached_planning(setting: Setting) -> float:
+    """Seconds to plan a query whose shape was seen before: median of many."""
+    planner = Planner(TEOLA, setting.app, setting.testbed)
+    planner.plan(48)
+    times = []
+    for i in range(REPETITIONS):
+        began = time.perf_counter()
+        planner.plan(48 + i % 16)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _row(app: str, load: str, found: list[Parts], planning: float) -> dict[str, Any]:
+    together = sum(found, Parts()) + Parts(optimisation=planning * len(found))
+    return row(app, "simulated", load, together, len(found))
+
+
+def row(app: str, runtime: str, load: str, together: Parts, queries: int) -> dict[str, Any]:
+    """One line of the report: shares of the latency, and the mean latency."""
+    return {
+        "app": app,
+        "runtime": runtime,
+        "load": load,
+        "latency_s": round(together.total / queries, 4),
+        **{
+            name: round(getattr(together, name) / together.total, 7)
+            for name in ("optimisation", "communication", "queueing", "execution")
+        },
+        "queries": queries,
+    }

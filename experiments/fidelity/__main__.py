@@ -1,0 +1,112 @@
+"""The same workload on real engines and in the simulator. See README.md here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from experiments.common import command, machine, pages, plots
+from experiments.common.command import Experiment, Options, Report
+from experiments.fidelity.measure import FULL, QUICK
+from experiments.fidelity.measure import measure as measure_all
+
+STEPS: Final = 7
+HEAD: Final = (
+    "load", "queries", "mean live, s", "simulated, s", "error", "p95 live, s", "simulated, s",
+    "error",
+)  # fmt: skip
+
+
+def measure(options: Options, progress: Progress) -> Report:
+    """The report: `mean_error` and `p95_error` are the larger ones of both loads."""
+    task = progress.add_task("making a small model", total=STEPS)
+
+    def told(what: str) -> None:
+        progress.update(task, description=what, advance=1)
+
+    found = measure_all(QUICK if options.quick else FULL, options.seed, told)
+    return {**found, "about": {"seed": options.seed}, "machine": machine.describe()}
+
+
+def _lines(report: Report) -> list[list[Any]]:
+    return [
+        [
+            run["load"],
+            run["queries"],
+            *(
+                text
+                for name in ("mean", "p95")
+                for text in (
+                    f"{run[f'{name}_live_s']:.3f}",
+                    f"{run[f'{name}_simulated_s']:.3f}",
+                    f"{run[f'{name}_error']:.1%}",
+                )
+            ),
+        ]
+        for run in report["runs"]
+    ]
+
+
+def show(report: Report, console: Console) -> None:
+    """The table on the terminal."""
+    table = Table(title="Latency on real engines and in the simulator with their profile")
+    for i, name in enumerate(HEAD):
+        table.add_column(name, justify="right" if i else "left")
+    for line in _lines(report):
+        table.add_row(*map(str, line))
+    console.print(table)
+
+
+def plot(report: Report, path: Path) -> None:
+    """Means and 95th percentiles, live beside simulated."""
+    pyplot = plots.pyplot("fidelity")
+    figure, axis = pyplot.subplots(figsize=(5.6, 2.6))
+    runs = report["runs"]
+    for k, kind in enumerate(("live", "simulated")):
+        heights = [run[f"{name}_{kind}_s"] for run in runs for name in ("mean", "p95")]
+        places = [i + 0.38 * (k - 0.5) for i in range(len(heights))]
+        axis.bar(places, heights, width=0.36, label=kind, color=plots.SHADES[k])
+    labels = [f"{run['load']}, {name}" for run in runs for name in ("mean", "p95")]
+    axis.set_xticks(range(len(labels)), labels, fontsize=6)
+    axis.set_ylabel("seconds")
+    axis.legend(frameon=False)
+    plots.save(figure, path)
+
+
+def section(report: Report, picture: Path) -> str:
+    """The section of docs/benchmarks.md."""
+    about = report["machine"]
+    return "\n\n".join(
+        [
+            "## How far the simulator is from real engines",
+            "`python -m experiments.fidelity` profiles MiniLM, the reranker, the embedded\n"
+            "pgvector and a small random Llama in this process, runs a workload on them, and\n"
+            "simulates it with that profile. [More](../experiments/fidelity/README.md).",
+            f"{about['cpu']}, {about['cores']} cores; load average {about['load_1min']}.",
+            f"![Live and simulated]({picture.as_posix()})",
+            pages.table(HEAD, _lines(report)),
+        ]
+    )
+
+
+EXPERIMENT: Final = Experiment(
+    name="fidelity",
+    about="The same workload on real engines and in the simulator",
+    measure=measure,
+    table=show,
+    plot=plot,
+    section=section,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    command.main(EXPERIMENT, argv)
+
+
+if __name__ == "__main__":
+    main()
