@@ -103,7 +103,9 @@ def test_a_prefill_waits_until_that_has_cost_as_much_as_it_does() -> None:
 def test_several_that_wait_wait_less() -> None:
     """Two wait from 1.0 and 1.2 on: at 1.4 they have waited 0.6 s together."""
     policy = CriticalPath()
-    add(policy, prefill(0, arrival=1.0), prefill(1, arrival=1.2))
+    add(policy, prefill(0, arrival=1.0))
+    assert seqs(policy, 1.0, weight=1024, running=3) == []
+    add(policy, prefill(1, arrival=1.2))
     assert seqs(policy, 1.2, weight=1024, running=3) == []
     assert policy.wake_at(1.2) == pytest.approx(1.4)
     assert seqs(policy, 1.4, weight=1024, running=3) == [0, 1]
@@ -123,6 +125,7 @@ def test_what_has_slack_waits_for_nothing_until_it_is_used_up() -> None:
 def test_what_has_slack_goes_along_with_what_has_none() -> None:
     policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0, latest_s=50.0), prefill(1, arrival=1.0))
+    assert seqs(policy, 1.0, weight=1024, running=3) == []
     assert seqs(policy, 1.5, weight=1024, running=3) == []
     assert sorted(seqs(policy, 1.6, weight=1024, running=3)) == [0, 1]
 
@@ -146,7 +149,19 @@ def test_a_full_batch_goes_at_once() -> None:
     add(policy, *(prefill(k, arrival=1.0) for k in range(5)))
     assert seqs(policy, 1.0, weight=400, running=3) == [0, 1, 2, 3]
     assert seqs(policy, 1.0, weight=350, running=3) == [0, 1, 2], "the next is too large for it"
-    assert seqs(policy, 1.0, weight=1024, entries=2, running=3) == [0, 1]
+
+
+def test_if_only_calls_are_used_up_it_waits_for_more_of_them() -> None:
+    """A place has come free at 5 s: it is worth 0.2 s x 31 to wait, from then on."""
+    policy = CriticalPath()
+    add(policy, *(prefill(k, arrival=1.0) for k in range(9)))
+    assert seqs(policy, 5.0, weight=1024, entries=1, running=31) == []
+    assert policy.wake_at(5.0) == pytest.approx(11.2)
+    assert seqs(policy, 5.5, weight=1024, entries=6, running=26) == []
+    assert policy.wake_at(5.5) == pytest.approx(5.0 + 0.2 * 26 / 6)
+    assert len(take(policy, slots(1024, entries=8, running=24), now=6.0)) == 8
+    assert seqs(policy, 7.0, weight=1024, entries=1, running=31) == [], "the clock begins anew"
+    assert policy.wake_at(7.0) == pytest.approx(13.2)
 
 
 def test_no_patience_never_waits() -> None:

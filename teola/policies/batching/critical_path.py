@@ -11,13 +11,14 @@ length after it, so none starves, however many come.
 
 *Now or later*: a prefill stops the calls that run on its instance, for `base_s` whatever its
 length. To go alone therefore costs `base_s` x running calls; to wait for others that would share
-it costs one second a second for each call that waits, and nothing for one whose path has slack
-(before `admitted + latest_s`): a prefix computed ahead, for instance. A batch goes when waiting
-has cost as much as going does, when it can hold no more, or when nothing runs. This is the
-break-even rule of ski rental: without knowing what will come, at most twice the cost of the best
-choice, and no call waits longer than `base_s` x running calls beyond its slack. Where nothing runs,
-what has slack does not go along with what has none, whose prefill it would lengthen: it goes alone,
-to an instance that has nothing to do, or joins a later one.
+it costs one second a second for each call that waits although the instance has room, and nothing
+for one whose path has slack (before `admitted + latest_s`): a prefix computed ahead, for instance.
+A batch goes when waiting has cost as much as going does, when its tokens are used up (if only its
+calls are, waiting frees more), or when nothing runs. This is the break-even rule of ski rental:
+without knowing what will come, at most twice the cost of the best choice, and with room for it no
+call waits longer than `base_s` x running calls beyond its slack. Where nothing runs, what has slack
+does not go along with what has none, whose prefill it would lengthen: it goes alone, to an instance
+that has nothing to do, or joins a later one.
 
 Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
 """
@@ -55,6 +56,8 @@ class CriticalPath:
         self._lanes: dict[Op | None, dict[int, Heap]] = {}
         self._live = self._entries = 0
         self._asked = self._wake = -inf
+        self._room_since: dict[int, float] = {}
+        self._last: tuple[int, Work] | None = None
 
     def add(self, work: Work, now: float) -> None:
         estimate = work.estimate
@@ -71,6 +74,9 @@ class CriticalPath:
             self._sweep()
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:
+        if self._last is not None and not self._last[1].queued:
+            self._room_since.pop(self._last[0], None)
+            self._last = None
         if now != self._asked:
             self._asked, self._wake = now, inf
         for heaps in self._open(slots):
@@ -80,7 +86,11 @@ class CriticalPath:
                 taker = Taker(slots)
                 full = self._fill(heaps, taker, now)
             if taker.slices:
-                return taker.slices if full or self._goes(taker.slices, slots, now) else []
+                fuller = not full or (taker.entries <= 0 < taker.weight)
+                if fuller and self._waits(taker.slices, slots, now):
+                    return []
+                self._last = slots.instance, taker.slices[0].work
+                return taker.slices
         return []
 
     def wake_at(self, now: float) -> float | None:
@@ -142,20 +152,21 @@ class CriticalPath:
             return False
         return len({_since(work) <= now for work, _, _ in slices}) > 1
 
-    def _goes(self, slices: list[Slice], slots: Slots, now: float) -> bool:
-        """Whether this batch pays already; if not, note when to ask again."""
+    def _waits(self, slices: list[Slice], slots: Slots, now: float) -> bool:
+        """Whether this batch does not pay yet; then note when to ask again."""
         base_s = max(work.estimate.base_s for work, _, _ in slices)
         going = self.patience * base_s * slots.running
         if going <= 0:
-            return True
-        since = [_since(work) for work, _, _ in slices]
+            return False
+        room = self._room_since.setdefault(slots.instance, now)
+        since = [max(room, _since(work)) for work, _, _ in slices]
         waiting = [at for at in since if at <= now + SOON_S]
         even = (going + sum(waiting)) / len(waiting) if waiting else inf
         if even <= now + SOON_S:
-            return True
+            return False
         later = [at for at in since if at > now + SOON_S]
         self._wake = min(self._wake, even, *later)
-        return False
+        return True
 
 
 def _since(work: Work) -> float:
