@@ -1,0 +1,1 @@
+"""What the simulator costs as instances and queries grow."""

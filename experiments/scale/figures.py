@@ -1,0 +1,93 @@
+"""How the sizes are shown: table, plot and the section of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.common import pages, plots
+from experiments.common.command import Report
+
+HEAD: Final = ("instances", "queries", "primitives", "time, s", "primitives/s", "memory, MB")
+
+
+def _lines(report: Report) -> list[list[str]]:
+    rows = sorted(report["rows"], key=lambda row: (row["queries"], row["instances"]))
+    return [
+        [
+            f"{row['instances']:,}",
+            f"{row['queries']:,}",
+            f"{row['primitives']:,}",
+            f"{row['wall_s']:.1f}",
+            f"{row['primitives_per_s']:,}",
+            f"{row['rss_mb']:.0f}",
+        ]
+        for row in rows
+    ]
+
+
+def _growth(report: Report) -> str:
+    growth = report["growth"]
+    return (
+        f"ten times the instances take {10 ** growth['cpu_s_by_instances']:.2f} times the "
+        f"processor's time for the same queries and {10 ** growth['rss_mb_by_instances']:.2f} "
+        f"times the memory; ten times the queries {10 ** growth['cpu_s_by_queries']:.2f} times the "
+        f"time and {10 ** growth['rss_mb_by_queries']:.2f} times the memory"
+    )
+
+
+def show(report: Report, console: Console) -> None:
+    """The table on the terminal."""
+    table = Table(title=f"Simulating {report['about']['app']} ({report['about']['batching']})")
+    for name in HEAD:
+        table.add_column(name, justify="right")
+    for line in _lines(report):
+        table.add_row(*line)
+    console.print(table)
+    console.print(f"On average {_growth(report)}.")
+
+
+def plot(report: Report, path: Path) -> None:
+    """Primitives a second and memory, over instances and over queries."""
+    pyplot = plots.pyplot("scale")
+    figure, axes = pyplot.subplots(2, 2, figsize=(7.2, 4.4), sharey="row", squeeze=False)
+    rows: list[dict[str, Any]] = report["rows"]
+    most = max(row["instances"] for row in rows)
+    counts = [row["queries"] for row in rows]
+    commonest = max(counts, key=counts.count)
+    some = {
+        "instances": [row for row in rows if row["queries"] == commonest],
+        "queries": [row for row in rows if row["instances"] == most],
+    }
+    for column, (by, these) in enumerate(some.items()):
+        these = sorted(these, key=lambda row: row[by])
+        for line, what in enumerate(("primitives_per_s", "rss_mb")):
+            axis = axes[line][column]
+            axis.plot([r[by] for r in these], [r[what] for r in these], "o-", color="#1b6e5a")
+            axis.set_xscale("log")
+            axis.set_ylim(bottom=0)
+        axes[1][column].set_xlabel(by)
+    axes[0][0].set_ylabel("primitives a second")
+    axes[1][0].set_ylabel("memory, MB")
+    plots.save(figure, path)
+
+
+def section(report: Report, picture: Path) -> str:
+    """The section of docs/benchmarks.md."""
+    about = report["about"]
+    return "\n\n".join(
+        [
+            "## How the simulator scales",
+            "`python -m experiments.scale` simulates advanced RAG, with instructions computed\n"
+            "ahead, on ever more instances and with ever more queries. The rate grows with the\n"
+            "instances, so that engines are busy for about 60 % of the time. On average\n"
+            f"{_growth(report)}.\n"
+            f"{about['machine']['cpu']}, one core, load {about['machine']['load_1min']}.\n"
+            "[More](../experiments/scale/README.md).",
+            f"![Primitives a second, and memory]({picture.as_posix()})",
+            pages.table(HEAD, _lines(report)),
+        ]
+    )
