@@ -139,14 +139,14 @@ async def test_an_empty_prompt_is_refused_before_it_is_sent(tokenizes):
         (Stream("reset", 2), EngineUnavailable, "broke off"),
         (Stream("end", 2), EngineError, "ended its stream before the answer was complete"),
         (Stream("garbage", 2), EngineError, "no completion stream"),
-        (Stream("stall", 2), EngineError, r"was silent for 0\.5 s"),
-        (Hang(), EngineError, r"was silent for 0\.5 s"),
+        (Stream("stall", 2), EngineError, r"was silent for 2 s"),
+        (Hang(), EngineError, r"was silent for 2 s"),
         (Fail(500, SECRET), EngineError, r"failed \(500"),
     ],
 )
 async def test_failures_are_told_and_do_no_harm_to_others(behaviour, kind, says):
     with FakeOpenAI(tokenizes=True) as server:
-        async with started(server, timeout_s=0.5) as engine:
+        async with started(server, timeout_s=2.0) as engine:
             server.script(behaviour)
             with pytest.raises(kind, match=says) as caught:
                 await answer(engine, a_call())

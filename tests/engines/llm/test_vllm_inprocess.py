@@ -114,7 +114,7 @@ def a_call(parts, *, prefix=None, tenant="default", deadline=float("inf"), prior
 
 async def answer(engine, call):
     """(text, the last Delta)."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(240):
         deltas = [delta async for delta in engine.generate(call)]
     assert all(delta.finish_reason is None for delta in deltas[:-1])
     return "".join(delta.text for delta in deltas), deltas[-1]

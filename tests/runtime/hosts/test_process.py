@@ -77,10 +77,10 @@ async def test_errors_come_back_as_they_are() -> None:
 
 
 async def test_an_engine_that_does_not_start_says_why_and_leaves_no_process() -> None:
-    far = engine(Embedder, broken=True)
+    far, before = engine(Embedder, broken=True), set(psutil.Process().children())
     with pytest.raises(EngineUnavailable, match="no weights here: put them there"):
         await far.start()
-    assert not psutil.Process().children()
+    assert set(psutil.Process().children()) <= before
 
 
 async def test_what_stands_in_the_program_itself_is_refused(tmp_path: Path) -> None:
