@@ -17,7 +17,7 @@ EXPERIMENT: Final = Experiment(
     table=figures.show,
     plot=figures.plot,
     section=figures.section,
-    queries=(500, 15),
+    queries=(300, 15),
     arguments=arguments,
 )
 
