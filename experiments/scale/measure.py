@@ -126,7 +126,7 @@ def simulate(size: Size) -> dict[str, Any]:
         "queries": size.queries,
         "primitives": done[1],
         "virtual_s": round(sim.now, 1),
-        "wall_s": round(wall, 2),
+        "wall_s": round(wall, 4),
         "cpu_s": round(cpu, 2),
         "rss_mb": round(peak_mb(), 1),
         "start_mb": round(before, 1),
