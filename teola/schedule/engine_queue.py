@@ -12,15 +12,15 @@ queued fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Final, NamedTuple
 
 from teola.errors import EngineUnavailable
 from teola.policies.batching.base import BatchingPolicy
-from teola.policies.routing.base import Loads, RoutingPolicy
+from teola.policies.routing.base import RoutingPolicy
 from teola.policies.work import Slice, Work
+from teola.schedule.asking import Asking
 from teola.schedule.events import (
     AbortRequest,
     Cause,
@@ -43,10 +43,6 @@ from teola.schedule.instances import Instances, Limits
 RETRY_BUDGET: Final = 0.1
 RETRY_FLOOR: Final = 10
 """Retries may be 10 % of an engine's requests, and always at least this many."""
-ASKED: Final = 16
-"""Of an engine's instances with room, so many are asked in a round, in the order of the routing
-policy: what suits none of them waits for the next one. A round then does not grow with instances.
-"""
 
 
 class Tell(NamedTuple):
@@ -89,8 +85,7 @@ class EngineQueue:
         self.instances = Instances(limits, instances)
         self.flights: dict[tuple[str, int], Flight] = {}
         self.queued = 0
-        self._bound: dict[int, int] = {}
-        self._bound_works = 0
+        self._asking = Asking()
         self._next_batch = 0
         self._requests = 0
         self._retries = 0
@@ -234,6 +229,7 @@ class EngineQueue:
         """An instance is gone: everything on it has failed there."""
         self.instances.down(event.instance, event.healing)
         self._unbind(event.instance, now)
+        self._asking.forget()
         out: list[Output] = []
         for (run, primitive), flight in list(self.flights.items()):
             flight.work.avoid = -1
@@ -272,8 +268,8 @@ class EngineQueue:
             if sent is None:
                 break
             out.append(sent)
-        wake = self.batching.wake_at(now) if self.queued else None
-        if wake is not None and wake > now and wake != self._timer:
+        wake = self._asking.wake(now) if self.queued else None
+        if wake is not None and wake != self._timer:
             self._timer = wake
             out.append(SetTimer(self.engine, wake))
         return out
@@ -295,23 +291,17 @@ class EngineQueue:
             if slices:
                 self.routing.dispatched(i, now)
                 return self._send(i, slices, now)
+            self._asking.declined(i, self.batching.wake_at(now))
         return None
 
     def _candidates(self, now: float) -> Iterable[int]:
-        """The instances to ask: the first ones with room, and those that something is bound to."""
+        """The instances to ask."""
         if len(self.instances) == 1:
             return (0,)
         loads = self.instances.open(now)
-        return loads.numbers if len(loads) < 2 else self._choice(loads, now)
-
-    def _choice(self, loads: Loads, now: float) -> Iterator[int]:
-        asked = []
-        if self.queued > self._bound_works:
-            for i in islice(self.routing.order(loads, now), ASKED):
-                asked.append(i)
-                yield i
-        if self._bound:
-            yield from sorted(i for i in self._bound if i in loads and i not in asked)
+        self._asking.changed(self.instances.changed)
+        self.instances.changed.clear()
+        return self._asking.candidates(self.routing, loads, now)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
         batch, weight = self._next_batch, 0
@@ -342,20 +332,14 @@ class EngineQueue:
 
     def _queue(self, work: Work, now: float) -> None:
         self.queued += 1
-        if work.affinity >= 0:
-            self._bound_works += 1
-            self._bound[work.affinity] = self._bound.get(work.affinity, 0) + 1
+        self._asking.queued(work)
         self.batching.add(work, now)
 
     def _unqueue(self, work: Work, now: float) -> None:
         if work.queued:
             work.queued = False
             self.queued -= 1
-            if work.affinity >= 0:
-                self._bound_works -= 1
-                self._bound[work.affinity] -= 1
-                if not self._bound[work.affinity]:
-                    del self._bound[work.affinity]
+            self._asking.left(work)
             self.batching.remove(work, now)
 
     def _landed(self, event: SliceCompleted | SliceFailed) -> Flight | None:

@@ -54,7 +54,8 @@ class Instances:
         self._whole = [Slots(i, limits.max_batch, limits.max_sequences, True) for i in range(count)]
         self._open = Loads(Load(i, 0.0) for i in range(count))
         self._weak: dict[int, Health] = {}
-        self._changed: set[int] = set()
+        self.changed: set[int] = set()
+        """For `open`, and whoever else wants to know; cleared by the latter."""
 
     def __getitem__(self, i: int) -> Instance:
         return self._all[i]
@@ -84,7 +85,7 @@ class Instances:
     def down(self, i: int, healing: bool) -> None:
         """Instance `i` is gone."""
         self._all[i].up, self._all[i].gone = False, not healing
-        self._changed.add(i)
+        self.changed.add(i)
 
     def restored(self, i: int) -> None:
         """Instance `i` can take work, as a fresh one."""
@@ -93,7 +94,7 @@ class Instances:
         if instance.health is not None:
             instance.health.reset()
             self._weak.pop(i, None)
-        self._changed.add(i)
+        self.changed.add(i)
 
     def failed(self, i: int, now: float, *, lost: bool) -> float | None:
         """A request failed on instance `i` by its fault; when it is ejected: until when."""
@@ -107,7 +108,7 @@ class Instances:
     def told(self, i: int, free_tokens: int) -> None:
         """Instance `i` says how much more its KV memory can take."""
         self._all[i].free = free_tokens
-        self._changed.add(i)
+        self.changed.add(i)
 
     def send(self, i: int, batch: int, weight: int, entries: int) -> None:
         """A batch of so many items (tokens) and slices goes to instance `i`."""
@@ -117,7 +118,7 @@ class Instances:
         if instance.free is not None:
             instance.free -= weight
         instance.batches[batch] = entries
-        self._changed.add(i)
+        self.changed.add(i)
 
     def land(self, i: int, batch: int, weight: int) -> None:
         """A slice of a batch has ended there, and gives `weight` back."""
@@ -127,27 +128,26 @@ class Instances:
         instance.batches[batch] -= 1
         if instance.batches[batch] == 0:
             del instance.batches[batch]
-        self._changed.add(i)
+        self.changed.add(i)
 
     def prefilled(self, i: int, weight: int) -> None:
         """So many tokens of a call that is still there are prefilled."""
         self._all[i].weight -= weight
-        self._changed.add(i)
+        self.changed.add(i)
 
     # --- room -----------------------------------------------------------------------------
 
     def open(self, now: float) -> Loads:
         """Instances with room. How much one may take that was ejected depends on the time."""
         if self._weak:
-            self._changed |= self._weak.keys()
+            self.changed |= self._weak.keys()
             for i in [i for i, health in self._weak.items() if health.well(now)]:
                 del self._weak[i]
-        for i in self._changed:
+        for i in self.changed:
             if self.room(i, now) is None:
                 self._open.drop(i)
             else:
                 self._open.put(i, self._load(i))
-        self._changed.clear()
         return self._open
 
     def _load(self, i: int) -> float:

@@ -20,6 +20,7 @@ from experiments.scale.measure import (
     shared_out,
     simulate,
 )
+from teola.policies.batching import BATCHING
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +48,12 @@ def test_all_instances_are_shared_out() -> None:
     assert min(shared_out(10).values()) == 1
 
 
-def test_the_same_size_simulates_the_same() -> None:
-    first, second = (simulate(Size(20, 30, "critical_path", 3)) for _ in range(2))
+@pytest.mark.parametrize("batching", sorted(BATCHING))
+def test_the_same_size_simulates_the_same_and_loses_nothing(batching: str) -> None:
+    first, second = (simulate(Size(50, 60, batching, 3)) for _ in range(2))
     assert first["virtual_s"] == second["virtual_s"]
     assert first["primitives"] == second["primitives"]
-    assert first["virtual_s"] != simulate(Size(20, 30, "critical_path", 4))["virtual_s"]
+    assert first["virtual_s"] != simulate(Size(50, 60, batching, 4))["virtual_s"]
 
 
 def test_growth_is_an_exponent() -> None:

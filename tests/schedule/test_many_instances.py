@@ -13,15 +13,18 @@ from teola.graph import Op
 from teola.policies import batching, routing
 from teola.policies.batching import BATCHING
 from teola.policies.work import Slice, Slots, Work
-from teola.schedule.engine_queue import ASKED, EngineQueue
+from teola.schedule.asking import FIRST
+from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     Cause,
     Dispatch,
     InstanceChanged,
     InstanceDown,
+    SetTimer,
     SliceCompleted,
     SliceFailed,
 )
+from teola.schedule.health import EJECTION_S
 from teola.schedule.instances import Instances, Limits
 from tests.recording import work
 
@@ -54,10 +57,16 @@ def end(queue: EngineQueue, dispatch: Dispatch, now: float, cause: Cause | None 
 
 
 class Asked:
-    """A batching policy that never sends anything, and counts what it is asked."""
+    """A batching policy that never sends anything, and notes whom it is asked about."""
 
     def __init__(self) -> None:
         self.instances: list[int] = []
+        self.wake: float | None = None
+
+    def since(self) -> list[int]:
+        """About whom it was asked since it was asked this."""
+        found, self.instances = self.instances, []
+        return found
 
     def add(self, work: Work, now: float) -> None:
         pass
@@ -70,26 +79,119 @@ class Asked:
         return []
 
     def wake_at(self, now: float) -> float | None:
-        return None
+        return self.wake
+
+
+def asking_queue() -> tuple[EngineQueue, Asked]:
+    queue, asked = queue_of(MANY, llm=True), Asked()
+    queue.batching = asked  # type: ignore[assignment]
+    return queue, asked
 
 
 def test_a_round_asks_a_few_instances_and_those_that_something_is_bound_to() -> None:
-    queue = queue_of(MANY, llm=True)
-    asked = queue.batching = Asked()  # type: ignore[assignment]
+    queue, asked = asking_queue()
     queue.submit(call(0), 0.0)
     queue.submit(call(1, affinity=777), 0.0)
     assert sent(queue) == []
-    assert asked.instances == [*range(ASKED), 777]  # type: ignore[attr-defined]
+    assert asked.since() == [*range(FIRST), 777]
 
 
 def test_if_all_is_bound_nobody_else_is_asked() -> None:
-    queue = queue_of(MANY, llm=True)
-    asked = queue.batching = Asked()  # type: ignore[assignment]
-    queue.submit(call(0, affinity=777), 0.0)
-    queue.submit(call(1, affinity=500), 0.0)
-    queue.submit(call(2, affinity=777), 0.0)
+    queue, asked = asking_queue()
+    for k, instance in enumerate((777, 500, 777)):
+        queue.submit(call(k, affinity=instance), 0.0)
     assert sent(queue) == []
-    assert asked.instances == [500, 777]  # type: ignore[attr-defined]
+    assert asked.since() == [500, 777]
+
+
+def test_who_declined_is_asked_again_only_if_something_changed_there() -> None:
+    queue, asked = asking_queue()
+    queue.submit(call(0), 0.0)
+    queue.submit(call(1, affinity=777), 0.0)
+    queue.submit(call(2, affinity=500), 0.0)
+    sent(queue)
+    asked.since()
+    assert sent(queue) == []
+    assert asked.since() == []
+    queue.changed(InstanceChanged("e", 500, 90))
+    assert sent(queue) == []
+    assert asked.since() == [500]
+    queue.submit(call(3, affinity=777), 1.0)
+    assert sent(queue) == []
+    assert asked.since() == [777]
+    queue.submit(call(4), 1.0)
+    assert sent(queue) == []
+    assert asked.since() == list(range(FIRST)), "it may go to any of them"
+    queue.withdraw("q4", 4, 2.0)
+    assert sent(queue) == []
+    assert asked.since() == list(range(FIRST)), "what was behind it may be first now"
+
+
+def test_who_named_a_time_is_asked_again_then() -> None:
+    queue, asked = asking_queue()
+    asked.wake = 5.0
+    queue.submit(call(0, affinity=777), 0.0)
+    assert SetTimer("e", 5.0) in queue.dispatch(0.0)
+    asked.wake = 7.0
+    queue.submit(call(1, affinity=500), 1.0)
+    assert not [c for c in queue.dispatch(1.0) if isinstance(c, SetTimer)], "5.0 comes first"
+    asked.since()
+    queue.woken()
+    assert [c.at for c in queue.dispatch(5.0) if isinstance(c, SetTimer)] == [7.0]
+    assert asked.since() == [777]
+    queue.woken()
+    asked.wake = None
+    assert queue.dispatch(7.0) == []
+    assert asked.since() == [500, 777]
+
+
+def test_the_time_that_was_named_last_counts() -> None:
+    queue, asked = asking_queue()
+    asked.wake = 5.0
+    queue.submit(call(0), 0.0)
+    assert SetTimer("e", 5.0) in queue.dispatch(0.0)
+    asked.wake = 7.0
+    queue.submit(call(1), 1.0)
+    assert [c.at for c in queue.dispatch(1.0) if isinstance(c, SetTimer)] == [7.0]
+
+
+def test_what_is_bound_goes_when_what_was_in_its_way_has_left() -> None:
+    queue = queue_of(2, llm=True)
+    queue.submit(call(0, affinity=1, total=80), 0.0)
+    assert len(sent(queue)) == 1
+    queue.submit(call(1, affinity=1, total=40), 1.0)
+    queue.submit(call(2, affinity=1, total=20), 1.0)
+    assert sent(queue, 1.0) == [], "the first of them does not fit, and none overtakes it"
+    queue.withdraw("q1", 1, 2.0)
+    assert [piece.run for d in sent(queue, 2.0) for piece in d.pieces] == ["q2"]
+
+
+def test_what_failed_somewhere_goes_there_again_once_the_others_are_lost() -> None:
+    queue = queue_of(2)
+    for k in range(2):
+        queue.submit(call(k, total=100, retries=1 - k), 0.0)
+    first, _ = sent(queue)
+    end(queue, first, 1.0, Cause(EngineUnavailable("busy"), retryable=True))
+    queue.instances.restored(0)
+    assert sent(queue, 1.0) == [], "it avoids the one where it failed"
+    queue.down(InstanceDown("e", 1), 2.0, LOST)
+    assert [(d.instance, d.pieces[0].run) for d in sent(queue, 2.0)] == [(0, "q0")]
+
+
+def test_an_instance_whose_share_grows_is_asked_again() -> None:
+    """It was ejected, and declined while it had a small share: nothing changes but the time."""
+    queue = queue_of(2, llm=True)
+    queue.submit(call(0, affinity=0), 0.0)
+    end(queue, sent(queue)[0], 0.0, LOST)
+    queue.submit(call(1, total=100), EJECTION_S)
+    queue.submit(call(2, total=100), EJECTION_S)
+    first, second = sent(queue, EJECTION_S)
+    queue.submit(call(3, total=60), EJECTION_S)
+    end(queue, next(d for d in (first, second) if d.instance == 0), EJECTION_S)
+    assert [d.instance for d in sent(queue, EJECTION_S)] == [0], "nothing runs there: one may go"
+    queue.submit(call(4, total=30), EJECTION_S + 1)
+    assert sent(queue, EJECTION_S + 1) == []
+    assert [d.instance for d in sent(queue, EJECTION_S + 30)] == [0]
 
 
 @pytest.mark.parametrize("llm", [False, True])
@@ -153,6 +255,7 @@ def test_the_order_of_instances_is_kept_whatever_happens(continuous: bool) -> No
         elif kind == "failed" and draw.random() < 0.3:
             instances.failed(i, now, lost=True)
         loads = instances.open(now)
+        instances.changed.clear()
         assert loads.numbers == tuple(k for k in range(12) if instances.room(k, now))
         assert [k for k, _ in loads] == sorted(
             loads.numbers, key=lambda k: (_load(instances, k, limits), k)

@@ -1,0 +1,105 @@
+"""Which instances a scheduling round asks, so that a round does not grow with instances.
+
+A batching policy is asked instance by instance. The first few with room are, in the order of the
+routing policy, and those that something queued is bound to. Who declined is not asked again before
+something changed that could matter there: the instance itself, what is bound to it, for the first
+few what is bound to none, or the time that the policy named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import islice
+from math import inf
+from typing import Final, NamedTuple
+
+from teola.policies.routing.base import Loads, RoutingPolicy
+from teola.policies.work import Work
+
+FIRST: Final = 8
+"""Instances that are asked about what is bound to none; what suits no one of them waits."""
+
+
+class Declined(NamedTuple):
+    """version: of the works that are bound to none. wake: when the policy wants to be asked."""
+
+    version: int
+    wake: float
+
+
+class Asking:
+    """What is queued where, and who declined."""
+
+    def __init__(self) -> None:
+        self._bound: dict[int, int] = {}
+        self._free = 0
+        self._version = 0
+        self._declined: dict[int, Declined] = {}
+        self._wakes: list[tuple[float, int]] = []
+
+    def queued(self, work: Work) -> None:
+        """`work` came into the queue."""
+        i = work.affinity
+        if i < 0:
+            self._free += 1
+            self._version += 1
+        else:
+            self._bound[i] = self._bound.get(i, 0) + 1
+            self._declined.pop(i, None)
+
+    def left(self, work: Work) -> None:
+        """`work` left the queue."""
+        i = work.affinity
+        if i < 0:
+            self._free -= 1
+            self._version += 1
+        else:
+            self._declined.pop(i, None)
+            self._bound[i] -= 1
+            if not self._bound[i]:
+                del self._bound[i]
+
+    def changed(self, instances: Iterable[int]) -> None:
+        """More or less is in flight on these instances, or they may take more or less."""
+        if self._declined:
+            for i in instances:
+                self._declined.pop(i, None)
+
+    def forget(self) -> None:
+        """Ask everybody again."""
+        self._declined.clear()
+
+    def declined(self, i: int, wake: float | None) -> None:
+        """Instance `i` was asked in vain."""
+        at = inf if wake is None else wake
+        before = self._declined.get(i)
+        self._declined[i] = Declined(self._version, at)
+        if at < inf and (before is None or before.wake != at):
+            heappush(self._wakes, (at, i))
+
+    def wake(self, now: float) -> float | None:
+        """The next time at which one that declined is to be asked."""
+        wakes, declined = self._wakes, self._declined
+        while wakes:
+            at, i = wakes[0]
+            if i in declined and declined[i].wake == at:
+                if at > now:
+                    return at
+                del declined[i]
+            heappop(wakes)
+        return None
+
+    def candidates(self, routing: RoutingPolicy, loads: Loads, now: float) -> Iterator[int]:
+        """The instances to ask, of those with room."""
+        self.wake(now)
+        asked = []
+        if self._free:
+            for i in islice(routing.order(loads, now), FIRST):
+                before = self._declined.get(i)
+                if before is None or before.version != self._version:
+                    asked.append(i)
+                    yield i
+        if self._bound:
+            some = [i for i in self._bound if i in loads and i not in self._declined]
+            yield from sorted(i for i in some if i not in asked)
