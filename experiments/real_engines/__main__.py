@@ -157,6 +157,7 @@ async def _compare(options: argparse.Namespace, where: servers.Servers, progress
         about = {
             "vllm": _vllm_version(options.python),
             "model_parameters": where.parameters,
+            "cores": where.cores,
             "repetitions": list(options.repetitions.values()),
             "load_queries": options.load_queries,
         }

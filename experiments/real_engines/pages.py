@@ -15,6 +15,8 @@ COLOURS: Final = {
     "langgraph": "#3a78b4",
     "haystack": "#c98524",
 }
+COMPARED: Final = ("matched", "expert")
+"""Styles that make the same calls as ours."""
 FADE: Final = {"": 1.0, "expert": 0.9, "matched": 0.6, "default": 0.35}
 
 
@@ -103,9 +105,22 @@ def _latencies(report: dict[str, Any], load: str) -> str:
 
 
 def _paths(report: dict[str, Any]) -> str:
-    """Critical paths of ours, and with what two engines wait for one model."""
+    """Critical paths of ours, with what two engines wait for one model, and how many times faster
+    than the best of each style any order of these executions could be."""
+    best: dict[tuple[str, int, str], float] = {}
+    for run in report["runs"]:
+        if run["load"] == "one":
+            key = (run["app"], run["chunks"], run["style"])
+            best[key] = min(run["p50_s"], best.get(key, run["p50_s"]))
     shared = {(p["app"], p["chunks"]): p["bound_s"] for p in report["shared_model_path"]}
-    head = ("application", "chunks", "longest path, s", "with one model for two engines, s", "p50")
+    head = (
+        "application",
+        "chunks",
+        "longest path, s",
+        "with one model for two engines, s",
+        "p50",
+        *(f"best possible ratio to the best {style}" for style in COMPARED),
+    )
     rows = (
         (
             path["app"],
@@ -113,10 +128,22 @@ def _paths(report: dict[str, Any]) -> str:
             f"{path['bound_s']:.2f}",
             f"{shared[path['app'], path['chunks']]:.2f}",
             f"{path['p50_s']:.2f}",
+            *(_ceiling(best, path, shared, style) for style in COMPARED),
         )
         for path in report["critical_path"]
     )
     return table(head, rows)
+
+
+def _ceiling(
+    best: dict[tuple[str, int, str], float],
+    path: dict[str, Any],
+    shared: dict[tuple[str, int], float],
+    style: str,
+) -> str:
+    where = (path["app"], path["chunks"])
+    theirs = best.get((*where, style))
+    return "" if theirs is None else f"{theirs / shared[where]:.2f}"
 
 
 def _busy(report: dict[str, Any]) -> str:

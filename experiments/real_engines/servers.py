@@ -2,8 +2,9 @@
 
 With two cores or more, vLLM gets the first of them, and this process and PostgreSQL the next: the
 placement that a machine with one accelerator an engine comes closest to. The random model has 83 M
-parameters; on a processor that has to emulate bfloat16, where those would be eight times slower but
-the embedder not even twice, 12 M, so that the two keep their proportion.
+parameters. On a processor that has to emulate bfloat16 those would be eight times slower than with
+it and the embedder, in float32 anyway, half as slow again; there the model is so small that a prefill
+and a chunk to embed keep their proportion.
 """
 
 from __future__ import annotations
@@ -24,19 +25,21 @@ from teola.runtime.model_server import ModelServer, ServerOptions, has_bfloat16
 from teola_engines.vectorstore.embedded import EmbeddedPostgres
 
 MODEL: Final = "random-llama"
-SMALLER: Final = {"hidden": 384, "layers": 4, "heads": 6}
+SMALLER: Final = {"hidden": 448, "layers": 5, "heads": 7}
 WINDOW: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where everything is. folder: the model's. processes: pids by name, for their times."""
+    """Where everything is. folder: the model's. processes: pids by name, for their times. cores:
+    how many they have together."""
 
     url: str
     model: str
     dsn: str
     folder: Path
     processes: dict[str, int]
+    cores: int
 
     @property
     def tokenizer(self) -> Path:
@@ -82,7 +85,7 @@ def running(
             _allow(cores[1:2] or cores)
             with embedded() as (dsn, postgres):
                 processes = {"vllm": server.pid, "process": os.getpid(), "postgres": postgres}
-                yield Servers(server.url, MODEL, dsn, where, processes)
+                yield Servers(server.url, MODEL, dsn, where, processes, len(cores))
         finally:
             server.stop()
             _allow(cores)
