@@ -3,8 +3,8 @@
 With two cores or more, vLLM gets the first of them, and this process and PostgreSQL the next: the
 placement that a machine with one accelerator an engine comes closest to. The random model has 83 M
 parameters. On a processor that has to emulate bfloat16 those would be eight times slower than with
-it and the embedder, in float32 anyway, half as slow again; there the model is so small that a prefill
-and a chunk to embed keep their proportion.
+it, and the embedder, in float32 anyway, no slower: there the model is so small that a prefill and
+a chunk to embed keep their proportion.
 """
 
 from __future__ import annotations
