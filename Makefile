@@ -25,9 +25,9 @@ VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 TINY := .teola/models/tiny-82m
 CHECKED := teola engines apps experiments tests
-EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling breakdown sensitivity \
-	fidelity scale
-UNDER_LOAD := end_to_end ablation_graph ablation_scheduling sensitivity
+EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling shorter_path breakdown \
+	sensitivity fidelity scale
+UNDER_LOAD := end_to_end ablation_graph ablation_scheduling shorter_path sensitivity
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test experiments vllm lint format lock lock-vllm clean

@@ -14,6 +14,7 @@ ORDER: Final = (
     "motivation",
     "ablation_graph",
     "ablation_scheduling",
+    "shorter_path",
     "breakdown",
     "sensitivity",
     "fidelity",

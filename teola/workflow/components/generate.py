@@ -39,7 +39,9 @@ INSTRUCTION = (
 class GenerateConfig(Config):
     """mode: see the module; schema: JSON schema of the final answer, which is then a JSON value.
 
-    context_required: without context nothing is generated and the answer is absent.
+    context_required: without context nothing is generated and the answer is absent. answer_last: a
+    refinement reads its context before the answer so far, so that the context can be prefilled
+    while that answer is still being written.
     """
 
     mode: Literal["simple", "tree", "refine"] = "simple"
@@ -48,6 +50,7 @@ class GenerateConfig(Config):
     temperature: float = Field(0.0, ge=0.0, le=2.0)
     ignore_eos: bool = False
     context_required: bool = True
+    answer_last: bool = False
     json_schema: dict[str, Any] | None = None
 
     @field_validator("json_schema", mode="before")
@@ -110,7 +113,7 @@ class Generate(Component):
                     Part(Role.INSTRUCTION, "\n\nThe answer so far, to be improved:\n"),
                     Part(Role.ANSWER, rounds[-1]),
                 )
-                parts = before + parts
+                parts = parts + before if block.config.answer_last else before + parts
             rounds.append(self._call(block, f"{i + 1}.", parts, final=i == count - 1))
         if count == 1:
             return rounds[0]

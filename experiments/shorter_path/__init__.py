@@ -1,0 +1,1 @@
+"""What else shortens a query's path, each measured on its own: reuse, work ahead, guesses."""
