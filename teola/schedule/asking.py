@@ -60,6 +60,10 @@ class Asking:
             if not self._bound[i]:
                 del self._bound[i]
 
+    def part(self, i: int, idle: int) -> int:
+        """Works for instance `i` if `idle` instances share evenly what is bound to none."""
+        return max(1, -(-self._free // idle) + self._bound.get(i, 0))
+
     def changed(self, instances: Iterable[int]) -> None:
         """More or less is in flight on these instances, or they may take more or less."""
         if self._declined:

@@ -48,6 +48,7 @@ def test_loads_are_in_order_whatever_changes(changes: list[tuple[int, float | No
         assert all((i in loads) == (i in model) for i in range(6))
         assert list(loads) == sorted((Load(*pair) for pair in model.items()), key=lambda x: x[::-1])
         assert loads.numbers == tuple(sorted(model))
+        assert loads.idle == sum(load == 0.0 for load in model.values())
         for last in range(-1, 6):
             turns = sorted(model, key=lambda i: (i <= last, i))
             assert [load.instance for load in loads.after(last)] == turns

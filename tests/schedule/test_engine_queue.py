@@ -419,6 +419,40 @@ def test_free_kv_memory_bounds_what_is_sent() -> None:
     assert len(sent(queue)) == 1
 
 
+def pieces(queue: EngineQueue, now: float = 0.0) -> list[tuple[int, int]]:
+    """Instance and number of calls of every batch of a round."""
+    return [(d.instance, len(d.pieces)) for d in sent(queue, now)]
+
+
+def test_idle_instances_share_the_calls() -> None:
+    """Three that are ready together do not all go to the first of two instances without work."""
+    queue = llm_queue(instances=2, tokens=1000)
+    for k in range(3):
+        queue.submit(call(k), 0.0)
+    assert pieces(queue) == [(0, 2), (1, 1)]
+
+
+def test_an_instance_that_decodes_is_not_idle() -> None:
+    """Another prefill there would hold up what runs: the calls share one on the idle instance."""
+    queue = llm_queue(instances=2, tokens=1000)
+    queue.submit(call(0), 0.0)
+    (first,) = sent(queue)
+    piece = first.pieces[0]
+    queue.first_token(FirstToken("e", 0, piece.run, piece.primitive), 1.0)
+    for k in (1, 2, 3):
+        queue.submit(call(k), 1.0)
+    assert pieces(queue, 1.0) == [(1, 3)]
+
+
+def test_what_is_bound_to_an_instance_is_not_of_its_share() -> None:
+    queue = llm_queue(instances=2, tokens=1000, calls=9)
+    for k in range(3):
+        queue.submit(call(k, affinity=0), 0.0)
+    for k in (3, 4):
+        queue.submit(call(k), 0.0)
+    assert pieces(queue) == [(0, 4), (1, 1)]
+
+
 # --- timers ---------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from sys import maxsize
 from typing import NamedTuple, Protocol
 
 
@@ -38,6 +39,11 @@ class Loads:
 
     def __iter__(self) -> Iterator[Load]:
         return (Load(instance, load) for load, instance in self._by_load)
+
+    @property
+    def idle(self) -> int:
+        """How many have nothing in flight."""
+        return bisect_left(self._by_load, (0.0, maxsize))
 
     @property
     def numbers(self) -> tuple[int, ...]:
