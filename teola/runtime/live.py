@@ -12,14 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from teola.engine import (
-    Call,
-    LanguageModel,
-    QueryContext,
-    Request,
-    Result,
-    SequenceHandle,
-)
+from teola.engine import Call, LanguageModel, QueryContext, Request, Result, SequenceHandle
 from teola.errors import OutputError, QueryCancelled, TeolaError
 from teola.graph import DecodeParams, Op
 from teola.runtime.driver import Driver, Query
@@ -59,7 +52,10 @@ from teola.schedule.events import (
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 
-MEMORY_INTERVAL_S: Final = 0.25  # how often a busy LLM instance is asked for its free KV memory
+MEMORY_INTERVAL_S: Final = 0.25
+"""How often a busy LLM instance is asked for its free KV memory. A vLLM computes 10 ms on that, so
+up to a second apart while there is room for `AMPLE` times what may be in prefilling."""
+AMPLE: Final = 4
 
 
 class Live(Driver):
@@ -214,15 +210,17 @@ class Live(Driver):
             self._watchers[key] = self.loop.create_task(self._report_memory(*key, host))
 
     async def _report_memory(self, engine: str, instance: int, host: LocalHost) -> None:
-        queue = self.core.queues[engine]
+        queue, pause = self.core.queues[engine], MEMORY_INTERVAL_S
         while queue.instances[instance].entries:
-            await asyncio.sleep(MEMORY_INTERVAL_S)
+            await asyncio.sleep(pause)
             try:
                 free = await host.engine.capacity()  # type: ignore[attr-defined]
             except TeolaError:
                 return  # calls on it will tell what is wrong
             if free is not None and queue.instances[instance].entries:
                 self.post(InstanceChanged(engine, instance, free))
+            ample = free is not None and free >= AMPLE * queue.limits.max_batch
+            pause = min(2 * pause, 1.0) if ample else MEMORY_INTERVAL_S
 
     def _abortable(self, command: Dispatch, piece: Piece, work: Coroutine[Any, Any, None]) -> None:
         key = (piece.run, piece.primitive, command.batch)
@@ -379,7 +377,8 @@ class Live(Driver):
         engine, instance = command.engine, command.instance
 
         def first() -> None:
-            query.store.put(i, {"sequence": True})
+            if not query.run.ended(i):  # another try: what was released must not come back
+                query.store.put(i, {"sequence": True})
             query.trace.ended(i, 0, self.loop.time())
             self.post(FirstToken(engine, instance, query.id, i, shown))
 
