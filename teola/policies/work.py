@@ -100,6 +100,11 @@ class Taker:
         self.lane = slots.lane
         self.slices: list[Slice] = []
 
+    @property
+    def room(self) -> bool:
+        """Whether something small would still have a place."""
+        return self.weight > 0 and self.entries > 0
+
     def fits(self, work: Work) -> bool:
         """Whether this batch may hold `work` at all."""
         if work.affinity >= 0 and work.affinity != self.slots.instance:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from teola.errors import InputError, UnknownName
 from teola.graph import Op
 from teola.policies import batching
-from teola.policies.batching.critical_path import CriticalPath
+from teola.policies.batching.critical_path import FEW, CriticalPath
 from teola.policies.work import Estimate, Work
 from tests.policies.choosing import add, chosen, slots, take
 from tests.recording import work
@@ -144,11 +144,64 @@ def test_elsewhere_what_has_slack_goes_along_as_long_as_there_is_room() -> None:
     assert seqs(policy, 1.0) == [0, 1]
 
 
-def test_a_full_batch_goes_at_once() -> None:
+@pytest.mark.parametrize("weight", [400, 350])
+def test_behind_a_full_batch_all_wait(weight: int) -> None:
+    """No more fit: five wait for the three that run, 0.12 s each are 0.2 s x 3."""
     policy = CriticalPath()
     add(policy, *(prefill(k, arrival=1.0) for k in range(5)))
-    assert seqs(policy, 1.0, weight=400, running=3) == [0, 1, 2, 3]
-    assert seqs(policy, 1.0, weight=350, running=3) == [0, 1, 2], "the next is too large for it"
+    assert seqs(policy, 1.0, weight=weight, running=3) == []
+    assert policy.wake_at(1.0) == pytest.approx(1.12)
+    assert seqs(policy, 1.11, weight=weight, running=3) == []
+    assert seqs(policy, 1.12, weight=weight, running=3) == list(range(weight // 100))
+
+
+def test_a_full_batch_goes_when_what_runs_has_ended() -> None:
+    policy = CriticalPath()
+    add(policy, *(prefill(k, arrival=1.0) for k in range(5)))
+    assert seqs(policy, 1.0, weight=400, running=3) == []
+    assert seqs(policy, 1.05, weight=400) == [0, 1, 2, 3]
+
+
+def test_while_a_prefill_is_under_way_none_follows() -> None:
+    """It could not begin, and what comes until then would have to go without it."""
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0))
+    assert seqs(policy, 99.0, weight=900, idle=False, running=1) == []
+    assert policy.wake_at(99.0) is None, "its end is an event"
+    add(policy, prefill(1, arrival=99.5))
+    assert seqs(policy, 99.7, weight=1000) == [0, 1]
+
+
+@pytest.mark.parametrize(("patience", "base_s"), [(1.0, 0.0), (0.0, BASE_S)])
+def test_if_waiting_saves_nothing_prefills_follow_each_other(
+    patience: float, base_s: float
+) -> None:
+    policy = CriticalPath(patience)
+    call = work(0, lane=None, total=100, cuttable=False, estimate=Estimate(base_s=base_s))
+    add(policy, call)
+    assert seqs(policy, 1.0, weight=900, idle=False, running=1) == [0]
+
+
+def test_small_calls_fill_what_a_large_one_leaves() -> None:
+    policy = CriticalPath()
+    add(policy, *(prefill(k, arrival=1.0, total=n) for k, n in enumerate([500, 600, 100, 450, 40])))
+    assert [w.seq for w in take(policy, slots(1024), now=1.0)] == [0, 2, 4]
+    assert seqs(policy, 1.0, weight=1024) == [1], "the large one comes first now"
+
+
+def test_small_calls_do_not_top_up_what_is_under_way_for_ever() -> None:
+    """Else a large one, which needs all the room, would never get it."""
+    policy = CriticalPath()
+    calls = [(0, 600), (1, 100)]
+    add(policy, *(work(k, lane=None, total=n, cuttable=False) for k, n in calls))
+    assert seqs(policy, 1.0, weight=500, idle=False, running=1) == []
+
+
+def test_the_search_for_what_fits_ends() -> None:
+    policy = CriticalPath()
+    lengths = [500, *([600] * (FEW + 1)), 100]
+    add(policy, *(prefill(k, arrival=1.0, total=n) for k, n in enumerate(lengths)))
+    assert seqs(policy, 1.0, weight=1024) == [0]
 
 
 def test_if_only_calls_are_used_up_it_waits_for_more_of_them() -> None:

@@ -10,15 +10,19 @@ length after it, so none starves, however many come.
 *Within a query*: the primitive with the longest remaining path (`rest_s`) first.
 
 *Now or later*: a prefill stops the calls that run on its instance, for `base_s` whatever its
-length. To go alone therefore costs `base_s` x running calls; to wait for others that would share
-it costs one second a second for each call that waits although the instance has room, and nothing
-for one whose path has slack (before `admitted + latest_s`): a prefix computed ahead, for instance.
-A batch goes when waiting has cost as much as going does, when its tokens are used up (if only its
-calls are, waiting frees more), or when nothing runs. This is the break-even rule of ski rental:
-without knowing what will come, at most twice the cost of the best choice, and with room for it no
-call waits longer than `base_s` x running calls beyond its slack. Where nothing runs, what has slack
-does not go along with what has none, whose prefill it would lengthen: it goes alone, to an instance
-that has nothing to do, or joins a later one.
+length. To go now therefore costs `base_s` x running calls; to wait until they have ended, or until
+others come that would share it, costs one second a second for each call that waits although the
+instance has room, and nothing for one whose path has slack (before `admitted + latest_s`): a prefix
+computed ahead, for instance. Behind a batch whose tokens are used up, all that is queued waits. A
+batch goes when waiting has cost as much as going does, or when nothing runs. This is the break-even
+rule of ski rental: without knowing what will come, at most twice the cost of the best choice, and
+with room for it no call waits longer than `base_s` x running calls beyond its slack.
+
+While a prefill is under way none follows: it could not begin, and sent ahead it would go without
+those that come until then. Where nothing runs, what has slack does not go along with what has none,
+whose prefill it would lengthen: it goes alone, to an instance that has nothing to do, or joins a
+later one. A call that is too large for what is left of a batch is the first of the next one, and
+those behind it that do fit go along.
 
 Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
 """
@@ -38,6 +42,8 @@ Entry = tuple[float, float, float, int, int, Work]
 """Due, minus rest, arrival, seq and tries come before the work itself, which cannot be compared."""
 Heap = list[Entry]
 ANYWHERE: Final = -1
+FEW: Final = 32
+"""Works that are too large for the rest of a batch, beyond which it looks no further."""
 SOON_S: Final = 1e-6
 """Times closer than this are one: a timer may fire early by its clock's resolution."""
 
@@ -80,6 +86,8 @@ class CriticalPath:
         if now != self._asked:
             self._asked, self._wake = now, inf
         for heaps in self._open(slots):
+            if self._under_way(heaps, slots):
+                return []
             taker = Taker(slots)
             full = self._fill(heaps, taker)
             if not slots.running and self._splits(taker.slices, now):
@@ -87,7 +95,8 @@ class CriticalPath:
                 full = self._fill(heaps, taker, now)
             if taker.slices:
                 fuller = not full or (taker.entries <= 0 < taker.weight)
-                if fuller and self._waits(taker.slices, slots, now):
+                behind = 0 if fuller else self._live - len(taker.slices)
+                if self._waits(taker.slices, slots, now, behind):
                     return []
                 self._last = slots.instance, taker.slices[0].work
                 return taker.slices
@@ -117,10 +126,14 @@ class CriticalPath:
         return heap
 
     def _fill(self, heaps: list[Heap], taker: Taker, now: float = inf) -> bool:
-        """Take the most urgent works that fit and have no slack left; whether it is full."""
+        """Take the most urgent works that fit and have no slack left; whether no more do.
+
+        Of one that does not fit, others take the place only in a batch that begins anew (it is the
+        first of the next one then), and only after few such: a choice is no search.
+        """
         aside: list[tuple[Heap, Entry]] = []
-        full = False
-        while not full:
+        left_out, few = 0, FEW if taker.slots.idle else 0
+        while taker.room and left_out <= few:
             some = [heap for heap in heaps if self._pruned(heap)]
             if not some:
                 break
@@ -128,10 +141,11 @@ class CriticalPath:
             entry = heappop(heap)
             aside.append((heap, entry))
             work = entry[-1]
-            full = _since(work) <= now and taker.fits(work) and not taker.take(work)
+            if _since(work) <= now and taker.fits(work) and not taker.take(work):
+                left_out += taker.room
         for heap, entry in aside:
             heappush(heap, entry)
-        return full
+        return left_out > 0 or not taker.room
 
     def _sweep(self) -> None:
         """Forget all that has gone."""
@@ -146,14 +160,23 @@ class CriticalPath:
 
     # --- now or later -----------------------------------------------------------------------
 
+    def _under_way(self, heaps: list[Heap], slots: Slots) -> bool:
+        """Whether a prefill runs there that another one would have to wait for."""
+        if slots.idle or not slots.running or not self.patience:
+            return False
+        return min(heap[0] for heap in heaps)[-1].estimate.base_s > 0
+
     def _splits(self, slices: list[Slice], now: float) -> bool:
         """Whether these are prefills, some of which have slack and some have none."""
         if len(slices) < 2 or slices[0].work.lane is not None:
             return False
         return len({_since(work) <= now for work, _, _ in slices}) > 1
 
-    def _waits(self, slices: list[Slice], slots: Slots, now: float) -> bool:
-        """Whether this batch does not pay yet; then note when to ask again."""
+    def _waits(self, slices: list[Slice], slots: Slots, now: float, behind: int) -> bool:
+        """Whether this batch does not pay yet; then note when to ask again.
+
+        behind: works that are queued besides, and wait for this batch to go.
+        """
         base_s = max(work.estimate.base_s for work, _, _ in slices)
         going = self.patience * base_s * slots.running
         if going <= 0:
@@ -161,7 +184,8 @@ class CriticalPath:
         room = self._room_since.setdefault(slots.instance, now)
         since = [max(room, _since(work)) for work, _, _ in slices]
         waiting = [at for at in since if at <= now + SOON_S]
-        even = (going + sum(waiting)) / len(waiting) if waiting else inf
+        count = len(waiting) + behind
+        even = (going + sum(waiting) + room * behind) / count if count else inf
         if even <= now + SOON_S:
             return False
         later = [at for at in since if at > now + SOON_S]
