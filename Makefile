@@ -27,7 +27,7 @@ TINY := .teola/models/tiny-82m
 CHECKED := teola engines apps experiments tests
 EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling shorter_path breakdown \
 	sensitivity fidelity scale
-UNDER_LOAD := end_to_end ablation_graph ablation_scheduling shorter_path sensitivity
+UNDER_LOAD := end_to_end ablation_graph ablation_scheduling shorter_path
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test experiments vllm lint format lock lock-vllm clean
@@ -61,6 +61,7 @@ test: lint vllm  ## everything that must pass: lint, then the tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS)
 
 # Under 15 minutes on two cores, with 500 queries at each point; QUERIES=2000 is the full count.
+# `sensitivity` has the most points and keeps to its own 300.
 experiments: $(STAMP)  ## run the simulated experiments into build/experiments, and write docs/benchmarks.md
 	@set -e; $(foreach name,$(EXPERIMENTS),echo "experiments.$(name)"; \
 	$(PY) -m experiments.$(name) --out build/experiments/$(name) --docs \

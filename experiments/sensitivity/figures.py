@@ -8,52 +8,91 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from experiments.baselines.systems import BASELINES
 from experiments.common import pages, plots
 from experiments.common.command import Report
+from experiments.common.workloads import APPS
+from experiments.end_to_end.figures import PAPER
+from experiments.sensitivity.measure import LOADS, ONE
 from experiments.sensitivity.parameters import PARAMETERS
 
-HEAD: Final = ("headline", "baseline", "as it is", "least", "with", "most", "with")
+HEAD: Final = ("application", "LLM", "load", "as it is", "least", "with", "most", "with", "paper")
+BASELINES_HEAD: Final = (*HEAD[:3], "baseline", *HEAD[3:-1])
+NAMES: Final = tuple(system.name for system in BASELINES)
 
 
-def _lines(report: Report) -> list[list[str]]:
+def _range(one: dict[str, Any]) -> list[str]:
+    return [
+        f"{one['speedup']:.2f}",
+        f"{one['least']:.2f}",
+        one["least_with"],
+        f"{one['most']:.2f}",
+        one["most_with"],
+    ]
+
+
+def _place(one: dict[str, Any]) -> tuple[int, str, int]:
+    return APPS.index(one["app"]), one["llm"], (ONE, *LOADS).index(one["load"])
+
+
+def _headlines(report: Report) -> list[list[str]]:
+    """A row for each headline; the paper has none for one query."""
     return [
         [
-            f"{one['app']} {one['llm']}, {one['load']}",
-            one["baseline"],
-            f"{one['speedup']:.2f}",
-            f"{one['least']:.2f}",
-            one["least_with"],
-            f"{one['most']:.2f}",
-            one["most_with"],
+            *(one[key] for key in ("app", "llm", "load")),
+            *_range(one),
+            PAPER[one["app"]].get(one["load"].replace(" ", "_"), ""),
         ]
-        for one in report["headlines"]
+        for one in sorted(report["headlines"], key=_place)
+    ]
+
+
+def _baselines(report: Report) -> list[list[str]]:
+    return [
+        [*(one[key] for key in ("app", "llm", "load", "baseline")), *_range(one)]
+        for one in sorted(report["baselines"], key=_place)
     ]
 
 
 def show(report: Report, console: Console) -> None:
-    """The ranges on the terminal."""
-    table = Table(title="Speedups, and their range with one value halved or doubled")
-    for i, name in enumerate(HEAD):
-        table.add_column(name, justify="right" if i in (2, 3, 5) else "left")
-    for line in _lines(report):
-        table.add_row(*line)
+    """The headlines on the terminal."""
+    table = Table(title="Speedup over the slowest baseline, with one value halved or doubled")
+    for name in (*HEAD[:4], "range", "paper"):
+        table.add_column(name, justify="right" if name == "as it is" else "left")
+    for app, llm, load, speedup, least, _, most, _, paper in _headlines(report):
+        table.add_row(app, llm, load, speedup, f"{least} to {most}", paper)
     console.print(table)
 
 
 def plot(report: Report, path: Path) -> None:
-    """A bar from the least to the most for each headline, a mark where it is."""
+    """A panel for each load; in it a bar from the least to the most for each application, LLM and
+    baseline, with a mark where it is."""
     pyplot = plots.pyplot("sensitivity")
-    headlines = report["headlines"]
-    figure, axis = pyplot.subplots(figsize=(7.6, 0.2 * len(headlines) + 0.8))
-    for i, one in enumerate(headlines):
-        width = one["most"] - one["least"]
-        axis.barh(i, width, left=one["least"], height=0.6, color=plots.COLOURS[one["baseline"]])
-        axis.plot(one["speedup"], i, "|", color="black", ms=8)
-    labels = [f"{o['app']}, {o['llm']}, {o['load']}, {o['baseline']}" for o in headlines]
-    axis.set_yticks(range(len(headlines)), labels, fontsize=6)
-    axis.axvline(1.0, color="#8a8f98", lw=0.8)
-    axis.invert_yaxis()
-    axis.set_xlabel("mean latency of the baseline divided by Teola's")
+    found = sorted(report["baselines"], key=_place)
+    groups = list(dict.fromkeys((one["app"], one["llm"]) for one in found))
+    height = 0.62 * len(groups) + 0.9
+    figure, axes = pyplot.subplots(
+        1, 1 + len(LOADS), figsize=(9.6, height), sharex=True, sharey=True, squeeze=False
+    )
+    for axis, load in zip(axes[0], (ONE, *LOADS), strict=True):
+        for one in (one for one in found if one["load"] == load):
+            row = groups.index((one["app"], one["llm"])) + 0.2 * NAMES.index(one["baseline"]) - 0.3
+            axis.barh(
+                row,
+                one["most"] - one["least"],
+                left=one["least"],
+                height=0.17,
+                color=plots.COLOURS[one["baseline"]],
+            )
+            axis.plot(one["speedup"], row, "|", color="black", ms=4)
+        axis.axvline(1.0, color="#8a8f98", lw=0.8)
+        axis.set_title(load)
+        axis.set_ylim(len(groups) - 0.5, -0.5)
+        axis.set_xlim(min(o["least"] for o in found) - 0.02, max(o["most"] for o in found) + 0.02)
+    axes[0][0].set_yticks(range(len(groups)), [f"{app}, {llm}" for app, llm in groups])
+    axes[0][1].set_xlabel("mean latency of the baseline divided by Teola's")
+    handles = [pyplot.Rectangle((0, 0), 1, 1, color=plots.COLOURS[name]) for name in NAMES]
+    axes[0][-1].legend(handles, NAMES, frameon=False, fontsize=6)
     plots.save(figure, path)
 
 
@@ -64,11 +103,14 @@ def section(report: Report, picture: Path) -> str:
         [
             "## What the simulated speedups rest on",
             "`python -m experiments.sensitivity` halves and doubles every figure of the testbed\n"
-            "that was derived or assumed, one at a time, and repeats every headline. Loads go by\n"
-            f"the saturation rates that follow. {about['queries']} queries at each point.\n"
+            "that was derived or assumed, one at a time, and repeats every headline: the speedup\n"
+            "over the slowest baseline. Loads go by the saturation rates that follow.\n"
+            f"{about['queries']} queries at each point. The paper's figures are its best ones.\n"
             "[More](../experiments/sensitivity/README.md).",
             f"![Ranges]({picture.as_posix()})",
-            pages.table(HEAD, _lines(report)),
+            pages.table(HEAD, _headlines(report)),
+            "### Against each baseline",
+            pages.table(BASELINES_HEAD, _baselines(report)),
             "### What was changed",
             pages.table(("value", "", "source"), _values()),
         ]

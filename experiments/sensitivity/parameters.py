@@ -1,7 +1,8 @@
 """The figures of the testbed that were derived or assumed, and how to change one of them.
 
-What the paper gives or what was measured is not here, except for how long TO waits: it is the
-published prototype's configuration and not the paper's.
+What the paper gives or what was measured as it is used is not here, except for how long TO waits:
+it is the published prototype's configuration and not the paper's. Nor is the KV block of 16 tokens:
+a prefix is worth a prefill of its own from 38 tokens on, so neither 8 nor 32 would change a graph.
 """
 
 from __future__ import annotations
@@ -71,22 +72,29 @@ def _step(names: Iterable[str], field: str) -> Change:
     return change
 
 
-def _sequences(testbed: Testbed, factor: float) -> Testbed:
-    def of(engine: EngineProfile) -> EngineProfile:
-        return replace(engine, max_sequences=round(engine.max_sequences * factor))
-
-    return _engines(testbed, ("llm", "proxy", "judge"), of)
-
-
-def _value(field: str) -> Change:
-    """Multiplies a value of the workloads; lengths stay whole, fractions stay below 1."""
+def _limit(names: Iterable[str], field: str) -> Change:
+    """Multiplies a limit of engines, a whole number."""
 
     def change(testbed: Testbed, factor: float) -> Testbed:
-        old = getattr(testbed.values, field)
-        new = max(1, round(old * factor)) if isinstance(old, int) else old * factor
-        if field == "searches":
-            new = min(1.0, new)
-        return replace(testbed, values=replace(testbed.values, **{field: new}))
+        def of(engine: EngineProfile) -> EngineProfile:
+            return replace(engine, **{field: round(getattr(engine, field) * factor)})
+
+        return _engines(testbed, names, of)
+
+    return change
+
+
+def _value(*fields: str) -> Change:
+    """Multiplies values of the workloads; lengths stay whole, fractions stay below 1."""
+
+    def change(testbed: Testbed, factor: float) -> Testbed:
+        new: dict[str, float] = {}
+        for field in fields:
+            old = getattr(testbed.values, field)
+            new[field] = max(1, round(old * factor)) if isinstance(old, int) else old * factor
+        if "searches" in new:
+            new["searches"] = min(1.0, new["searches"])
+        return replace(testbed, values=replace(testbed.values, **new))
 
     return change
 
@@ -153,7 +161,47 @@ PARAMETERS: Final = (
         _step(("llm",), "per_item_s"),
         llm="30b",
     ),
-    Parameter("sequences", "32 sequences decode at once", "assumed", _sequences),
+    Parameter(
+        "sequences",
+        "32 sequences decode at once",
+        "assumed",
+        _limit(("llm", *SEVEN), "max_sequences"),
+    ),
+    Parameter(
+        "rerank_batch",
+        "rerank, 32 pairs a batch",
+        "derived",
+        _limit(("rerank",), "max_batch"),
+        ADVANCED,
+    ),
+    Parameter(
+        "ingest",
+        "ingest, 0.002 + 0.0001 a chunk",
+        "measured, scaled",
+        _cost(("vectorstore",), Op.INGESTION, "base_s", "per_item_s"),
+        RAG,
+    ),
+    Parameter(
+        "vector_search",
+        "vector search, 0.003",
+        "measured, scaled",
+        _cost(("vectorstore",), Op.SEARCHING, "per_item_s"),
+        RAG,
+    ),
+    Parameter(
+        "store_batch",
+        "database, 256 items a batch",
+        "assumed",
+        _limit(("vectorstore",), "max_batch"),
+        RAG,
+    ),
+    Parameter(
+        "web_at_once",
+        "64 web searches at once",
+        "assumed",
+        _limit(("websearch",), "concurrency"),
+        AGENT,
+    ),
     Parameter(
         "web_median",
         "web search, median 0.45",
@@ -170,6 +218,13 @@ PARAMETERS: Final = (
     ),
     Parameter(
         "chunks_sigma", "chunks of a document, sigma 0.5", "assumed", _value("chunks_sigma"), RAG
+    ),
+    Parameter(
+        "chunks_clip",
+        "chunks of a document, 8 to 192",
+        "assumed",
+        _value("chunks_min", "chunks_max"),
+        RAG,
     ),
     Parameter("expansion", "prompt of an expansion, 80", "assumed", _value("expansion"), ADVANCED),
     Parameter(

@@ -14,6 +14,7 @@ from experiments.ablation_graph.measure import VARIANTS, loosened
 from experiments.common import command, workloads
 from experiments.common.testbed import testbed
 from experiments.motivation import __main__ as motivation
+from experiments.motivation.figures import lanes
 from experiments.sensitivity import __main__ as sensitivity
 from experiments.sensitivity.measure import ranges
 from experiments.sensitivity.parameters import PARAMETERS
@@ -49,6 +50,12 @@ def test_modules_of_a_chain_add_up_to_its_latency(tmp_path: Path) -> None:
     assert ends == {n: pytest.approx(example[f"{n}_s"], abs=1e-3) for n in ends}
     assert "| paper | 4.10 | 2.40 | 1.71 |" in shown(motivation.EXPERIMENT, report)
     assert (tmp_path / "motivation.svg").read_text().startswith("<?xml")
+
+
+def test_bars_that_overlap_get_lanes_of_their_own() -> None:
+    times = [(0.0, 2.0), (1.0, 3.0), (2.0, 4.0), (2.5, 3.0), (4.0, 5.0)]
+    bars = [{"start_s": start, "end_s": end} for start, end in times]
+    assert lanes(bars) == [0, 1, 0, 2, 0]
 
 
 # --- ablation -------------------------------------------------------------------------------
@@ -113,12 +120,19 @@ def test_ranges_name_what_made_them() -> None:
 
 def test_sensitivity_reports_a_range_for_every_headline(tmp_path: Path) -> None:
     report = run(sensitivity.main, tmp_path, "--queries", "5", "--values", "waits,prefill_30b")
-    assert len(report["headlines"]) == 2 * 3 * 3 * 4  # LLMs, applications, loads, baselines
+    assert len(report["headlines"]) == 2 * 3 * 3  # LLMs, applications, loads
+    assert len(report["baselines"]) == 4 * len(report["headlines"])
     assert {row["parameter"] for row in report["rows"]} == {"", "waits", "prefill_30b"}
     assert all(o["least"] <= o["speedup"] <= o["most"] for o in report["headlines"])
-    waits = [o for o in report["headlines"] if o["baseline"] == "llamadist_to"]
+    for one in report["headlines"]:
+        same = [row for row in report["rows"] if not row["parameter"]]
+        same = [row for row in same if all(row[k] == one[k] for k in ("app", "llm", "load"))]
+        assert one["speedup"] == max(row["speedup"] for row in same)
+    waits = [o for o in report["baselines"] if o["baseline"] == "llamadist_to"]
     assert any(o["most_with"] == "waits x 2" for o in waits)
-    assert "`rerank_pair`" in shown(sensitivity.EXPERIMENT, report)
+    text = shown(sensitivity.EXPERIMENT, report)
+    assert "`rerank_pair`" in text
+    assert "| up to 2.09 |" in text
 
 
 # --- the command ----------------------------------------------------------------------------
