@@ -60,7 +60,7 @@ def plot(report: Report, path: Path) -> None:
     last = max(bar["end_s"] for bar in example["timeline"])
     for axis, system in zip(below, TITLES, strict=True):
         mine = [bar for bar in example["timeline"] if bar["system"] == system and bar["engine"]]
-        _draw_timeline(axis, mine, colours)
+        _draw_timeline(axis, mine, colours, last)
         axis.set_xlim(0, last * 1.02)
         seconds = example[f"{system}_s"]
         axis.set_title(f"{example['app']}, {example['llm']}, {TITLES[system]}: {seconds:.2f} s")
@@ -85,9 +85,8 @@ def _draw_shares(axis: Any, shares: Sequence[Bar], colours: Mapping[str, str]) -
     axis.set_xlabel("share of the latency")
 
 
-def _draw_timeline(axis: Any, bars: Sequence[Bar], colours: Mapping[str, str]) -> None:
+def _draw_timeline(axis: Any, bars: Sequence[Bar], colours: Mapping[str, str], last: float) -> None:
     """Bars of one engine that overlap share its row's height."""
-    last = max(bar["end_s"] for bar in bars)
     for row, engine in enumerate(ENGINES):
         mine = sorted((b for b in bars if b["engine"] == engine), key=lambda b: b["start_s"])
         found = lanes(mine)
@@ -126,12 +125,11 @@ def _bar(
     height: float = 0.8,
 ) -> None:
     """A bar, with the name of its module in it if there is room. unit: width of the picture."""
-    wide = width >= 0.0075 * len(module) * unit
-    edge = "white" if wide else colours[module]  # a narrow bar would be all edge
+    edge = "white" if width >= 0.02 * unit else colours[module]  # a narrow bar is all edge
     axis.barh(
         row, width, left=left, height=height, color=colours[module], edgecolor=edge, linewidth=0.5
     )
-    if wide:
+    if width >= 0.0075 * len(module) * unit:
         axis.text(left + width / 2, row, module, ha="center", va="center_baseline", fontsize=6)
 
 
