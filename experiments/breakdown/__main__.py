@@ -13,23 +13,21 @@ from experiments.common import command, machine
 from experiments.common.command import Experiment, Options, Report
 from experiments.common.workloads import APPS
 
-LIVE_QUERIES: Final = (10, 1)
+LIVE_QUERIES: Final = (6, 1)
 """Queries to each application on real engines, and with --quick."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--ray",
-        nargs="?",
-        const=True,
-        default=False,
-        metavar="ADDRESS",
-        help="also with the engines in Ray actors, of a cluster here or at the address",
+        "--ray", default=True, metavar="ADDRESS", help="of a Ray cluster (default: one made here)"
+    )
+    parser.add_argument(
+        "--no-ray", dest="ray", action="store_false", help="not with the engines in Ray actors"
     )
 
 
 def measure(options: Options, progress: Progress) -> Report:
-    """Simulated rows, then real engines in this process, then in Ray actors if asked for."""
+    """Simulated rows, then real engines in this process, then in Ray actors."""
     queries = LIVE_QUERIES[options.quick]
     characters = live.QUICK_CHARACTERS if options.quick else live.CHARACTERS
     places = [False, *([options.given.ray] if options.given.ray else [])]
@@ -41,7 +39,9 @@ def measure(options: Options, progress: Progress) -> Report:
     for place in places:
         progress.update(task, description="Ray actors" if place else "real engines")
         rows += live.rows(queries, characters, place, lambda: progress.advance(task))
-    return {"rows": rows, "about": options.about(), "machine": machine.describe()}
+    planning = [simulated.planning(app) for app in APPS]
+    about = {"rows": rows, "planning": planning, "about": options.about()}
+    return {**about, "machine": machine.describe()}
 
 
 EXPERIMENT: Final = Experiment(

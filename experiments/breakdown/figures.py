@@ -31,6 +31,16 @@ def _lines(report: Report) -> list[list[str]]:
     ]
 
 
+def _planning(report: Report) -> str:
+    """What planning takes, in one sentence."""
+    first, cached = ([one[name] for one in report["planning"]] for name in ("first_s", "cached_s"))
+    return (
+        f"Optimisation is from the cache, {min(cached) * 1e6:.0f} to {max(cached) * 1e6:.0f} µs a "
+        f"query; the first query of a shape takes {min(first) * 1e3:.1f} to "
+        f"{max(first) * 1e3:.1f} ms."
+    )
+
+
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
     table = Table(title="Latency along the real critical path")
@@ -39,6 +49,7 @@ def show(report: Report, console: Console) -> None:
     for line in _lines(report):
         table.add_row(*line)
     console.print(table)
+    console.print(_planning(report))
     console.print(f"The paper's optimisation and communication: {PAPER} of the latency")
 
 
@@ -53,7 +64,8 @@ def plot(report: Report, path: Path) -> None:
         widths = [r[part] * r["latency_s"] for r in rows]
         axis.barh(labels, widths, left=left, label=part, color=colour)
         left = [a + b for a, b in zip(left, widths, strict=True)]
-    axis.invert_yaxis()
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.set_xlim(left=0)
     axis.set_xlabel("seconds")
     axis.legend(frameon=False, fontsize=7)
     plots.save(figure, path)
@@ -74,5 +86,6 @@ def section(report: Report, picture: Path) -> str:
             f"{about['cpu']}, {about['cores']} cores; load average {about['load_1min']}.",
             f"![Parts]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),
+            _planning(report),
         ]
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from experiments.baselines.systems import TEOLA
-from experiments.breakdown import figures, timed
+from experiments.breakdown import figures, live, timed
 from experiments.breakdown.path import Parts, parts
-from experiments.breakdown.simulated import rows
+from experiments.breakdown.simulated import planning, rows
 from experiments.common.command import Options
 from experiments.common.simulate import Setting, alone
 from experiments.common.testbed import testbed
@@ -19,6 +19,7 @@ from teola.engine import QueryContext, Request
 from teola.graph import Graph, Op, Primitive, Ref, ToolParams
 from teola.graph.ops import EmbeddingParams
 from teola.runtime.driver import Query
+from teola.runtime.hosts import ray_actor
 from teola.runtime.sim import SimResult
 from teola.runtime.trace import Trace
 from teola.schedule.plan import Plan
@@ -86,7 +87,12 @@ def test_little_goes_into_optimisation_and_communication() -> None:
         assert 0 < row["optimisation"] <= 0.01
         assert 0 < row["communication"] <= 0.03
     assert high["queueing"] > low["queueing"]
-    report = {"rows": [one, low, high], "machine": {"cpu": "c", "cores": 2, "load_1min": 0.1}}
+    plans = [{"app": "advanced-rag", "first_s": 0.01, "cached_s": 2e-6}]
+    report = {
+        "rows": [one, low, high],
+        "planning": plans,
+        "machine": {"cpu": "c", "cores": 2, "load_1min": 0.1},
+    }
     assert "| advanced-rag | simulated | high load |" in figures.section(report, Path("x.svg"))
 
 
@@ -108,3 +114,27 @@ def test_engines_record_when_they_work(tmp_path: Path) -> None:
     ((began, ended),) = found["q1", "embedding"]
     assert 0 < ended - began < 30
     assert found["q2", "embedding"] == [(began, ended)]
+
+
+def test_planning_from_the_cache_takes_next_to_nothing() -> None:
+    found = planning("advanced-rag")
+    assert 0 < found["cached_s"] < 0.1 * found["first_s"] < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("ray", [False, True])
+def test_real_engines_leave_little_to_optimisation_and_communication(ray: bool) -> None:
+    """At most 1 % and 3 %; the machine that runs the tests has other things to do, so Ray's
+    processes, which must all be woken, get twice that."""
+    found = live.rows(1, live.QUICK_CHARACTERS, ray, lambda: None)
+    if ray:
+        ray_actor.disconnect()
+    assert [row["runtime"] for row in found] == ["Ray actors" if ray else "local"] * 2
+    for row in found:
+        assert sum(row[name] for name in NAMES) == pytest.approx(1.0, abs=1e-4)
+        assert 0 < row["optimisation"] <= 0.01
+        assert 0 < row["communication"] <= (0.06 if ray else 0.03)
+        assert row["execution"] > 0.3
