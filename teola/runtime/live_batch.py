@@ -8,6 +8,7 @@ from typing import Final
 from teola.engine import Request
 from teola.errors import EngineError, OutputError, QueryCancelled, TeolaError
 from teola.graph import Primitive
+from teola.graph.ops import ITEM_INPUTS
 from teola.runtime.values import RemoteList
 
 GONE: Final = QueryCancelled("the query ended before its batch ran")
@@ -32,10 +33,10 @@ def misshapen(p: Primitive, items: int, result: object) -> OutputError | None:
     if not isinstance(result, Mapping) or not all(map(result.__contains__, p.outputs)):
         given = ", ".join(result) if isinstance(result, Mapping) else type(result).__name__
         return OutputError(f"the engine gave {given}, not {', '.join(p.outputs)}")
-    for port in p.outputs if p.batchable else ():
+    for port in p.outputs if p.batchable or p.op in ITEM_INPUTS else ():
         value = result[port]
         listed = isinstance(value, (list, RemoteList))
-        if not listed or len(value) != items:
+        if not listed or (len(value) != items if p.batchable else not len(value)):
             count = len(value) if listed else type(value).__name__
             return OutputError(f"the engine gave {count} for {items} items of {port!r}")
     return None

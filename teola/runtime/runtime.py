@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, Self, TypeVar
 
 from teola.engine import Engine, EngineSpec
-from teola.errors import InputError, Overloaded, UnknownName
+from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
 from teola.profile import Profile, default
 from teola.profile import load as load_profile
 from teola.runtime.documents import Preparer
@@ -199,15 +199,27 @@ class Runtime:
     async def replace(self, name: str, instance: int) -> None:
         """Drain an instance of a running engine, close it, start it anew, and let it work again.
 
-        Raises EngineUnavailable if it does not start; the other instances serve on.
+        Raises EngineUnavailable if it does not start; the other instances serve on, and one that
+        runs elsewhere is tried again.
         """
         host = self.live.hosts[name, instance]
         await self.live.drain(name, instance)
-        await host.close()
-        await host.start()
         if isinstance(host.engine, RemoteEngine):
-            self._supervisor.watch(name, instance, host.engine)
+            await self._restart(name, instance, host.engine)
+        else:
+            await host.close()
+            await host.start()
         self.live.post(InstanceUp(name, instance))
+
+    async def _restart(self, name: str, instance: int, engine: RemoteEngine) -> None:
+        self._supervisor.leave(name, instance, engine)
+        await engine.close()
+        try:
+            await engine.start()
+        except EngineUnavailable:
+            self._supervisor.heal(name, instance, engine)
+            raise
+        self._supervisor.watch(name, instance, engine)
 
     def _go_first(self) -> None:
         """At the process's exit, close before the engines' own libraries shut themselves down: what

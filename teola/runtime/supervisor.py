@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from teola.errors import EngineError, EngineUnavailable
 from teola.runtime.hosts.remote import RemoteEngine
@@ -31,18 +31,29 @@ class Supervisor:
     def __init__(self, post: Callable[[QueueEvent], None]) -> None:
         self._post = post
         self._tasks: set[asyncio.Task[None]] = set()
+        self._minding: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     def watch(self, name: str, instance: int, engine: RemoteEngine) -> None:
         """Look after a running engine from now on."""
 
         def lost(error: EngineUnavailable) -> None:
             log.warning("%s; starting another", error)
-            engine.on_lost = None  # until there is another
             self._post(InstanceDown(name, instance))
-            self._spawn(self._replace(name, instance, engine))
+            self.heal(name, instance, engine)
 
+        self._mind(name, instance, self._ping(engine))
         engine.on_lost = lost
-        self._spawn(self._ping(engine))
+
+    def heal(self, name: str, instance: int, engine: RemoteEngine) -> None:
+        """Start an engine that does not run, if need be several times, and look after it then."""
+        engine.on_lost = None  # until there is another
+        self._mind(name, instance, self._replace(name, instance, engine))
+
+    def leave(self, name: str, instance: int, engine: RemoteEngine) -> None:
+        """Look after it no more; a successor that is being started is abandoned."""
+        engine.on_lost = None
+        if task := self._minding.pop((name, instance), None):
+            task.cancel()
 
     async def close(self) -> None:
         """Stop looking; what is being started is abandoned."""
@@ -50,8 +61,12 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _spawn(self, work: object) -> None:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type, var-annotated]
+    def _mind(self, name: str, instance: int, work: Coroutine[Any, Any, None]) -> None:
+        """Do this for the instance, instead of what was done for it before."""
+        before = self._minding.get((name, instance))
+        if before is not None and before is not asyncio.current_task():
+            before.cancel()
+        task = self._minding[name, instance] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

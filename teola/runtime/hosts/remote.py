@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from teola.engine import Call, Delta, Engine, EngineSpec, Request, Result, SequenceHandle
@@ -20,12 +21,15 @@ from teola.runtime.hosts.server import Recipe, RemoteState, now
 
 
 class Lease:
-    """What a sequence handle holds here: when nobody does any more, the far end may forget it."""
+    """What a sequence handle holds here: when nobody does any more, the far end may forget it.
+
+    remote: None until the far end has answered.
+    """
 
     __slots__ = ("__weakref__", "remote")
 
-    def __init__(self, remote: RemoteState) -> None:
-        self.remote = remote
+    def __init__(self) -> None:
+        self.remote: RemoteState | None = None
 
 
 class RemoteEngine(ABC):
@@ -44,6 +48,7 @@ class RemoteEngine(ABC):
         self.on_lost: Callable[[EngineUnavailable], None] | None = None
         self.dead: EngineUnavailable | None = None
         self._forgotten: deque[int] = deque()
+        self._keys = count()
         self.tells_memory = hasattr(self.near, "capacity")
 
     @property
@@ -107,11 +112,14 @@ class RemoteEngine(ABC):
     async def prefill(self, call: Call) -> SequenceHandle:
         """Compute a prefix over there."""
         await self._tell_forgotten()
-        handle: SequenceHandle = await self.ask("prefill", _sent(call), now())
+        lease, key = Lease(), next(self._keys)
+        ended = weakref.finalize(lease, self._forgotten.append, key)  # also if no answer comes
+        ended.atexit = False
+        handle: SequenceHandle = await self.ask("prefill", _sent(call), now(), key)
         if not isinstance(handle.state, RemoteState):
+            ended.detach()
             return handle
-        lease = Lease(handle.state)
-        weakref.finalize(lease, self._forgotten.append, handle.state.key).atexit = False
+        lease.remote = handle.state
         return replace(handle, state=lease)
 
     async def generate(self, call: Call) -> AsyncIterator[Delta]:

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
@@ -74,7 +73,7 @@ class EngineServer:
     id: str = field(default_factory=lambda: uuid4().hex)
     _host: LocalHost | None = None
     _states: dict[int, Any] = field(default_factory=dict)
-    _keys: count[int] = field(default_factory=count)
+    _coming: set[int] = field(default_factory=set)
 
     @property
     def host(self) -> LocalHost:
@@ -99,15 +98,20 @@ class EngineServer:
         found = await self.host.execute(here)
         return [portable(one) if isinstance(one, Exception) else one for one in found]
 
-    async def prefill(self, call: Call, sent: float) -> SequenceHandle:
-        """Compute a prefix; the handle names what is kept of it here."""
+    async def prefill(self, call: Call, sent: float, key: int) -> SequenceHandle:
+        """Compute a prefix; the handle names what is kept of it here. key: the sender's name for
+        it, who may `release` it before it has heard of the end."""
         model = cast("LanguageModel", self.host.engine)
-        handle = await model.prefill(self._received(call, sent))
-        if handle.state is None:
-            return handle
-        key = next(self._keys)
-        self._states[key] = handle.state
-        return replace(handle, state=RemoteState(self.id, key))
+        self._coming.add(key)
+        try:
+            handle = await model.prefill(self._received(call, sent))
+            if handle.state is None:
+                return handle
+            if key in self._coming:
+                self._states[key] = handle.state
+            return replace(handle, state=RemoteState(self.id, key))
+        finally:
+            self._coming.discard(key)
 
     async def generate(self, call: Call, sent: float) -> AsyncIterator[Delta]:
         """Stream an answer; closing it aborts the call."""
@@ -126,6 +130,7 @@ class EngineServer:
     def release(self, keys: Sequence[int]) -> None:
         """Nobody holds these handles any more."""
         for key in keys:
+            self._coming.discard(key)
             self._states.pop(key, None)
 
     def _received(self, call: Call, sent: float) -> Call:

@@ -1,0 +1,232 @@
+"""Bugs to plant in the code that serves, one at a time; each must break an invariant soon.
+
+Each is a small change such as a careless edit might make. `about` is what docs/reliability.md says
+of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from teola.policies.work import Taker
+from teola.runtime import supervisor
+from teola.runtime.hosts.server import EngineServer
+from teola.runtime.live import Live
+from teola.runtime.store import Store
+from teola.runtime.supervisor import Supervisor
+from teola.runtime.values import joined
+from teola.schedule import engine_queue, graph_run
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import DeadlineReached, Failed, InstanceUp, State, Withdraw
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.instances import Instances
+
+
+class Bug(NamedTuple):
+    """about: what is wrong. plant: changes the code until the test has ended."""
+
+    about: str
+    plant: Callable[[pytest.MonkeyPatch], None]
+
+
+def _effects_repeated(patch: pytest.MonkeyPatch) -> None:
+    def may_retry(self: Any, flight: Any, cause: Any) -> bool:
+        return bool(cause.retryable and not flight.streamed and flight.work.tries < 2)
+
+    patch.setattr(EngineQueue, "_may_retry", may_retry)
+
+
+def _stream_again(patch: pytest.MonkeyPatch) -> None:
+    def may_retry(self: Any, flight: Any, cause: Any) -> bool:
+        return bool(cause.retryable and flight.work.tries < flight.work.retries)
+
+    patch.setattr(EngineQueue, "_may_retry", may_retry)
+
+
+def _no_retries(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine_queue, "RETRY_FLOOR", 0)
+
+
+def _rest_forgotten(patch: pytest.MonkeyPatch) -> None:
+    retry = EngineQueue._retry
+
+    def forgetting(self: Any, flight: Any, event: Any, now: float) -> None:
+        if flight.work.queued:
+            self._unqueue(flight.work, now)
+        flight.work.spans = []
+        retry(self, flight, event, now)
+
+    patch.setattr(EngineQueue, "_retry", forgetting)
+
+
+def _slot_kept(patch: pytest.MonkeyPatch) -> None:
+    def failed(self: Any, event: Any, now: float) -> Any:
+        flight = self.flights.get((event.run, event.primitive))
+        if flight is not None and flight.failed and flight.slices:
+            flight.slices.pop((event.lo, event.hi), None)
+            if not flight.slices:
+                del self.flights[event.run, event.primitive]
+            return []
+        return unchanged(self, event, now)
+
+    unchanged = EngineQueue.failed
+    patch.setattr(EngineQueue, "failed", failed)
+
+
+def _load_miscounted(patch: pytest.MonkeyPatch) -> None:
+    land = Instances.land
+
+    def landing(self: Any, i: int, batch: int, weight: int) -> None:
+        land(self, i, batch, weight)
+        if self[i].entries > 0:
+            self[i].entries -= 1
+
+    patch.setattr(Instances, "land", landing)
+
+
+def _not_withdrawn(patch: pytest.MonkeyPatch) -> None:
+    stop = GraphRun._stop
+
+    def stopping(self: Any, *arguments: Any) -> None:
+        stop(self, *arguments)
+        self._commands = [c for c in self._commands if not isinstance(c, Withdraw)]
+
+    patch.setattr(GraphRun, "_stop", stopping)
+
+
+def _not_aborted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Live, "abort", lambda self, command: None)
+
+
+def _both_branches(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GraphRun, "_wanted", lambda self, i: True)
+
+
+def _one_parent(patch: pytest.MonkeyPatch) -> None:
+    init = GraphRun.__init__
+
+    def hasty(self: Any, *arguments: Any, **more: Any) -> None:
+        init(self, *arguments, **more)
+        self.waits = [min(waits, 1) for waits in self.waits]
+
+    patch.setattr(GraphRun, "__init__", hasty)
+
+
+def _released_early(patch: pytest.MonkeyPatch) -> None:
+    init = GraphRun.__init__
+
+    def generous(self: Any, *arguments: Any, **more: Any) -> None:
+        init(self, *arguments, **more)
+        self.readers = [max(readers - 1, min(readers, 1)) for readers in self.readers]
+
+    patch.setattr(GraphRun, "__init__", generous)
+
+
+def _slices_unsorted(patch: pytest.MonkeyPatch) -> None:
+    def put_slice(self: Any, i: int, lo: int, hi: int, total: int, result: Any) -> dict[str, int]:
+        if hi - lo >= total:
+            return dict(self.put(i, result))
+        slices = self._slices.setdefault(i, {})
+        slices[lo] = (hi, result)
+        if sum(hi - lo for lo, (hi, _) in slices.items()) >= total:
+            parts = [part for _, part in slices.values()]
+            self.values[i] = {port: joined([part[port] for part in parts]) for port in result}
+            del self._slices[i]
+        return {port: len(value) for port, value in result.items()}
+
+    patch.setattr(Store, "put_slice", put_slice)
+
+
+def _another_query(patch: pytest.MonkeyPatch) -> None:
+    request = Live._request
+
+    def mistaken(self: Any, piece: Any, keeps: bool) -> Any:
+        found = request(self, piece, keeps)
+        other: Any = next(iter(self.queries.values()), None)
+        return found if found is None else found._replace(context=other.context)
+
+    patch.setattr(Live, "_request", mistaken)
+
+
+def _deadline_ignored(patch: pytest.MonkeyPatch) -> None:
+    late = Live._late
+
+    def patient(self: Any, id: str, event: Any) -> None:
+        if not isinstance(event, DeadlineReached):
+            late(self, id, event)
+
+    patch.setattr(Live, "_late", patient)
+
+
+def _caller_ignored(patch: pytest.MonkeyPatch) -> None:
+    late = Live._late
+
+    def stubborn(self: Any, id: str, event: Any) -> None:
+        if isinstance(event, DeadlineReached):
+            late(self, id, event)
+
+    patch.setattr(Live, "_late", stubborn)
+
+
+def _hanging_left_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(supervisor, "PING_LIMIT_S", 1e6)
+
+
+def _successor_not_announced(patch: pytest.MonkeyPatch) -> None:
+    init = Supervisor.__init__
+
+    def silent(self: Any, post: Any) -> None:
+        init(self, lambda event: None if isinstance(event, InstanceUp) else post(event))
+
+    patch.setattr(Supervisor, "__init__", silent)
+
+
+def _batch_too_large(patch: pytest.MonkeyPatch) -> None:
+    init = Taker.__init__
+
+    def roomy(self: Any, slots: Any) -> None:
+        init(self, replace_weight(slots))
+
+    def replace_weight(slots: Any) -> Any:
+        return slots._replace(weight=slots.weight * 2)
+
+    patch.setattr(Taker, "__init__", roomy)
+
+
+def _not_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EngineServer, "release", lambda self, keys: None)
+
+
+def _fatal(patch: pytest.MonkeyPatch) -> None:
+    def failed(self: Any, event: Failed) -> None:
+        self.status[event.primitive] = graph_run.FAILED
+        self._stop(State.FAILED, event.cause, event.primitive)
+
+    patch.setitem(graph_run._HANDLERS, Failed, failed)
+
+
+BUGS: Final = {
+    "effects-repeated": Bug("whatever fails is tried again, effects too", _effects_repeated),
+    "stream-repeated": Bug("an answer that a client has begun to read is repeated", _stream_again),
+    "no-retries": Bug("the first failure is final", _no_retries),
+    "rest-forgotten": Bug("a retry forgets what was still queued of it", _rest_forgotten),
+    "slot-kept": Bug("a slice of a query that has ended never gives its slot back", _slot_kept),
+    "load-miscounted": Bug("an instance counts two slices as ended for each", _load_miscounted),
+    "not-withdrawn": Bug("a query that ends leaves its work where it is", _not_withdrawn),
+    "not-aborted": Bug("LLM calls go on after their query's end", _not_aborted),
+    "both-branches": Bug("a branch that was not taken runs", _both_branches),
+    "one-parent": Bug("a primitive begins when one of its parents has ended", _one_parent),
+    "released-early": Bug("outputs are released one reader too early", _released_early),
+    "slices-by-arrival": Bug("slices are joined in the order in which they came", _slices_unsorted),
+    "another-query": Bug("a request carries another query's identity", _another_query),
+    "deadline-ignored": Bug("deadlines are not kept", _deadline_ignored),
+    "caller-ignored": Bug("a caller that goes away is not noticed", _caller_ignored),
+    "hanging-left-alone": Bug("an instance that hangs is never replaced", _hanging_left_alone),
+    "successor-unknown": Bug("nobody is told of an instance's successor", _successor_not_announced),
+    "batch-too-large": Bug("batches hold twice what they may", _batch_too_large),
+    "never-forgotten": Bug("prefixes that nobody needs stay in memory", _not_forgotten),
+    "optional-is-fatal": Bug("the failure of an optional component fails the query", _fatal),
+}

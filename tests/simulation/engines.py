@@ -1,0 +1,94 @@
+"""The engines of a simulated run: hashes for answers, and effects that are counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from teola.engine import Call, Delta, Hit, Request, Result, SequenceHandle
+from teola.graph import Op, SearchParams
+from teola.runtime.python_engine import PythonEngine
+from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore, number
+
+TOKEN_S = 0.02
+
+
+class Database:
+    """What outlives the instances of the store: rows by (tenant, collection) and chunk id."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], dict[str, tuple[list[float], Any]]] = {}
+        self.effects: Counter[tuple[str, str]] = Counter()
+        """Executions of an effect without a key, by (tenant's question, component)."""
+
+
+class Store(MemoryStore):
+    """Its rows are in the database, where one that is there already is left as it is."""
+
+    def __init__(self, name: str = "vectorstore", *, database: Database) -> None:
+        super().__init__(name)
+        self._database = database
+
+    def _one(self, request: Request) -> Result:
+        scope = request.inputs["scope"]
+        rows = self._database.rows.setdefault((scope.tenant, scope.collection), {})
+        if request.op is Op.INGESTION:
+            ids = []
+            pairs = zip(request.inputs["vectors"], request.inputs["chunks"], strict=True)
+            for values, chunk in pairs:
+                ids.append(f"{chunk.document}/{chunk.index:04}")
+                rows.setdefault(ids[-1], (values, chunk))
+            return {"stored": ids}
+        assert isinstance(request.params, SearchParams)
+        top_k = request.params.top_k
+        return {"hits": [self._near(rows, v, top_k) for v in request.inputs["vectors"]]}
+
+
+class Model(HashModel):
+    """Takes its time for each token, keeps something for each prefix, and sometimes talks long."""
+
+    def __init__(self, name: str = "llm") -> None:
+        super().__init__(name, max_sequences=4)
+
+    async def prefill(self, call: Call) -> SequenceHandle:
+        handle = await super().prefill(call)
+        return SequenceHandle(handle.engine, handle.instance, handle.parts, (), object())
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        async for delta in super().generate(call):
+            await asyncio.sleep(TOKEN_S)
+            yield delta
+
+    def text(self, prompt: str, decode: Any) -> str:
+        text = super().text(prompt, decode)
+        if decode.items is None and number(prompt, "long") % 4 == 0:
+            return text + " and so on" * 60
+        return text
+
+
+class Embedder(HashEmbedder):
+    def __init__(self, name: str = "embedding") -> None:
+        super().__init__(name, max_batch=4)
+
+
+class Reranker(HashReranker):
+    def __init__(self, name: str = "rerank") -> None:
+        super().__init__(name, max_batch=4)
+
+
+class Python(PythonEngine):
+    def __init__(self, name: str = "python") -> None:
+        super().__init__(name, concurrency=4)
+
+
+def texts_of(value: Any) -> list[str]:
+    """All texts in a value, for finding out whose it is."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Hit) or hasattr(value, "text"):
+        return [value.text]
+    if isinstance(value, Sequence):
+        return [text for one in value for text in texts_of(one)]
+    return []

@@ -1,0 +1,128 @@
+"""The applications that are simulated, and their plans with and without passes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from teola import (
+    Aggregate,
+    Condition,
+    Embedding,
+    Generate,
+    Indexing,
+    QueryExpansion,
+    Rerank,
+    Search,
+)
+from teola.engine import Chunk, Scope
+from teola.passes import PIPELINE, optimise
+from teola.profile import default
+from teola.schedule.plan import Plan
+from teola.workflow.build import Builder
+from teola.workflow.component import Kind
+from teola.workflow.components import Function
+from teola.workflow.template import Template
+from tests.deterministic import number
+from tests.simulation.engines import Database, Embedder, Model, Python, Reranker, Store
+
+CHUNKS, NOTES = 9, 5
+READS = {"question": Kind.TEXT, "notes": Kind.TEXTS, "documents": Kind.DOCUMENTS}
+DATABASE = Database()
+"""Where effects are counted: plans are shared by all runs, so each run empties it first."""
+
+
+async def record(question: str) -> str:
+    """An effect without a key."""
+    DATABASE.effects[question, "record"] += 1
+    return f"recorded {number(question) % 1000}"
+
+
+async def report(answer: str, question: str) -> str:
+    """An effect after an answer."""
+    DATABASE.effects[question, "report"] += 1
+    return f"{question} {number(answer) % 1000}"
+
+
+async def shorten(notes: list[str]) -> list[str]:
+    """A function over each item."""
+    return [f"{note[:12]} {number(note) % 1000}" for note in notes]
+
+
+async def comment(question: str) -> str:
+    """A component that the answer can do without."""
+    return f"{question} comment {number(question) % 1000}"
+
+
+def _advanced() -> Any:
+    found = Indexing() >> QueryExpansion(n=3) >> Embedding(inputs={"texts": "queries"})
+    return found >> Search(top_k=4) >> Rerank(top_k=3) >> Generate(mode="refine")
+
+
+def _tree() -> Any:
+    found = Indexing() >> Embedding(inputs={"texts": "question"}) >> Search(top_k=3)
+    return found >> Generate(mode="tree", inputs={"context": "hits"})
+
+
+def _choice() -> Any:
+    known = Function(record, effect=True, outputs="remark") >> Generate(
+        "short", inputs={"context": "remark"}
+    )
+    other = Function(shorten, each="notes", pure=True, outputs="remarks") >> Generate(
+        "long", mode="tree", inputs={"context": "remarks"}
+    )
+    return Condition(
+        lambda question: number(question) % 2 == 0, reads=["question"], then=known, otherwise=other
+    )
+
+
+def _effects() -> Any:
+    first = Function(record, effect=True, outputs="remark") >> Generate(
+        inputs={"context": "remark"}
+    )
+    return first >> Function(report, effect=True, outputs="end")
+
+
+def _optional() -> Any:
+    sides = Template.beside(
+        [
+            Function(comment, outputs="extra", optional=True),
+            Function(shorten, each="notes", pure=True, outputs="remarks"),
+        ]
+    )
+    gather = Aggregate(["extra", "remarks"], output="all", mode="concat", name="gather")
+    return sides >> gather >> Generate(mode="simple", inputs={"context": "all"})
+
+
+TEMPLATES = {
+    "advanced": (_advanced, "answer", ("documents",)),
+    "tree": (_tree, "answer", ("documents",)),
+    "choice": (_choice, "answer", ("notes",)),
+    "effects": (_effects, "end", ()),
+    "optional": (_optional, "answer", ("notes",)),
+}
+
+
+@cache
+def plan(name: str, passes: bool) -> Plan:
+    """The plan of an application."""
+    make, output, reads = TEMPLATES[name]
+    kinds = {key: READS[key] for key in ("question", *reads)}
+    builder = Builder(name, make(), kinds, {output: output})
+    sizes = {"chunks": CHUNKS, "notes": NOTES}
+    graph = builder.build(builder.configure({}), sizes)
+    specs = [Embedder().spec, Store(database=DATABASE).spec, Reranker().spec]
+    profile = default([*specs, Model().spec, Python().spec])
+    names = list(PIPELINE) if passes else []
+    return Plan(optimise(graph, profile, names).e_graph, profile)
+
+
+def inputs(question: str, tenant: str, collection: str) -> dict[str, Any]:
+    """What a query is given; all of it names its tenant."""
+    chunks = [Chunk("d", i, f"{tenant}: chunk {i} for {question}", "d") for i in range(CHUNKS)]
+    return {
+        "question": question,
+        "notes": [f"{tenant}: note {i}" for i in range(NOTES)],
+        "chunks": chunks,
+        "scope": Scope(tenant, collection),
+    }

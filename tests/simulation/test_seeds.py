@@ -1,0 +1,58 @@
+"""2,000 runs with faults: whatever goes wrong, the promises of docs/reliability.md hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from teola.schedule.events import State
+from tests.simulation.faults import Kind
+from tests.simulation.invariants import violations
+from tests.simulation.world import World, scenario
+
+SEEDS, TOGETHER = 2000, 250
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, TOGETHER))
+def test_the_promises_hold(first: int) -> None:
+    broken = {}
+    for seed in range(first, first + TOGETHER):
+        found = violations(World(scenario(seed)).run())
+        if found:
+            broken[seed] = found[0]
+    replay = f"replay with: python -m tests.simulation {' '.join(map(str, broken))}"
+    assert not broken, f"{broken}; {replay}"
+
+
+def test_every_fault_and_every_end_comes_up() -> None:
+    """The seeds would prove nothing if nothing happened in them."""
+    kinds = Counter(fault.kind for seed in range(SEEDS) for fault in scenario(seed).faults)
+    assert set(kinds) == set(Kind)
+    assert min(kinds.values()) > SEEDS / 20, kinds
+    states: Counter[State | None] = Counter()
+    deaths = retried = 0
+    for seed in range(100):
+        world = World(scenario(seed)).run()
+        states.update(a.ending.state if a.ending else None for a in world.asked.values())
+        deaths += sum(far.lives - 1 for far in world.far.values())
+        retried += sum(map(len, world.failures.values()))
+    assert set(states) >= {State.OK, State.FAILED, State.DEADLINE, None}, states
+    assert deaths > 30
+    assert retried > 30
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    """In processes that order sets and dictionaries of strings differently."""
+    told = []
+    for order in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": order}
+        command = [sys.executable, "-m", "tests.simulation", "6", "77", "137", "378"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        told.append(done.stdout)
+    assert told[0] == told[1]
+    assert told[0].count("digest") == 4
+    assert len(set(told[0].split())) > 50

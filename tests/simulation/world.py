@@ -1,0 +1,309 @@
+"""One simulated run: engines behind wires, queries, faults; and a record of all that happened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from random import Random
+from typing import Any, Final
+
+from teola.engine import Call, QueryContext, Request
+from teola.errors import EngineUnavailable
+from teola.policies.batching import BATCHING
+from teola.runtime.driver import Query
+from teola.runtime.engines import EngineConfig, queue_for
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.hosts.server import Recipe
+from teola.runtime.live import Live
+from teola.runtime.live_query import Ending, Token
+from teola.runtime.runtime import Runtime
+from teola.runtime.supervisor import Supervisor
+from teola.runtime.trace import Trace
+from teola.schedule.events import Cause, Finish, SliceFailed, State
+from tests.recording import RecordingCore
+from tests.simulation import templates
+from tests.simulation.clock import VirtualLoop
+from tests.simulation.engines import Database, Embedder, Model, Python, Reranker, Store, texts_of
+from tests.simulation.far import FarEngine
+from tests.simulation.faults import Fault, Kind, draw
+
+TENANTS: Final = ("t0", "t1")
+QUESTIONS: Final = 6
+DEADLINE_S: Final = 120.0
+FINISH_S: Final = 60.0
+"""Once faults have stopped, every query is to end within this time."""
+BUSY_S: Final = 1.5
+
+
+@dataclass(slots=True)
+class Asked:
+    """A query, and how it ended. ending: None if its caller went away first."""
+
+    id: str
+    template: str
+    passes: bool
+    question: str
+    tenant: str
+    at: float
+    deadline_s: float = DEADLINE_S
+    gone_s: float | None = None
+    streams: bool = False
+    tokens: list[str] = field(default_factory=list)
+    ending: Ending | None = None
+    ended: float | None = None
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A slice failed. budget: whether retries were left to its engine then."""
+
+    cause: Cause
+    streamed: bool
+    budget: bool
+
+
+@dataclass(slots=True)
+class Scenario:
+    """What is simulated. faults: in order of time."""
+
+    seed: int
+    batching: str
+    instances: int
+    queries: list[Asked]
+    faults: list[Fault]
+
+
+def scenario(seed: int) -> Scenario:
+    """Drawn from the seed."""
+    rng = Random(seed)
+    instances, count = rng.choice((1, 2, 2, 3)), rng.choice((1, 2, 3, 4))
+    pairs = [(tenant, k) for tenant in TENANTS for k in range(QUESTIONS)]
+    queries = [
+        Asked(
+            id=f"q{n}",
+            template=rng.choice(list(templates.TEMPLATES)),
+            passes=rng.random() < 0.7,
+            question=f"{tenant}: why {k}?",
+            tenant=tenant,
+            at=rng.uniform(0.0, 0.5),
+            streams=rng.random() < 0.3,
+        )
+        for n, (tenant, k) in enumerate(rng.sample(pairs, count))
+    ]
+    faults = draw(rng, instances, count, BUSY_S)
+    for fault in faults:
+        if fault.kind is Kind.CLIENT_GONE:
+            queries[fault.query].gone_s = fault.at
+        elif fault.kind is Kind.DEADLINE:
+            queries[fault.query].deadline_s = fault.at
+    return Scenario(seed, rng.choice(sorted(BATCHING)), instances, queries, faults)
+
+
+class World:
+    """Runs a scenario, and keeps what the invariants look at. `wrongs`: what was seen meanwhile."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.asked = {query.id: query for query in scenario.queries}
+        self.database = Database()
+        self.wrongs: list[str] = []
+        self.failures: dict[tuple[str, int], list[Failure]] = {}
+        self.stops: list[tuple[str, float]] = []
+        self.far: dict[tuple[str, int], FarEngine] = {}
+        self._operators: list[asyncio.Task[None]] = []
+
+    def run(self) -> World:
+        """To the end of all queries, and of all that they began."""
+        templates.DATABASE.effects.clear()
+        logging.getLogger("teola").setLevel(logging.CRITICAL)
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(self._run())
+        self.database.effects = templates.DATABASE.effects.copy()
+        return self
+
+    # --- what is told by the wires ----------------------------------------------------------
+
+    def batch(self, far: FarEngine, requests: Sequence[Request]) -> None:
+        if far.batches > far.spec.concurrency:
+            self.wrongs.append(f"{far.spec.name} runs {far.batches} batches at once")
+        for request in requests:
+            self._belongs(request.context, texts_of(list(request.inputs.values())))
+            scope = request.inputs.get("scope")
+            if scope is not None and scope.tenant != request.context.tenant:
+                self.wrongs.append(f"{request.context.query_id} reaches into another tenant's rows")
+
+    def call(self, far: FarEngine, call: Call) -> None:
+        if far.streams > far.spec.max_sequences:
+            self.wrongs.append(f"{far.spec.name} runs {far.streams} calls at once")
+        self._belongs(call.context, [part.text for part in call.all_parts])
+
+    def stopped(self, query: str, at: float) -> None:
+        self.stops.append((query, at))
+
+    def _belongs(self, context: QueryContext, texts: Sequence[str]) -> None:
+        asked = self.asked[context.query_id]
+        if asked.ended is not None:
+            self.wrongs.append(f"{asked.id} has ended and is worked on")
+        foreign = [f"{tenant}:" for tenant in TENANTS if tenant != asked.tenant]
+        if context.tenant != asked.tenant or any(f in text for f in foreign for text in texts):
+            self.wrongs.append(f"{asked.id} carries what is another tenant's")
+
+    # --- the run ----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: self.wrongs.append(repr(context)))
+        world = self
+
+        class Watched(Live):
+            def finished(self, query: Query, command: Finish, now: float) -> None:
+                asked = world.asked[query.id]
+                asked.ended, asked.left = now, _left(query)
+                super().finished(query, command, now)
+
+        self.live = Watched({}, loop)
+        self.core = self.live.core = RecordingCore({}, self.live._measure)
+        self.supervisor = Supervisor(self.live.post)
+        await self._start_engines()
+        zero = self.zero = loop.time()
+        for fault in self.scenario.faults:
+            self._arm(fault, zero)
+        queries = [loop.create_task(self._query(asked)) for asked in self.asked.values()]
+        last = max([fault.over for fault in self.scenario.faults], default=0.0)
+        await asyncio.wait(queries, timeout=last + FINISH_S)
+        for asked, task in zip(self.asked.values(), queries, strict=True):
+            if not task.done():
+                self.wrongs.append(f"{asked.id} has not ended {FINISH_S:.0f} s after the faults")
+        await self._settled(last + FINISH_S)
+        await self.supervisor.close()
+        await self.live.stop()
+        await asyncio.gather(*(host.close() for host in self.live.hosts.values()))
+
+    async def _start_engines(self) -> None:
+        recipes = {
+            "embedding": Recipe(Embedder, {}, "embedding"),
+            "vectorstore": Recipe(Store, {"database": self.database}, "vectorstore"),
+            "rerank": Recipe(Reranker, {}, "rerank"),
+            "llm": Recipe(Model, {}, "llm"),
+            "python": Recipe(Python, {}, "python"),
+        }
+        count = self.scenario.instances
+        starts = []
+        for name, recipe in recipes.items():
+            for i in range(count):
+                far = self.far[name, i] = FarEngine(recipe, i, self)
+                host = self.live.hosts[name, i] = LocalHost(far, i)
+                starts.append(host.start())
+            config = EngineConfig(name, instances=count, batching=self.scenario.batching)
+            queue = self.core.queues[name] = queue_for(name, self.far[name, 0], config)
+            queue.failed = self._noting(queue)  # type: ignore[method-assign]
+        await asyncio.gather(*starts)
+        for (name, i), far in self.far.items():
+            self.supervisor.watch(name, i, far)
+
+    def _noting(self, queue: Any) -> Any:
+        failed = queue.failed
+
+        def noting(event: SliceFailed, now: float) -> Any:
+            flight = queue.flights.get((event.run, event.primitive))
+            retries = queue._retries
+            found = failed(event, now)
+            event.cause.error.__traceback__ = None  # its frames would hold sequences
+            streamed = flight is not None and flight.streamed
+            failure = Failure(event.cause, streamed, retries < max(10, 0.1 * queue._requests))
+            self.failures.setdefault((event.run, event.primitive), []).append(failure)
+            return found
+
+        return noting
+
+    async def _query(self, asked: Asked) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(asked.at)
+        plan = templates.plan(asked.template, asked.passes)
+        given = templates.inputs(asked.question, asked.tenant, f"of {asked.id}")
+        now = loop.time()
+        context = QueryContext(asked.id, asked.tenant, now + asked.deadline_s)
+        trace = Trace(asked.id, asked.template, plan, now)
+
+        def watch(told: Any) -> None:
+            if isinstance(told, Token):
+                asked.tokens.append(told.text)
+
+        work = self.live.execute(plan, given, context, trace, watch if asked.streams else None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(asked.gone_s):
+                asked.ending = await work
+
+    def _arm(self, fault: Fault, zero: float) -> None:
+        loop, far = asyncio.get_running_loop(), self.far[fault.engine, fault.instance]
+        at, until = zero + fault.at, zero + fault.at + fault.lasts_s
+        match fault.kind:
+            case Kind.CLIENT_GONE | Kind.DEADLINE:
+                pass
+            case Kind.KILL:
+                loop.call_at(at, far.die, "was killed")
+            case Kind.FLAP:
+                for k in range(4):
+                    loop.call_at(at + k * fault.lasts_s / 3, far.die, "was killed")
+            case Kind.HANG:
+                loop.call_at(at, far.hang, until)
+            case Kind.SLOW:
+                loop.call_at(at, setattr, far, "slow_until", until)
+            case Kind.OUTAGE:
+                for i in range(self.scenario.instances):
+                    one = self.far[fault.engine, i]
+                    loop.call_at(at, setattr, one, "down_until", until)
+                    loop.call_at(at, one.die, "was killed")
+            case Kind.DRAIN:
+                loop.call_at(at, self._drain, fault.engine, fault.instance)
+            case _:
+                far.armed.append(_at(fault, at))
+
+    def _drain(self, engine: str, instance: int) -> None:
+        async def replace() -> None:
+            with suppress(EngineUnavailable):
+                await runtime.replace(engine, instance)
+
+        runtime = Runtime()
+        runtime._live, runtime._loop = self.live, asyncio.get_running_loop()
+        runtime._supervisor = self.supervisor
+        self._operators.append(asyncio.get_running_loop().create_task(replace()))
+
+    async def _settled(self, limit_s: float) -> None:
+        """Wait until nothing runs and every instance is back."""
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + limit_s
+        while self._busy() and loop.time() < limit:
+            await asyncio.sleep(0.5)
+
+    def _busy(self) -> bool:
+        live, queues = self.live, self.core.queues.values()
+        waits = live._tasks or live._batches or live._inbox or live._scheduled
+        return bool(waits) or not all(i.up for queue in queues for i in queue.instances)
+
+
+def _at(fault: Fault, at: float) -> Fault:
+    return Fault(fault.kind, fault.engine, fault.instance, at, fault.lasts_s)
+
+
+def _left(query: Query) -> tuple[str, ...]:
+    """What its store holds at the end, besides its outputs."""
+    plan = query.plan
+    kept = {ref.producer for ref in plan.graph.outputs.values()}
+    left = [plan.ids[i] for i in query.store.values if plan.ids[i] not in kept]
+    return (*left, *(f"a slice of {plan.ids[i]}" for i in query.store._slices))
+
+
+@cache
+def oracle(template: str, question: str, tenant: str) -> Any:
+    """The outputs of a query that is alone, without passes and faults."""
+    asked = Asked("q0", template, False, question, tenant, 0.0)
+    World(Scenario(-1, "topology", 1, [asked], [])).run()
+    assert asked.ending is not None
+    assert asked.ending.state is State.OK, asked.ending
+    return asked.ending.outputs
