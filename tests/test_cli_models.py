@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,11 @@ def test_the_profile_of_an_embedder_is_what_explain_reads(
     sizes = [point["items"] for point in measured]
     assert sizes == [1, 2, 4][: len(sizes)]
     assert len(sizes) > 1
+    on = json.loads(file.read_text())["measured_on"]["embedding"]
+    assert on["engine"] == "MiniLM"
+    assert on["cores"] >= 1
+    assert on["memory_gib"] > 0
+    assert on["packages"]["torch"] == version("torch")
     profile = load(str(file))
     assert profile.name == "here"
     found = profile.engines["embedding"]
@@ -110,6 +116,7 @@ def test_the_profile_of_a_model_joins_the_others(
     ended = teola(*words, "--limit", "256", "--json")
     assert (ended.code, ended.err) == (0, "")
     assert ended.json == json.loads(file.read_text())
+    assert ended.json["measured_on"]["llm"]["threads"] >= 1
     points = ended.json["measured"]["llm"]
     prompts = [point["tokens"] for point in points if point["op"] == "prefilling"]
     for size, tokens in zip((64, 128, 256), prompts, strict=True):

@@ -50,10 +50,11 @@ def profile(
 
     Batches are doubled until throughput stops growing. What is written is a
     profile, as `--profile` takes it: the passes, the estimates and the simulator
-    go by it.
+    go by it. The machine and the versions it was measured with are kept in it.
     """
     from teola.cli.given import Engines
     from teola.cli.showing import print_json
+    from teola.cli.surroundings import surroundings
     from teola.cli.watching import watching
     from teola.errors import InputError
     from teola.profile import load
@@ -71,7 +72,8 @@ def profile(
         watch.start(runtime, [engine])
         profiler = Profiler(runtime.host(engine), repeats=repeats, limit=limit)
         measured = runtime.start(profiler.measure(watch.show)).result()
-    data = _joined(kept, engine, measured, path.stem)
+        on = {"engine": type(runtime.host(engine).engine).__name__, **surroundings()}
+    data = _joined(kept, engine, measured, on, path.stem)
     path.write_text(json.dumps(data, indent=2) + "\n")
     if as_json:
         print_json(data)
@@ -80,7 +82,10 @@ def profile(
     return 0
 
 
-def _joined(kept: dict[str, Any], engine: str, measured: Measured, name: str) -> dict[str, Any]:
+def _joined(
+    kept: dict[str, Any], engine: str, measured: Measured, on: dict[str, Any], name: str
+) -> dict[str, Any]:
+    """The file's contents: the profile, the points it was fitted to, and what they were made on."""
     from teola.profile import Profile, to_json
 
     fresh = to_json(Profile(name, {engine: measured.profile}))
@@ -89,6 +94,7 @@ def _joined(kept: dict[str, Any], engine: str, measured: Measured, name: str) ->
         **fresh,
         "engines": {**kept["engines"], **fresh["engines"]},
         "measured": {**kept.get("measured", {}), engine: points},
+        "measured_on": {**kept.get("measured_on", {}), engine: on},
     }
 
 
