@@ -120,8 +120,8 @@ def section(report: Report, picture: Path) -> str:
             "## What the batching policies gain",
             "`python -m experiments.ablation_scheduling` simulates figure 10 of the paper: the\n"
             "same graphs under four batching policies. `fifo` and `per_invocation` are the\n"
-            "paper's TO and PO (here without TO's wait), `topology` is its Algorithm 2 and the\n"
-            "default, `critical_path` is ours\n"
+            "paper's TO and PO (here without TO's wait), `topology` is its Algorithm 2,\n"
+            "`critical_path` is ours and the default\n"
             "([decision 0012](decisions/0012-critical-path.md)). LLM of "
             f"{about['llm'].upper()}; {about['queries']} queries\n"
             "at each point; loads are parts of the rate at which `topology` saturates. The last\n"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 COLOURS: Final = {
     "teola": "#1b6e5a",
-    "teola_critical_path": "#b3312c",
+    "teola_topology": "#b3312c",
     "llamadist_po": "#c98524",
     "llamadist_to": "#e0b268",
     "llamadist_pc_po": "#3a78b4",

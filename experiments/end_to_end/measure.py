@@ -80,7 +80,7 @@ def measure(options: Options, progress: Progress) -> Report:
     singles = pool.run([(one_query, (p,)) for p in points], 1, progress, "one query")
     return {
         "rows": [row for row in rows if row["system"] in SYSTEMS],
-        "beyond": [row for row in rows if row["system"] not in SYSTEMS],
+        "topology": [row for row in rows if row["system"] not in SYSTEMS],
         "single_query": [
             {"app": p.app, "llm": p.llm, "latency_s": mine["teola"], "bound_s": bound.bound_s}
             for p, (mine, bound, _) in zip(points, singles, strict=True)

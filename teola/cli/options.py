@@ -86,7 +86,7 @@ Batching = Annotated[
         metavar="POLICY",
         show_default=False,
         rich_help_panel=OPTIMISER,
-        help="Batching policy of all engines: topology (the default), critical_path, fair, fifo, "
+        help="Batching policy of all engines: critical_path (the default), topology, fair, fifo, "
         "per_invocation.",
     ),
 ]

@@ -39,7 +39,7 @@ class EngineConfig:
     factory: str | Callable[..., Engine]
     options: Mapping[str, Any] = field(default_factory=dict)
     instances: int = 1
-    batching: str = "topology"
+    batching: str = batching.DEFAULT
     routing: str = "least_loaded"
     batching_options: Mapping[str, Any] = field(default_factory=dict)
     host: str | None = None

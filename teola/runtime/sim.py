@@ -82,7 +82,7 @@ class Sim(Driver):
         self,
         profile: Profile,
         *,
-        batching: str | Mapping[str, str] = "topology",
+        batching: str | Mapping[str, str] = batching_policies.DEFAULT,
         routing: str | Mapping[str, str] = "least_loaded",
         policy_options: Mapping[str, Mapping[str, Any]] | None = None,
         instances: Mapping[str, int] | None = None,
@@ -155,7 +155,9 @@ class Sim(Driver):
             limits,
             count,
             batching_policies.make(
-                batching if isinstance(batching, str) else batching.get(name, "topology"),
+                batching
+                if isinstance(batching, str)
+                else batching.get(name, batching_policies.DEFAULT),
                 **self._options.get(name, {}),
             ),
             routing_policies.make(

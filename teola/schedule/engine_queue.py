@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from teola.errors import EngineUnavailable
 from teola.policies.batching.base import BatchingPolicy
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.work import Slice, Slots, Work
+from teola.policies.work import Slice, Work
 from teola.schedule.asking import Asking
 from teola.schedule.events import (
     AbortRequest,
@@ -286,24 +286,22 @@ class EngineQueue:
 
     def _round(self, now: float) -> Dispatch | None:
         for i in self._candidates(now):
-            slots = self._share(self.instances.room(i, now), now)
+            slots = self.instances.room(i, now)
             slices = self.batching.choose(slots, now) if slots else None
             if slices:
                 self.routing.dispatched(i, now)
-                return self._send(i, slices, now)
+                return self._send(i, self._share(i, slices, now), now)
             self._asking.declined(i, self.batching.wake_at(now))
         return None
 
-    def _share(self, slots: Slots | None, now: float) -> Slots | None:
-        """While several LLM instances have no work, none takes more than its part of the calls:
-        those that share a prefill wait for each other's tokens, and elsewhere they need not."""
-        if slots is None or not self.limits.continuous or self.queued < 2:
-            return slots
+    def _share(self, i: int, slices: list[Slice], now: float) -> list[Slice]:
+        """What goes to instance `i` of a batch for it. While several LLM instances have no work,
+        none takes more than its part of the calls: those that share a prefill wait for each other's
+        tokens, and elsewhere they need not."""
+        if len(slices) < 2 or not self.limits.continuous:
+            return slices
         idle = self.instances.open(now).idle
-        if idle < 2:
-            return slots
-        calls = self._asking.part(slots.instance, idle)
-        return slots._replace(entries=min(slots.entries, calls))
+        return slices if idle < 2 else slices[: self._asking.part(i, idle)]
 
     def _candidates(self, now: float) -> Iterable[int]:
         """The instances to ask."""

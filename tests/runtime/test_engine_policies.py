@@ -36,6 +36,11 @@ def test_wrong_options_are_refused(
         queue_for("embedding", HashEmbedder(), config)
 
 
+def test_by_default_the_critical_path_goes_first() -> None:
+    queue = queue_for("embedding", HashEmbedder(), EngineConfig("embedding"))
+    assert isinstance(queue.batching, CriticalPath)
+
+
 def test_another_policy_for_all_does_not_get_the_options_of_one() -> None:
     configs = {"embedding": EngineConfig("embedding", batching="fair", batching_options=SHARED)}
     config = with_policies(configs, "topology", None)["embedding"]

@@ -14,9 +14,12 @@ from teola.policies.batching.per_invocation import PerInvocation
 from teola.policies.batching.topology import Topology
 from teola.policies.registry import find, with_options
 
+DEFAULT: Final = "critical_path"
+"""Nowhere slower than another one in experiments.end_to_end (docs/decisions/0012)."""
+
 
 def _fair(
-    inner: str = "topology",
+    inner: str = DEFAULT,
     inner_options: Mapping[str, Any] | None = None,
     by: str = "both",
     weights: Mapping[str, float] | None = None,
@@ -41,4 +44,4 @@ def make(name: str, **options: Any) -> BatchingPolicy:
     return policy
 
 
-__all__ = ["BATCHING", "BatchingPolicy", "make"]
+__all__ = ["BATCHING", "DEFAULT", "BatchingPolicy", "make"]
