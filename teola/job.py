@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """One query of `app`, its inputs checked."""
+    """One query of `app`, its inputs checked. trace: what has run of it, from its admission on."""
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Job:
         self.watcher, self.profile = watcher, profile
         self.id = uuid.uuid4().hex
         self.chunks = 0
+        self.trace: Trace | None = None
 
     async def run(self) -> Result:
         """The query's result; InputError and EngineUnavailable are raised."""
@@ -48,7 +49,7 @@ class Job:
         loop = asyncio.get_running_loop()
         admitted = loop.time()
         context = QueryContext(self.id, self.tenant, admitted + self.deadline_s)
-        trace = Trace(self.id, app.name, None, admitted)
+        trace = self.trace = Trace(self.id, app.name, None, admitted)
         if Kind.DOCUMENTS not in app.inputs.values():
             return self._result(await self._execute(self.given, {}, context, trace))
         embedding, store, indexing = app.indexing()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 
 from teola.engine import EngineKind, EngineSpec, Fingerprint, Source, Splitting
 from teola.errors import DocumentError
@@ -56,10 +58,11 @@ class FileLoader:
 
     def fingerprint(self, source: Source) -> Fingerprint:
         """SHA-256 and size of the bytes. Raises DocumentError (missing, too large, no document)."""
-        if source.path is not None:
-            files.check(source.path, self._max_bytes)
-            files.format_of(source.path)
-        return files.fingerprint(source, self._max_bytes)
+        with _as_given(source):
+            if source.path is not None:
+                files.check(source.path, self._max_bytes)
+                files.format_of(source.path)
+            return files.fingerprint(source, self._max_bytes)
 
     async def split(
         self, source: Source, splitting: Splitting, encode: Callable[[str], list[int]]
@@ -70,7 +73,8 @@ class FileLoader:
         """
         cancelled = threading.Event()
         try:
-            text = await self._text(source)
+            with _as_given(source):
+                text = await self._text(source)
             return await asyncio.to_thread(split, text, splitting, encode, cancelled)
         finally:
             cancelled.set()
@@ -89,6 +93,18 @@ class FileLoader:
                 path, "the PDF has no text, only images; run text recognition (OCR) on it first"
             )
         return files.usable(str(path), text)
+
+
+@contextmanager
+def _as_given(source: Source) -> Iterator[None]:
+    """Errors call a file that is stored under another name, as an upload is, by its own."""
+    try:
+        yield
+    except DocumentError as error:
+        path = source.path
+        if path is None or path.name == Path(source.name).name:
+            raise
+        raise DocumentError(str(error).replace(str(path), source.name)) from error.__cause__
 
 
 __all__ = ["DocumentError", "FileLoader", "Limits"]

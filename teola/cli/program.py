@@ -20,7 +20,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.main import get_command
 
-from teola.cli import collecting, listing, model_server, profiling, querying
+from teola.cli import collecting, listing, model_server, profiling, querying, serving
 from teola.cli.options import examples
 from teola.errors import InputError, TeolaError
 
@@ -44,6 +44,7 @@ app.command("explain", epilog=querying.EXPLAIN_EXAMPLES)(querying.explain)
 app.command("apps", epilog=listing.APPS_EXAMPLES)(listing.apps)
 app.command("engines", epilog=listing.ENGINES_EXAMPLES)(listing.engines)
 app.command("profile", epilog=profiling.PROFILE_EXAMPLES)(profiling.profile)
+app.command("serve", epilog=serving.SERVE_EXAMPLES)(serving.serve)
 app.command("index", epilog=collecting.INDEX_EXAMPLES)(collecting.index)
 app.command("collections", epilog=collecting.COLLECTIONS_EXAMPLES)(collecting.collections)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)

@@ -396,4 +396,5 @@ class Live(Driver):
 
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         listener = Listener(first, deliver, token if shown else None)
-        await run_call(cast("LanguageModel", host.engine), call, members, listener, wanted)
+        model = cast("LanguageModel", host.engine)
+        query.trace.used(await run_call(model, call, members, listener, wanted))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from teola.engine import Usage
 from teola.schedule.plan import Plan
 
 
@@ -54,12 +55,16 @@ class _Ended(NamedTuple):
 
 
 class Trace:
-    """Records of one query. Times are the driver's clock; spans are relative to `admitted`."""
+    """Records of one query. Times are the driver's clock; spans are relative to `admitted`.
+
+    prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them.
+    """
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
         self.query_id, self.app, self.plan, self.admitted = query_id, app, plan, admitted
         self.finished: float | None = None
         self.state = "running"
+        self.prompt_tokens = self.completion_tokens = 0
         self._sent: list[tuple[int, int, int, float, float, int, int, int]] = []
         self._ended: list[tuple[int, int, float, str]] = []
         self._extra: list[Span] = []
@@ -86,6 +91,11 @@ class Trace:
         """Work outside the graph, such as loading documents."""
         began = start - self.admitted
         self._extra.append(Span(name, name, name, "", began, began, end - self.admitted))
+
+    def used(self, usage: Usage) -> None:
+        """An LLM call took so many tokens."""
+        self.prompt_tokens += usage.prompt_tokens
+        self.completion_tokens += usage.completion_tokens
 
     def finish(self, state: str, at: float) -> None:
         """The query ended."""

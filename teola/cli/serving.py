@@ -1,0 +1,70 @@
+"""`teola serve`: applications over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from teola.cli import options as o
+
+SERVE_EXAMPLES = o.examples(
+    "teola serve",
+    "teola serve advanced-rag --llm http://localhost:8000/v1 --port 9000",
+    "teola serve mine.py:app",
+)
+
+
+def serve(
+    apps: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[APP]...",
+            show_default=False,
+            help="Applications, installed ones or path/to/file.py:variable; by default all that "
+            "are installed.",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    profile: o.ProfileName = None,
+    batching: o.Batching = None,
+    llm: o.Llm = None,
+    web_search: o.WebSearch = None,
+    ray: o.OnRay = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    dtype: o.Precision = None,
+    debug: o.Debug = False,
+) -> int:
+    """Serve applications over HTTP, in our own form and in OpenAI's.
+
+    Prints the URL, serves until Ctrl-C or SIGTERM, and lets queries that run end.
+    """
+    from rich.console import Console
+
+    from teola.catalogue import installed, load_app
+    from teola.cli.given import Engines
+    from teola.errors import InputError
+
+    try:
+        from teola.serve import server
+    except ImportError as error:
+        missing = error.name or str(error)
+        raise InputError(f"{missing} is not installed: pip install 'teola[server]'") from None
+
+    chosen = [load_app(name) for name in apps or []]
+    served = {app.name: app for app in chosen or [x.app for x in installed() if x.app]}
+    if len(served) < len(chosen):
+        raise InputError("two applications have the same name; rename one")
+    engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray)
+    console = Console(stderr=True)
+    with server.listen(host, port) as listener, engines.runtime() as runtime:
+        for app in served.values():
+            app.runtime = runtime
+        name, number = listener.getsockname()[:2]
+        typer.echo(f"http://{f'[{name}]' if ':' in name else name}:{number}")
+        console.print(f"serving {', '.join(served)}; starting engines ...")
+        ready = lambda: console.print("ready; Ctrl-C stops")  # noqa: E731
+        server.serve(runtime, served, listener, started=ready)
+    return 0

@@ -1,0 +1,1 @@
+"""HTTP: applications as a service, in our own form and in OpenAI's."""

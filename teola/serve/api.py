@@ -1,0 +1,185 @@
+"""Our own routes: applications, and the life of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from teola.app import App
+from teola.errors import UnknownName
+from teola.graph import render
+from teola.serve.asking import QueryRequest, Upload, asked
+from teola.serve.board import Board, Entry
+from teola.serve.describing import described
+from teola.serve.problems import NotFound, problem_of
+from teola.serve.streaming import EventStream, numbered, result_for
+
+TENANT = "default"
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": QueryRequest.model_json_schema()},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "request": {"type": "string", "description": "The JSON body."},
+                        "documents": {
+                            "type": "array",
+                            "items": {"type": "string", "format": "binary"},
+                        },
+                    },
+                    "additionalProperties": {"type": "string"},
+                }
+            },
+        },
+    }
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What routes need. apps: by the names that clients use."""
+
+    apps: Mapping[str, App]
+    board: Board
+
+    def app(self, name: str) -> App:
+        """Raises NotFound."""
+        if name not in self.apps:
+            raise NotFound(str(UnknownName("application", name, self.apps)))
+        return self.apps[name]
+
+    def entry(self, id: str) -> Entry:
+        """Raises NotFound."""
+        entry = self.board.find(id, TENANT)
+        if entry is None:
+            raise NotFound(f"no query {id!r} (the last ones that ended are kept)")
+        return entry
+
+
+def router(service: Service) -> APIRouter:
+    """All routes of this module."""
+    routes = APIRouter(prefix="/v1")
+    _app_routes(routes, service)
+    _query_routes(routes, service)
+    _view_routes(routes, service)
+    return routes
+
+
+def _app_routes(routes: APIRouter, service: Service) -> None:
+    @routes.get("/apps", tags=["applications"])
+    async def list_apps() -> dict[str, Any]:
+        """All applications that are served."""
+        listed = [
+            {"name": name, "description": app.description} for name, app in service.apps.items()
+        ]
+        return {"apps": listed}
+
+    @routes.get("/apps/{app}", tags=["applications"])
+    async def show_app(app: str) -> dict[str, Any]:
+        """Inputs and parameters of an application, as JSON Schema."""
+        return described(service.app(app))
+
+
+def _query_routes(routes: APIRouter, service: Service) -> None:
+    @routes.post("/apps/{app}/queries", tags=["queries"], openapi_extra=_BODY, response_model=None)
+    async def ask(app: str, request: Request) -> Response | EventStream:
+        """Ask a query: JSON, or a form whose files are documents."""
+        chosen, upload = service.app(app), Upload()
+        try:
+            wanted = await asked(request, chosen, upload)
+            entry = service.board.start(
+                chosen,
+                wanted.inputs,
+                mode=wanted.mode,
+                overrides=wanted.overrides,
+                passes=wanted.passes,
+                deadline_s=wanted.deadline_s,
+                tenant=TENANT,
+                cleanup=upload.remove,
+            )
+        except BaseException:
+            upload.remove()
+            raise
+        headers = {"x-query-id": entry.id}
+        if wanted.mode == "stream":
+            return EventStream(entry, numbered, headers=headers)
+        if wanted.mode == "background":
+            where = {**headers, "location": f"/v1/queries/{entry.id}"}
+            return JSONResponse(entry.summary(), 202, headers=where)
+        result = await result_for(entry, request.receive)
+        if result is None:
+            return Response(status_code=499)  # nobody reads it
+        if result.state in ("ok", "partial"):
+            return JSONResponse(result.to_json(), headers=headers)
+        problem = problem_of(result)
+        return JSONResponse(problem.body(), problem.status, headers={**headers, **problem.headers})
+
+    @routes.get("/queries", tags=["queries"])
+    async def list_queries(
+        app: str | None = None,
+        state: str | None = None,
+        limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    ) -> dict[str, Any]:
+        """Queries that run and the last that ended, the newest first."""
+        found = [entry.summary() for entry in service.board.all(TENANT)]
+        wanted = [
+            one
+            for one in found
+            if (app is None or one["app"] == app) and (state is None or one["state"] == state)
+        ]
+        return {"queries": wanted[:limit]}
+
+    @routes.get("/queries/{id}", tags=["queries"])
+    async def show_query(id: str) -> dict[str, Any]:
+        """Its state, and its result once there is one."""
+        entry = service.entry(id)
+        found = entry.summary()
+        if entry.result is not None:
+            found["result"] = entry.result.to_json()
+        return found
+
+    @routes.delete("/queries/{id}", tags=["queries"])
+    async def cancel_query(id: str) -> dict[str, Any]:
+        """Cancel it; one that has ended stays as it is."""
+        entry = service.entry(id)
+        if entry.result is None:
+            entry.cancel()
+            await entry.ended()
+        return entry.summary()
+
+
+def _view_routes(routes: APIRouter, service: Service) -> None:
+    @routes.get("/queries/{id}/events", tags=["queries"], response_model=None)
+    async def follow(id: str, request: Request) -> EventStream:
+        """Its events from the first, or after `Last-Event-ID`; leaving does not cancel it."""
+        entry = service.entry(id)
+        last = request.headers.get("last-event-id", "")
+        after = min(int(last), len(entry.events)) if last.isdecimal() and len(last) < 10 else 0
+        return EventStream(entry, numbered, after=after, owned=False)
+
+    @routes.get("/queries/{id}/trace", tags=["queries"])
+    async def trace(id: str) -> dict[str, Any]:
+        """Every span so far: what ran where and when."""
+        entry = service.entry(id)
+        found = entry.job.trace
+        if found is None:
+            raise NotFound(f"query {id!r} has not been admitted yet")
+        return found.to_json()
+
+    @routes.get("/queries/{id}/graph", tags=["queries"], response_model=None)
+    async def graph(id: str, form: Literal["json", "mermaid", "dot"] = "json") -> Response:
+        """The graph that it ran as."""
+        entry = service.entry(id)
+        plan = entry.job.trace.plan if entry.job.trace else None
+        if plan is None:
+            raise NotFound(f"query {id!r} has no graph yet")
+        if form == "json":
+            return JSONResponse(render.to_json(plan.graph))
+        return PlainTextResponse(render.render(plan.graph, form))

@@ -1,0 +1,64 @@
+"""Applications as JSON Schema: what they take, and what a query may set."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from teola.app import App
+from teola.workflow.component import Kind
+
+_TEXT: Final = {"type": "string", "minLength": 1}
+_DOCUMENT: Final = {
+    "type": "object",
+    "required": ["name", "text"],
+    "properties": {
+        "name": {"type": "string"},
+        "text": {"type": "string"},
+        "metadata": {"type": "object"},
+    },
+}
+_KINDS: Final[dict[Kind, dict[str, Any]]] = {
+    Kind.TEXT: _TEXT,
+    Kind.TEXTS: {"type": "array", "items": {"type": "string"}},
+    Kind.DOCUMENTS: {"oneOf": [_DOCUMENT, {"type": "array", "items": _DOCUMENT}]},
+}
+
+
+def described(app: App) -> dict[str, Any]:
+    """{"name", "description", "inputs", "outputs", "parameters"}; two of them JSON Schema."""
+    return {
+        "name": app.name,
+        "description": app.description,
+        "outputs": app.outputs,
+        "inputs": _inputs(app),
+        "parameters": _parameters(app),
+    }
+
+
+def _inputs(app: App) -> dict[str, Any]:
+    properties = {name: _KINDS.get(kind, {}) for name, kind in app.inputs.items()}
+    if Kind.DOCUMENTS in app.inputs.values():
+        properties |= {"collection": _TEXT, "filters": {"type": "object"}}
+    needed = [name for name, kind in app.inputs.items() if kind is not Kind.DOCUMENTS]
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": needed,
+        "additionalProperties": False,
+    }
+
+
+def _parameters(app: App) -> dict[str, Any]:
+    """Every parameter by `component.parameter`, with its default."""
+    properties: dict[str, Any] = {}
+    for component in app.builder.template.components:
+        try:
+            schema = component.config_type.model_json_schema()
+        except PydanticInvalidForJsonSchema:  # a Python function, which nobody can send
+            continue
+        now = component.config.model_dump(mode="json")
+        for name, of in schema.get("properties", {}).items():
+            properties[f"{component.name}.{name}"] = {**of, "default": now[name]}
+    return {"type": "object", "properties": properties, "additionalProperties": False}

@@ -1,0 +1,90 @@
+"""Errors as HTTP says them: a status, a code for programs, a line for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from teola.errors import (
+    DeadlineExceeded,
+    DocumentError,
+    EngineUnavailable,
+    InputError,
+    Overloaded,
+    QueryCancelled,
+    TeolaError,
+    UnknownName,
+)
+from teola.result import Result
+
+
+class Draining(TeolaError):
+    """Refused because the server is about to stop."""
+
+
+class NotFound(TeolaError):
+    """What a path names does not exist, or is another tenant's."""
+
+
+class TooLarge(InputError):
+    """More was sent than is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error response. retry_after_s: when it makes sense to try again."""
+
+    status: int
+    code: str
+    message: str
+    retryable: bool = False
+    query_id: str | None = None
+    retry_after_s: int | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+
+    def body(self) -> dict[str, Any]:
+        """{"error": {"code", "message", "retryable", "query_id"}}."""
+        found = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return {"error": {**found, "query_id": self.query_id}}
+
+    def openai_body(self) -> dict[str, Any]:
+        """{"error": {"message", "type", "param", "code"}}, as OpenAI's clients read it."""
+        if self.status == 429:
+            kind = "rate_limit_error"
+        else:
+            kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code}}
+
+
+_KNOWN: Final[tuple[tuple[type[TeolaError], int, str, int | None], ...]] = (
+    (NotFound, 404, "not_found", None),
+    (TooLarge, 413, "too_large", None),
+    (DocumentError, 422, "unreadable_document", None),
+    (UnknownName, 422, "unknown_name", None),
+    (InputError, 422, "invalid_input", None),
+    (Overloaded, 429, "overloaded", 1),
+    (Draining, 503, "draining", 1),
+    (QueryCancelled, 409, "cancelled", None),
+    (DeadlineExceeded, 504, "deadline", None),
+    (EngineUnavailable, 503, "engine_unavailable", 5),
+)
+"""The first that fits counts."""
+
+
+def problem(error: TeolaError, query_id: str | None = None) -> Problem:
+    """What a client is told of `error`; a failed query's cause says what kind of failure it was."""
+    for kind, status, code, after in _KNOWN:
+        if isinstance(error, kind):
+            return Problem(status, code, str(error), after is not None, query_id, after)
+    cause = error.__cause__
+    retryable = error.retryable or (isinstance(cause, TeolaError) and cause.retryable)
+    return Problem(502, "failed", str(error), retryable, query_id)
+
+
+def problem_of(result: Result) -> Problem:
+    """Of a query that ended without an answer."""
+    error = result.error or TeolaError(f"the query ended {result.state}")
+    return problem(error, result.query_id)

@@ -1,0 +1,101 @@
+"""A real server on a real port, with small applications; and clients of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic, sleep
+
+import httpx
+import pytest
+import uvicorn
+
+from teola import App, Runtime, component
+from teola.serve import server
+from teola.serve.board import Board
+
+WAIT_S = 60.0
+
+
+@dataclass
+class Served:
+    """A server that runs. url: without a slash at its end."""
+
+    url: str
+    board: Board
+    runtime: Runtime
+
+
+@component(outputs="answer")
+async def say(question: str) -> str:
+    """Answers after a while to `wait`, badly to `fail`."""
+    if question.endswith("wait"):
+        await asyncio.sleep(WAIT_S)
+    if question == "fail":
+        raise ValueError("bad luck")
+    return f"you said: {question}"
+
+
+@component(outputs="answer")
+async def recall(question: str, history: str) -> str:
+    return f"{history} | {question}"
+
+
+@component(outputs="answer")
+async def count(names: list[str], unit: str) -> dict[str, object]:
+    return {"count": len(names), "unit": unit}
+
+
+def applications() -> dict[str, App]:
+    text = {"question": "text"}
+    answer = {"answer": "answer"}
+    apps = [
+        App("echo", template=say, inputs=text, outputs=answer, description="Says it again"),
+        App("memory", template=recall, inputs={**text, "history": "text"}, outputs=answer),
+        App("count", template=count, inputs={"names": "texts", "unit": "text"}, outputs=answer),
+    ]
+    return {app.name: app for app in apps}
+
+
+@contextmanager
+def serving(runtime: Runtime, apps: Mapping[str, App]) -> Iterator[Served]:
+    """Serve `apps` as `teola serve` does, but from a thread that has no signals."""
+    for app in apps.values():
+        app.runtime = runtime
+    listener = server.listen("127.0.0.1", 0)
+    board, readiness = Board(runtime.max_queries), server.Readiness()
+    asgi = server.make_app(apps, board, readiness)
+    running = uvicorn.Server(uvicorn.Config(asgi, log_config=None, lifespan="off"))
+    serving = runtime.start(running.serve(sockets=[listener]))
+    names = {name: None for app in apps.values() for name in app.engine_names}
+    runtime.start(runtime.ensure(names)).result()
+    readiness.ready = True
+    try:
+        yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", board, runtime)
+    finally:
+        runtime.start(board.drain(0)).result()
+        running.should_exit = True
+        serving.result(30)
+        listener.close()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with Runtime() as runtime, serving(runtime, applications()) as found:
+        yield found
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.url, timeout=30) as client:
+        yield client
+
+
+def soon(true: Callable[[], bool], limit_s: float = 20.0) -> None:
+    """Wait until something holds."""
+    until = monotonic() + limit_s
+    while not true():
+        assert monotonic() < until, "it never did"
+        sleep(0.01)

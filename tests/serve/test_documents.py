@@ -1,0 +1,109 @@
+"""Documents over HTTP, with the real engines."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from fpdf import FPDF
+
+from teola import Runtime
+from teola.catalogue import load_app
+from tests.conftest import PAGES
+from tests.serve.conftest import Served, serving, soon
+
+ASK = "/v1/apps/naive-rag/queries"
+QUESTION = "Who looks after the lamp of the lighthouse?"
+
+
+@pytest.fixture(scope="module")
+def rag(runtime: Runtime) -> Iterator[Served]:
+    app = load_app("naive-rag")
+    own = app.runtime
+    with serving(runtime, {"naive-rag": app}) as found:
+        yield found
+    app.runtime = own
+
+
+@pytest.fixture
+def client(rag: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=rag.url, timeout=120) as client:
+        yield client
+
+
+def kept() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("teola-upload-*"))
+
+
+def pdf(text: str) -> bytes:
+    page = FPDF()
+    page.add_page()
+    page.set_font("helvetica", size=12)
+    page.multi_cell(0, None, text)
+    return bytes(page.output())
+
+
+def test_an_uploaded_pdf_is_asked_about_and_not_kept(client: httpx.Client) -> None:
+    before = kept()
+    files = [("documents", ("../../a lamp.pdf", pdf(PAGES["lighthouse.md"]), "application/pdf"))]
+    response = client.post(ASK, data={"question": QUESTION}, files=files)
+    found = response.json()
+    assert "Mara Quist" in found["outputs"]["answer"]
+    assert {hit["document"] for hit in found["outputs"]["sources"]} == {"a lamp.pdf"}
+    assert kept() == before
+
+
+def test_several_files_and_inline_documents_go_together(client: httpx.Client) -> None:
+    inline = {"name": "more.md", "text": PAGES["boats.md"]}
+    files = [("documents", (name, text.encode())) for name, text in PAGES.items()]
+    told = json.dumps({"inputs": {"question": "Which boat is the largest?", "documents": inline}})
+    response = client.post(ASK, data={"request": told}, files=files[::2])
+    found = response.json()["outputs"]
+    assert {hit["document"] for hit in found["sources"]} == {
+        "more.md",
+        "lighthouse.md",
+        "market.txt",
+    }
+
+
+def test_a_client_may_not_name_files_of_the_server(client: httpx.Client) -> None:
+    for documents in ("/etc/passwd", ["/etc"], [{"path": "/etc/passwd"}], {"name": "x"}):
+        body = {"inputs": {"question": QUESTION, "documents": documents}}
+        response = client.post(ASK, json=body)
+        assert response.status_code == 422
+        assert "a document is" in response.json()["error"]["message"]
+    refused = client.post(ASK, data={"question": QUESTION, "documents": "/etc/passwd"})
+    assert refused.status_code == 422
+
+
+def test_what_cannot_be_read_is_refused_and_not_kept(client: httpx.Client, rag: Served) -> None:
+    before = kept()
+    files = {"documents": ("broken.pdf", b"%PDF-1.7 and then nothing")}
+    response = client.post(ASK, data={"question": QUESTION}, files=files)
+    assert response.status_code == 422
+    assert response.json()["error"]["code"] == "unreadable_document"
+    assert response.json()["error"]["message"].startswith("cannot read 'broken.pdf'")
+    soon(lambda: kept() == before and not rag.board.running)
+
+
+def test_openais_client_gets_a_streamed_answer_about_a_document(rag: Served) -> None:
+    documents = [{"name": name, "text": text} for name, text in PAGES.items()]
+    with openai.OpenAI(base_url=f"{rag.url}/v1", api_key="none", max_retries=0) as client:
+        stream = client.chat.completions.create(
+            model="naive-rag",
+            messages=[{"role": "user", "content": QUESTION}],
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body={"documents": documents},
+        )
+        pieces = list(stream)
+    said = "".join(p.choices[0].delta.content or "" for p in pieces if p.choices)
+    assert "Mara Quist" in said
+    assert pieces[-1].usage is not None
+    assert pieces[-1].usage.prompt_tokens > 20
+    assert pieces[-1].usage.completion_tokens > 0

@@ -1,0 +1,103 @@
+"""`teola serve` as a process: started, drained, stopped."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.command_line import CommandLine
+from tests.serve.conftest import soon
+
+APP = """
+import asyncio
+from teola import App, component
+
+@component(outputs="answer")
+async def wait(seconds: str) -> str:
+    await asyncio.sleep(float(seconds))
+    return "waited"
+
+app = App("waiting", template=wait, inputs={"seconds": "text"}, outputs={"answer": "answer"})
+"""
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its URL, ready."""
+    file = folder / "waiting.py"
+    file.write_text(APP)
+    with subprocess.Popen(
+        [sys.executable, "-m", "teola", "serve", str(file), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            soon(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+            yield process, url
+        finally:
+            process.kill()
+
+
+def ask(url: str, seconds: float) -> str:
+    """The id of a query in the background."""
+    body = {"inputs": {"seconds": str(seconds)}, "mode": "background"}
+    found: str = httpx.post(f"{url}/v1/apps/waiting/queries", json=body).json()["query_id"]
+    return found
+
+
+def test_sigterm_lets_what_runs_end_and_takes_nothing_more(tmp_path: Path) -> None:
+    with server(tmp_path) as (process, url):
+        assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
+        id = ask(url, 2)
+        with httpx.stream("GET", f"{url}/v1/queries/{id}/events", timeout=30) as followed:
+            process.send_signal(signal.SIGTERM)
+            soon(lambda: httpx.get(f"{url}/readyz").status_code == 503)
+            refused = httpx.post(
+                f"{url}/v1/apps/waiting/queries", json={"inputs": {"seconds": "0"}}
+            )
+            assert refused.status_code == 503
+            assert refused.json()["error"]["code"] == "draining"
+            assert "event: done" in "".join(followed.iter_text())
+        assert process.wait(20) == 0
+
+
+def test_a_second_signal_waits_no_longer(tmp_path: Path) -> None:
+    with server(tmp_path) as (process, url):
+        ask(url, 60)
+        process.send_signal(signal.SIGTERM)
+        soon(lambda: httpx.get(f"{url}/readyz").status_code == 503)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nope"], "unknown application 'nope'"),
+        (["naive-rag", "--port", "70000"], "less than or equal to 65535"),
+        (["naive-rag", "--host", "256.0.0.1"], "cannot listen"),
+    ],
+)
+def test_what_cannot_be_served_is_said(teola: CommandLine, words: list[str], told: str) -> None:
+    ended = teola("serve", *words)
+    assert ended.code == 2
+    assert told in ended.err
+
+
+def test_a_port_that_is_taken_is_said(teola: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = teola("serve", "naive-rag", "--port", str(taken.getsockname()[1]))
+    assert ended.code == 2
+    assert "in use" in ended.err
+    assert "--port" in ended.err
