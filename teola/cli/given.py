@@ -11,6 +11,7 @@ from typing import Any
 
 from teola.app import App
 from teola.cli.options import Dtype
+from teola.config import Configuration
 from teola.errors import DocumentError, InputError, UnknownName
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig, llm_config, web_config
 from teola.runtime.runtime import Runtime
@@ -57,6 +58,18 @@ class Engines:
             profile=self.profile or (own.profile if own else None),
             debug=self.debug,
             ray=self._cluster(own),
+        )
+
+    def configured(self, base: Configuration) -> Runtime:
+        """A runtime as a configuration file says, with the options put over it."""
+        policies = base.policies
+        return Runtime(
+            self.configs(base.engine_configs()),
+            batching=self.batching,
+            profile=self.profile or policies.profile,
+            max_queries=base.server.max_queries,
+            debug=self.debug,
+            ray=base.ray if self.ray is None else self._cluster(None),
         )
 
     def _cluster(self, own: Runtime | None) -> bool | str:

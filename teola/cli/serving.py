@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ SERVE_EXAMPLES = o.examples(
     "teola serve",
     "teola serve advanced-rag --llm http://localhost:8000/v1 --port 9000",
     "teola serve mine.py:app",
+    "teola serve --config teola.toml",
 )
 
 
@@ -25,8 +27,25 @@ def serve(
             "are installed.",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="A configuration, TOML or YAML (`teola config init` writes one); options here "
+            "go before it.",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(show_default=False, help="Address to listen on; else 127.0.0.1."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, show_default=False, help="Port, 0 for a free one; else 8080."
+        ),
+    ] = None,
     profile: o.ProfileName = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
@@ -45,6 +64,7 @@ def serve(
 
     from teola.catalogue import installed, load_app
     from teola.cli.given import Engines
+    from teola.config import Configuration, read
     from teola.errors import InputError
 
     try:
@@ -53,18 +73,25 @@ def serve(
         missing = error.name or str(error)
         raise InputError(f"{missing} is not installed: pip install 'teola[server]'") from None
 
-    chosen = [load_app(name) for name in apps or []]
+    configuration = read(config) if config else Configuration()
+    configuration.check()
+    where = configuration.server
+    chosen = [load_app(name) for name in apps or configuration.apps]
     served = {app.name: app for app in chosen or [x.app for x in installed() if x.app]}
     if len(served) < len(chosen):
         raise InputError("two applications have the same name; rename one")
     engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray)
     console = Console(stderr=True)
-    with server.listen(host, port) as listener, engines.runtime() as runtime:
+    address = (host or where.host, where.port if port is None else port)
+    with (
+        server.listen(*address) as listener,
+        engines.configured(configuration) as runtime,
+    ):
         for app in served.values():
             app.runtime = runtime
         name, number = listener.getsockname()[:2]
         typer.echo(f"http://{f'[{name}]' if ':' in name else name}:{number}")
         console.print(f"serving {', '.join(served)}; starting engines ...")
         ready = lambda: console.print("ready; Ctrl-C stops")  # noqa: E731
-        server.serve(runtime, served, listener, started=ready)
+        server.serve(runtime, served, listener, started=ready, drain_s=where.drain_s)
     return 0

@@ -1,0 +1,212 @@
+"""The configuration file of a server: TOML or YAML, every key checked before anything starts.
+
+`${NAME}` in a text stands for an environment variable, so that keys need not stand in the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from teola.errors import InputError
+from teola.policies import batching, routing
+from teola.profile import load as load_profile
+from teola.runtime.engines import DEFAULTS, EngineConfig, with_policies
+
+_VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerTable(_Table):
+    """Where to listen, and how much to take."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port; 0 takes a free one.")
+    max_queries: int = Field(default=1024, ge=1, description="Queries at once; more are refused.")
+    drain_s: float = Field(
+        default=30.0, ge=0, description="Seconds that queries get to end on SIGTERM."
+    )
+
+
+class PoliciesTable(_Table):
+    """Of all engines that name none of their own."""
+
+    batching: str | None = Field(default=None, description="Batching policy.")
+    routing: str | None = Field(default=None, description="Routing policy.")
+    profile: str | None = Field(
+        default=None,
+        description="Latency profile: a name or a file; else what the engines declare.",
+    )
+
+
+class EngineTable(_Table):
+    """One engine, by the name that applications use."""
+
+    type: str = Field(description="An installed engine type; `teola engines` lists them.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Its own options.")
+    instances: int = Field(default=1, ge=1, description="How many to run.")
+    host: str | None = Field(default=None, description="Where: local, process or ray.")
+    resources: dict[str, float] = Field(
+        default_factory=dict, description="What each asks of a Ray node: num_cpus, num_gpus, ..."
+    )
+    batching: str | None = Field(default=None, description="Its batching policy.")
+    batching_options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of that policy."
+    )
+    routing: str | None = Field(default=None, description="Its routing policy.")
+
+
+class Configuration(_Table):
+    """The whole file."""
+
+    apps: list[str] = Field(
+        default_factory=list,
+        description="Applications: installed ones or path/to/file.py:variable; none: all.",
+    )
+    ray: bool | str = Field(
+        default=False,
+        description='true starts Ray on this machine, "auto" or an address joins a cluster.',
+    )
+    server: ServerTable = ServerTable()
+    policies: PoliciesTable = PoliciesTable()
+    engines: dict[str, EngineTable] = Field(default_factory=dict)
+
+    def engine_configs(self) -> dict[str, EngineConfig]:
+        """All engines, the defaults included. Raises UnknownName, InputError."""
+        found = {}
+        for name, table in self.engines.items():
+            values = table.model_dump(exclude={"type"}, exclude_none=True)
+            given = {
+                key: value
+                for key in ("batching", "routing")
+                if key not in values and (value := getattr(self.policies, key)) is not None
+            }
+            found[name] = EngineConfig(table.type, **{**given, **values})
+        rest = {name: config for name, config in DEFAULTS.items() if name not in found}
+        policies = self.policies
+        return {**with_policies(rest, policies.batching, policies.routing), **found}
+
+    def check(self) -> None:
+        """Everything that can be known without starting. Raises UnknownName, InputError."""
+        if self.policies.profile:
+            load_profile(self.policies.profile)
+        for name, config in self.engine_configs().items():
+            batching.make(config.batching, **config.batching_options)
+            routing.make(config.routing)
+            config.recipe(name)
+
+
+def read(path: Path) -> Configuration:
+    """The configuration in a file. Raises InputError that names the key that is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise InputError(f"cannot read the configuration {str(path)!r}: {reason}") from None
+    try:
+        return Configuration.model_validate(_expanded(_parsed(path, text), path))
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        unknown = [one for one in found if one["type"] == "extra_forbidden"]
+        first = [*unknown, *found][0]  # a misspelt key is missing as well
+        where = ".".join(str(part) for part in first["loc"])
+        if unknown:
+            told = f"unknown key {where!r}{_hint(first['loc'])}"
+        elif first["type"] == "missing":
+            told = f"{where} is missing"
+        else:
+            told = f"{where}: {first['msg']} (got {first['input']!r})"
+        raise InputError(f"{path}: {told}") from None
+
+
+def _parsed(path: Path, text: str) -> Any:
+    if path.suffix.lower() in (".yaml", ".yml"):
+        import yaml
+
+        try:
+            return yaml.safe_load(text) or {}
+        except yaml.YAMLError as error:
+            told = " ".join(str(error).split())
+            raise InputError(f"{path} is not YAML: {told}") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+
+
+def _expanded(value: Any, path: Path) -> Any:
+    """With the environment's variables in place. Raises InputError for one that is not set."""
+    if isinstance(value, str):
+        for name in _VARIABLE.findall(value):
+            if name not in os.environ:
+                raise InputError(f"{path}: the environment variable {name} is not set")
+        return _VARIABLE.sub(lambda match: os.environ[match[1]], value)
+    if isinstance(value, Mapping):
+        return {str(key): _expanded(item, path) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expanded(item, path) for item in value]
+    return value
+
+
+def _hint(loc: tuple[int | str, ...]) -> str:
+    """The nearest key that would be right, and all of them."""
+    table: Any = Configuration
+    for part in loc[:-1]:
+        fields = getattr(table, "model_fields", None)
+        if fields and part in fields:
+            table = EngineTable if part == "engines" else fields[str(part)].annotation
+    valid = sorted(getattr(table, "model_fields", {}))
+    near = get_close_matches(str(loc[-1]), valid, n=1)
+    return f"{f'; did you mean {near[0]!r}?' if near else ''} (valid: {', '.join(valid)})"
+
+
+TEMPLATE: Final = """\
+# Configuration of `teola serve --config FILE`; `teola config check FILE` looks it over.
+# Everything is optional: what stands here are the defaults.
+
+# Applications to serve: installed ones (`teola apps`) or "path/to/file.py:variable"; none: all.
+apps = []
+
+# true starts Ray on this machine, "auto" or an address joins a cluster.
+ray = false
+
+[server]
+host = "127.0.0.1"
+port = 8080
+# Queries at once; more are refused with 429.
+max_queries = 1024
+# Seconds that queries get to end on SIGTERM.
+drain_s = 30
+
+# Of all engines that name none of their own.
+[policies]
+# batching = "critical_path"
+# routing = "least_loaded"
+# profile = "paper-13b"
+
+# One table for each engine, by the name that applications use: documents, embedding, rerank,
+# vectorstore, llm, proxy, judge, websearch. `teola engines` lists the types.
+#
+# [engines.llm]
+# type = "vllm"
+# options = { url = "http://localhost:8000/v1", api_key = "${LLM_KEY}" }
+#
+# [engines.embedding]
+# type = "embedding"
+# instances = 2
+# host = "process"
+#
+# [engines.vectorstore]
+# type = "vectorstore"
+# options = { dsn = "${DATABASE_URL}" }
+"""

@@ -1,0 +1,112 @@
+"""The configuration file: what it means, and how it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from teola.config import TEMPLATE, Configuration, read
+from teola.errors import InputError
+from teola.runtime.engines import DEFAULTS
+from tests.command_line import CommandLine
+
+
+def written(folder: Path, text: str, name: str = "teola.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_the_template_is_what_holds_without_a_file(tmp_path: Path) -> None:
+    assert read(written(tmp_path, TEMPLATE)) == Configuration()
+    assert read(written(tmp_path, "")) == Configuration()
+    assert Configuration().engine_configs() == DEFAULTS
+
+
+def test_everything_the_template_mentions_is_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLM_KEY", "secret")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://localhost/x")
+    head, _, engines = TEMPLATE.partition("# One table")
+    settings = [line.removeprefix("# ") if " = " in line else line for line in head.splitlines()]
+    tables = [
+        line.removeprefix("# ")
+        for line in engines.splitlines()
+        if line.startswith("# [") or " = " in line
+    ]
+    found = read(written(tmp_path, "\n".join([*settings, *tables])))
+    found.check()
+    assert found.policies.batching == "critical_path"
+    assert found.engines["llm"].options["api_key"] == "secret"
+    configs = found.engine_configs()
+    assert configs["embedding"].instances == 2
+    assert configs["embedding"].host == "process"
+    assert configs["vectorstore"].options == {"dsn": "postgresql://localhost/x"}
+
+
+def test_yaml_says_the_same(tmp_path: Path) -> None:
+    toml = written(tmp_path, '[policies]\nbatching = "fifo"\n[engines.llm]\ntype = "extractive"\n')
+    yaml = written(
+        tmp_path, "policies: {batching: fifo}\nengines:\n  llm: {type: extractive}\n", "t.yaml"
+    )
+    assert read(toml) == read(yaml)
+    assert {config.batching for config in read(yaml).engine_configs().values()} == {"fifo"}
+
+
+def test_an_engines_own_policy_goes_before_that_of_all(tmp_path: Path) -> None:
+    text = '[policies]\nbatching = "fifo"\n[engines.llm]\ntype = "extractive"\nbatching = "fair"\n'
+    configs = read(written(tmp_path, text)).engine_configs()
+    assert configs["llm"].batching == "fair"
+    assert configs["embedding"].batching == "fifo"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("prot = 1", "unknown key 'prot'"),
+        ("[server]\nprot = 1", "unknown key 'server.prot'; did you mean 'port'?"),
+        ('[engines.llm]\ntpye = "vllm"', "did you mean 'type'?"),
+        ("[engines.llm]\ninstances = 2", "engines.llm.type is missing"),
+        ("[server]\nport = 70000", "server.port: Input should be less"),
+        ("[server]\nport = [", "is not TOML"),
+        ('[engines.llm]\ntype = "${NOT_SET}"', "the environment variable NOT_SET is not set"),
+        ('[engines.llm]\ntype = "vlm"', "unknown engine type 'vlm'; did you mean 'vllm'?"),
+        ('[engines.llm]\ntype = "extractive"\noptions = { dtpe = 1 }', "did you mean 'dtype'?"),
+        ('[policies]\nbatching = "fiffo"', "did you mean 'fifo'?"),
+        ('[policies]\nprofile = "paper-14b"', "paper-13b"),
+        ('[engines.llm]\ntype = "extractive"\nhost = "rya"', "did you mean 'ray'?"),
+        ('apps = ["naive-rga"]', "did you mean 'naive-rag'?"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_would_be_right(
+    teola: CommandLine, tmp_path: Path, text: str, told: str
+) -> None:
+    path = written(tmp_path, text)
+    assert told in teola("config", "check", path).refused(2)
+    assert told in teola("serve", "--config", path, "--port", "0").refused(2)
+
+
+def test_what_cannot_be_read_is_said(teola: CommandLine, tmp_path: Path) -> None:
+    assert "cannot read" in teola("config", "check", tmp_path / "none.toml").refused(2)
+    odd = tmp_path / "odd.toml"
+    odd.write_bytes(b"\xff\xfe")
+    assert "not UTF-8" in teola("config", "check", odd).refused(2)
+    assert "is not YAML" in teola("config", "check", written(tmp_path, "a: [", "x.yml")).refused(2)
+
+
+def test_init_writes_a_file_that_is_right_and_overwrites_none(
+    teola: CommandLine, tmp_path: Path
+) -> None:
+    path = tmp_path / "new.toml"
+    assert teola("config", "init", path).code == 0
+    assert teola("config", "check", path).out == f"{path} is right\n"
+    path.write_text("apps = []")
+    assert "is there already" in teola("config", "init", path).refused(2)
+    assert path.read_text() == "apps = []"
+
+
+def test_options_reach_the_error_of_a_bad_type(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"engines\.llm\.instances"):
+        read(written(tmp_path, '[engines.llm]\ntype = "extractive"\ninstances = 0'))
