@@ -237,6 +237,32 @@ def test_the_earliest_of_several_instances_wakes() -> None:
     assert policy.wake_at(1.0) == pytest.approx(1.4)
 
 
+def test_the_clock_begins_anew_when_what_waited_has_gone_alone() -> None:
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0))
+    assert seqs(policy, 1.0, weight=1024, running=3) == []
+    assert [w.seq for w in take(policy, slots(1024), now=1.1)] == [0]
+    add(policy, prefill(1, arrival=1.0))
+    assert seqs(policy, 5.0, weight=1024, running=3) == []
+    assert policy.wake_at(5.0) == pytest.approx(5.6)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"affinity": 1}, []),
+        ({"avoid": 0}, []),
+        ({"total": 9}, [(0, 0, 4)]),
+        ({"total": 9, "cuttable": False}, [(0, 0, 9)]),
+        ({"affinity": 0}, [(0, 0, 1)]),
+    ],
+)
+def test_what_is_queued_alone_goes_where_it_may(given: Any, expected: Any) -> None:
+    policy = CriticalPath()
+    add(policy, work(0, **given))
+    assert chosen(policy) == expected
+
+
 # --- where it may run -----------------------------------------------------------------------
 
 

@@ -64,6 +64,7 @@ class CriticalPath:
         self._asked = self._wake = -inf
         self._room_since: dict[int, float] = {}
         self._last: tuple[int, Work] | None = None
+        self._newest: Work | None = None
 
     def add(self, work: Work, now: float) -> None:
         estimate = work.estimate
@@ -71,6 +72,7 @@ class CriticalPath:
         entry = (due, -estimate.rest_s, work.arrival, work.seq, work.tries, work)
         heaps = self._lanes.setdefault(work.lane, {})
         heappush(heaps.setdefault(work.affinity, []), entry)
+        self._newest = work
         self._live += 1
         self._entries += 1
 
@@ -85,6 +87,8 @@ class CriticalPath:
             self._last = None
         if now != self._asked:
             self._asked, self._wake = now, inf
+        if self._live == 1 and not slots.running and self._newest and self._newest.queued:
+            return self._only(self._newest, slots)
         for heaps in self._open(slots):
             if self._under_way(heaps, slots):
                 return []
@@ -104,6 +108,15 @@ class CriticalPath:
 
     def wake_at(self, now: float) -> float | None:
         return self._wake if now < self._wake < inf else None
+
+    def _only(self, work: Work, slots: Slots) -> list[Slice]:
+        """The common case: one primitive is queued, and nothing runs that it would hold up."""
+        taker = Taker(slots)
+        if taker.fits(work):
+            taker.take(work)
+        if taker.slices:
+            self._last = slots.instance, work
+        return taker.slices
 
     # --- what is there ----------------------------------------------------------------------
 
