@@ -352,6 +352,10 @@ class App:
             found = of[key] = Optimiser(self.builder, chosen)
         return found
 
+    def planned(self, runtime: Runtime) -> list[Optimiser]:
+        """The optimisers that have planned queries on `runtime`, one for each profile."""
+        return list(self._optimisers.get(runtime, {}).values())
+
     async def _count(self, given: Mapping[str, Any], overrides: Overrides | None) -> int:
         """Chunks of the given documents, without storing anything."""
         embedding, store, _ = self.indexing()

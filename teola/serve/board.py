@@ -35,7 +35,8 @@ class Event(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One query. events: all so far, numbered from 1. result: once it has ended."""
+    """One query. events: all so far, numbered from 1. result: once it has ended. first_token_s:
+    how long after its request the first token of its answer came."""
 
     job: Job
     mode: str
@@ -43,6 +44,7 @@ class Entry:
     events: list[Event] = field(default_factory=list)
     result: Result | None = None
     task: asyncio.Task[None] | None = None
+    first_token_s: float | None = None
     _waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
     @property
@@ -63,7 +65,12 @@ class Entry:
 
     def watch(self, event: Token | Progress) -> None:
         """What the query's watcher is told."""
-        self.tell("token" if isinstance(event, Token) else "primitive", event._asdict())
+        if isinstance(event, Token):
+            if self.first_token_s is None:
+                self.first_token_s = time.time() - self.created
+            self.tell("token", event._asdict())
+        else:
+            self.tell("primitive", event._asdict())
 
     async def changed(self, after: int) -> None:
         """Wait until there are more than `after` events."""
@@ -106,10 +113,12 @@ class Entry:
 
 
 class Board:
-    """See the module. most: queries at once; more are refused with Overloaded."""
+    """See the module. most: queries at once; more are refused with Overloaded. on_end: is told
+    every query that has ended."""
 
     def __init__(self, most: int) -> None:
         self.most, self.draining = most, False
+        self.on_end: Callable[[Entry], None] = lambda entry: None
         self.running: dict[str, Entry] = {}
         self.past: OrderedDict[str, Entry] = OrderedDict()
 
@@ -153,6 +162,7 @@ class Board:
         self.past[job.id] = entry
         if len(self.past) > KEPT:
             self.past.popitem(last=False)
+        self.on_end(entry)
         if result.state in ("ok", "partial"):
             entry.tell("done", result.to_json())
         else:

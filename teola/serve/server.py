@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,6 +25,7 @@ from teola.errors import InputError, TeolaError
 from teola.runtime.runtime import Runtime
 from teola.serve import api, openai_api
 from teola.serve.board import Board
+from teola.serve.metrics import Metrics
 from teola.serve.problems import NotFound, Problem, TooLarge, problem
 
 DRAIN_S: Final = 30.0
@@ -42,8 +44,10 @@ class Readiness:
     error: str | None = None
 
 
-def make_app(apps: Mapping[str, App], board: Board, readiness: Readiness) -> ASGIApp:
-    """The ASGI application. Everything it runs, it runs on the loop that it is called on."""
+def make_app(
+    runtime: Runtime, apps: Mapping[str, App], board: Board, readiness: Readiness
+) -> ASGIApp:
+    """The ASGI application, to be called on the runtime's loop."""
     found = FastAPI(
         title="Teola",
         version=version("teola"),
@@ -71,14 +75,23 @@ def make_app(apps: Mapping[str, App], board: Board, readiness: Readiness) -> ASG
             return JSONResponse({"status": "starting"}, 503)
         return JSONResponse({"status": "ready"})
 
-    _refusals(found)
+    metrics = Metrics(runtime, apps, board)
+    board.on_end = metrics.ended
+
+    @found.get("/metrics", tags=["health"], response_model=None)
+    async def scrape() -> Response:
+        """Everything that Prometheus wants to know."""
+        return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+    _refusals(found, metrics)
     return Bounded(found)
 
 
-def _refusals(app: FastAPI) -> None:
+def _refusals(app: FastAPI, metrics: Metrics) -> None:
     """Every error in one of the two forms."""
 
     def told(request: Request, found: Problem) -> Response:
+        metrics.refused(found.code)
         openai = request.url.path.startswith(OPENAI)
         body = found.openai_body() if openai else found.body()
         return JSONResponse(body, found.status, headers=found.headers)
@@ -165,7 +178,7 @@ def serve(
     Call it on the main thread. started: called (there) once every engine runs.
     """
     board, readiness = Board(runtime.max_queries), Readiness()
-    asgi = make_app(apps, board, readiness)
+    asgi = make_app(runtime, apps, board, readiness)
     config = uvicorn.Config(
         asgi, log_config=None, access_log=False, lifespan="off", server_header=False
     )

@@ -66,7 +66,7 @@ def serving(runtime: Runtime, apps: Mapping[str, App]) -> Iterator[Served]:
         app.runtime = runtime
     listener = server.listen("127.0.0.1", 0)
     board, readiness = Board(runtime.max_queries), server.Readiness()
-    asgi = server.make_app(apps, board, readiness)
+    asgi = server.make_app(runtime, apps, board, readiness)
     running = uvicorn.Server(uvicorn.Config(asgi, log_config=None, lifespan="off"))
     serving = runtime.start(running.serve(sockets=[listener]))
     names = {name: None for app in apps.values() for name in app.engine_names}

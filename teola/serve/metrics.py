@@ -1,0 +1,134 @@
+"""Prometheus metrics: counted once a query, when it has ended, out of its trace.
+
+Nothing is counted while queries run; what is true now (queues, slots) is read when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from teola.app import App
+from teola.runtime.runtime import Runtime
+from teola.serve.board import Board, Entry
+
+SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """Everything at /metrics."""
+
+    def __init__(self, runtime: Runtime, apps: Mapping[str, App], board: Board) -> None:
+        self.registry = CollectorRegistry()
+        place, query = ("engine", "op"), ("app", "state")
+        self._latency = Histogram(
+            "teola_query_seconds",
+            "From admission to the end.",
+            query,
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._first_token = Histogram(
+            "teola_query_first_token_seconds",
+            "From the request to the first token of the answer.",
+            query,
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._wait = Histogram(
+            "teola_primitive_wait_seconds",
+            "From being ready to being sent to an instance.",
+            place,
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._execution = Histogram(
+            "teola_primitive_execution_seconds",
+            "From being sent to an instance to its output.",
+            place,
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._batch = Histogram(
+            "teola_primitive_batch_size",
+            "Primitives in the batch that it ran in.",
+            place,
+            buckets=SIZES,
+            registry=self.registry,
+        )
+        self._tokens = Counter(
+            "teola_tokens", "Of LLM calls.", ("app", "kind"), registry=self.registry
+        )
+        self._refused = Counter(
+            "teola_refused", "Requests that were refused.", ("code",), registry=self.registry
+        )
+        self.registry.register(_Now(runtime, apps, board))
+
+    def page(self) -> bytes:
+        """In the text format of Prometheus."""
+        return generate_latest(self.registry)
+
+    def refused(self, code: str) -> None:
+        """A request was refused."""
+        self._refused.labels(code).inc()
+
+    def ended(self, entry: Entry) -> None:
+        """A query has ended."""
+        assert entry.result is not None
+        app, trace = entry.job.app.name, entry.job.trace
+        self._latency.labels(app, entry.state).observe(entry.result.latency_s)
+        if entry.first_token_s is not None:
+            self._first_token.labels(app, entry.state).observe(entry.first_token_s)
+        if trace is None:
+            return
+        self._tokens.labels(app, "prompt").inc(trace.prompt_tokens)
+        self._tokens.labels(app, "completion").inc(trace.completion_tokens)
+        for span in trace.spans if trace.plan else ():
+            if span.engine and span.state in ("done", "failed"):
+                self._wait.labels(span.engine, span.op).observe(span.start - span.queued)
+                self._execution.labels(span.engine, span.op).observe(span.end - span.start)
+                self._batch.labels(span.engine, span.op).observe(span.batch_size)
+
+
+class _Now(Collector):
+    """What holds at the moment of asking."""
+
+    def __init__(self, runtime: Runtime, apps: Mapping[str, App], board: Board) -> None:
+        self._runtime, self._apps, self._board = runtime, apps, board
+
+    def collect(self) -> Iterable[Metric]:
+        running = GaugeMetricFamily("teola_queries_running", "Queries that run.")
+        running.add_metric((), len(self._board.running))
+        yield running
+        queued = GaugeMetricFamily(
+            "teola_queue_depth", "Primitives that wait for an instance.", labels=["engine"]
+        )
+        busy = GaugeMetricFamily(
+            "teola_instance_in_flight", "Primitives on it.", labels=["engine", "instance"]
+        )
+        up = GaugeMetricFamily(
+            "teola_instance_up", "Whether it takes work.", labels=["engine", "instance"]
+        )
+        now = self._runtime.loop.time()
+        for name, queue in self._runtime.live.core.queues.items():
+            queued.add_metric((name,), queue.queued)
+            for i, instance in enumerate(queue.instances):
+                busy.add_metric((name, str(i)), instance.entries)
+                up.add_metric((name, str(i)), float(instance.usable(now)))
+        yield from (queued, busy, up)
+        hits = CounterMetricFamily(
+            "teola_plan_cache_hits", "Queries whose graph was there already.", labels=["app"]
+        )
+        misses = CounterMetricFamily(
+            "teola_plan_cache_misses", "Queries whose graph had to be optimised.", labels=["app"]
+        )
+        for name, app in self._apps.items():
+            found = app.planned(self._runtime)
+            hits.add_metric((name,), sum(one.hits for one in found))
+            misses.add_metric((name,), sum(one.misses for one in found))
+        yield from (hits, misses)
