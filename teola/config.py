@@ -33,6 +33,12 @@ class ServerTable(_Table):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port; 0 takes a free one.")
     max_queries: int = Field(default=1024, ge=1, description="Queries at once; more are refused.")
+    max_queries_per_tenant: int | None = Field(
+        default=None, ge=1, description="Queries at once of one tenant; else as many as in all."
+    )
+    keys: str | None = Field(
+        default=None, description="File of API keys (`teola keys`); then every request needs one."
+    )
     drain_s: float = Field(
         default=30.0, ge=0, description="Seconds that queries get to end on SIGTERM."
     )
@@ -185,6 +191,9 @@ host = "127.0.0.1"
 port = 8080
 # Queries at once; more are refused with 429.
 max_queries = 1024
+# max_queries_per_tenant = 100
+# API keys (`teola keys create`): then every request needs one. Without keys, only 127.0.0.1.
+# keys = "teola-keys.json"
 # Seconds that queries get to end on SIGTERM.
 drain_s = 30
 

@@ -20,7 +20,16 @@ from typing import Annotated, NoReturn
 import typer
 from typer.main import get_command
 
-from teola.cli import collecting, configuring, listing, model_server, profiling, querying, serving
+from teola.cli import (
+    collecting,
+    configuring,
+    keys,
+    listing,
+    model_server,
+    profiling,
+    querying,
+    serving,
+)
 from teola.cli.options import examples
 from teola.errors import InputError, TeolaError
 
@@ -49,6 +58,7 @@ app.command("index", epilog=collecting.INDEX_EXAMPLES)(collecting.index)
 app.command("collections", epilog=collecting.COLLECTIONS_EXAMPLES)(collecting.collections)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)
 app.add_typer(configuring.app, name="config")
+app.add_typer(keys.app, name="keys")
 app.add_typer(model_server.app, name="llm")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +16,17 @@ SERVE_EXAMPLES = o.examples(
     "teola serve mine.py:app",
     "teola serve --config teola.toml",
 )
+
+
+def part(name: str) -> Any:
+    """A module of `teola.serve`. Raises InputError where what it needs is not installed."""
+    from teola.errors import InputError
+
+    try:
+        return import_module(f"teola.serve.{name}")
+    except ImportError as error:
+        missing = error.name or str(error)
+        raise InputError(f"{missing} is not installed: pip install 'teola[server]'") from None
 
 
 def serve(
@@ -46,6 +58,15 @@ def serve(
             min=0, max=65535, show_default=False, help="Port, 0 for a free one; else 8080."
         ),
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="API keys (`teola keys create`); then every request needs one. Without keys only "
+            "this machine is served.",
+        ),
+    ] = None,
     profile: o.ProfileName = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
@@ -67,12 +88,7 @@ def serve(
     from teola.config import Configuration, read
     from teola.errors import InputError
 
-    try:
-        from teola.serve import server
-    except ImportError as error:
-        missing = error.name or str(error)
-        raise InputError(f"{missing} is not installed: pip install 'teola[server]'") from None
-
+    server = part("server")
     configuration = read(config) if config else Configuration()
     configuration.check()
     where = configuration.server
@@ -82,9 +98,10 @@ def serve(
         raise InputError("two applications have the same name; rename one")
     engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray)
     console = Console(stderr=True)
+    keys = keys or (Path(where.keys) if where.keys else None)
     address = (host or where.host, where.port if port is None else port)
     with (
-        server.listen(*address) as listener,
+        server.listen(*address, keys=keys) as listener,
         engines.configured(configuration) as runtime,
     ):
         for app in served.values():
@@ -93,5 +110,8 @@ def serve(
         typer.echo(f"http://{f'[{name}]' if ':' in name else name}:{number}")
         console.print(f"serving {', '.join(served)}; starting engines ...")
         ready = lambda: console.print("ready; Ctrl-C stops")  # noqa: E731
-        server.serve(runtime, served, listener, started=ready, drain_s=where.drain_s)
+        limits = server.Limits(
+            where.max_queries, where.max_queries_per_tenant, drain_s=where.drain_s
+        )
+        server.serve(runtime, served, listener, keys=keys, limits=limits, started=ready)
     return 0

@@ -18,7 +18,6 @@ from teola.serve.describing import described
 from teola.serve.problems import NotFound, problem_of
 from teola.serve.streaming import EventStream, numbered, result_for
 
-TENANT = "default"
 _BODY = {
     "requestBody": {
         "required": True,
@@ -55,12 +54,18 @@ class Service:
             raise NotFound(str(UnknownName("application", name, self.apps)))
         return self.apps[name]
 
-    def entry(self, id: str) -> Entry:
-        """Raises NotFound."""
-        entry = self.board.find(id, TENANT)
+    def entry(self, id: str, request: Request) -> Entry:
+        """A query of whoever asks. Raises NotFound."""
+        entry = self.board.find(id, tenant(request))
         if entry is None:
             raise NotFound(f"no query {id!r} (the last ones that ended are kept)")
         return entry
+
+
+def tenant(request: Request) -> str:
+    """Whose key the request came with."""
+    found: str = request.scope["tenant"]
+    return found
 
 
 def router(service: Service) -> APIRouter:
@@ -101,7 +106,7 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
                 overrides=wanted.overrides,
                 passes=wanted.passes,
                 deadline_s=wanted.deadline_s,
-                tenant=TENANT,
+                tenant=tenant(request),
                 cleanup=upload.remove,
             )
         except BaseException:
@@ -123,12 +128,13 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
 
     @routes.get("/queries", tags=["queries"])
     async def list_queries(
+        request: Request,
         app: str | None = None,
         state: str | None = None,
         limit: Annotated[int, Query(ge=1, le=500)] = 100,
     ) -> dict[str, Any]:
         """Queries that run and the last that ended, the newest first."""
-        found = [entry.summary() for entry in service.board.all(TENANT)]
+        found = [entry.summary() for entry in service.board.all(tenant(request))]
         wanted = [
             one
             for one in found
@@ -137,18 +143,18 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
         return {"queries": wanted[:limit]}
 
     @routes.get("/queries/{id}", tags=["queries"])
-    async def show_query(id: str) -> dict[str, Any]:
+    async def show_query(id: str, request: Request) -> dict[str, Any]:
         """Its state, and its result once there is one."""
-        entry = service.entry(id)
+        entry = service.entry(id, request)
         found = entry.summary()
         if entry.result is not None:
             found["result"] = entry.result.to_json()
         return found
 
     @routes.delete("/queries/{id}", tags=["queries"])
-    async def cancel_query(id: str) -> dict[str, Any]:
+    async def cancel_query(id: str, request: Request) -> dict[str, Any]:
         """Cancel it; one that has ended stays as it is."""
-        entry = service.entry(id)
+        entry = service.entry(id, request)
         if entry.result is None:
             entry.cancel()
             await entry.ended()
@@ -159,24 +165,26 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
     @routes.get("/queries/{id}/events", tags=["queries"], response_model=None)
     async def follow(id: str, request: Request) -> EventStream:
         """Its events from the first, or after `Last-Event-ID`; leaving does not cancel it."""
-        entry = service.entry(id)
+        entry = service.entry(id, request)
         last = request.headers.get("last-event-id", "")
         after = min(int(last), len(entry.events)) if last.isdecimal() and len(last) < 10 else 0
         return EventStream(entry, numbered, after=after, owned=False)
 
     @routes.get("/queries/{id}/trace", tags=["queries"])
-    async def trace(id: str) -> dict[str, Any]:
+    async def trace(id: str, request: Request) -> dict[str, Any]:
         """Every span so far: what ran where and when."""
-        entry = service.entry(id)
+        entry = service.entry(id, request)
         found = entry.job.trace
         if found is None:
             raise NotFound(f"query {id!r} has not been admitted yet")
         return found.to_json()
 
     @routes.get("/queries/{id}/graph", tags=["queries"], response_model=None)
-    async def graph(id: str, form: Literal["json", "mermaid", "dot"] = "json") -> Response:
+    async def graph(
+        id: str, request: Request, form: Literal["json", "mermaid", "dot"] = "json"
+    ) -> Response:
         """The graph that it ran as."""
-        entry = service.entry(id)
+        entry = service.entry(id, request)
         plan = entry.job.trace.plan if entry.job.trace else None
         if plan is None:
             raise NotFound(f"query {id!r} has no graph yet")

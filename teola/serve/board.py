@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -113,11 +113,13 @@ class Entry:
 
 
 class Board:
-    """See the module. most: queries at once; more are refused with Overloaded. on_end: is told
+    """See the module. most: queries at once, most_of_tenant: of one tenant;
+    more are refused with Overloaded. on_end: is told
     every query that has ended."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.draining = most, False
+    def __init__(self, most: int, most_of_tenant: int | None = None) -> None:
+        self.most, self.most_of_tenant, self.draining = most, most_of_tenant, False
+        self.of_tenant: Counter[str] = Counter()
         self.on_end: Callable[[Entry], None] = lambda entry: None
         self.running: dict[str, Entry] = {}
         self.past: OrderedDict[str, Entry] = OrderedDict()
@@ -139,10 +141,15 @@ class Board:
             raise Draining("this server is about to stop; ask another")
         if len(self.running) >= self.most:
             raise Overloaded(f"{self.most} queries are already running; try again in a moment")
+        if self.most_of_tenant is not None and self.of_tenant[tenant] >= self.most_of_tenant:
+            raise Overloaded(
+                f"{self.most_of_tenant} of your queries are already running; try again in a moment"
+            )
         job = app.job(given, overrides, passes, deadline_s, tenant)
         entry = Entry(job, mode, time.time())
         job.watcher = entry.watch
         self.running[job.id] = entry
+        self.of_tenant[tenant] += 1
         entry.task = asyncio.get_running_loop().create_task(self._run(entry, cleanup))
         return entry
 
@@ -159,6 +166,9 @@ class Board:
         cleanup()
         entry.result = result
         del self.running[job.id]
+        self.of_tenant[job.tenant] -= 1
+        if not self.of_tenant[job.tenant]:
+            del self.of_tenant[job.tenant]
         self.past[job.id] = entry
         if len(self.past) > KEPT:
             self.past.popitem(last=False)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from teola.app import DEADLINE_S, App
 from teola.errors import InputError
 from teola.result import Result
-from teola.serve.api import TENANT, Service
+from teola.serve.api import Service, tenant
 from teola.serve.asking import MOST_DEADLINE_S, as_json, checked, inline_documents
 from teola.serve.board import Entry, Event
 from teola.serve.problems import problem_of
@@ -106,7 +106,7 @@ def router(service: Service) -> APIRouter:
             overrides={**_decoding(app, wanted), **wanted.overrides},
             passes=None,
             deadline_s=wanted.deadline_s,
-            tenant=TENANT,
+            tenant=tenant(request),
         )
         headers = {"x-query-id": entry.id}
         if wanted.stream:

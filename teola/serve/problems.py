@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from starlette.responses import JSONResponse
 
 from teola.errors import (
     DeadlineExceeded,
@@ -16,6 +19,9 @@ from teola.errors import (
     UnknownName,
 )
 from teola.result import Result
+
+OPENAI: Final = ("/v1/chat", "/v1/models", "/v1/embeddings", "/v1/rerank")
+"""Paths whose clients are OpenAI's."""
 
 
 class Draining(TeolaError):
@@ -82,6 +88,12 @@ def problem(error: TeolaError, query_id: str | None = None) -> Problem:
     cause = error.__cause__
     retryable = error.retryable or (isinstance(cause, TeolaError) and cause.retryable)
     return Problem(502, "failed", str(error), retryable, query_id)
+
+
+def answer(path: str, found: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The response, in the form that clients of `path` read."""
+    body = found.openai_body() if path.startswith(OPENAI) else found.body()
+    return JSONResponse(body, found.status, {**found.headers, **(headers or {})})
 
 
 def problem_of(result: Result) -> Problem:

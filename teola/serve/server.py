@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -24,14 +25,14 @@ from teola.app import App
 from teola.errors import InputError, TeolaError
 from teola.runtime.runtime import Runtime
 from teola.serve import api, openai_api
+from teola.serve.auth import Guard, KeyFile
 from teola.serve.board import Board
 from teola.serve.metrics import Metrics
-from teola.serve.problems import NotFound, Problem, TooLarge, problem
+from teola.serve.problems import NotFound, Problem, TooLarge, answer, problem
 
-DRAIN_S: Final = 30.0
+LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 JSON_BYTES: Final = 4 * 2**20
 FORM_BYTES: Final = 64 * 2**20
-OPENAI: Final = ("/v1/chat", "/v1/models", "/v1/embeddings", "/v1/rerank")
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +45,24 @@ class Readiness:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """queries: at once; queries_of_tenant: of one tenant (None: no fewer). drain_s: seconds that
+    they get to end when the server stops."""
+
+    queries: int
+    queries_of_tenant: int | None = None
+    drain_s: float = 30.0
+
+
 def make_app(
-    runtime: Runtime, apps: Mapping[str, App], board: Board, readiness: Readiness
+    runtime: Runtime,
+    apps: Mapping[str, App],
+    board: Board,
+    readiness: Readiness,
+    keys: KeyFile | None = None,
 ) -> ASGIApp:
-    """The ASGI application, to be called on the runtime's loop."""
+    """The ASGI application, to be called on the runtime's loop. keys: None lets everybody in."""
     found = FastAPI(
         title="Teola",
         version=version("teola"),
@@ -84,7 +99,7 @@ def make_app(
         return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     _refusals(found, metrics)
-    return Bounded(found)
+    return Guard(Bounded(found), keys)
 
 
 def _refusals(app: FastAPI, metrics: Metrics) -> None:
@@ -92,9 +107,7 @@ def _refusals(app: FastAPI, metrics: Metrics) -> None:
 
     def told(request: Request, found: Problem) -> Response:
         metrics.refused(found.code)
-        openai = request.url.path.startswith(OPENAI)
-        body = found.openai_body() if openai else found.body()
-        return JSONResponse(body, found.status, headers=found.headers)
+        return answer(request.url.path, found)
 
     @app.exception_handler(TeolaError)
     async def ours(request: Request, error: TeolaError) -> Response:
@@ -146,18 +159,23 @@ class Bounded:
         await self._app(scope, counted, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
-        found = problem(_too_large(most))
-        openai = scope["path"].startswith(OPENAI)
-        body = found.openai_body() if openai else found.body()
-        await JSONResponse(body, found.status, {"connection": "close"})(scope, receive, send)
+        refused = answer(scope["path"], problem(_too_large(most)), {"connection": "close"})
+        await refused(scope, receive, send)
 
 
 def _too_large(most: int) -> TooLarge:
     return TooLarge(f"the body is larger than {most // 2**20} MiB")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that accepts from now on. Raises InputError."""
+def listen(host: str, port: int, keys: Path | None = None) -> socket.socket:
+    """A socket that accepts from now on. Raises InputError, also where anybody could come in."""
+    if keys is None and host not in LOCAL:
+        raise InputError(
+            f"without API keys only this machine is served, not {host}: create some with `teola "
+            "keys create NAME`, and give --keys FILE"
+        )
+    if keys is not None and not KeyFile(keys).read():
+        raise InputError(f"there are no keys in {keys}: `teola keys create NAME --file {keys}`")
     try:
         return socket.create_server((host, port), backlog=2048, reuse_port=False)
     except (OSError, OverflowError) as error:
@@ -170,15 +188,17 @@ def serve(
     apps: Mapping[str, App],
     listener: socket.socket,
     *,
+    keys: Path | None = None,
+    limits: Limits | None = None,
     started: Callable[[], None] = lambda: None,
-    drain_s: float = DRAIN_S,
 ) -> None:
     """Serve `apps` on `runtime` until SIGTERM or SIGINT, then drain; a second signal ends it now.
 
     Call it on the main thread. started: called (there) once every engine runs.
     """
-    board, readiness = Board(runtime.max_queries), Readiness()
-    asgi = make_app(runtime, apps, board, readiness)
+    limits = limits or Limits(runtime.max_queries)
+    board, readiness = Board(limits.queries, limits.queries_of_tenant), Readiness()
+    asgi = make_app(runtime, apps, board, readiness, KeyFile(keys) if keys else None)
     config = uvicorn.Config(
         asgi, log_config=None, access_log=False, lifespan="off", server_header=False
     )
@@ -193,7 +213,7 @@ def serve(
     starting.cancel()
     if not serving.done():
         with _signals() as again:
-            draining = runtime.start(_stop(board, server, drain_s))
+            draining = runtime.start(_stop(board, server, limits.drain_s))
             while not draining.done():
                 with suppress(TimeoutError):
                     draining.result(0.2)

@@ -14,6 +14,7 @@ import uvicorn
 
 from teola import App, Runtime, component
 from teola.serve import server
+from teola.serve.auth import KeyFile
 from teola.serve.board import Board
 
 WAIT_S = 60.0
@@ -60,13 +61,15 @@ def applications() -> dict[str, App]:
 
 
 @contextmanager
-def serving(runtime: Runtime, apps: Mapping[str, App]) -> Iterator[Served]:
+def serving(
+    runtime: Runtime, apps: Mapping[str, App], keys: KeyFile | None = None
+) -> Iterator[Served]:
     """Serve `apps` as `teola serve` does, but from a thread that has no signals."""
     for app in apps.values():
         app.runtime = runtime
     listener = server.listen("127.0.0.1", 0)
     board, readiness = Board(runtime.max_queries), server.Readiness()
-    asgi = server.make_app(runtime, apps, board, readiness)
+    asgi = server.make_app(runtime, apps, board, readiness, keys)
     running = uvicorn.Server(uvicorn.Config(asgi, log_config=None, lifespan="off"))
     serving = runtime.start(running.serve(sockets=[listener]))
     names = {name: None for app in apps.values() for name in app.engine_names}

@@ -86,7 +86,7 @@ def test_a_second_signal_waits_no_longer(tmp_path: Path) -> None:
     [
         (["nope"], "unknown application 'nope'"),
         (["naive-rag", "--port", "70000"], "less than or equal to 65535"),
-        (["naive-rag", "--host", "256.0.0.1"], "cannot listen"),
+        (["naive-rag", "--host", "0.0.0.0"], "teola keys create"),
     ],
 )
 def test_what_cannot_be_served_is_said(teola: CommandLine, words: list[str], told: str) -> None:

@@ -1,0 +1,172 @@
+"""API keys: who asks, and what for. Kept in a file as digests, so that nobody can read them there.
+
+A key is 256 random bits, so one round of SHA-256 is enough: there is nothing to guess. The file is
+read again when it has changed; a key that was revoked ends with the next request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from teola.errors import InputError, UnknownName
+from teola.serve.problems import Problem, answer
+
+PREFIX: Final = "teola_"
+SCOPES: Final = ("query", "metrics")
+OPEN: Final = frozenset({"/healthz", "/readyz"})
+"""Paths for which no key is needed."""
+LOOK_EVERY_S: Final = 1.0
+DEFAULT_TENANT: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is kept of a key. digest: SHA-256, hexadecimal. created: seconds since 1970."""
+
+    name: str
+    tenant: str
+    digest: str
+    scopes: tuple[str, ...] = ("query",)
+    created: float = 0.0
+
+
+class KeyFile:
+    """The keys of a server. Raises InputError where the file is not one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> list[Key]:
+        """All keys; none if there is no file yet."""
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            return [Key(**{**key, "scopes": tuple(key["scopes"])}) for key in found["keys"]]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InputError(f"cannot read the keys in {self.path}: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError):
+            raise InputError(f"{self.path} is no file of keys; name another") from None
+
+    def create(self, name: str, tenant: str, scopes: Iterable[str] = ("query",)) -> str:
+        """Add a key; the key itself, which is nowhere else. Raises InputError, UnknownName."""
+        wanted = tuple(dict.fromkeys(scopes))
+        for scope in wanted:
+            if scope not in SCOPES:
+                raise UnknownName("scope", scope, SCOPES)
+        for what, text in (("name", name), ("tenant", tenant)):
+            if not text.strip() or not text.isprintable() or len(text) > 64:
+                raise InputError(f"a key's {what} has 1 to 64 printable characters, not {text!r}")
+        known = self.read()
+        if any(key.name == name for key in known):
+            raise InputError(f"there is a key called {name!r} already; revoke it or name another")
+        secret = PREFIX + secrets.token_urlsafe(32)
+        self._write([*known, Key(name, tenant, digest(secret), wanted, round(time.time(), 3))])
+        return secret
+
+    def revoke(self, name: str) -> None:
+        """Take a key away. Raises UnknownName."""
+        known = self.read()
+        if all(key.name != name for key in known):
+            raise UnknownName("key", name, [key.name for key in known])
+        self._write([key for key in known if key.name != name])
+
+    def _write(self, keys: Iterable[Key]) -> None:
+        """At once or not at all, and for nobody else to read."""
+        text = json.dumps({"keys": [asdict(key) for key in keys]}, indent=1) + "\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".keys-")
+            with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+                out.write(text)
+            os.replace(name, self.path)
+        except OSError as error:
+            raise InputError(f"cannot write the keys to {self.path}: {error.strerror}") from None
+
+
+def digest(secret: str) -> str:
+    """What is kept of a key."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class Guard:
+    """ASGI middleware that lets in who has a key, and says whose it is: `scope["tenant"]`."""
+
+    def __init__(self, app: ASGIApp, keys: KeyFile | None) -> None:
+        self._app, self._keys = app, keys
+        self._known: dict[str, Key] = {}
+        self._seen: tuple[int, int] | None = None
+        self._looked = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._keys is None:
+            scope["tenant"] = DEFAULT_TENANT
+            await self._app(scope, receive, send)
+            return
+        if scope["path"] in OPEN:
+            await self._app(scope, receive, send)
+            return
+        key = self.key(dict(scope["headers"]))
+        wanted = "metrics" if scope["path"] == "/metrics" else "query"
+        if key is None:
+            told = "an API key is needed: Authorization: Bearer teola_..."
+            found = Problem(401, "unauthenticated", told)
+            headers = {"www-authenticate": "Bearer"}
+        elif wanted not in key.scopes:
+            found = Problem(403, "forbidden", f"this key lacks the scope {wanted!r}")
+            headers = {}
+        else:
+            scope["tenant"] = key.tenant
+            await self._app(scope, receive, send)
+            return
+        await answer(scope["path"], found, headers)(scope, receive, send)
+
+    def key(self, headers: Mapping[bytes, bytes]) -> Key | None:
+        """The key that a request carries, if it is one of ours."""
+        given = headers.get(b"authorization", b"").decode("latin-1")
+        kind, _, secret = given.partition(" ")
+        if kind.lower() != "bearer":
+            secret = headers.get(b"x-api-key", b"").decode("latin-1")
+        mine = digest(secret.strip())
+        found = self._current().get(mine)
+        return found if found and hmac.compare_digest(found.digest, mine) else None
+
+    def _current(self) -> dict[str, Key]:
+        """The keys, read again if their file has changed."""
+        now = time.monotonic()
+        if self._keys is None or now - self._looked < LOOK_EVERY_S:
+            return self._known
+        self._looked = now
+        seen = _version(self._keys.path)
+        if seen != self._seen:
+            try:
+                self._known = {key.digest: key for key in self._keys.read()}
+            except InputError:
+                self._known = {}  # what cannot be read lets nobody in
+            self._seen = seen
+        return self._known
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
+def listed(key: Key) -> dict[str, Any]:
+    """For people: everything but the digest."""
+    return {name: value for name, value in asdict(key).items() if name != "digest"}

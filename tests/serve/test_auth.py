@@ -1,0 +1,160 @@
+"""API keys and tenants: who is let in, and what they see."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from teola import Runtime
+from teola.errors import InputError, UnknownName
+from teola.serve.auth import LOOK_EVERY_S, OPEN, KeyFile, digest
+from tests.command_line import CommandLine
+from tests.serve.conftest import Served, applications, serving, soon
+
+ECHO = "/v1/apps/echo/queries"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> KeyFile:
+    return KeyFile(tmp_path_factory.mktemp("keys") / "keys.json")
+
+
+@pytest.fixture(scope="module")
+def secrets(keys: KeyFile) -> dict[str, str]:
+    return {
+        "alice": keys.create("alice", "red"),
+        "bob": keys.create("bob", "blue"),
+        "prom": keys.create("prom", "ops", ["metrics"]),
+    }
+
+
+@pytest.fixture(scope="module")
+def guarded(keys: KeyFile, secrets: dict[str, str]) -> Iterator[Served]:
+    with Runtime() as runtime, serving(runtime, applications(), keys) as found:
+        yield found
+
+
+def client(served: Served, key: str | None = None) -> httpx.Client:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return httpx.Client(base_url=served.url, headers=headers, timeout=30)
+
+
+# --- the file -------------------------------------------------------------------------------
+
+
+def test_the_file_opens_nothing_and_is_for_its_owner(
+    keys: KeyFile, secrets: dict[str, str]
+) -> None:
+    text = keys.path.read_text()
+    assert all(secret not in text for secret in secrets.values())
+    assert digest(secrets["alice"]) in text
+    assert stat.S_IMODE(keys.path.stat().st_mode) == 0o600
+    assert len({len(secret) for secret in secrets.values()}) == 1
+    assert len(secrets["alice"]) >= len("teola_") + 43  # 256 bits
+
+
+def test_names_are_unique_and_scopes_known(keys: KeyFile, secrets: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="already"):
+        keys.create("alice", "green")
+    with pytest.raises(UnknownName, match="did you mean 'query'"):
+        keys.create("carol", "green", ["qeury"])
+    for name in ("", "a\nb", "x" * 65):
+        with pytest.raises(InputError, match="1 to 64 printable"):
+            keys.create(name, "green")
+    assert [key.name for key in keys.read()] == list(secrets)
+
+
+def test_the_command_line_creates_lists_and_revokes(teola: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    secret = teola("keys", "create", "alice", "--tenant", "red", "--file", file).out.strip()
+    assert secret.startswith("teola_")
+    listed = teola("keys", "list", "--json", "--file", file)
+    assert [(key["name"], key["tenant"]) for key in listed.json] == [("alice", "red")]
+    assert "digest" not in listed.out
+    assert "alice" in teola("keys", "list", "--file", file).out
+    assert "did you mean 'alice'" in teola("keys", "revoke", "alce", "--file", file).refused(2)
+    assert teola("keys", "revoke", "alice", "--file", file).code == 0
+    assert json.loads(file.read_text()) == {"keys": []}
+    told = teola("serve", "naive-rag", "--keys", file, "--port", "0").refused(2)
+    assert "teola keys create" in told
+    file.write_text("{}")
+    assert "is no file of keys" in teola("keys", "list", "--file", file).refused(2)
+
+
+# --- the door -------------------------------------------------------------------------------
+
+
+def test_every_route_refuses_a_missing_key(guarded: Served, secrets: dict[str, str]) -> None:
+    with client(guarded, secrets["alice"]) as alice, client(guarded) as nobody:
+        paths = alice.get("/openapi.json").json()["paths"]
+        asked = 0
+        for path, methods in paths.items():
+            for method in methods:
+                response = nobody.request(method, path.replace("{", "").replace("}", ""))
+                assert response.status_code == (200 if path in OPEN else 401), path
+                asked += path not in OPEN
+        assert asked >= 12
+        refused = nobody.get("/openapi.json")
+        assert refused.status_code == 401
+        assert refused.headers["www-authenticate"] == "Bearer"
+        assert nobody.get("/v1/models").json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("given", ["Bearer nonsense", "Bearer", "Basic YTpi", "Bearer \xff"])
+def test_a_wrong_key_is_no_key(guarded: Served, given: str) -> None:
+    headers = {b"authorization": given.encode("latin-1")}
+    assert httpx.get(f"{guarded.url}/v1/apps", headers=headers).status_code == 401
+
+
+def test_a_key_opens_what_it_is_for(guarded: Served, secrets: dict[str, str]) -> None:
+    with client(guarded, secrets["prom"]) as prom, client(guarded, secrets["alice"]) as alice:
+        assert prom.get("/metrics").status_code == 200
+        assert prom.get("/v1/apps").status_code == 403
+        assert alice.get("/metrics").status_code == 403
+    other = httpx.get(f"{guarded.url}/v1/apps", headers={"x-api-key": secrets["alice"]})
+    assert other.status_code == 200
+
+
+def test_a_tenants_queries_are_nobody_elses(guarded: Served, secrets: dict[str, str]) -> None:
+    with client(guarded, secrets["alice"]) as alice, client(guarded, secrets["bob"]) as bob:
+        where = alice.post(ECHO, json={"inputs": {"question": "mine"}, "mode": "background"})
+        path = where.headers["location"]
+        soon(lambda: alice.get(path).json()["state"] == "ok")
+        for more in ("", "/events", "/trace", "/graph"):
+            assert alice.get(path + more).status_code == 200
+            assert bob.get(path + more).status_code == 404
+        assert bob.delete(path).status_code == 404
+        assert bob.get("/v1/queries").json() == {"queries": []}
+
+
+def test_a_key_that_was_revoked_opens_nothing(guarded: Served, keys: KeyFile) -> None:
+    secret = keys.create("dave", "red")
+    with client(guarded, secret) as dave:
+        soon(lambda: dave.get("/v1/apps").status_code == 200)
+        keys.revoke("dave")
+        time.sleep(LOOK_EVERY_S)
+        assert dave.get("/v1/apps").status_code == 401
+
+
+def test_one_tenant_cannot_take_all_there_is(guarded: Served, secrets: dict[str, str]) -> None:
+    guarded.board.most_of_tenant = 2
+    body = {"inputs": {"question": "wait"}, "mode": "background"}
+    with client(guarded, secrets["alice"]) as alice, client(guarded, secrets["bob"]) as bob:
+        mine = [alice.post(ECHO, json=body).headers["location"] for _ in range(2)]
+        refused = alice.post(ECHO, json=body)
+        assert refused.status_code == 429
+        assert "of your queries" in refused.json()["error"]["message"]
+        theirs = bob.post(ECHO, json=body)
+        assert theirs.status_code == 202
+        bob.delete(theirs.headers["location"])
+        for path in mine:
+            alice.delete(path)
+        assert alice.post(ECHO, json={"inputs": {"question": "x"}}).status_code == 200
+    guarded.board.most_of_tenant = None
+    assert not guarded.board.of_tenant
