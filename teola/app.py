@@ -74,7 +74,7 @@ class App:
         self.builder = Builder(name, template, self.inputs, outputs)
         self.passes = select(passes)
         self.runtime = runtime
-        self._optimisers: WeakKeyDictionary[Runtime, dict[str, Optimiser]] = WeakKeyDictionary()
+        self.optimisers: WeakKeyDictionary[Runtime, dict[str, Optimiser]] = WeakKeyDictionary()
 
     # --- running --------------------------------------------------------------------------
 
@@ -344,17 +344,13 @@ class App:
         return Splitting(config.chunk_size, config.overlap)
 
     def optimiser(self, runtime: Runtime, profile: Profile | None) -> Optimiser:
-        of = self._optimisers.setdefault(runtime, {})
+        of = self.optimisers.setdefault(runtime, {})
         key = profile.name if profile else ""
         found = of.get(key)
         if found is None or (profile is not None and found.profile != profile):
             chosen = profile or runtime.profile_for(self.engine_names)
             found = of[key] = Optimiser(self.builder, chosen)
         return found
-
-    def planned(self, runtime: Runtime) -> list[Optimiser]:
-        """The optimisers that have planned queries on `runtime`, one for each profile."""
-        return list(self._optimisers.get(runtime, {}).values())
 
     async def _count(self, given: Mapping[str, Any], overrides: Overrides | None) -> int:
         """Chunks of the given documents, without storing anything."""

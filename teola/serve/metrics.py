@@ -128,7 +128,7 @@ class _Now(Collector):
             "teola_plan_cache_misses", "Queries whose graph had to be optimised.", labels=["app"]
         )
         for name, app in self._apps.items():
-            found = app.planned(self._runtime)
+            found = app.optimisers.get(self._runtime, {}).values()
             hits.add_metric((name,), sum(one.hits for one in found))
             misses.add_metric((name,), sum(one.misses for one in found))
         yield from (hits, misses)
