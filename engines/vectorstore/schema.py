@@ -25,6 +25,7 @@ SCHEMA = "teola"
 QUERY_ROLE = "teola_query"
 TENANT_TABLES = ("collections", "documents", "chunks")
 MIGRATION_LOCK = 0x7E01A
+EXTENSION_LOCK = 0x7E01A4
 INLINE_DIMENSIONS = 1500
 """Vectors up to this size fit into a table page beside their chunk, and are kept there."""
 
@@ -150,6 +151,8 @@ async def _check(connection: AsyncConnection[Any], dimensions: int) -> None:
 async def ensure_extension(connection: AsyncConnection[Any]) -> None:
     try:
         async with connection.transaction():
+            # IF NOT EXISTS looks first and creates then: two at once would both create.
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (EXTENSION_LOCK,))
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
         raise EngineUnavailable(

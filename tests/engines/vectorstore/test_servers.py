@@ -14,7 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from teola.errors import EngineUnavailable, InputError
-from teola_engines.vectorstore import EmbeddedPostgres, PgVector
+from teola_engines.vectorstore import EmbeddedPostgres, PgVector, schema
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
 
@@ -90,6 +90,17 @@ async def test_a_dsn_of_a_superuser_is_restricted(database: str, corner: Corner)
                 break
             await asyncio.sleep(0.1)
         assert left == (1,)
+
+
+async def test_those_who_start_at_once_install_the_extension_once(database: str) -> None:
+    async def install() -> None:
+        async with await psycopg.AsyncConnection.connect(database) as connection:
+            await schema.ensure_extension(connection)
+
+    for _ in range(5):
+        await asyncio.gather(*(install() for _ in range(8)))
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("DROP EXTENSION vector CASCADE")
 
 
 @pytest.fixture
