@@ -277,7 +277,7 @@ class Runtime:
         if self._joined is not None and not self._joined.exception() and self._joined.result():
             from teola.runtime.hosts import ray_actor
 
-            await asyncio.to_thread(ray_actor.disconnect)
+            ray_actor.disconnect()  # at the exit of the process no thread may be started
         rest = asyncio.all_tasks() - {own}
         for task in rest:
             task.cancel()

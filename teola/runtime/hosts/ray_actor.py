@@ -12,7 +12,10 @@ import asyncio
 import contextlib
 import logging
 import pickle
+import socket
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from itertools import count
 from typing import Any, Final, NamedTuple, cast
@@ -26,6 +29,8 @@ from teola.runtime.values import RemoteList
 LARGE_BYTES: Final = 32 * 1024
 """Smaller outputs come back as they are: a reference costs a message of its own."""
 CLOSE_LIMIT_S: Final = 10.0
+REACH_LIMIT_S: Final = 5.0
+JOIN_LIMIT_S: Final = 20.0
 RESOURCES: Final = ("num_cpus", "num_gpus")
 
 
@@ -167,7 +172,7 @@ class RayEngine(RemoteEngine):
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         actor = self._alive()
-        with self._deaths():
+        with self._deaths(actor):
             kind, value = await actor.ask.remote(method, arguments)
         if kind == "error":
             raise value
@@ -177,7 +182,7 @@ class RayEngine(RemoteEngine):
         actor = self._alive()
         objects: list[Any] = []
         sent = [_held(request, objects) for request in requests]
-        with self._deaths():
+        with self._deaths(actor):
             replies = actor.run.options(num_returns="streaming").remote(sent, now(), *objects)
             found = await (await anext(replies))
             if isinstance(found, Exception):
@@ -188,7 +193,7 @@ class RayEngine(RemoteEngine):
     async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
         actor, id, ended = self._alive(), next(self._ids), False
         try:
-            with self._deaths():
+            with self._deaths(actor):
                 replies = actor.generate.options(num_returns="streaming").remote(id, arguments)
                 async for ref in replies:
                     kind, value = await ref
@@ -207,8 +212,9 @@ class RayEngine(RemoteEngine):
         return self._actor
 
     @contextlib.contextmanager
-    def _deaths(self) -> Any:
-        """Ray's ways to say that an actor is gone, as ours."""
+    def _deaths(self, actor: Any) -> Any:
+        """Ray's ways to say that an actor is gone, as ours. It may say so when its successor is
+        there already, which lives."""
         from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
         try:
@@ -216,7 +222,8 @@ class RayEngine(RemoteEngine):
         except (RayActorError, ActorUnavailableError) as error:
             reason = str(error).strip().partition("\n")[0]
             lost = EngineUnavailable(f"engine {self.spec.name!r}: its Ray actor is gone: {reason}")
-            self.lost(lost)
+            if actor is self._actor:
+                self.lost(lost)
             raise EngineUnavailable(str(lost)) from error
         except RayError as error:
             reason = str(error).strip().partition("\n")[0]
@@ -263,7 +270,8 @@ def _check_feasible(engine: str, wanted: Mapping[str, float]) -> None:
 def connect(address: str | None) -> bool:
     """Join a cluster ("auto" or an address), or start a local one (None). Whether that was needed.
 
-    Raises InputError if Ray is missing, EngineUnavailable if the cluster cannot be reached.
+    Raises InputError if Ray is missing, EngineUnavailable if the cluster cannot be reached, within
+    `REACH_LIMIT_S` + `JOIN_LIMIT_S`.
     """
     try:
         import ray
@@ -272,18 +280,59 @@ def connect(address: str | None) -> bool:
     if ray.is_initialized():
         return False
     try:
-        ray.init(
-            address=address,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        reason = str(error).strip().partition("\n")[0]
+        if address is not None:
+            _reach(address)
+        _join(address)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise EngineUnavailable(
-            f"no Ray cluster at {address or 'this machine'}: {reason}"
+            f"no Ray cluster at {address or 'this machine'}: {reason}; start one with `ray start "
+            "--head` and give its address, or give none to use this machine alone"
         ) from error
     return True
+
+
+def _init(address: str | None) -> None:
+    import ray
+
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+    ray.init(address=address, **quiet)  # type: ignore[arg-type]
+
+
+def _reach(address: str) -> None:
+    """Raises OSError if nothing listens there: Ray itself would go on trying for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), REACH_LIMIT_S).close()
+
+
+_left = threading.Event()
+"""Set when the cluster has been left."""
+
+
+def _join(address: str | None) -> None:
+    """Join or start a cluster. Raises what Ray raises, and TimeoutError if one does not answer.
+
+    It takes a thread of its own, which stays: Ray's processes die with the thread that started
+    them. It is a daemon, because Ray may never come back from where nobody answers.
+    """
+    outcome: Future[None] = Future()
+
+    def join() -> None:
+        try:
+            _init(address)
+        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+            outcome.set_exception(error)
+            return
+        outcome.set_result(None)
+        _left.wait()
+
+    _left.clear()
+    threading.Thread(target=join, name="ray", daemon=True).start()
+    try:
+        outcome.result(None if address is None else JOIN_LIMIT_S)
+    except TimeoutError:
+        raise TimeoutError(f"what is there did not answer in {JOIN_LIMIT_S:.0f} s") from None
 
 
 def disconnect() -> None:
@@ -291,3 +340,4 @@ def disconnect() -> None:
     import ray
 
     cast("Any", ray).shutdown()
+    _left.set()

@@ -114,6 +114,17 @@ def test_an_answer_survives_the_death_of_its_actor(tmp_path: Path) -> None:
     assert answer.outputs == told.outputs
 
 
+def test_late_words_of_a_dead_actor_do_not_concern_its_successor() -> None:
+    from ray.exceptions import RayActorError
+
+    engine = ray_actor.RayEngine(on_ray(Embedder).recipe("embedding"), {})
+    engine._actor = successor = object()
+    for actor, dies in ((object(), False), (successor, True)):
+        with pytest.raises(EngineUnavailable, match="is gone"), engine._deaths(actor):
+            raise RayActorError
+        assert (engine.dead is not None) is dies
+
+
 class Counted(ray_actor.RayEngine):
     """Counts the bytes of all results that come back to this process."""
 

@@ -1,0 +1,1 @@
+"""Instances are killed while queries run on them: what is lost, wrong, and left over."""
