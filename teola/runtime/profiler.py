@@ -49,6 +49,9 @@ DECODED: Final = 33
 PROMPTS: Final = (64, 128, 256, 512, 1024, 2048)
 """Tokens of the prompts that a language model is measured with."""
 SEQUENCES: Final = (1, 2, 4, 8, 16)
+CONTEXT: Final = 256
+"""Tokens of the prompts behind which steps are measured: the longer they are, the longer a step of
+several sequences takes, and a prompt with a retrieved passage has about as many."""
 _WORDS: Final = [
     "time",
     "engine",
@@ -242,7 +245,10 @@ class Profiler:
         self._planned = len(sizes) + len(widths)
         prefills, best = await self._prefills(sizes)
         self._done = len(sizes)
-        steps = [await self._step(width) for width in widths]
+        fitting = [s for s in sizes[: len(prefills)] if s <= CONTEXT]
+        if len(prefills) < len(sizes) and len(fitting) > 1:
+            fitting.pop()  # the window may have no room for an answer behind it
+        steps = [await self._step(width, fitting[-1] if fitting else sizes[0]) for width in widths]
         self._points += prefills + steps
         return EngineProfile(
             costs={Op.PREFILLING: fit(prefills, by_tokens=True)},
@@ -274,34 +280,49 @@ class Profiler:
                 best, before = size, rate
         return points, best
 
-    async def _step(self, width: int) -> Point:
-        """One step of decoding with so many sequences."""
+    async def _step(self, width: int, context: int) -> Point:
+        """One step of decoding with so many sequences, each behind a prompt of so many tokens.
+
+        Engines that keep prefixes have them by then, so that no prefill stands between the steps.
+        """
         self._tell(f"decoding: {width} sequences")
         runs = []
         for _ in range(self.repeats):
-            done = await asyncio.gather(*(self._call(32, DECODED) for _ in range(width)))
+            prompts = [self._prompt(context) for _ in range(width)]
+            await asyncio.gather(*(self._generate(prompt, 1) for prompt in prompts))
+            done = await asyncio.gather(*(self._generate(p, DECODED) for p in prompts))
             runs.append(statistics.median(run[1] / max(run[3] - 1, 1) for run in done))
         return Point("decoding", width, 0, statistics.median(runs))
 
     async def _call(self, tokens: int, output: int) -> tuple[float, float, int, int]:
-        """Seconds to the first token, from there to the end, prompt tokens, output tokens."""
+        """`_generate` with a new prompt of so many tokens."""
+        return await self._generate(self._prompt(tokens), output)
+
+    def _prompt(self, tokens: int) -> str:
+        """A text that no other begins like."""
         model = cast("LanguageModel", self.host.engine)
         text = f"{self._random.getrandbits(64)} "
         while model.count_tokens(text) < tokens:
             text += self._text(8) + " "
+        return text
+
+    async def _generate(self, text: str, output: int) -> tuple[float, float, int, int]:
+        """Seconds to the first token, from there to the end, prompt tokens, output tokens."""
+        model = cast("LanguageModel", self.host.engine)
         parts = (
             TextPart(Role.INSTRUCTION, "Continue. "),
             TextPart(Role.QUESTION, "What follows?"),
             TextPart(Role.CONTEXT, text),
         )
         decode = DecodeParams(max_tokens=output, ignore_eos=True)
-        began, first, written, prompt = time.perf_counter(), 0.0, 0, tokens
+        began, first, written = time.perf_counter(), 0.0, 0
+        prompt = model.count_tokens(text)
         async with aclosing(model.generate(Call(QueryContext("profile"), parts, decode))) as deltas:  # type: ignore[type-var]
             async for delta in deltas:
                 first = first or time.perf_counter()
                 if delta.usage:
                     written = delta.usage.completion_tokens
-                    prompt = delta.usage.prompt_tokens or tokens
+                    prompt = delta.usage.prompt_tokens or prompt
         ended = time.perf_counter()
         return first - began, ended - first, prompt, max(written, 1)
 
