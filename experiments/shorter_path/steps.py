@@ -84,6 +84,20 @@ def _steps() -> list[Step]:
             for ways in [(Way(whole, cached=False), Way(cached=False))]
         ),
         Step(
+            "reranking",
+            "hits of each search reranked as they come",
+            "advanced-rag",
+            Way(_without("split_reranking")),
+            Way(),
+        ),
+        Step(
+            "reranking, known",
+            "the same, the document being in the collection",
+            "advanced-rag",
+            Way(_without("split_reranking"), known=True),
+            Way(known=True),
+        ),
+        Step(
             "rounds",
             "context prefilled in the round before",
             "advanced-rag",

@@ -136,7 +136,8 @@ class Aggregation(Enum):
 
     CONCAT = "concat"  # lists, in the order of the parts
     UNION = "union"  # lists of hits, flattened, duplicates dropped, best score kept
-    TOP_K = "top_k"  # (hits, scores): the k best, by score
+    NEW = "new"  # lists of hits: those of the last one that no other has
+    TOP_K = "top_k"  # (hits, scores[, scored]): the k best, by score
     LAST = "last"  # the last part that is present
     FIRST = "first"  # the first part that is present
 

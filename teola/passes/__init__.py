@@ -20,6 +20,7 @@ from teola.passes.pipeline_decoding import pipeline_decoding
 from teola.passes.prune_dependencies import prune_dependencies
 from teola.passes.rewrite import Pass, Rewrite
 from teola.passes.split_prefilling import split_prefilling
+from teola.passes.split_reranking import split_reranking
 from teola.passes.verify import verify
 from teola.profile import Profile
 
@@ -28,6 +29,7 @@ PIPELINE: Final[Mapping[str, Pass]] = {
     "decompose_stages": decompose_stages,
     "split_prefilling": split_prefilling,
     "pipeline_decoding": pipeline_decoding,
+    "split_reranking": split_reranking,
 }
 MAX_ROUNDS: Final = 1000
 

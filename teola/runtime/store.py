@@ -7,21 +7,20 @@ primitives (Aggregate, Condition).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from teola.engine import Hit, TextPart
+from teola.engine import TextPart
 from teola.errors import EngineError
 from teola.graph import (
     QUERY,
     AggregateParams,
-    Aggregation,
     ConditionParams,
     Const,
     Primitive,
     Prompt,
     Ref,
 )
+from teola.runtime.gathering import gather
 from teola.runtime.values import RemoteList, count_of, joined, text_of, tokens_of
 from teola.schedule.plan import Plan
 
@@ -140,23 +139,9 @@ class Store:
         """Run an Aggregate or a Condition. Raises EngineError if a Condition's test fails."""
         p = self.plan.primitives[i]
         if isinstance(p.params, AggregateParams):
-            return {p.outputs[0]: self._aggregate(p, p.params)}
+            return {p.outputs[0]: gather(p.params, [self.read(ref) for ref in p.refs()])}
         assert isinstance(p.params, ConditionParams)
         return {"branch": _decide(p, p.params, [self.read(ref) for ref in p.refs()])}
-
-    def _aggregate(self, p: Primitive, params: AggregateParams) -> Any:
-        values = [self.read(ref) for ref in p.refs()]
-        if params.mode is Aggregation.TOP_K:
-            return _top_k(values[0] or [], values[1] or [], params.k or len(values[0] or []))
-        present = [value for value in values if value is not None]
-        if params.mode is Aggregation.FIRST:
-            return present[0]
-        if params.mode is Aggregation.LAST:
-            return present[-1]
-        flat: list[Any] = []
-        for value in present:
-            flat.extend(value) if isinstance(value, list) else flat.append(value)
-        return _union(flat) if params.mode is Aggregation.UNION else flat
 
     @property
     def empty(self) -> bool:
@@ -176,25 +161,3 @@ def _decide(p: Primitive, params: ConditionParams, values: Sequence[Any]) -> str
     if isinstance(answer, str) and answer in params.branches:
         return answer
     return params.branches[0] if answer else params.branches[-1]
-
-
-def _union(found: list[Any]) -> list[Any]:
-    """Hits without duplicates, the best score of each, best first (ties: first found first)."""
-    best: dict[str, Hit] = {}
-    others = []
-    for item in found:
-        for hit in item if isinstance(item, list) else (item,):
-            if not isinstance(hit, Hit):
-                others.append(hit)
-            elif hit.id not in best or hit.score > best[hit.id].score:
-                best[hit.id] = hit
-    return sorted(best.values(), key=lambda hit: -hit.score) + others
-
-
-def _top_k(hits: list[Any], scores: list[Any], k: int) -> list[Any]:
-    """The k best by score (ties: in order), with their new scores."""
-    ranked = sorted(range(min(len(hits), len(scores))), key=lambda i: -float(scores[i]))[:k]
-    return [
-        replace(hits[i], score=float(scores[i])) if isinstance(hits[i], Hit) else hits[i]
-        for i in ranked
-    ]

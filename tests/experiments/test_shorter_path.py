@@ -35,6 +35,8 @@ def test_the_ways_differ_in_one_thing(step: Step) -> None:
     [
         ("documents", "naive-rag", 1.5),
         ("prefixes", "advanced-rag", 1.01),
+        ("reranking", "advanced-rag", 1.005),
+        ("reranking, known", "advanced-rag", 1.1),
         ("rounds", "advanced-rag", 1.02),
         ("speculation", "search-agent", 1.2),
         ("guessed prefix", "search-agent", 1.1),

@@ -145,16 +145,32 @@ def test_union_breaks_ties_by_what_was_found_first() -> None:
     assert [h.id for h in found] == ["b", "a"]
 
 
-def top_k(k: int | None, hits: Any, scores: Any) -> Any:
-    inputs = (("hits", Ref(QUERY, "hits")), ("scores", Ref(QUERY, "scores")))
+def test_new_keeps_what_no_part_before_the_last_has() -> None:
+    s = gather(Aggregation.NEW)
+    s.put(0, {"out": [[hit("a", 0.1), hit("b", 0.5)]]})
+    s.put(1, {"out": [hit("c", 0.3)]})
+    s.put(2, {"out": [[hit("d", 0.2), hit("a", 0.9), hit("c", 0.4)], [hit("d", 0.1)]]})
+    assert s.control(3) == {"out": [hit("d", 0.2)]}
+
+
+def test_new_of_an_absent_part_is_nothing() -> None:
+    s = gather(Aggregation.NEW)
+    s.put(0, {"out": [hit("a", 0.1)]})
+    assert s.control(3) == {"out": []}
+
+
+def top_k(k: int | None, hits: Any, scores: Any, scored: Any = None) -> Any:
+    inputs = [("hits", Ref(QUERY, "hits")), ("scores", Ref(QUERY, "scores"))]
+    if scored is not None:
+        inputs.append(("scored", Ref(QUERY, "scored")))
     params = AggregateParams(Aggregation.TOP_K, k)
-    p = Primitive("best", Op.AGGREGATE, "best", "", inputs, ("out",), params)
-    made = Store(_plan(p), {"hits": hits, "scores": scores})
+    p = Primitive("best", Op.AGGREGATE, "best", "", tuple(inputs), ("out",), params)
+    made = Store(_plan(p), {"hits": hits, "scores": scores, "scored": scored})
     return made.control(0)["out"]
 
 
 def _plan(p: Primitive) -> Any:
-    return Plan(Graph("t", [p], {"answer": Ref(p.id, "out")}, ["hits", "scores"]))
+    return Plan(Graph("t", [p], {"answer": Ref(p.id, "out")}, ["hits", "scores", "scored"]))
 
 
 def test_top_k_keeps_the_best_with_their_new_scores() -> None:
@@ -163,6 +179,15 @@ def test_top_k_keeps_the_best_with_their_new_scores() -> None:
     assert top_k(2, hits, [0.1, 0.1, 0.1]) == [hit("a", 0.1), hit("b", 0.1)]
     assert top_k(None, ["x", "y"], [1, 2]) == ["y", "x"]
     assert top_k(5, ["x"], [1]) == ["x"]
+
+
+def test_top_k_finds_scores_that_came_in_another_order() -> None:
+    hits = [hit("a", 9.0), hit("b", 8.0), hit("c", 7.0)]
+    scored = [hit("c", 1.0), hit("a", 1.0), hit("b", 1.0)]
+    assert top_k(2, hits, [0.1, 0.3, 0.2], scored) == [hit("a", 0.3), hit("b", 0.2)]
+    assert top_k(2, hits, [0.1, 0.1, 0.1], scored) == [hit("a", 0.1), hit("b", 0.1)]
+    assert top_k(3, hits, [0.1, 0.3], scored) == [hit("a", 0.3), hit("c", 0.1)]
+    assert top_k(1, ["x", "y"], [1, 2], ["x", "y"]) == ["y"]
 
 
 # --- conditions -----------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from teola.graph import AggregateParams, Aggregation, Op, Ref
 from teola.workflow.build import Block
 from teola.workflow.component import Component, Kind
 
-MODES = {mode.value: mode for mode in Aggregation if mode is not Aggregation.TOP_K}
+_HIDDEN = (Aggregation.TOP_K, Aggregation.NEW)
+MODES = {mode.value: mode for mode in Aggregation if mode not in _HIDDEN}
 
 
 class Aggregate(Component):

@@ -1,0 +1,127 @@
+"""Pass 5, split reranking (beyond the paper): score the hits of each search as they come.
+
+    before    search.1 ──╮                                  (after pipeline_decoding)
+              search.2 ──┴▶ union ──▶ rerank ──▶ best
+
+    after     search.1 ──▶ new.1 ──▶ rerank.1 ──╮
+              search.2 ──▶ new.2 ──▶ rerank.2 ──┴▶ scores ──▶ best ◀── union
+
+A hit that several searches find is scored once, with the first of them (`new`), so there is no more
+to score than before. `best` looks the scores up by hit and takes the hits in the order of the
+union, so the answer is the same, ties included. It declines where the profile says that the pieces,
+one after another, would be done no sooner: every piece costs the engine a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from teola.graph import AggregateParams, Aggregation, Graph, Op, Primitive, Ref
+from teola.passes.estimate import finish_times
+from teola.passes.rewrite import Rewrite
+from teola.profile import Profile
+
+NAME = "split_reranking"
+
+
+def split_reranking(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrite]]:
+    """Split the first reranking that is done sooner in pieces."""
+    refused: list[Rewrite] = []
+    for p in graph.primitives:
+        if p.op is not Op.RERANKING or p.origin:
+            continue
+        lists = _lists(graph, p)
+        reason = _refusal(graph, p, lists, profile)
+        if not reason:
+            reason = f"the hits of {len(lists)} searches are scored as they come"
+            return _split(graph, p, lists), [Rewrite(NAME, p.id, True, reason)]
+        refused.append(Rewrite(NAME, p.id, False, reason))
+    return graph, refused
+
+
+def _lists(graph: Graph, p: Primitive) -> tuple[Ref, ...]:
+    """The lists of hits whose union `p` scores; none if it is no union of what others produce."""
+    hits = p.input("hits")
+    if type(hits) is not Ref or hits.items is not None or hits.producer not in graph:
+        return ()
+    union = graph[hits.producer]
+    if union.params != AggregateParams(Aggregation.UNION):
+        return ()
+    lists = tuple(union.refs())
+    return lists if all(part.producer in graph for part in lists) else ()
+
+
+def _refusal(graph: Graph, p: Primitive, lists: Sequence[Ref], profile: Profile) -> str:
+    """Why `p` stays as it is; empty if it does not."""
+    if len(lists) < 2:
+        return "its hits come all at once"
+    if p.optional:
+        return "it is optional: its scores are there for all hits or for none"
+    given = any(ref.producer == p.id for ref in graph.outputs.values())
+    if given or not all(_picks(q, p) for q in graph.consumers(p.id)):
+        return "its scores are read by more than the choice of the best"
+    if not _pays(graph, p, lists, profile):
+        return "by the profile its pieces would be done no sooner"
+    return ""
+
+
+def _picks(q: Primitive, p: Primitive) -> bool:
+    """Whether `q` only chooses the best of the hits that `p` scores."""
+    if not isinstance(q.params, AggregateParams) or q.params.mode is not Aggregation.TOP_K:
+        return False
+    return dict(q.inputs) == {"hits": p.input("hits"), "scores": Ref(p.id, "scores")}
+
+
+def _pays(graph: Graph, p: Primitive, lists: Sequence[Ref], profile: Profile) -> bool:
+    """Whether the pieces, one after another on one instance, are done before the whole would be."""
+    engine, hop = profile.engine(p.engine), profile.dispatch_s
+    finish = finish_times(graph, profile)
+    hits = {ref.producer for name, ref in p.item_refs() if name == "hits"}
+    ready = max((finish[q] for q in graph.parents[p.id] if q not in hits), default=0.0)
+    done = 0.0
+    for part, items in zip(lists, _sizes(p, len(lists)), strict=True):
+        ready = max(ready, finish[part.producer])
+        done = max(done, ready) + hop + engine.seconds(p.op, items, 0)
+    return done < ready + hop + engine.seconds(p.op, p.items, 0)
+
+
+def _sizes(p: Primitive, count: int) -> list[int]:
+    each, more = divmod(p.items, count)
+    return [each + (i < more) for i in range(count)]
+
+
+def _split(graph: Graph, p: Primitive, lists: Sequence[Ref]) -> Graph:
+    made: list[Primitive] = []
+    fresh: list[Ref] = []
+    for i, items in enumerate(_sizes(p, len(lists))):
+        new = _gather(p, f"new.{i + 1}", lists[: i + 1], Aggregation.NEW)
+        fresh.append(Ref(new.id, "out"))
+        inputs = tuple((name, fresh[-1] if name == "hits" else v) for name, v in p.inputs)
+        made += [new, replace(p, id=f"{p.id}.{i + 1}", inputs=inputs, items=items, origin=p.id)]
+    pieces = [Ref(q.id, "scores") for q in made if q.op is Op.RERANKING]
+    scores = _gather(p, "scores", pieces, Aggregation.CONCAT)
+    scored = _gather(p, "scored", fresh, Aggregation.CONCAT)
+    primitives: list[Primitive] = []
+    for q in graph.primitives:
+        if q.id == p.id:
+            primitives += [*made, scores, scored]
+            continue
+        if any(ref.producer == p.id for ref in q.refs()):
+            found = {"scores": Ref(scores.id, "out"), "scored": Ref(scored.id, "out")}
+            q = replace(q, inputs=tuple({**dict(q.inputs), **found}.items()))
+        primitives.append(q)
+    return Graph(graph.name, primitives, graph.outputs, graph.inputs)
+
+
+def _gather(p: Primitive, key: str, parts: Sequence[Ref], mode: Aggregation) -> Primitive:
+    return Primitive(
+        id=f"{p.id}.{key}",
+        op=Op.AGGREGATE,
+        component=p.component,
+        engine="",
+        inputs=(("parts", tuple(parts)),),
+        outputs=("out",),
+        params=AggregateParams(mode),
+        guards=p.guards,
+    )
