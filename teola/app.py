@@ -37,7 +37,7 @@ from teola.runtime.live_query import Progress, Token, Watcher
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime, default_runtime
 from teola.workflow.build import Builder
-from teola.workflow.component import Component, Kind
+from teola.workflow.component import LISTS, Component, Kind
 from teola.workflow.components import Embedding, Indexing, Search
 from teola.workflow.template import Template
 
@@ -321,7 +321,7 @@ class App:
             raise InputError(f"{where} needs documents, a collection, or both")
 
     def _list_sizes(self, given: Mapping[str, Any]) -> dict[str, int]:
-        lists = {k: len(v) for k, v in given.items() if self.inputs.get(k) is Kind.TEXTS}
+        lists = {k: len(v) for k, v in given.items() if self.inputs.get(k) in LISTS}
         if Kind.DOCUMENTS in self.inputs.values():
             lists["chunks"] = PLANNED_CHUNKS
         return lists

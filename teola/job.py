@@ -14,7 +14,7 @@ from teola.result import Result
 from teola.runtime.documents import Prepared, Preparer, sources
 from teola.runtime.live_query import Ending, Watcher, describe
 from teola.runtime.trace import Trace
-from teola.workflow.component import Kind
+from teola.workflow.component import LISTS, Kind
 
 if TYPE_CHECKING:
     from teola.app import App
@@ -101,7 +101,7 @@ class Job:
         trace: Trace,
     ) -> Ending:
         app, runtime = self.app, self.app.home
-        sizes |= {k: len(v) for k, v in values.items() if app.inputs.get(k) is Kind.TEXTS}
+        sizes |= {k: len(v) for k, v in values.items() if app.inputs.get(k) in LISTS}
         optimiser = app.optimiser(runtime, self.profile)
         loop = asyncio.get_running_loop()
         began = loop.time()

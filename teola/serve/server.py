@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from teola.app import App
 from teola.errors import InputError, TeolaError
 from teola.runtime.runtime import Runtime
-from teola.serve import api, openai_api
+from teola.serve import api, engines_api, openai_api
 from teola.serve.auth import Guard, KeyFile
 from teola.serve.board import Board
 from teola.serve.metrics import Metrics
@@ -73,6 +73,7 @@ def make_app(
     service = api.Service(apps, board)
     found.include_router(api.router(service))
     found.include_router(openai_api.router(service))
+    found.include_router(engines_api.router(runtime, service))
 
     @found.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, str]:

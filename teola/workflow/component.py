@@ -52,6 +52,10 @@ _WIDENS = {
 }
 
 
+LISTS = frozenset({Kind.TEXTS, Kind.HITS})
+"""Kinds of inputs whose length shapes a query's graph."""
+
+
 class Config(BaseModel):
     """Parameters of a component: validated, frozen, every field overridable per query."""
 

@@ -1,0 +1,168 @@
+"""Embedding and reranking by themselves, as OpenAI's and Cohere's clients ask for them.
+
+Each is an application of one component: it shares the engines' queues and batches with all others,
+counts for its tenant, and has a trace.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final, Literal
+
+import numpy as np
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from teola.app import DEADLINE_S, App
+from teola.engine import Hit
+from teola.errors import InputError
+from teola.runtime.runtime import Runtime
+from teola.serve.api import Service, tenant
+from teola.serve.asking import as_json, checked
+from teola.serve.board import Entry
+from teola.serve.problems import NotFound, answer, problem_of
+from teola.serve.streaming import result_for
+from teola.workflow.components import Embedding, Rerank
+
+EMBEDDING: Final = "embedding"
+RERANK: Final = "rerank"
+MOST_TEXTS: Final = 2048
+MOST_RESULTS: Final = 200
+
+
+class EmbeddingsRequest(BaseModel):
+    """The body of `POST /v1/embeddings`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    input: str | list[str] = Field(description="A text, or up to 2,048 of them.")
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, description="Only the number that the model has.")
+
+
+class RerankRequest(BaseModel):
+    """The body of `POST /v1/rerank`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    query: str = Field(min_length=1)
+    documents: list[str] = Field(min_length=1, max_length=MOST_TEXTS)
+    top_n: int | None = Field(None, ge=1, le=MOST_RESULTS)
+    return_documents: bool = False
+
+
+def applications(runtime: Runtime) -> dict[str, App]:
+    """The two applications, by the names of their engines."""
+    embed = App(
+        EMBEDDING,
+        template=Embedding(inputs={"texts": "input"}, role="document"),
+        inputs={"input": "texts"},
+        outputs={"vectors": "vectors"},
+        runtime=runtime,
+    )
+    rerank = App(
+        RERANK,
+        template=Rerank(inputs={"hits": "documents", "question": "query"}),
+        inputs={"query": "text", "documents": "hits"},
+        outputs={"best": "context"},
+        runtime=runtime,
+    )
+    return {EMBEDDING: embed, RERANK: rerank}
+
+
+def router(runtime: Runtime, service: Service) -> APIRouter:
+    """All routes of this module."""
+    routes, apps = APIRouter(prefix="/v1", tags=["OpenAI"]), applications(runtime)
+
+    @routes.post("/embeddings", openapi_extra=_body(EmbeddingsRequest), response_model=None)
+    async def embeddings(request: Request) -> Response:
+        """A unit vector for each text."""
+        wanted = checked(EmbeddingsRequest, as_json(await request.body()))
+        _named(wanted.model, EMBEDDING)
+        texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
+        if not texts or len(texts) > MOST_TEXTS or not all(texts):
+            raise InputError(f"input: 1 to {MOST_TEXTS} texts that are not empty")
+        entry = _start(service, apps[EMBEDDING], {"input": texts}, {}, request)
+        result = await result_for(entry, request.receive)
+        if result is None or result.state != "ok":
+            return _failed(entry, request)
+        vectors = np.asarray(result["vectors"], np.float32)
+        if wanted.dimensions not in (None, vectors.shape[1]):
+            raise InputError(f"dimensions: this model has {vectors.shape[1]}")
+        data = [
+            {"object": "embedding", "index": i, "embedding": _sent(vector, wanted.encoding_format)}
+            for i, vector in enumerate(vectors)
+        ]
+        tokens = sum(_tokens(runtime, text) for text in texts)
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return JSONResponse(
+            {"object": "list", "data": data, "model": wanted.model, "usage": usage},
+            headers={"x-query-id": entry.id},
+        )
+
+    @routes.post("/rerank", openapi_extra=_body(RerankRequest), response_model=None)
+    async def rerank(request: Request) -> Response:
+        """The documents that fit a query best, best first."""
+        wanted = checked(RerankRequest, as_json(await request.body()))
+        _named(wanted.model, RERANK)
+        hits = [Hit(str(i), str(i), text, 0.0) for i, text in enumerate(wanted.documents)]
+        most = min(wanted.top_n or len(hits), len(hits), MOST_RESULTS)
+        given = {"query": wanted.query, "documents": hits}
+        entry = _start(service, apps[RERANK], given, {"rerank.top_k": most}, request)
+        result = await result_for(entry, request.receive)
+        if result is None or result.state != "ok":
+            return _failed(entry, request)
+        found: list[dict[str, Any]] = []
+        for hit in result["best"]:
+            one = {"index": int(hit.id), "relevance_score": round(hit.score, 6)}
+            found.append(
+                {**one, "document": {"text": hit.text}} if wanted.return_documents else one
+            )
+        body = {"id": entry.id, "model": wanted.model, "results": found}
+        return JSONResponse(body, headers={"x-query-id": entry.id})
+
+    return routes
+
+
+def _body(model: type[BaseModel]) -> dict[str, Any]:
+    schema = {"content": {"application/json": {"schema": model.model_json_schema()}}}
+    return {"requestBody": {"required": True, **schema}}
+
+
+def _named(model: str, engine: str) -> None:
+    if model != engine:
+        raise NotFound(f"no model {model!r} here; it is called {engine!r}")
+
+
+def _start(
+    service: Service, app: App, given: dict[str, Any], overrides: dict[str, Any], request: Request
+) -> Entry:
+    return service.board.start(
+        app,
+        given,
+        mode="sync",
+        overrides=overrides,
+        passes=None,
+        deadline_s=DEADLINE_S,
+        tenant=tenant(request),
+    )
+
+
+def _failed(entry: Entry, request: Request) -> Response:
+    if entry.result is None:
+        return Response(status_code=499)  # nobody reads it
+    return answer(request.url.path, problem_of(entry.result), {"x-query-id": entry.id})
+
+
+def _sent(vector: np.ndarray[Any, np.dtype[np.float32]], form: str) -> list[float] | str:
+    if form == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return [float(x) for x in vector]
+
+
+def _tokens(runtime: Runtime, text: str) -> int:
+    encode = getattr(runtime.host(EMBEDDING).engine, "encode", None)
+    return len(encode(text)) if encode else len(text) // 4 + 1
