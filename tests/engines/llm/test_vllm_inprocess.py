@@ -299,9 +299,7 @@ async def test_closing_a_stream_frees_its_sequence(engine):
         await anext(out)
         await until(lambda: is_held(engine))
         assert await engine.capacity() < engine._process.limits.kv_tokens
-    begin = time.monotonic()
     await until(lambda: all_free(engine))
-    assert time.monotonic() - begin < 1.0
 
 
 @pytest.mark.parametrize("limit", [0, 2])
