@@ -49,6 +49,10 @@ class Log:
         kinds = (self.embedded, self.stored, self.searched, self.scored, self.completions)
         return tuple(len(kind) for kind in kinds)
 
+    def passages(self) -> list[tuple[str, str]]:
+        """(question, passage) of everything that was scored."""
+        return [(question, text) for question, texts in self.scored for text in sorted(texts)]
+
     def prompts(self) -> list[tuple[str, int]]:
         """(prompt, most output tokens) of each call, with earlier answers as marks, sorted."""
         answers = sorted({c.text.strip() for c in self.completions} - {""}, key=len, reverse=True)
@@ -70,8 +74,9 @@ def differences(ours: Log, theirs: Log) -> list[str]:
         found.append(_unlike("stored chunks", ours.stored, theirs.stored))
     if Counter(ours.searched) != Counter(theirs.searched):
         found.append(_unlike("searches", ours.searched, theirs.searched))
-    if Counter(ours.scored) != Counter(theirs.scored):
-        found.append(_unlike("reranked passages", ours.scored, theirs.scored))
+    scored, as_theirs = ours.passages(), theirs.passages()
+    if Counter(scored) != Counter(as_theirs):  # in how many batches is up to each
+        found.append(_unlike("reranked passages", scored, as_theirs))
     if ours.prompts() != theirs.prompts():
         found.append(_unlike("prompts", ours.prompts(), theirs.prompts()))
     return found
