@@ -35,7 +35,9 @@ def _longest(trace: Trace, one_at_a_time: frozenset[str]) -> float:
     lead = sum(span.end - span.start for span in trace.spans if span.primitive not in graph)
     ends: dict[str, float] = defaultdict(lambda: lead)
     turns: list[tuple[object, float]] = [((), lead)]
-    for span in trace.spans:  # by start, so what a span waited for comes before it
+    place = {id: i for i, id in enumerate(graph.order)}
+    # What a span waited for comes before it, also where both took no time at all.
+    for span in sorted(trace.spans, key=lambda s: (s.start, place.get(s.primitive, -1))):
         if span.primitive not in graph or span.state != "done":
             continue
         ready = max((ends[parent] for parent in graph.parents[span.primitive]), default=lead)

@@ -141,15 +141,26 @@ async def test_systems_take_turns_and_loads_are_points_of_their_own() -> None:
     assert sizes == {("teola", ONE): 2, ("asyncio", ONE): 2, ("teola", "50%"): 5}
 
 
-def test_critical_path_takes_the_longest_and_knows_the_shared_model() -> None:
-    def primitive(id: str, *after: str) -> Primitive:
-        inputs = tuple((f"i{n}", Ref(name, "out")) for n, name in enumerate(after))
-        params = ToolParams(str)
-        return Primitive(
-            id, Op.TOOL_CALL, id, "x", inputs or (("q", Ref("query", "q")),), ("out",), params
-        )
+def _primitive(id: str, *after: str) -> Primitive:
+    inputs = tuple((f"i{n}", Ref(name, "out")) for n, name in enumerate(after))
+    given = inputs or (("q", Ref("query", "q")),)
+    return Primitive(id, Op.TOOL_CALL, id, "x", given, ("out",), ToolParams(str))
 
-    ids = [primitive("a"), primitive("b"), primitive("c", "a", "b")]
+
+def test_critical_path_goes_through_what_took_no_time() -> None:
+    ids = [_primitive("work"), _primitive("gather", "work"), _primitive("best", "gather")]
+    graph = Graph("test", ids, {"answer": Ref("best", "out")}, ("q",))
+    spans = [
+        Span("work", "rerank", "work", "rerank", 0.0, 0.0, 2.0, batch=1),
+        Span("best", "aggregate", "best", "", 2.0, 2.0, 2.0),
+        Span("gather", "aggregate", "gather", "", 2.0, 2.0, 2.0),
+    ]
+    trace = cast("Trace", SimpleNamespace(plan=SimpleNamespace(graph=graph), spans=spans))
+    assert critical_path.bounds(trace).path_s == pytest.approx(2.0)
+
+
+def test_critical_path_takes_the_longest_and_knows_the_shared_model() -> None:
+    ids = [_primitive("a"), _primitive("b"), _primitive("c", "a", "b")]
     graph = Graph("test", ids, {"answer": Ref("c", "out")}, ("q",))
     spans = [
         Span("load", "load", "load", "", 0.0, 0.0, 0.5),
