@@ -24,7 +24,7 @@ ORDER: Final = (
 HEAD: Final = """# Benchmarks
 
 What was measured, on which machine, and how to measure it again. Each section is written by its
-experiment from the JSON of one run.
+experiment from the JSON of a run, which is kept beside it as `report.json`.
 """
 
 
