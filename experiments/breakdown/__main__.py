@@ -9,9 +9,10 @@ from typing import Any, Final
 from rich.progress import Progress
 
 from experiments.breakdown import figures, live, simulated
-from experiments.common import command, machine
+from experiments.common import command
 from experiments.common.command import Experiment, Options, Report
 from experiments.common.workloads import APPS
+from teola.runtime import machine
 
 LIVE_QUERIES: Final = (6, 1)
 """Queries to each application on real engines, and with --quick."""

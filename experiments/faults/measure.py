@@ -23,13 +23,13 @@ from typing import Any, Final
 import psutil
 from rich.progress import Progress
 
-from experiments.common import machine
 from experiments.common.command import Options, Report
 from experiments.faults.engines import Embeddings, Passages, Scores, Writer
 from teola import App, Embedding, Generate, QueryExpansion, Rerank, Runtime, Search
 from teola.engine import Engine, Scope
 from teola.errors import EngineError
 from teola.result import Result
+from teola.runtime import machine
 from teola.runtime.engines import EngineConfig
 
 ENGINES: Final[Mapping[str, Callable[..., Engine]]] = {

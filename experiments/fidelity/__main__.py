@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from experiments.common import command, machine, pages, plots
+from experiments.common import command, pages, plots
 from experiments.common.command import Experiment, Options, Report
 from experiments.fidelity.measure import FULL, QUICK
 from experiments.fidelity.measure import measure as measure_all
+from teola.runtime import machine
 
 STEPS: Final = 7
 HEAD: Final = (

