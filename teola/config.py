@@ -87,8 +87,10 @@ class Configuration(_Table):
     policies: PoliciesTable = PoliciesTable()
     engines: dict[str, EngineTable] = Field(default_factory=dict)
 
-    def engine_configs(self) -> dict[str, EngineConfig]:
-        """All engines, the defaults included. Raises UnknownName, InputError."""
+    def engine_configs(
+        self, base: Mapping[str, EngineConfig] = DEFAULTS
+    ) -> dict[str, EngineConfig]:
+        """All engines, those of `base` included. Raises UnknownName, InputError."""
         found = {}
         for name, table in self.engines.items():
             values = table.model_dump(exclude={"type"}, exclude_none=True)
@@ -98,7 +100,7 @@ class Configuration(_Table):
                 if key not in values and (value := getattr(self.policies, key)) is not None
             }
             found[name] = EngineConfig(table.type, **{**given, **values})
-        rest = {name: config for name, config in DEFAULTS.items() if name not in found}
+        rest = {name: config for name, config in base.items() if name not in found}
         policies = self.policies
         return {**with_policies(rest, policies.batching, policies.routing), **found}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,11 +60,12 @@ class Engines:
             ray=self._cluster(own),
         )
 
-    def configured(self, base: Configuration) -> Runtime:
-        """A runtime as a configuration file says, with the options put over it."""
+    def configured(self, base: Configuration, apps: Iterable[App]) -> Runtime:
+        """A runtime for `apps`, with the engines that they bring along, as a configuration file
+        says, with the options put over it. Raises InputError."""
         policies = base.policies
         return Runtime(
-            self.configs(base.engine_configs()),
+            self.configs(base.engine_configs(brought(apps))),
             batching=self.batching,
             profile=self.profile or policies.profile,
             max_queries=base.server.max_queries,
@@ -89,6 +90,24 @@ def _give(
         if config.factory in types:
             kept = {key: value for key, value in config.options.items() if key not in instead_of}
             configs[name] = replace(config, options={**kept, **options})
+
+
+def brought(apps: Iterable[App]) -> dict[str, EngineConfig]:
+    """The engines of applications that have a runtime of their own, over the defaults.
+
+    Raises InputError if two of them mean different engines by one name.
+    """
+    found: dict[str, EngineConfig] = {}
+    for app in apps:
+        for name, config in app.runtime.configs.items() if app.runtime else ():
+            if config == DEFAULTS.get(name):
+                continue
+            if found.setdefault(name, config) != config:
+                raise InputError(
+                    f"application {app.name!r} and another one bring different engines called "
+                    f"{name!r}: configure it in the file for --config, or serve them apart"
+                )
+    return {**DEFAULTS, **found}
 
 
 @contextmanager

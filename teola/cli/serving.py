@@ -102,7 +102,7 @@ def serve(
     address = (host or where.host, where.port if port is None else port)
     with (
         server.listen(*address, keys=keys) as listener,
-        engines.configured(configuration) as runtime,
+        engines.configured(configuration, served.values()) as runtime,
     ):
         for app in served.values():
             app.runtime = runtime

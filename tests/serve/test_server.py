@@ -29,11 +29,26 @@ app = App("waiting", template=wait, inputs={"seconds": "text"}, outputs={"answer
 """
 
 
+BRINGS = """
+from teola import App, EngineConfig, Runtime, component
+from teola.runtime.python_engine import PythonEngine
+
+@component(outputs="answer", engine="parrot")
+async def say(question: str) -> str:
+    return question
+
+app = App(
+    NAME, template=say, inputs={"question": "text"}, outputs={"answer": "answer"},
+    runtime=Runtime({"parrot": EngineConfig(PythonEngine, {"concurrency": CONCURRENCY})}),
+)
+"""
+
+
 @contextmanager
-def server(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server(folder: Path, text: str = APP) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process and its URL, ready."""
-    file = folder / "waiting.py"
-    file.write_text(APP)
+    file = folder / "served.py"
+    file.write_text(text)
     with subprocess.Popen(
         [sys.executable, "-m", "teola", "serve", str(file), "--port", "0"],
         stdout=subprocess.PIPE,
@@ -79,6 +94,29 @@ def test_a_second_signal_waits_no_longer(tmp_path: Path) -> None:
         soon(lambda: httpx.get(f"{url}/readyz").status_code == 503)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def brings(name: str, concurrency: int) -> str:
+    """An application that brings an engine along."""
+    return BRINGS.replace("NAME", repr(name)).replace("CONCURRENCY", str(concurrency))
+
+
+def test_engines_that_an_application_brings_along_are_there(tmp_path: Path) -> None:
+    with server(tmp_path, brings("parrot", 1)) as (_, url):
+        body = {"inputs": {"question": "hello"}}
+        found = httpx.post(f"{url}/v1/apps/parrot/queries", json=body).json()
+        assert found["outputs"] == {"answer": "hello"}
+
+
+def test_two_applications_may_not_mean_different_engines_by_one_name(
+    teola: CommandLine, tmp_path: Path
+) -> None:
+    files = []
+    for name, concurrency in (("one", 1), ("two", 2)):
+        files.append(tmp_path / f"{name}.py")
+        files[-1].write_text(brings(name, concurrency))
+    told = teola("serve", *files, "--port", "0").refused(2)
+    assert "bring different engines called 'parrot'" in told
 
 
 @pytest.mark.parametrize(
