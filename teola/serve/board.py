@@ -164,6 +164,7 @@ class Board:
         except Exception as error:  # noqa: BLE001 - the server's edge: a bug ends one query only
             result = self._without(job, "failed", TeolaError(f"{type(error).__name__}: {error}"))
         cleanup()
+        job.given = {}  # documents may be large, and nobody asks for them again
         entry.result = result
         del self.running[job.id]
         self.of_tenant[job.tenant] -= 1

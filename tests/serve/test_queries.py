@@ -163,6 +163,18 @@ def test_a_bad_body_is_told_what_is_wrong(
     assert not served.board.running
 
 
+def test_a_body_that_does_not_say_how_long_it_is_is_cut_off(client: httpx.Client) -> None:
+    pieces = (b'{"inputs": {"question": "', *(b"x" * 2**20 for _ in range(5)), b'"}}')
+    response = client.post(ECHO, content=iter(pieces))
+    assert response.status_code == 413
+    assert response.json()["error"]["code"] == "too_large"
+
+
+def test_what_was_asked_is_not_kept(client: httpx.Client, served: Served) -> None:
+    id = ask(client, "a long question").json()["query_id"]
+    assert not served.board.past[id].job.given
+
+
 def test_unknown_names_are_not_found(client: httpx.Client) -> None:
     for path in ("/v1/apps/eco", "/v1/queries/none", "/v1/queries/none/trace", "/nowhere"):
         response = client.get(path)
