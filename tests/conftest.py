@@ -23,6 +23,16 @@ PAGES = {
 }
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long forms of tests run only where they are asked for: `-m soak`."""
+    if "soak" in config.option.markexpr:
+        return
+    long = [item for item in items if item.get_closest_marker("soak")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Iterator[Path]:
     """Data folder of an embedded server; unlike pytest's own folders, the account that serves root
