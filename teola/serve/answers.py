@@ -1,0 +1,181 @@
+"""What the routes answer, as JSON Schema: the part of /openapi.json that no signature tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+Schema = Mapping[str, Any]
+Content = Mapping[str, Schema]
+"""Media type -> schema."""
+
+
+def _object(required: Mapping[str, Schema], **optional: Schema) -> Schema:
+    """An object; further keys may come with later versions."""
+    properties = {**required, **optional}
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def json_of(schema: Schema | str) -> Content:
+    """An answer in JSON: a schema, or the name of one in `SCHEMAS`."""
+    return {"application/json": _ref(schema) if isinstance(schema, str) else schema}
+
+
+_TEXT: Final[Schema] = {"type": "string"}
+_NUMBER: Final[Schema] = {"type": "number"}
+_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+_MAYBE: Final[Schema] = {"type": ["string", "null"]}
+_ANY_OBJECT: Final[Schema] = {"type": "object"}
+_STATE: Final[Schema] = {
+    "type": "string",
+    "enum": ["queued", "running", "ok", "partial", "failed", "cancelled", "deadline", "shed"],
+}
+
+SCHEMAS: Final[Mapping[str, Schema]] = {
+    "Error": _object(
+        {
+            "error": _object(
+                {
+                    "code": _TEXT,
+                    "message": _TEXT,
+                    "retryable": {"type": "boolean"},
+                    "query_id": _MAYBE,
+                }
+            )
+        }
+    ),
+    "OpenAIError": _object(
+        {"error": _object({"message": _TEXT, "type": _TEXT, "param": _MAYBE, "code": _MAYBE})}
+    ),
+    "Status": _object({"status": _TEXT}, error=_TEXT),
+    "AppList": _object({"apps": _list(_object({"name": _TEXT, "description": _TEXT}))}),
+    "App": _object(
+        {
+            "name": _TEXT,
+            "description": _TEXT,
+            "inputs": _ANY_OBJECT,
+            "outputs": _list(_TEXT),
+            "parameters": _ANY_OBJECT,
+        }
+    ),
+    "Result": _object(
+        {
+            "app": _TEXT,
+            "query_id": _TEXT,
+            "state": _STATE,
+            "outputs": _ANY_OBJECT,
+            "latency_s": _NUMBER,
+            "primitives": _COUNT,
+        },
+        missing=_list(_TEXT),
+        error=_TEXT,
+    ),
+    "Query": _object(
+        {"query_id": _TEXT, "app": _TEXT, "mode": _TEXT, "state": _STATE, "created": _NUMBER},
+        latency_s=_NUMBER,
+        result=_ref("Result"),
+    ),
+    "QueryList": _object({"queries": _list(_ref("Query"))}),
+    "Trace": _object(
+        {
+            "query_id": _TEXT,
+            "app": _TEXT,
+            "state": _STATE,
+            "latency_s": _NUMBER,
+            "spans": _list(
+                _object(
+                    {
+                        "primitive": _TEXT,
+                        "op": _TEXT,
+                        "component": _TEXT,
+                        "engine": _TEXT,
+                        "queued": _NUMBER,
+                        "start": _NUMBER,
+                        "end": _NUMBER,
+                        "state": _TEXT,
+                    }
+                )
+            ),
+        }
+    ),
+    "Graph": _object(
+        {
+            "primitives": _list(
+                _object({"id": _TEXT, "op": _TEXT, "engine": _TEXT, "component": _TEXT})
+            ),
+            "edges": _list(_object({"from": _TEXT, "to": _TEXT, "kind": _TEXT})),
+        }
+    ),
+    "Model": _object({"id": _TEXT, "object": _TEXT, "created": _COUNT, "owned_by": _TEXT}),
+    "Usage": _object({"prompt_tokens": _COUNT, "total_tokens": _COUNT}, completion_tokens=_COUNT),
+    "Completion": _object(
+        {
+            "id": _TEXT,
+            "object": {"const": "chat.completion"},
+            "created": _COUNT,
+            "model": _TEXT,
+            "choices": _list(
+                _object({"index": _COUNT, "message": _ANY_OBJECT, "finish_reason": _TEXT})
+            ),
+            "usage": _ref("Usage"),
+        }
+    ),
+    "Embeddings": _object(
+        {
+            "object": {"const": "list"},
+            "model": _TEXT,
+            "data": _list(
+                _object({"index": _COUNT, "embedding": {"type": ["array", "string"]}})
+            ),
+            "usage": _ref("Usage"),
+        }
+    ),
+    "Ranking": _object(
+        {
+            "id": _TEXT,
+            "model": _TEXT,
+            "results": _list(
+                _object({"index": _COUNT, "relevance_score": _NUMBER}, document=_ANY_OBJECT)
+            ),
+        }
+    ),
+}
+
+_EVENTS: Final[Content] = {
+    "text/event-stream": {"type": "string", "description": "Numbered events, see docs/serving.md."}
+}
+_QUERY: Final = json_of("Query")
+_PLAIN: Final[Content] = {"text/plain": _TEXT}
+
+ANSWERS: Final[Mapping[str, Mapping[int, Content]]] = {
+    "GET /v1/apps": {200: json_of("AppList")},
+    "GET /v1/apps/{app}": {200: json_of("App")},
+    "POST /v1/apps/{app}/queries": {200: {**json_of("Result"), **_EVENTS}, 202: _QUERY},
+    "GET /v1/queries": {200: json_of("QueryList")},
+    "GET /v1/queries/{id}": {200: _QUERY},
+    "DELETE /v1/queries/{id}": {200: _QUERY},
+    "GET /v1/queries/{id}/events": {200: _EVENTS},
+    "GET /v1/queries/{id}/trace": {200: json_of("Trace")},
+    "GET /v1/queries/{id}/graph": {200: {**json_of("Graph"), **_PLAIN}},
+    "GET /v1/queries/{id}/explanation": {200: json_of(_ANY_OBJECT)},
+    "GET /v1/queries/{id}/timeline": {200: json_of(_ANY_OBJECT)},
+    "GET /v1/engines": {200: json_of(_object({"engines": _list(_object({"name": _TEXT}))}))},
+    "GET /v1/models": {200: json_of(_object({"object": _TEXT, "data": _list(_ref("Model"))}))},
+    "GET /v1/models/{model}": {200: json_of("Model")},
+    "POST /v1/chat/completions": {200: {**json_of("Completion"), **_EVENTS}},
+    "POST /v1/embeddings": {200: json_of("Embeddings")},
+    "POST /v1/rerank": {200: json_of("Ranking")},
+    "GET /healthz": {200: json_of("Status")},
+    "GET /readyz": {200: json_of("Status"), 503: json_of("Status")},
+    "GET /metrics": {200: _PLAIN},
+}
+"""Method and path -> status -> what it answers if all is well. A route that is not here is
+described by FastAPI alone, which tests/serve/fuzz takes for an omission."""

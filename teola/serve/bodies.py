@@ -1,0 +1,122 @@
+"""JSON and texts as clients send them, and what is refused of them though Python would take it.
+
+Python's parser takes NaN, two equal keys, numbers of any size, half a surrogate pair and almost any
+depth. None of that survives the way on: JSON has no NaN, UTF-8 no half pairs, PostgreSQL no NUL, and
+whatever walks a value calls itself for each level of it. So it ends here, with what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from math import isinf
+from typing import Any, Final, NoReturn
+
+from teola.errors import InputError
+
+DEPTH: Final = 64
+"""Levels of lists and objects inside each other."""
+_LARGEST: Final = 2**63
+_DIGITS: Final = len(str(_LARGEST))
+_ESCAPED: Final = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+"""How NUL and surrogates, halves or pairs, are written in JSON; only then texts are looked at."""
+
+
+class _Refused(ValueError):
+    """JSON, but not to be taken."""
+
+
+def as_json(text: str | bytes) -> Any:
+    """Parsed. Raises InputError."""
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
+        value = _DECODER.decode(text)
+    except UnicodeDecodeError as error:
+        raise InputError(f"the body is not JSON: byte {error.start} is not UTF-8") from None
+    except (json.JSONDecodeError, _Refused) as error:
+        raise InputError(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    if text.count("[") + text.count("{") > DEPTH:
+        _check_depth(value)
+    if _ESCAPED.search(text):
+        for found in _texts(value):
+            check_text("a text in the body", found)
+    return value
+
+
+def check_text(what: str, text: str) -> None:
+    """Raise InputError if nobody behind the server could store or send `text`."""
+    if "\0" in text:
+        raise InputError(f"{what} holds the character NUL (\\u0000); remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = f"\\u{ord(text[error.start]):04x}"
+        raise InputError(f"{what} holds half a character ({code}, a lone surrogate)") from None
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEPTH):
+        level = [item for parent in level for item in _inside(parent) if type(item) in (dict, list)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> InputError:
+    return InputError(f"the body is not JSON that is taken: it nests deeper than {DEPTH} levels")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in `value`, keys too."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            yield from item
+        left += _inside(item)
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise _Refused(f"the key {key[:80]!r} stands twice in one object")
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) < _DIGITS:
+        return int(digits)
+    if len(digits) > _DIGITS + 1 or not -_LARGEST <= int(digits) < _LARGEST:
+        raise _Refused(f"the number {digits[:24]}... does not fit into 64 bits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    found = float(digits)
+    if isinf(found):
+        raise _Refused(f"the number {digits[:24]} is too large")
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise _Refused(f"{name} is not a number in JSON")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_whole, parse_float=_finite, parse_constant=_constant
+)

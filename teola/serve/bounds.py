@@ -1,0 +1,68 @@
+"""How large a request's body may be, and how slowly it may come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from teola.serve.problems import TooLarge, TooSlow, answer, problem
+
+JSON_BYTES: Final = 4 * 2**20
+FORM_BYTES: Final = 64 * 2**20
+PATIENCE_S: Final = 30.0
+"""Seconds that any body may take; more for large ones:"""
+SLOWEST: Final = 64 * 2**10
+"""bytes a second, without the patience."""
+
+
+class Bounded:
+    """Refuses bodies that are too long or too slow, at the latest when they have become so."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        form = headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data")
+        most = FORM_BYTES if form else JSON_BYTES
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > most:
+            refused = answer(scope["path"], problem(_too_large(most)))
+            await refused(scope, receive, send)
+            return
+        await self._app(scope, _Body(receive, most).receive, send)
+
+
+class _Body:
+    """One body on its way in. most: bytes."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most = receive, most
+        self._until = asyncio.get_running_loop().time() + PATIENCE_S
+        self._seen, self._whole = 0, False
+
+    async def receive(self) -> Message:
+        """The next part, and later what befalls the connection. Raises TooLarge, TooSlow."""
+        if self._whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until + self._seen / SLOWEST):
+                message = await self._receive()
+        except TimeoutError:
+            raise TooSlow(
+                "the body of the request did not come in time; send it without pauses"
+            ) from None
+        self._seen += len(message.get("body", b""))
+        self._whole = not message.get("more_body", False)
+        if self._seen > self._most:
+            raise _too_large(self._most)
+        return message
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {most // 2**20} MiB")

@@ -1,0 +1,58 @@
+"""What one query may ask for; more is refused before anything of it has been started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from teola.app import App
+from teola.errors import InputError
+from teola.graph import Op
+from teola.runtime.values import tokens_of
+from teola.workflow.component import Kind
+
+_prompted: WeakKeyDictionary[App, bool] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """prompt_tokens: of all texts that it gives to an application with an LLM, at four characters
+    each. override_characters: of its overrides, as JSON: plans are kept with them. primitives: of
+    its p-graph."""
+
+    prompt_tokens: int = 65_536
+    override_characters: int = 65_536
+    primitives: int = 512
+
+    def check(self, app: App, given: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+        """Raise InputError if a query asks for more; the graph is measured when it is built."""
+        app.builder.most_primitives = self.primitives
+        if overrides:
+            characters = len(json.dumps(overrides, default=str))
+            if characters > self.override_characters:
+                raise InputError(
+                    f"overrides have {characters} characters of JSON, more than the "
+                    f"{self.override_characters} that are taken; shorten them"
+                )
+        texts = [given[name] for name, kind in app.inputs.items() if kind in _TEXTS and name in given]
+        tokens = sum(map(tokens_of, texts))
+        if tokens > self.prompt_tokens and asks_a_model(app):
+            raise InputError(
+                f"the texts of this query have about {tokens} tokens, more than the "
+                f"{self.prompt_tokens} that are taken; send long ones as documents"
+            )
+
+
+_TEXTS = (Kind.TEXT, Kind.TEXTS)
+
+
+def asks_a_model(app: App) -> bool:
+    """Whether it has a component that prompts an LLM."""
+    found = _prompted.get(app)
+    if found is None:
+        graph = app.builder.build(app.builder.configure({}), {})
+        found = _prompted[app] = any(p.op is Op.PREFILLING for p in graph.primitives)
+    return found
