@@ -7,7 +7,7 @@ meaning. Nothing leaves the machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +19,13 @@ from ..embedding.model import Dtype, SharedModel, acquire, loaded, release
 from ..vectorstore.embedded import EmbeddedPostgres
 from . import answers
 from .answers import Question
-from .corpus_documents import of_folder, of_python
+from .corpus_documents import Collected, of_folder, of_python
 
 if TYPE_CHECKING:
     from ..vectorstore.database import Database
     from .corpus_indexing import Reader
 
+LANGUAGE = "english"
 REFERENCE = "Python's language reference, indexed at the first start"
 
 
@@ -32,7 +33,8 @@ class Corpus:
     """Searches local documents by words (BM25) and by meaning, as if they were the web.
 
     folder: documents (text, Markdown, HTML, PDF), indexed when the engine starts and again where
-    they have changed; without one, Python's language reference, some 300 passages. dsn, data_dir,
+    they have changed; without one, Python's language reference, some 300 passages, for which the
+    first searches ever wait and the engine does not. dsn, data_dir,
     programs: where the index is, as for `PgVector`. language: a text search configuration of
     PostgreSQL, whose stems and stop words hold (`simple` has none). model, dtype, threads, device:
     as for `MiniLM`.
@@ -44,7 +46,7 @@ class Corpus:
         folder: str | Path | None = None,
         dsn: str | None = None,
         data_dir: str | Path | None = None,
-        language: str = "english",
+        language: str = LANGUAGE,
         model: str | None = None,
         dtype: Dtype = "auto",
         threads: int | None = None,
@@ -63,7 +65,8 @@ class Corpus:
         self._load = partial(acquire, model, dtype, device, threads)
         self._shared: SharedModel | None = None
         self._database: Database | None = None
-        self._corpus = 0
+        self._indexing: asyncio.Task[int] | None = None
+        self._again: Callable[[], asyncio.Task[int]]
 
     @property
     def spec(self) -> EngineSpec:
@@ -71,14 +74,33 @@ class Corpus:
 
     async def start(self) -> None:
         """Bring the index up to date. Raises EngineUnavailable, UnknownName (language)."""
-        from .corpus_indexing import refresh
-
         collect = of_python if self._folder is None else partial(of_folder, self._folder)
         collected = await asyncio.to_thread(collect)
         self._shared = await asyncio.to_thread(self._load)
         self._database = await self._connect()
         await self._database.open()
-        self._corpus = await refresh(self._database, collected, self._reader(self._shared))
+        self._indexing = self._index(self._database, collected, self._shared)
+        if self._folder is not None or self._language != LANGUAGE:  # what users give may be wrong
+            await self._indexing
+
+    def _index(
+        self, database: Database, collected: Collected, shared: SharedModel
+    ) -> asyncio.Task[int]:
+        """The task that brings the index up to date; its result is the corpus's id."""
+        from .corpus_indexing import refresh
+
+        task = asyncio.create_task(refresh(database, collected, self._reader(shared)))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._again = partial(self._index, database, collected, shared)
+        return task
+
+    async def _indexed(self) -> int:
+        """The corpus's id, once it is indexed; after a failure that is tried again."""
+        task = self._indexing
+        assert task is not None
+        if task.done() and (task.cancelled() or task.exception()):
+            task = self._indexing = self._again()
+        return await asyncio.shield(task)
 
     async def _connect(self) -> Database:
         from ..vectorstore.database import Database
@@ -98,6 +120,10 @@ class Corpus:
 
     async def close(self) -> None:
         """Leave no connection and, as the last user, no process and no model. Repeatable."""
+        indexing, self._indexing = self._indexing, None
+        if indexing is not None:
+            indexing.cancel()
+            await asyncio.wait([indexing])
         database, self._database = self._database, None
         shared, self._shared = self._shared, None
         try:
@@ -131,8 +157,8 @@ class Corpus:
             return [[[] for _ in question.queries] for question in questions]
         vectors = await asyncio.to_thread(shared.embed, queries, "query")
         top_k = max(question.top_k for question in questions)
-        corpus, language = self._corpus, self._language
-        found = await search(self._database, corpus, language, queries, list(vectors), top_k)
+        corpus = await self._indexed()
+        found = await search(self._database, corpus, self._language, queries, list(vectors), top_k)
         pages = dict(zip(queries, found, strict=True))
         return [
             [answers.hits(pages.get(query, ()), question.top_k) for query in question.queries]

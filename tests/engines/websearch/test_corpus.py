@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -148,7 +149,7 @@ async def test_scores_are_as_defined(
         (hits,) = await ask(engine, "gull rock", top_k=15)
         assert engine._shared is not None
         (query,) = engine._shared.embed(["gull rock"], "query")
-        corpus = engine._corpus
+        corpus = await engine._indexed()
     stored = rows("SELECT passage, term, count, length FROM terms WHERE corpus = %s", corpus)
     counts = {(passage, term): count for passage, term, count, _ in stored}
     lengths = {passage: length for passage, _, _, length in stored}
@@ -395,3 +396,24 @@ def test_without_a_folder_it_is_pythons_language_reference() -> None:
     assert "pydoc:nonlocal" in urls
     assert len(urls) > 60
     assert "Python's language reference" in Corpus().spec.description
+
+
+@pytest.fixture
+def empty_dir() -> Iterator[Path]:
+    """A data folder in which nothing has been indexed."""
+    folder = Path(tempfile.mkdtemp(prefix="teola-test-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+async def test_what_is_packaged_is_indexed_beside_the_first_searches(empty_dir: Path) -> None:
+    with told(1) as first:
+        async with searching(empty_dir, None) as engine, asyncio.timeout(60):
+            assert not first.is_set(), "the engine takes requests before anything is indexed"
+            await first.wait()
+            await engine.close()  # which ends it; another start goes on
+            with pytest.raises(EngineError, match="is not started"):
+                await ask(engine, "nonlocal")
+    async with searching(empty_dir, None) as engine:
+        (hits,) = await ask(engine, "nonlocal")
+    assert hits[0].id == "pydoc:nonlocal"
