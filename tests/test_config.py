@@ -110,3 +110,11 @@ def test_init_writes_a_file_that_is_right_and_overwrites_none(
 def test_options_reach_the_error_of_a_bad_type(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"engines\.llm\.instances"):
         read(written(tmp_path, '[engines.llm]\ntype = "extractive"\ninstances = 0'))
+
+
+def test_the_reference_is_what_the_schema_says(teola: CommandLine) -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
+    reference = teola("config", "reference").out
+    assert page.read_text(encoding="utf-8") == reference, (
+        "write it anew: teola config reference > docs/configuration.md"
+    )

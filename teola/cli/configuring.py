@@ -51,3 +51,12 @@ def check(
         load_app(name)
     typer.echo(f"{file} is right")
     return 0
+
+
+@app.command("reference", epilog=o.examples("teola config reference > docs/configuration.md"))
+def reference(debug: o.Debug = False) -> int:
+    """Write the reference of all keys, as Markdown."""
+    from teola.cli.reference import markdown
+
+    typer.echo(markdown(), nl=False)
+    return 0
