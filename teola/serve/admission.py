@@ -1,0 +1,295 @@
+"""Admission: who is let in, counted in the work that queries bring and not only in queries.
+
+Queries of one application and about one size are a *kind* (`learning`). Of each it is known how long
+one takes when nothing is in its way (`own_s`), and how many seconds it has a place at each engine
+(`work`). An engine has so many *lanes*: what it does side by side. If `n` queries bring `work` each,
+the engine is busy for `n * work / lanes`, and the last of them ends after
+
+    max(own_s, n * work / lanes)
+
+(asymptotic bounds; Denning and Buzen, The operational analysis of queueing network models, 1978).
+What is above `own_s` is the wait to be expected. A query is refused if that is longer than
+`max_wait_s` at any of its engines, or if it would not end before its deadline.
+
+Tenants share by weight. Where several have queries, one waits for the others no longer than its own
+work takes on its share of the lanes (policy `fair`), so whoever uses less than his share is still
+let in when others are not.
+
+No clock, no I/O: the same events give the same decisions. With nothing running the next query is
+always let in, and when the last one has ended no work is left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import Final, NamedTuple
+
+from teola.errors import Overloaded
+from teola.runtime.demand import Demand
+from teola.serve.learning import Crowd, Kind, Learned, size_class
+
+TURNS: Final = 10
+"""If no wait is configured: as long as so many like it take their turn at the engine (about what
+the slowest in a hundred wait for one that is busy for 80 % of the time) ..."""
+SHORTEST_S: Final = 0.5
+LONGEST_S: Final = 30.0
+"""... but within these bounds."""
+UNKNOWN: Final = 32
+"""Of a kind of which none has ended, after `SHORTEST_S`, so many may run (or as many as fit)."""
+BURST_S: Final = 10.0
+"""A tenant that was silent may send so many seconds' worth of its rate at once."""
+
+
+class Lanes(NamedTuple):
+    """What an engine does side by side now: `count`, or, if it begins with everybody at once and
+    only becomes slower (an LLM), nobody knows: then `inside` is how many it has begun with."""
+
+    count: float
+    inside: int | None = None
+
+
+class Ticket(NamedTuple):
+    """A query that was let in. at_once: how many ran then. at_ease: it was to wait for none."""
+
+    kind: Kind
+    tenant: str
+    at_once: int
+    at_ease: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What tenants may take. weights: 1 for those that are not named. rate: queries a second of one
+    tenant (None: any)."""
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    rate: float | None = None
+
+
+NO_SHARES: Final = Shares()
+
+
+@dataclass(slots=True)
+class Load:
+    """At one engine. work_s: seconds of its lanes. weighed: the same times what each query takes
+    for itself, for the mean of that."""
+
+    work_s: float = 0.0
+    weighed: float = 0.0
+
+    def add(self, count: int, work_s: float, own_s: float) -> None:
+        self.work_s += count * work_s
+        self.weighed += count * work_s * own_s
+
+    def wait_s(self, lanes: float) -> float:
+        """How much longer the last query takes than it would alone (below 0: it need not wait)."""
+        if not self.work_s:
+            return 0.0
+        return self.work_s / lanes - self.weighed / self.work_s
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What is left of a tenant's rate. at: when that was worked out."""
+
+    left: float
+    at: float
+
+
+class Admission:
+    """lanes: of an engine. planned: what is expected of a kind before one of it has ended.
+    max_wait_s: None: see TURNS."""
+
+    def __init__(
+        self,
+        lanes: Callable[[str], Lanes],
+        planned: Callable[[Kind], Demand],
+        max_wait_s: float | None = None,
+        shares: Shares = NO_SHARES,
+    ) -> None:
+        self._now, self._planned = lanes, planned
+        self.max_wait_s, self.shares = max_wait_s, shares
+        self._kinds: dict[Kind, Learned] = {}
+        self._active: dict[Kind, Learned] = {}
+        self._crowds: dict[str, Crowd] = {}
+        self._tenants: dict[str, Counter[Kind]] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self.running = 0
+
+    # --- events ---------------------------------------------------------------------------
+
+    def admit(
+        self, app: str, characters: int, tenant: str, now: float, deadline_s: float = inf
+    ) -> Ticket:
+        """Let a query in. Raises Overloaded."""
+        wait_s = self.check(app, characters, tenant, now, deadline_s)
+        return self.take(app, characters, tenant, now, at_ease=wait_s <= 0)
+
+    def take(
+        self, app: str, characters: int, tenant: str, now: float, *, at_ease: bool = False
+    ) -> Ticket:
+        """Count a query that is in already, such as one that was accepted before a restart."""
+        kind = Kind(app, size_class(characters))
+        learned = self._learned(kind)
+        ticket = Ticket(kind, tenant, self.running, at_ease)
+        if not learned.running:
+            learned.since = now
+            self._active[kind] = learned
+        learned.running += 1
+        self.running += 1
+        self._tenants.setdefault(tenant, Counter())[kind] += 1
+        if self.shares.rate is not None:
+            self._bucket(tenant, now).left -= 1
+        return ticket
+
+    def ended(self, ticket: Ticket, demand: Demand | None) -> None:
+        """A query is over. demand: what it took, if it went all the way."""
+        kind, learned = ticket.kind, self._kinds[ticket.kind]
+        learned.running -= 1
+        self.running -= 1
+        if not learned.running:
+            del self._active[kind]
+        mine = self._tenants[ticket.tenant]
+        mine[kind] -= 1
+        if not mine[kind]:
+            del mine[kind]
+        if not mine:
+            del self._tenants[ticket.tenant]
+        if demand is not None:
+            self._learn(learned, demand, ticket)
+
+    def check(
+        self, app: str, characters: int, tenant: str, now: float, deadline_s: float = inf
+    ) -> float:
+        """The wait of such a query, in seconds. Raises Overloaded if it would be refused now."""
+        if self.shares.rate is not None:
+            self._check_rate(self.shares.rate, tenant, now)
+        learned = self._learned(Kind(app, size_class(characters)))
+        if not self.running:
+            return 0.0
+        wanted, longest_s = learned.demand(now), 0.0
+        loads = self._loads(wanted.work, now)
+        for engine, work_s in wanted.work.items():
+            lanes, load = self._lanes(engine), loads[engine]
+            load.add(1, work_s, wanted.own_s)
+            most_s = self._most_s(work_s / lanes, wanted.own_s, deadline_s)
+            wait_s = load.wait_s(lanes)
+            if wait_s > most_s:
+                wait_s = min(wait_s, self._fair_wait_s(engine, wanted, tenant, lanes, now))
+                if wait_s > most_s:
+                    raise _too_long(engine, wait_s, wait_s - most_s)
+            longest_s = max(longest_s, wait_s)
+        self._check_unknown(learned, wanted)
+        return longest_s
+
+    def backlog(self, now: float) -> dict[str, tuple[float, float]]:
+        """By engine: seconds of its lanes that running queries bring, and the wait to expect."""
+        active = self._active.values()
+        engines = {name for learned in active for name in learned.demand(now).work}
+        return {
+            engine: (load.work_s, max(0.0, load.wait_s(self._lanes(engine))))
+            for engine, load in self._loads(engines, now).items()
+        }
+
+    # --- inside ---------------------------------------------------------------------------
+
+    def _lanes(self, engine: str) -> float:
+        found = self._now(engine)
+        if found.inside is None:
+            return max(1.0, found.count)
+        crowd = self._crowds.get(engine)
+        if crowd is None:
+            crowd = self._crowds[engine] = Crowd()
+        return crowd.lanes(max(1.0, found.count))
+
+    def _learn(self, learned: Learned, demand: Demand, ticket: Ticket) -> None:
+        for engine, took_s in demand.work.items():
+            inside = self._now(engine).inside
+            if inside is not None:
+                crowd = self._crowds.setdefault(engine, Crowd())
+                crowd.saw(inside + 1, took_s, learned.alone.get(engine, took_s))
+        calm = ticket.at_once if ticket.at_ease or not learned.known else None
+        learned.add(demand, calm, self._crowds)
+
+    def _most_s(self, turn_s: float, own_s: float, deadline_s: float) -> float:
+        """The longest wait of a query that is let in; any one may hope to do without waiting."""
+        most_s = self.max_wait_s
+        if most_s is None:
+            most_s = min(max(TURNS * turn_s, SHORTEST_S), LONGEST_S)
+        return max(0.0, min(most_s, deadline_s - own_s))
+
+    def _learned(self, kind: Kind) -> Learned:
+        learned = self._kinds.get(kind)
+        if learned is None:
+            learned = self._kinds[kind] = Learned(self._planned(kind))
+        return learned
+
+    def _loads(self, engines: Iterable[str], now: float) -> dict[str, Load]:
+        loads = {engine: Load() for engine in engines}
+        for learned in self._active.values():
+            _put(loads, learned.running, learned.demand(now))
+        return loads
+
+    def _fair_wait_s(
+        self, engine: str, wanted: Demand, tenant: str, lanes: float, now: float
+    ) -> float:
+        """The wait if this tenant is given its share of the engine and no more."""
+        others = [name for name in self._tenants if name != tenant]
+        if not others:
+            return inf
+        weights = self.shares.weights
+        mine = weights.get(tenant, 1.0)
+        share = mine / (mine + sum(weights.get(name, 1.0) for name in others))
+        load = Load()
+        for kind, count in self._tenants.get(tenant, {}).items():
+            _put({engine: load}, count, self._kinds[kind].demand(now))
+        load.add(1, wanted.work[engine], wanted.own_s)
+        return load.wait_s(lanes * share)
+
+    def _check_unknown(self, learned: Learned, wanted: Demand) -> None:
+        """Of what nobody knows the length, not too much is let in on trust."""
+        if learned.known or wanted.own_s <= SHORTEST_S or not wanted.work:
+            return
+        if learned.running >= max(UNKNOWN, min(map(self._lanes, wanted.work))):
+            raise Overloaded(
+                f"none of the first {learned.running} queries of this kind has ended yet; try "
+                "again in 1 s"
+            )
+
+    def _check_rate(self, rate: float, tenant: str, now: float) -> None:
+        left = self._bucket(tenant, now).left
+        if left < 1:
+            after_s = (1 - left) / rate
+            raise Overloaded(
+                f"more than {rate:g} queries a second; try again in {ceil(after_s)} s",
+                retry_after_s=after_s,
+            )
+
+    def _bucket(self, tenant: str, now: float) -> Bucket:
+        """What a tenant may send, up to now."""
+        rate = self.shares.rate or 0.0
+        most = max(1.0, BURST_S * rate)
+        bucket = self._buckets.get(tenant)
+        if bucket is None:
+            bucket = self._buckets[tenant] = Bucket(most, now)
+        bucket.left = min(most, bucket.left + rate * (now - bucket.at))
+        bucket.at = now
+        return bucket
+
+
+def _put(loads: Mapping[str, Load], count: int, demand: Demand) -> None:
+    """Add `count` queries to the loads of the engines that are asked about."""
+    for engine, work_s in demand.work.items():
+        if work_s and engine in loads:
+            loads[engine].add(count, work_s, demand.own_s)
+
+
+def _too_long(engine: str, wait_s: float, after_s: float) -> Overloaded:
+    return Overloaded(
+        f"engine {engine!r} has work for {wait_s:.1f} s before this query; try again in "
+        f"{max(1, ceil(after_s))} s",
+        retry_after_s=after_s,
+    )
