@@ -50,8 +50,8 @@ class Size:
     repeats: int
 
 
-QUICK: Final = Size(5, (6, 10), (256, 4), 2)
-FULL: Final = Size(30, (16, 48), (512, 6), 5)
+QUICK: Final = Size(4, (6, 10), (256, 4), 1)
+FULL: Final = Size(10, (16, 32), (512, 6), 3)
 
 
 @dataclass(frozen=True)
