@@ -22,6 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Final
+
+LONGEST_NAME: Final = 80
+"""Characters of a name that is wrong which an error repeats: names may come from anywhere."""
 
 
 class TeolaError(Exception):
@@ -39,11 +43,12 @@ class UnknownName(InputError, LookupError):
 
     def __init__(self, kind: str, name: str, valid: Iterable[str], where: str = "") -> None:
         options = sorted(valid)
-        near = get_close_matches(name, options, n=1)
+        cut = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
+        near = get_close_matches(cut, options, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         listed = ", ".join(options) or "none"
         place = f" in {where}" if where else ""
-        super().__init__(f"unknown {kind} {name!r}{place}{hint} (valid: {listed})")
+        super().__init__(f"unknown {kind} {cut!r}{place}{hint} (valid: {listed})")
         self.kind, self.name, self.valid = kind, name, options
 
     def __reduce__(self) -> tuple[type[UnknownName], tuple[str, str, list[str]]]:
@@ -94,8 +99,14 @@ class DeadlineExceeded(QueryError, TimeoutError):
 
 
 class QueryFailed(QueryError):
-    """A primitive failed and the retries that the rules allow were used up."""
+    """A primitive failed and the retries that the rules allow were used up; `component`: whose."""
+
+    component: str | None = None
 
 
 class Overloaded(TeolaError):
-    """Refused at admission: too many queries are waiting."""
+    """Refused at admission: too much is waiting. retry_after_s: when there should be room."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

@@ -13,6 +13,7 @@ from teola.profile import Profile
 from teola.result import Result
 from teola.runtime.documents import Prepared, Preparer, sources
 from teola.runtime.live_query import Ending, Watcher, describe
+from teola.runtime.noting import working_for
 from teola.runtime.trace import Trace
 from teola.workflow.component import LISTS, Kind
 
@@ -45,6 +46,7 @@ class Job:
         """The query's result; InputError and EngineUnavailable are raised."""
         app, runtime = self.app, self.app.home
         await runtime.ensure(app.engine_names)
+        working_for.set((self.id,))
         runtime.admit()
         loop = asyncio.get_running_loop()
         admitted = loop.time()

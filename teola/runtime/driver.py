@@ -14,6 +14,7 @@ from typing import Any
 
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
+from teola.runtime.noting import note
 from teola.runtime.store import Store
 from teola.runtime.trace import Trace
 from teola.schedule.core import Core
@@ -29,6 +30,7 @@ from teola.schedule.events import (
     Failed,
     Finish,
     QueueEvent,
+    Recovered,
     Release,
     Retried,
     RunEvent,
@@ -126,6 +128,8 @@ class Driver(ABC):
             self.set_timer(command)
         elif isinstance(command, Ejected):
             self.ejected(command, now)
+        elif isinstance(command, Recovered):
+            self.recovered(command)
         else:
             assert isinstance(command, Retried), command
 
@@ -178,13 +182,22 @@ class Driver(ABC):
 
     def ejected(self, command: Ejected, now: float) -> None:
         """An instance is left alone for a while."""
-        log.warning(
-            "engine %s: instance %d is sent nothing for %.0f s: %s",
-            command.engine,
-            command.instance,
-            command.until - now,
-            command.cause.error,
+        note(
+            log,
+            logging.WARNING,
+            "engine_ejected",
+            "engine %(engine)s: instance %(instance)d is sent nothing for %(for_s).0f s: "
+            "%(error_type)s",
+            engine=command.engine,
+            instance=command.instance,
+            for_s=round(command.until - now, 1),
+            error_type=type(command.cause.error).__name__,
         )
+
+    def recovered(self, command: Recovered) -> None:
+        """An instance that was left alone works again."""
+        told = "engine %(engine)s: instance %(instance)d works again"
+        note(log, logging.INFO, "engine_recovered", told, **command._asdict())
 
     @abstractmethod
     def dispatch(self, command: Dispatch, now: float) -> None:

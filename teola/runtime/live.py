@@ -344,9 +344,8 @@ class Live(Driver):
 
     async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
         call = self._prepare(query, i, host.instance, DecodeParams(max_tokens=1))
-        model = cast("LanguageModel", host.engine)
         if call.parts:
-            handle = await model.prefill(call)
+            handle = await host.prefill(call)
         else:
             handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
         query.trace.ended(i, 0, self.loop.time())
@@ -394,7 +393,10 @@ class Live(Driver):
             if query.watcher and query.id in self.queries:
                 query.watcher(Token(text))
 
+        def cut() -> None:
+            query.trace.cut = query.trace.cut or shown
+
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
-        listener = Listener(first, deliver, token if shown else None)
+        listener = Listener(first, deliver, token if shown else None, cut)
         model = cast("LanguageModel", host.engine)
-        query.trace.used(await run_call(model, call, members, listener, wanted))
+        query.trace.used(await run_call(model, call, members, listener, wanted), i)

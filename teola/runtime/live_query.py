@@ -75,5 +75,5 @@ def describe(error: Exception, failed: Primitive) -> QueryFailed:
     if not isinstance(error, TeolaError):
         reason = f"{type(error).__name__}: {reason}"
     failure = QueryFailed(f"component {failed.component!r}, {failed.op.value}: {reason}")
-    failure.__cause__ = error
+    failure.component, failure.__cause__ = failed.component, error
     return failure

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, Self, TypeVar
@@ -24,8 +25,11 @@ from teola.runtime.engines import LIKE_LLM, EngineConfig, merged, queue_for, wit
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.live import Live
+from teola.runtime.noting import note
 from teola.runtime.supervisor import Supervisor
 from teola.schedule.events import InstanceUp
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 GRACE_S: Final = 2.0
@@ -59,6 +63,8 @@ class Runtime:
         self.configs = with_policies(merged(engines or {}), batching, routing)
         self.profile = load_profile(profile) if isinstance(profile, str) else profile
         self.ray, self.max_queries, self.debug = ray, max_queries, debug
+        self.new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+        """Makes the loop when it is first needed."""
         self._joined: asyncio.Task[bool] | None = None
         self.optimisers: dict[int, Any] = {}
         self._engines: dict[str, list[Engine]] = {}
@@ -79,7 +85,7 @@ class Runtime:
             if self._closed:
                 raise InputError("this runtime is closed; make a new one")
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = self.new_loop()
                 self._live = Live({}, self._loop)
                 self._supervisor = Supervisor(self._live.post)
                 self._thread = threading.Thread(
@@ -151,12 +157,13 @@ class Runtime:
                     raise error
 
     async def _start(self, name: str) -> None:
-        engines = self.engines(name)
+        began, engines = self.loop.time(), self.engines(name)
         if name in LIKE_LLM and self.configs[name] == self.configs["llm"]:
             await self.ensure(["llm"])
             hosts = [self.live.hosts["llm", i] for i in range(len(engines))]
             if not any(isinstance(host.engine, RemoteEngine) for host in hosts):
-                self._serve(name, engines[0], hosts)  # one model in memory, queues of their own
+                # one model in memory, queues of their own
+                self._serve(name, engines[0], hosts, began)
                 return
         await self._join(engines)
         hosts = [LocalHost(engine, i) for i, engine in enumerate(engines)]
@@ -174,16 +181,27 @@ class Runtime:
                 await host.close()
             del self._engines[name]
             raise failed[0]
-        self._serve(name, engines[0], hosts)
+        self._serve(name, engines[0], hosts, began)
         for host in hosts:
             if isinstance(host.engine, RemoteEngine):
                 self._supervisor.watch(name, host.instance, host.engine)
 
-    def _serve(self, name: str, engine: Engine, hosts: Iterable[LocalHost]) -> None:
-        """Let the core send work for engine `name` to these instances."""
+    def _serve(
+        self, name: str, engine: Engine, hosts: Collection[LocalHost], began: float
+    ) -> None:
+        """Let the core send work for engine `name` to these instances, which began to start."""
         self.live.core.queues[name] = queue_for(name, engine, self.configs[name])
         for host in hosts:
             self.live.hosts[name, host.instance] = host
+        note(
+            log,
+            logging.INFO,
+            "engine_started",
+            "engine %(engine)s runs, after %(start_s).1f s",
+            engine=name,
+            instances=len(hosts),
+            start_s=round(self.loop.time() - began, 3),
+        )
 
     async def _join(self, engines: Iterable[Engine]) -> None:
         """Before the first engine on Ray: start it, or join the cluster. Raises as `connect`."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from teola.errors import EngineError, EngineUnavailable
 from teola.runtime.hosts.remote import RemoteEngine
+from teola.runtime.noting import note
 from teola.schedule.events import InstanceDown, InstanceUp, QueueEvent
 
 PING_EVERY_S: Final = 5.0
@@ -37,7 +38,15 @@ class Supervisor:
         """Look after a running engine from now on."""
 
         def lost(error: EngineUnavailable) -> None:
-            log.warning("%s; starting another", error)
+            note(
+                log,
+                logging.WARNING,
+                "engine_lost",
+                "%(reason)s (instance %(instance)d); starting another",
+                engine=name,
+                instance=instance,
+                reason=str(error),
+            )
             self._post(InstanceDown(name, instance))
             self.heal(name, instance, engine)
 
@@ -90,15 +99,25 @@ class Supervisor:
             try:
                 await engine.start()
             except EngineError as error:
-                log.warning(
-                    "engine %s, instance %d: attempt %d: %s", name, instance, attempt, error
+                note(
+                    log,
+                    logging.WARNING,
+                    "engine_start_failed",
+                    "engine %(engine)s, instance %(instance)d: attempt %(attempt)d: %(reason)s",
+                    engine=name,
+                    instance=instance,
+                    attempt=attempt,
+                    reason=str(error),
                 )
             else:
                 self.watch(name, instance, engine)
                 self._post(InstanceUp(name, instance))
+                told = "engine %(engine)s: instance %(instance)d runs again"
+                note(log, logging.INFO, "engine_recovered", told, engine=name, instance=instance)
                 return
             if attempt < TRIES - 1:
                 await asyncio.sleep(pause)
                 pause *= 2
-        log.error("engine %s, instance %d: given up", name, instance)
+        told = "engine %(engine)s: instance %(instance)d is given up"
+        note(log, logging.ERROR, "engine_given_up", told, engine=name, instance=instance)
         self._post(InstanceDown(name, instance, healing=False))

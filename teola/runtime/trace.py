@@ -5,6 +5,7 @@ Recording appends tuples; spans are made of them only when somebody looks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ class Span:
 
     queued: when the primitive became ready. start: when it was sent to its instance. end: when its
     outputs were there. batch: number of the batch, batch_size: primitives (slices) in it. state:
-    done, failed (that try), skipped or cancelled.
+    done, failed (that try), skipped or cancelled; running (its end is not known) while it is.
     """
 
     primitive: str
@@ -34,6 +35,16 @@ class Span:
     lo: int = 0
     hi: int = 1
     state: str = "done"
+
+
+class Batch(NamedTuple):
+    """What an instance was sent at once. size: primitives (slices). at: on the driver's clock."""
+
+    engine: str
+    instance: int
+    batch: int
+    size: int
+    at: float
 
 
 class _Sent(NamedTuple):
@@ -54,10 +65,16 @@ class _Ended(NamedTuple):
     state: str
 
 
+SentTuple = tuple[int, int, int, float, float, int, int, int]
+"""As `_Sent`, which takes longer to make."""
+EndedTuple = tuple[int, int, float, str]
+
+
 class Trace:
     """Records of one query. Times are the driver's clock; spans are relative to `admitted`.
 
-    prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them.
+    prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them. cut: the
+    answer that was streamed had all the tokens that it might have.
     """
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
@@ -65,9 +82,11 @@ class Trace:
         self.finished: float | None = None
         self.state = "running"
         self.prompt_tokens = self.completion_tokens = 0
-        self._sent: list[tuple[int, int, int, float, float, int, int, int]] = []
-        self._ended: list[tuple[int, int, float, str]] = []
+        self.cut = False
+        self._sent: list[SentTuple] = []
+        self._ended: list[EndedTuple] = []
         self._extra: list[Span] = []
+        self._usage: dict[int, Usage] = {}
 
     def sent(
         self,
@@ -92,8 +111,9 @@ class Trace:
         began = start - self.admitted
         self._extra.append(Span(name, name, name, "", began, began, end - self.admitted))
 
-    def used(self, usage: Usage) -> None:
-        """An LLM call took so many tokens."""
+    def used(self, usage: Usage, primitive: int) -> None:
+        """The LLM call that this primitive leads took so many tokens."""
+        self._usage[primitive] = usage
         self.prompt_tokens += usage.prompt_tokens
         self.completion_tokens += usage.completion_tokens
 
@@ -102,9 +122,20 @@ class Trace:
         self.state, self.finished = state, at
 
     @property
+    def calls(self) -> dict[str, Usage]:
+        """Tokens of each LLM call that has ended, by the primitive that leads it."""
+        return {self.plan.ids[i]: usage for i, usage in self._usage.items()} if self.plan else {}
+
+    @property
     def latency_s(self) -> float:
         """Seconds from admission to the end (0 while running)."""
         return 0.0 if self.finished is None else self.finished - self.admitted
+
+    @property
+    def raw(self) -> tuple[list[SentTuple], list[EndedTuple], list[Span]]:
+        """What was recorded, for counting (`runtime.demand`): slices sent and slices that came back,
+        on the driver's clock, and the steps outside the graph."""
+        return self._sent, self._ended, self._extra
 
     @property
     def spans(self) -> list[Span]:
@@ -117,9 +148,20 @@ class Trace:
             tries = opened.get((end.primitive, end.lo))
             sent = tries.pop(0) if tries else self._decoding(end)
             found.append(self._span(sent, end.at, end.state))
+        left = "running" if self.finished is None else "cancelled"
         for rest in opened.values():
-            found += [self._span(sent, self.finished or sent.at, "cancelled") for sent in rest]
+            found += [self._span(sent, self.finished or sent.at, left) for sent in rest]
         return sorted(found, key=lambda span: (span.start, span.end, span.primitive))
+
+    def batches(self) -> Iterator[Batch]:
+        """Every batch that something of this query went in, by when it was sent."""
+        seen: set[tuple[str, int]] = set()
+        for sent in map(_Sent._make, self._sent):
+            assert self.plan is not None
+            engine = self.plan.primitives[sent.primitive].engine
+            if engine and (engine, sent.batch) not in seen:
+                seen.add((engine, sent.batch))
+                yield Batch(engine, sent.instance, sent.batch, sent.batch_size, sent.at)
 
     def _decoding(self, end: _Ended) -> _Sent:
         """A decoding is never sent: it begins where what it continues (its stream) ended."""

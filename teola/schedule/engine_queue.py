@@ -33,6 +33,7 @@ from teola.schedule.events import (
     InstanceDown,
     MemberCompleted,
     Piece,
+    Recovered,
     Retried,
     SetTimer,
     SliceCompleted,
@@ -66,7 +67,7 @@ class Flight:
     failed: bool = False
 
 
-Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Tell
+Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | Tell
 
 
 class EngineQueue:
@@ -125,7 +126,9 @@ class EngineQueue:
         out: list[Output] = []
         health = self.instances[event.instance].health
         if health is not None:
-            out += [SetTimer(self.engine, at) for at in health.succeeded(now)]
+            ramp = health.succeeded(now)
+            out += [Recovered(self.engine, event.instance)] if ramp else []
+            out += [SetTimer(self.engine, at) for at in ramp]
         if not flight.failed:
             out += self._join(flight, event)
         return out
@@ -374,6 +377,11 @@ class EngineQueue:
             and flight.work.tries < flight.work.retries
             and self._retries < max(RETRY_FLOOR, RETRY_BUDGET * self._requests)
         )
+
+    @property
+    def retries(self) -> int:
+        """How often something was tried again so far."""
+        return self._retries
 
     @property
     def idle(self) -> bool:

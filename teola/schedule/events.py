@@ -250,6 +250,13 @@ class Ejected(NamedTuple):
     cause: Cause
 
 
+class Recovered(NamedTuple):
+    """The probe of an ejected instance succeeded: it gets its share back bit by bit (for logs)."""
+
+    engine: str
+    instance: int
+
+
 class SetTimer(NamedTuple):
     """Send Timer(engine) at time `at`."""
 
@@ -271,5 +278,14 @@ QueueEvent = (
 )
 RunCommand = Submit | Withdraw | Control | Release | Skipped | Finish
 Command = (
-    Control | Release | Skipped | Finish | Dispatch | AbortRequest | SetTimer | Retried | Ejected
+    Control
+    | Release
+    | Skipped
+    | Finish
+    | Dispatch
+    | AbortRequest
+    | SetTimer
+    | Retried
+    | Ejected
+    | Recovered
 )

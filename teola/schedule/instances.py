@@ -30,13 +30,16 @@ class Limits(NamedTuple):
 class Instance:
     """What is in flight on one instance. batches: slices left in each. free: tokens its KV memory
     could take when it last told, less what was sent since (None: it does not tell). up: it can be
-    reached. gone: it will never be again. health: None while nothing ever failed there."""
+    reached. gone: it will never be again. health: None while nothing ever failed there. ejections,
+    restarts: how often so far."""
 
     up: bool = True
     gone: bool = False
     weight: int = 0
     entries: int = 0
     free: int | None = None
+    ejections: int = 0
+    restarts: int = 0
     batches: dict[int, int] = field(default_factory=dict)
     health: Health | None = None
 
@@ -91,6 +94,7 @@ class Instances:
         """Instance `i` can take work, as a fresh one."""
         instance = self._all[i]
         instance.up, instance.gone, instance.free = True, False, None
+        instance.restarts += 1
         if instance.health is not None:
             instance.health.reset()
             self._weak.pop(i, None)
@@ -102,6 +106,7 @@ class Instances:
         health = instance.health = instance.health or Health()
         until = health.failed(now, lost=lost)
         if until is not None:
+            instance.ejections += 1
             self._weak[i] = health
         return until
 

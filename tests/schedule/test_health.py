@@ -17,6 +17,7 @@ from teola.schedule.events import (
     Ejected,
     Failed,
     InstanceDown,
+    Recovered,
     SetTimer,
     SliceCompleted,
     SliceFailed,
@@ -117,6 +118,8 @@ def test_after_its_time_one_probe_goes_to_it_and_its_share_grows() -> None:
     assert len(on_zero) == 1, "half open: one probe"
     out = driven.end(on_zero[0], EJECTION_S)
     assert [c.at for c in out if isinstance(c, SetTimer)] == [EJECTION_S + 15, EJECTION_S + 30]
+    assert Recovered("e", 0) in out
+    assert [one.ejections for one in driven.queue.instances] == [1, 0]
     rooms = [driven.queue.instances.room(0, EJECTION_S + after) for after in (0, 15, 30)]
     assert [(slots.weight, slots.entries) for slots in rooms] == [(10, 1), (50, 5), (100, 10)]
 

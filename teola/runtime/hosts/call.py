@@ -16,14 +16,17 @@ from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import make_parser
 from teola.runtime.hosts.structured import validate_schema
+from teola.runtime.noting import working_for
 
 
 class Listener(NamedTuple):
-    """Who is told what. deliver: (position of the member, its outputs). token: None if nobody."""
+    """Who is told what. deliver: (position of the member, its outputs). token: None if nobody. cut:
+    the text ends because it has all the tokens that it may have."""
 
     first: Callable[[], None]
     deliver: Callable[[int, Mapping[str, Any]], None]
     token: Callable[[str], None] | None
+    cut: Callable[[], None] = lambda: None
 
 
 async def run_call(
@@ -40,6 +43,7 @@ async def run_call(
     output = _Output(members, listener.deliver)
     usage = Usage()
     started = False
+    working_for.set((call.context.query_id,))
     async with aclosing(model.generate(call)) as stream:  # type: ignore[type-var]
         async for delta in stream:
             if not started:
@@ -51,6 +55,8 @@ async def run_call(
                 output.feed(delta.text)
             if delta.usage:
                 usage = delta.usage
+            if delta.finish_reason == "length":
+                listener.cut()
             if output.complete and not text_wanted:
                 break
     if not started:

@@ -10,10 +10,12 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, cast
 
-from teola.engine import BatchEngine, Engine, Request, Result
+from teola.engine import BatchEngine, Call, Engine, LanguageModel, Request, Result, SequenceHandle
 from teola.errors import EngineUnavailable, TeolaError
+from teola.runtime.noting import working_for
 
 
 class LocalHost:
@@ -22,6 +24,7 @@ class LocalHost:
     def __init__(self, engine: Engine, instance: int) -> None:
         self.engine, self.instance = engine, instance
         run = getattr(engine, "execute", None)
+        self._run: Any = run
         asynchronous = inspect.iscoroutinefunction(run)
         self.interruptible: bool = getattr(engine, "interruptible", asynchronous)
         """Whether cancelling `execute` stops the work (a worker thread cannot be stopped)."""
@@ -30,7 +33,7 @@ class LocalHost:
         self.tells_memory: bool = getattr(engine, "tells_memory", hasattr(engine, "capacity"))
         """Whether it can be asked for its free KV memory."""
         self.execute: Callable[[Sequence[Request]], Awaitable[Sequence[Result | Exception]]]
-        self.execute = run if asynchronous and run else self._execute_in_thread
+        self.execute = self._execute_here if asynchronous else self._execute_in_thread
         """Runs a batch."""
         self._threads: ThreadPoolExecutor | None = None
 
@@ -71,8 +74,24 @@ class LocalHost:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, method, *arguments)
 
+    async def prefill(self, call: Call) -> SequenceHandle:
+        """Compute a prefix (a language model)."""
+        working_for.set((call.context.query_id,))
+        return await cast("LanguageModel", self.engine).prefill(call)
+
+    async def _execute_here(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        working_for.set(_queries(requests))
+        return cast("Sequence[Result | Exception]", await self._run(requests))
+
     async def _execute_in_thread(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
-        engine = cast("BatchEngine", self.engine)
+        working_for.set(_queries(requests))
+        engine, within = cast("BatchEngine", self.engine), copy_context()
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._threads, engine.execute, requests)
+        work = loop.run_in_executor(
+            self._threads, lambda: within.run(engine.execute, requests)
+        )
         return cast("Sequence[Result | Exception]", await work)
+
+
+def _queries(requests: Sequence[Request]) -> tuple[str, ...]:
+    return tuple({request.context.query_id: None for request in requests})
