@@ -29,6 +29,7 @@ from teola.cli import (
     profiling,
     querying,
     serving,
+    tracing,
 )
 from teola.cli.options import examples
 from teola.errors import InputError, TeolaError
@@ -54,6 +55,7 @@ app.command("apps", epilog=listing.APPS_EXAMPLES)(listing.apps)
 app.command("engines", epilog=listing.ENGINES_EXAMPLES)(listing.engines)
 app.command("profile", epilog=profiling.PROFILE_EXAMPLES)(profiling.profile)
 app.command("serve", epilog=serving.SERVE_EXAMPLES)(serving.serve)
+app.command("trace", epilog=tracing.TRACE_EXAMPLES)(tracing.trace)
 app.command("index", epilog=collecting.INDEX_EXAMPLES)(collecting.index)
 app.command("collections", epilog=collecting.COLLECTIONS_EXAMPLES)(collecting.collections)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)

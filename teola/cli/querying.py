@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -62,6 +63,15 @@ def run(
             help="Print the answer as it comes; with --json one event a line.",
         ),
     ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            rich_help_panel=o.OUTPUT,
+            help="Write where the time went, for ui.perfetto.dev.",
+        ),
+    ] = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -71,7 +81,9 @@ def run(
     """
     from teola.catalogue import load_app
     from teola.cli.given import Engines, at_home, parse_inputs, parse_overrides
+    from teola.cli.tracing import Form, drawn, write
     from teola.cli.watching import watching
+    from teola.runtime.recorded import Recorded
 
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
@@ -79,17 +91,20 @@ def run(
     with at_home(chosen, engines) as runtime, watching() as watch:
         events = chosen.stream(given, overrides=overrides, passes=passes, deadline_s=deadline)
         watch.start(runtime, chosen.engine_names)
-        _follow(events, watch, stream, as_json)
+        result = _follow(events, watch, stream, as_json)
+        if trace is not None and result is not None and result.trace is not None:
+            write(drawn(Recorded.of(result.trace), Form.PERFETTO), trace)
     return 0
 
 
 def _follow(
     events: Iterator[Token | Progress | Result], watch: Watch, stream: bool, as_json: bool
-) -> None:
-    """Show a query as it runs, and its result."""
+) -> Result | None:
+    """Show a query as it runs, and its result, which is returned."""
     from teola.cli.showing import print_json, show_result
     from teola.runtime.live_query import Progress, Token
 
+    result: Result | None = None
     written = False
     for event in events:
         if isinstance(event, (Token, Progress)):
@@ -102,15 +117,17 @@ def _follow(
                 watch.hide()
                 print(event.text, end="", flush=True)
                 written = True
-        elif as_json:
-            watch.hide()
+            continue
+        watch.hide()
+        result = event
+        if as_json:
             head = {"event": "result"} if stream else {}
             print_json({**head, **event.to_json()}, indent=None if stream else 2)
         else:
-            watch.hide()
             if written:
                 print()
             show_result(event, streamed=written)
+    return result
 
 
 def explain(
