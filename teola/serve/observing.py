@@ -1,0 +1,120 @@
+"""Who is told of queries and refusals: metrics, spans and log lines, each once a query.
+
+Nothing happens here while a query runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import MutableMapping
+from time import monotonic
+from typing import Any, Final
+
+from starlette.types import ASGIApp
+
+from teola.errors import TeolaError
+from teola.runtime.noting import note
+from teola.serve.board import Board, Entry
+from teola.serve.metrics import Metrics
+from teola.serve.problems import Problem, problem_of
+from teola.serve.telemetry import Telemetry
+
+REFUSALS_EVERY_S: Final = 1.0
+"""Of refusals with one code, one in so long is logged, with how many there were since."""
+FINE: Final = ("ok", "partial", "cancelled")
+
+log = logging.getLogger(__name__)
+
+
+class Observers:
+    """Tells everybody of what happens on `board`. telemetry: None while nobody wants spans."""
+
+    def __init__(self, board: Board, metrics: Metrics, telemetry: Telemetry | None) -> None:
+        self._metrics, self._telemetry = metrics, telemetry
+        self._unlogged: Counter[str] = Counter()
+        self._logged: dict[str, float] = {}
+        board.on_start, board.on_end = self.accepted, self.ended
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """`app`, with what must be read of each request for it."""
+        return self._telemetry.around(app) if self._telemetry else app
+
+    def accepted(self, entry: Entry) -> None:
+        """A query begins."""
+        told = "query %(query_id)s of %(app)s accepted"
+        note(log, logging.INFO, "query_accepted", told, **_of(entry))
+
+    def ended(self, entry: Entry) -> None:
+        """A query has ended."""
+        self._metrics.ended(entry)
+        if self._telemetry is not None:
+            self._telemetry.ended(entry)
+        level = logging.INFO if entry.state in FINE else logging.WARNING
+        if log.isEnabledFor(level):
+            told = "query %(query_id)s of %(app)s ended %(state)s after %(latency_s).3f s"
+            note(log, level, "query_ended", told, **_of(entry), **_ending(entry))
+
+    def refused(self, found: Problem, scope: MutableMapping[str, Any]) -> None:
+        """A request was refused."""
+        self._metrics.refused(found.code)
+        self._unlogged[found.code] += 1
+        now = monotonic()
+        if now - self._logged.get(found.code, -REFUSALS_EVERY_S) < REFUSALS_EVERY_S:
+            return
+        self._logged[found.code] = now
+        note(
+            log,
+            logging.WARNING if found.status >= 429 else logging.INFO,
+            "refused",
+            "refused: %(code)s (%(status)d) at %(route)s, %(count)d times",
+            code=found.code,
+            status=found.status,
+            route=_route(scope),
+            tenant=scope.get("tenant"),
+            count=self._unlogged.pop(found.code),
+        )
+
+
+def _route(scope: MutableMapping[str, Any]) -> str | None:
+    """The pattern of a request's path, without what the client put into it."""
+    if route := getattr(scope.get("route"), "path", None):
+        return str(route)
+    given = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
+    return "/".join(given.get(part, part) for part in scope["path"].split("/")) if given else None
+
+
+def _of(entry: Entry) -> dict[str, Any]:
+    job = entry.job
+    return {"query_id": job.id, "tenant": job.tenant, "app": job.app.name, "mode": entry.mode}
+
+
+def _ending(entry: Entry) -> dict[str, Any]:
+    """How it ended; of an error its code and types, never its text."""
+    result, trace = entry.result, entry.job.trace
+    assert result is not None
+    found: dict[str, Any] = {"state": result.state, "latency_s": round(result.latency_s, 6)}
+    if entry.first_token_s is not None:
+        found["first_token_s"] = round(entry.first_token_s, 6)
+    if trace is not None and trace.prompt_tokens + trace.completion_tokens:
+        found["prompt_tokens"] = trace.prompt_tokens
+        found["completion_tokens"] = trace.completion_tokens
+    if result.missing:
+        found["missing"] = result.missing
+    if result.error is not None:
+        found |= {"error": problem_of(result).code, **_cause(result.error)}
+    return found
+
+
+def _cause(error: TeolaError) -> dict[str, Any]:
+    root: BaseException = error.__cause__ or error
+    found: dict[str, Any] = {"error_type": type(root).__name__}
+    if component := getattr(error, "component", None):
+        found["component"] = component
+    if not isinstance(root, TeolaError) and (raised := root.__traceback__):
+        while raised.tb_next:
+            raised = raised.tb_next
+        code = raised.tb_frame.f_code
+        file = code.co_filename.rpartition("/")[2]
+        found["raised_at"] = f"{file}:{raised.tb_lineno} {code.co_name}"
+    return found
