@@ -19,6 +19,7 @@ ORDER: Final = (
     "sensitivity",
     "fidelity",
     "scale",
+    "serving",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
 HEAD: Final = """# Benchmarks

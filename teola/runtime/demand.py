@@ -1,6 +1,6 @@
 """Counting what a query took, straight from the tuples that its trace recorded.
 
-A server does this for every query; spans, which are for looking at, would cost it ten times as much.
+A server does this for every query; spans, which are for looking at, would cost ten times as much.
 """
 
 from __future__ import annotations

@@ -243,3 +243,27 @@ def with_policies(
         )
         for name, config in configs.items()
     }
+
+
+def fair_to_tenants(
+    configs: Mapping[str, EngineConfig], weights: Mapping[str, float]
+) -> dict[str, EngineConfig]:
+    """All engines shared by tenants (policy `fair`), each with its own policy within a tenant.
+
+    weights: 1 for a tenant that is not named. An engine that is fair already stays as it is.
+    """
+    return {
+        name: config
+        if config.batching == "fair"
+        else replace(
+            config,
+            batching="fair",
+            batching_options={
+                "by": "tenant",
+                "weights": dict(weights),
+                "inner": config.batching,
+                "inner_options": dict(config.batching_options),
+            },
+        )
+        for name, config in configs.items()
+    }

@@ -1,8 +1,8 @@
 """Admission: who is let in, counted in the work that queries bring and not only in queries.
 
-Queries of one application and about one size are a *kind* (`learning`). Of each it is known how long
-one takes when nothing is in its way (`own_s`), and how many seconds it has a place at each engine
-(`work`). An engine has so many *lanes*: what it does side by side. If `n` queries bring `work` each,
+Queries of one application and about one size are a *kind* (`learning`). Of each it is known how
+long one takes when nothing is in its way (`own_s`), and how many seconds it has a place at each
+engine (`work`). What an engine does side by side are its *lanes*. If `n` queries bring `work` each,
 the engine is busy for `n * work / lanes`, and the last of them ends after
 
     max(own_s, n * work / lanes)
@@ -44,10 +44,10 @@ BURST_S: Final = 10.0
 
 
 class Lanes(NamedTuple):
-    """What an engine does side by side now: `count`, or, if it begins with everybody at once and
+    """What an engine does side by side now: `width`, or, if it begins with everybody at once and
     only becomes slower (an LLM), nobody knows: then `inside` is how many it has begun with."""
 
-    count: float
+    width: float
     inside: int | None = None
 
 
@@ -199,11 +199,11 @@ class Admission:
     def _lanes(self, engine: str) -> float:
         found = self._now(engine)
         if found.inside is None:
-            return max(1.0, found.count)
+            return max(1.0, found.width)
         crowd = self._crowds.get(engine)
         if crowd is None:
             crowd = self._crowds[engine] = Crowd()
-        return crowd.lanes(max(1.0, found.count))
+        return crowd.lanes(max(1.0, found.width))
 
     def _learn(self, learned: Learned, demand: Demand, ticket: Ticket) -> None:
         for engine, took_s in demand.work.items():
@@ -211,7 +211,8 @@ class Admission:
             if inside is not None:
                 crowd = self._crowds.setdefault(engine, Crowd())
                 crowd.saw(inside + 1, took_s, learned.alone.get(engine, took_s))
-        calm = ticket.at_once if ticket.at_ease or not learned.known else None
+        most = max(ticket.at_once, self.running)
+        calm = most if ticket.at_ease or not learned.known else None
         learned.add(demand, calm, self._crowds)
 
     def _most_s(self, turn_s: float, own_s: float, deadline_s: float) -> float:

@@ -30,8 +30,8 @@ def admission_for(
 
 
 def lanes_of(runtime: Runtime) -> Callable[[str], Lanes]:
-    """By an engine's name: batches that its instances run at once, or the calls on an LLM. Looked up
-    anew after `FRESH_S`, because an engine may have a thousand instances."""
+    """By an engine's name: batches that its instances run at once, or the calls on an LLM. Looked
+    up anew after `FRESH_S`, because an engine may have a thousand instances."""
     seen: dict[str, tuple[float, Lanes]] = {}
 
     def lanes(engine: str) -> Lanes:

@@ -15,8 +15,11 @@ ENOUGH: Final = 3
 SMALLEST: Final = 4096
 """Characters of the smallest size; each further one reaches four times as far."""
 SIDE_BY_SIDE: Final = 16
+MORE: Final = 1.5
 """What is believed of an instance that begins with everybody at once, before it was seen to slow
-down: so many at once, or twice as many as it had."""
+down: so many at once, or so many times as many as it had."""
+CROWDED: Final = 0.1
+"""Weight of a query in what is learned of a crowd, which changes quickly."""
 SLOWED: Final = 4 / 3
 """Times as long as alone: an engine with so many inside does as much as it can."""
 
@@ -40,9 +43,9 @@ class Mean:
     value: float = 0.0
     seen: int = 0
 
-    def add(self, value: float) -> None:
+    def add(self, value: float, weight: float = LEARNING) -> None:
         self.seen += 1
-        self.value += max(LEARNING, 1 / self.seen) * (value - self.value)
+        self.value += max(weight, 1 / self.seen) * (value - self.value)
 
 
 @dataclass(slots=True)
@@ -90,7 +93,7 @@ class Learned:
         return Demand(age, dict.fromkeys(work, age / max(1, len(work))))
 
     def add(self, demand: Demand, at_once: int | None, crowds: Container[str]) -> None:
-        """One has ended. at_once: how many ran when it came, if nothing held it up. crowds: engines
+        """One has ended. at_once: how many ran beside it, if nothing held it up. crowds: engines
         that become slower with each, so that only what it takes alone tells what it brings."""
         self._lately.add(demand)
         if at_once is not None:
@@ -120,12 +123,12 @@ class Crowd:
     def saw(self, inside: int, took_s: float, alone_s: float) -> None:
         """A query has ended while so many were inside."""
         if alone_s > 0:
-            self.inside.add(inside)
-            self.stretch.add(took_s / alone_s)
+            self.inside.add(inside, CROWDED)
+            self.stretch.add(took_s / alone_s, CROWDED)
 
     def lanes(self, instances: float) -> float:
         """How many it does side by side as quickly as one."""
         inside, stretch = self.inside.value, self.stretch.value
         if stretch <= SLOWED:
-            return max(SIDE_BY_SIDE * instances, 2 * inside)
+            return max(SIDE_BY_SIDE * instances, MORE * inside)
         return max(instances, inside / stretch)

@@ -7,8 +7,9 @@ import pytest
 from teola.errors import InputError, UnknownName
 from teola.policies.batching.critical_path import CriticalPath
 from teola.policies.batching.fair import Fair
+from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.topology import Topology
-from teola.runtime.engines import EngineConfig, queue_for, with_policies
+from teola.runtime.engines import EngineConfig, fair_to_tenants, queue_for, with_policies
 from tests.deterministic import HashEmbedder
 
 SHARED = {"by": "tenant", "inner": "critical_path", "weights": {"a": 2}}
@@ -51,3 +52,16 @@ def test_another_policy_for_all_does_not_get_the_options_of_one() -> None:
 def test_the_same_policy_for_all_keeps_them(name: str | None) -> None:
     configs = {"embedding": EngineConfig("embedding", batching="fair", batching_options=SHARED)}
     assert with_policies(configs, name, "round_robin")["embedding"].batching_options == SHARED
+
+
+def test_tenants_share_every_engine_and_each_engine_keeps_its_own_policy() -> None:
+    plain = EngineConfig("embedding", batching="fifo", batching_options={"max_wait_s": 0.5})
+    fair = EngineConfig("embedding", batching="fair", batching_options=SHARED)
+    found = fair_to_tenants({"plain": plain, "fair": fair}, {"a": 2.0})
+    assert found["fair"] is fair
+    policy = queue_for("embedding", HashEmbedder(), found["plain"]).batching
+    assert isinstance(policy, Fair)
+    inner = policy._inner()
+    assert isinstance(inner, Fifo)
+    assert found["plain"].batching_options["weights"] == {"a": 2.0}
+    assert found["plain"].batching_options["inner_options"] == {"max_wait_s": 0.5}

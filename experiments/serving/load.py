@@ -1,0 +1,232 @@
+"""Clients of an HTTP server, cheap enough to share two cores with it.
+
+Closed: each client sends its next request when it has the answer to the last. Open: requests come
+when they come, at random times of a given rate, whatever has become of earlier ones; a latency
+counts from when its request was due, so nothing that holds up the clients themselves is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from time import perf_counter
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import httptools
+
+from teola.runtime import loops
+
+T = TypeVar("T")
+Done = Callable[[int, float], None]
+"""Status of the answer, and when it was there (`perf_counter`)."""
+LOST: Final = 0
+"""Status of a request whose connection was lost."""
+LINGER_S: Final = 60.0
+"""How long the last answers may take."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """What came back. latencies: seconds, by status. late: seconds between when a request was due
+    and when it was sent. seconds: from the first request to the last answer."""
+
+    latencies: dict[int, list[float]] = field(default_factory=dict)
+    late: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, status: int, latency_s: float) -> None:
+        self.latencies.setdefault(status, []).append(latency_s)
+
+    def of(self, *statuses: int) -> list[float]:
+        """Latencies of answers with these statuses, in order."""
+        return sorted(x for status in statuses for x in self.latencies.get(status, []))
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.latencies.values()))
+
+
+def quantile(ordered: list[float], q: float) -> float:
+    """0 if there is nothing."""
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 0.0
+
+
+def post(url: str, body: Any) -> bytes:
+    """A request that asks to keep its connection."""
+    parts, text = urlsplit(url), json.dumps(body).encode()
+    head = (
+        f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    )
+    return head.encode() + text
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run clients on a loop of their own."""
+    with asyncio.Runner(loop_factory=loops.quick) as runner:
+        return runner.run(work)
+
+
+class Connection(asyncio.Protocol):
+    """One request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._done: Done | None = None
+        self._parser = httptools.HttpResponseParser(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def send(self, request: bytes, done: Done) -> None:
+        """Send a request; `done` is called with its answer."""
+        assert self._transport is not None
+        self._done = done
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        """For the parser: an answer is whole."""
+        status, keeps = self._parser.get_status_code(), self._parser.should_keep_alive()
+        self._parser = httptools.HttpResponseParser(self)
+        if not keeps:
+            self.close()
+        self._end(status)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._end(LOST)
+
+    def _end(self, status: int) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(status, perf_counter())
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+async def connect(url: str) -> Connection:
+    parts = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    return (await loop.create_connection(Connection, parts.hostname, parts.port))[1]
+
+
+async def one(connection: Connection, request: bytes) -> tuple[int, float]:
+    """Status and latency of one request."""
+    answered: asyncio.Future[tuple[int, float]] = asyncio.get_running_loop().create_future()
+    began = perf_counter()
+    connection.send(request, lambda status, at: answered.set_result((status, at - began)))
+    return await answered
+
+
+async def closed(url: str, request: bytes, clients: int, seconds: float) -> Answers:
+    """`clients` of them, each with a connection of its own, for so long."""
+    connections = [await connect(url) for _ in range(clients)]
+    answers, began = Answers(), perf_counter()
+    over = asyncio.get_running_loop().create_future()
+    left = clients
+
+    def ask(connection: Connection) -> None:
+        nonlocal left
+        sent = perf_counter()
+        if sent - began >= seconds or connection.closed:
+            left -= 1
+            if not left:
+                over.set_result(None)
+            return
+
+        def done(status: int, at: float) -> None:
+            answers.add(status, at - sent)
+            ask(connection)
+
+        connection.send(request, done)
+
+    for connection in connections:
+        ask(connection)
+    await asyncio.wait_for(over, seconds + LINGER_S)
+    answers.seconds = perf_counter() - began
+    for connection in connections:
+        connection.close()
+    return answers
+
+
+async def opened(url: str, request: bytes, rate: float, seconds: float, seed: int) -> Answers:
+    """Poisson arrivals, `rate` a second, for so long. Connections are kept and opened as needed."""
+    rng, at, due = Random(seed), 0.0, list[float]()
+    while (at := at + rng.expovariate(rate)) < seconds:
+        due.append(at)
+    clients = _Open(url, request, len(due))
+    began = perf_counter()
+    for at in due:
+        pause = began + at - perf_counter()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        clients.ask(began + at)
+    await clients.finish()
+    clients.answers.seconds = perf_counter() - began
+    return clients.answers
+
+
+class _Open:
+    """Idle connections, and answers to `most` requests."""
+
+    def __init__(self, url: str, request: bytes, most: int) -> None:
+        self._url, self._request, self._left = url, request, most
+        self._idle: deque[Connection] = deque()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answers = Answers()
+
+    def ask(self, due: float) -> None:
+        """Send one request, which was due then."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                self._send(connection, due)
+                return
+        task = asyncio.get_running_loop().create_task(self._ask_anew(due))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _ask_anew(self, due: float) -> None:
+        try:
+            connection = await connect(self._url)
+        except OSError:
+            self._done(LOST, due)
+            return
+        self._send(connection, due)
+
+    def _send(self, connection: Connection, due: float) -> None:
+        def done(status: int, at: float) -> None:
+            self._done(status, due, at)
+            self._idle.append(connection)
+
+        self.answers.late.append(perf_counter() - due)
+        connection.send(self._request, done)
+
+    def _done(self, status: int, due: float, at: float | None = None) -> None:
+        self.answers.add(status, (at or perf_counter()) - due)
+        self._left -= 1
+        if not self._left:
+            self._over.set_result(None)
+
+    async def finish(self) -> None:
+        """Wait for the last answers."""
+        if self._left:
+            await asyncio.wait_for(self._over, LINGER_S)
+        for connection in self._idle:
+            connection.close()

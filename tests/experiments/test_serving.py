@@ -1,0 +1,129 @@
+"""The clients of the serving experiment count what they should; the whole of it in small."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from experiments.serving import __main__ as serving
+from experiments.serving import load, measure
+from experiments.serving.load import LOST, Answers, quantile
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+FULL = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
+
+
+@asynccontextmanager
+async def server(answer: Callable[[int], bytes], pause_s: float = 0.0) -> AsyncIterator[str]:
+    """Gives the n-th request (from 0) `answer(n)`; closes the connection instead of b""."""
+    asked = 0
+    turn = asyncio.Lock()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        while head := await reader.readuntil(b"\r\n\r\n") if not reader.at_eof() else b"":
+            length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+            json.loads(await reader.readexactly(length))
+            n, asked = asked, asked + 1
+            async with turn:
+                await asyncio.sleep(pause_s)
+            if not (text := answer(n)):
+                break
+            writer.write(text)
+        writer.close()
+
+    async def quiet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    listening = await asyncio.start_server(quiet, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()
+    try:
+        yield f"http://{host}:{port}/ask"
+    finally:
+        listening.close()
+        await asyncio.sleep(0.05)
+
+
+def request(url: str) -> bytes:
+    return load.post(url, {"question": "Why?"})
+
+
+async def test_clients_that_wait_for_their_answer() -> None:
+    async with server(lambda n: OK if n % 2 else FULL) as url:
+        answers = await load.closed(url, request(url), 4, 0.3)
+    assert answers.count >= 8
+    assert abs(len(answers.of(200)) - len(answers.of(429))) <= 1
+    assert set(answers.latencies) == {200, 429}
+    assert answers.seconds >= 0.3
+
+
+async def test_clients_that_do_not_wait_are_all_answered() -> None:
+    async with server(lambda n: OK) as url:
+        answers = await load.opened(url, request(url), 200.0, 0.5, seed=1)
+        again = await load.opened(url, request(url), 200.0, 0.5, seed=1)
+    assert 60 <= answers.count == len(answers.late) <= 140
+    assert again.count == answers.count, "the same seed, the same arrivals"
+    assert list(answers.latencies) == [200]
+
+
+async def test_a_latency_counts_from_when_the_request_was_due() -> None:
+    """Answers come one every 50 ms, requests every 10: each waits longer than the one before."""
+    async with server(lambda n: OK, pause_s=0.05) as url:
+        answers = await load.opened(url, request(url), 100.0, 0.3, seed=1)
+    assert max(answers.of(200)) >= 0.05 * answers.count - 0.3
+    assert answers.seconds >= 0.05 * answers.count
+
+
+async def test_connections_that_are_lost_are_counted() -> None:
+    async with server(lambda n: OK if n < 5 else b"") as url:
+        answers = await load.opened(url, request(url), 100.0, 0.2, seed=1)
+    assert len(answers.of(200)) == 5
+    assert len(answers.of(LOST)) == answers.count - 5 > 0
+
+
+def test_quantiles_and_errors() -> None:
+    assert quantile([], 0.5) == 0.0
+    assert quantile([1.0, 2.0, 3.0, 4.0], 0.99) == 4.0
+    answers = Answers({200: [1.0], 429: [1.0], 500: [1.0, 2.0], LOST: [1.0]})
+    assert measure._errors(answers) == {"lost": 1, "500": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_whole_of_it_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "QUICK_S", (0.5, 0.5, 1.0))
+    monkeypatch.setattr(measure, "LOADS", (0.8, 4.0))
+    serving.main(["--quick", "--queries", "100", "--out", str(tmp_path)])
+    assert (tmp_path / "serving.svg").read_text().startswith("<?xml")
+    report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
+    assert [(row["app"], row["load"]) for row in report["overload"]] == [
+        ("waiting", 0.8),
+        ("waiting", 4.0),
+        ("naive-rag", 0.8),
+        ("naive-rag", 4.0),
+    ]
+    for row in report["overload"]:
+        assert row["errors"] == {}
+        assert row["goodput_per_s"] > 0
+        assert row["p99_s"] >= row["p50_s"] > 0
+    for name in ("bare", "null"):
+        assert report["crowd"][name]["queries_per_s"] > 0
+        assert report["crowd"][name]["errors"] == {}
+    added = report["added"]
+    assert added["added_ms"] == pytest.approx(added["null_p50_ms"] - added["bare_p50_ms"], abs=0.01)
+    console = Console(width=160, file=StringIO())
+    serving.EXPERIMENT.table(report, console)
+    assert "200 clients at once" in console.file.getvalue()  # type: ignore[attr-defined]
+    section = serving.EXPERIMENT.section(report, Path("images/serving.svg"))
+    assert section.count("| naive-rag |") == 2
