@@ -339,3 +339,21 @@ class DocumentStore(BatchEngine, Protocol):
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
         """Delete documents (None: the whole collection); the number of documents deleted."""
         ...
+
+
+class DatabaseServer(Protocol):
+    """A use of a PostgreSQL server, for who keeps tables of his own beside an engine's.
+
+    An engine that has one gives it by a method `database`, which needs no started engine.
+    """
+
+    def start(self) -> str:
+        """Make sure that it runs, again if it was lost; the DSN of a role that may make a schema.
+
+        Blocks. Raises EngineUnavailable.
+        """
+        ...
+
+    def close(self) -> None:
+        """End this use. Blocks; may be repeated."""
+        ...

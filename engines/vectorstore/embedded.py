@@ -60,6 +60,10 @@ class EmbeddedPostgres:
         self._programs = Path(programs) if programs else None
         self._started = False
 
+    def again(self) -> EmbeddedPostgres:
+        """Another use of the same server."""
+        return EmbeddedPostgres(self.data_dir, programs=self._programs)
+
     def start(self) -> tuple[str, str]:
         """Make sure that the server runs. DSNs of the superuser and of the role for queries.
 

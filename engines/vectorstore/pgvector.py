@@ -13,6 +13,7 @@ from teola.errors import EngineUnavailable, InputError
 from teola.graph.ops import Op
 
 from .embedded import EmbeddedPostgres
+from .home import Home
 
 if TYPE_CHECKING:
     from .store import Store
@@ -124,6 +125,12 @@ class PgVector:
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
         """Delete visible documents (None: all of the collection); how many."""
         return await self._started.delete(tenant, collection, documents)
+
+    def database(self) -> Home:
+        """The database that it stores in: a use of its own, which ends with its own `close`."""
+        if self._embedded is None:
+            return Home(self._dsn or "")
+        return Home(self._embedded.again())
 
     async def settle(self) -> None:
         """Wait for the indexes that are being built in the background."""

@@ -1,0 +1,199 @@
+"""Background queries as clients see them: accepted once, found again after any restart."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator, Collection
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from teola.app import App
+from teola.serve.asking import QueryRequest, Upload
+from teola.serve.board import RUN, Board, Entry, Event
+from teola.serve.journal_rows import Asked, Body, Kept, digest_of
+from teola.serve.keeper import Keeper, Record
+from teola.serve.problems import JournalLost
+from teola.serve.streaming import SILENCE_S, numbered
+
+KEY: Final = "idempotency-key"
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+CANCEL_S: Final = 10.0
+"""How long a client waits for another server to cancel."""
+
+
+class Background:
+    """See the module."""
+
+    def __init__(self, keeper: Keeper, board: Board) -> None:
+        self._keeper, self._journal, self._board = keeper, keeper.journal, board
+
+    # --- asking -----------------------------------------------------------------------------
+
+    async def accept(
+        self, request: Request, name: str, app: App, wanted: QueryRequest, upload: Upload
+    ) -> Response:
+        """Commit a query, begin it, and say so; with a key that is known, only say so.
+
+        Raises InputError, Overloaded, Draining, JournalLost.
+        """
+        tenant, key = request.scope["tenant"], _key(request)
+        await self._keeper.ready()
+        body = Body(inputs=wanted.inputs, overrides=wanted.overrides, passes=wanted.passes)
+        packed, files = await asyncio.to_thread(body.packed)
+        digest = None
+        if key is not None:
+            told = f"{name}\n{packed}"
+            digest = await asyncio.to_thread(digest_of, told, files)
+            known = await self._journal.known(tenant, key, digest)
+            if known is not None:
+                upload.remove()
+                return self._accepted(known)
+        record = Record(self._journal)
+        entry = self._board.start(
+            app,
+            wanted.inputs,
+            mode="background",
+            overrides=wanted.overrides,
+            passes=wanted.passes,
+            deadline_s=wanted.deadline_s,
+            tenant=tenant,
+            cleanup=upload.remove,
+            record=record,
+        )
+        what = (entry.id, tenant, name, packed, entry.created, wanted.deadline_s)
+        asked = Asked(*what, files, key, digest)
+        try:
+            known = await self._journal.accept(asked)
+        except BaseException:
+            await self._withdraw(entry)
+            raise
+        if known is not None:
+            await self._withdraw(entry)
+            return self._accepted(known)
+        record.accepted.set()
+        return _accepted(entry.summary())
+
+    def _accepted(self, known: Kept) -> Response:
+        """What the first one with this key was told, as far as it has come since."""
+        entry = self._board.find(known.id, known.tenant)
+        summary = entry.summary() if entry else known.summary()
+        return _accepted(summary, {"idempotency-replayed": "true"})
+
+    async def _withdraw(self, entry: Entry) -> None:
+        """Of one that was not accepted: it has done nothing, and nobody knows it."""
+        entry.given_back = True
+        entry.cancel()
+        await entry.ended()
+
+    # --- looking ----------------------------------------------------------------------------
+
+    async def find(self, id: str, tenant: str) -> Kept | None:
+        """A query of the tenant's that the board does not know. Raises JournalLost."""
+        if self._board.find(id, tenant) is not None or not _ID.fullmatch(id):
+            return None
+        await self._keeper.ready()
+        return await self._journal.find(tenant, id)
+
+    async def all(
+        self, tenant: str, app: str | None, state: str | None, most: int, apart: Collection[str]
+    ) -> list[dict[str, Any]]:
+        """Summaries of the tenant's queries but for some ids; none if the journal is away."""
+        if "\0" in f"{app}{state}" or not self._keeper.opened.is_set():
+            return []
+        try:
+            found = await self._journal.all(tenant, app, state, most, apart)
+        except JournalLost:
+            return []
+        return [kept.summary() for kept in found]
+
+    async def cancel(self, kept: Kept) -> dict[str, Any]:
+        """Have it cancelled, wherever it runs; its summary then. Raises JournalLost."""
+        if kept.ended:
+            return kept.summary()
+        with self._journal.hearing(kept.id) as heard:
+            await self._journal.cancel(kept.tenant, kept.id)
+            try:
+                async with asyncio.timeout(CANCEL_S):
+                    while not kept.ended:
+                        await heard.wait()
+                        heard.clear()
+                        kept = await self._journal.find(kept.tenant, kept.id) or kept
+            except TimeoutError:
+                pass  # its server is slow, or just dying: it is noted, and whoever takes it ends it
+        return kept.summary()
+
+    def follow(self, kept: Kept) -> Response:
+        """Its events from now on; of one that has ended, how it did."""
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        told = self._told(kept.id, kept.tenant)
+        return StreamingResponse(told, media_type="text/event-stream", headers=headers)
+
+    async def _told(self, id: str, tenant: str) -> AsyncIterator[str]:
+        with self._journal.hearing(id) as heard:
+            while True:
+                heard.clear()
+                entry = self._board.find(id, tenant)
+                if entry is not None:
+                    async for piece in _live(entry):
+                        yield piece
+                    return
+                kept = await self._found(id, tenant)
+                if kept is not None and kept.ended:
+                    yield _last(kept)
+                    return
+                try:
+                    async with asyncio.timeout(SILENCE_S):
+                        await heard.wait()
+                except TimeoutError:
+                    yield _SILENCE
+
+    async def _found(self, id: str, tenant: str) -> Kept | None:
+        try:
+            return await self._journal.find(tenant, id)
+        except JournalLost:
+            return None  # it comes back, or the client goes
+
+
+_SILENCE: Final = ": still running\n\n"
+
+
+def _key(request: Request) -> str | None:
+    """A digest of the client's name for the query, which may be anything."""
+    found = request.headers.get(KEY)
+    return hashlib.sha256(found.encode()).hexdigest() if found else None
+
+
+def _accepted(summary: dict[str, Any], more: dict[str, str] | None = None) -> Response:
+    id = summary["query_id"]
+    headers = {"x-query-id": id, "location": f"/v1/queries/{id}", **(more or {})}
+    return JSONResponse(summary, 202, headers=headers)
+
+
+async def _live(entry: Entry) -> AsyncIterator[str]:
+    """All events of a query that runs here."""
+    at = 0
+    while not (at >= len(entry.events) and entry.result is not None):
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                await entry.changed(at)
+        except TimeoutError:
+            yield _SILENCE
+            continue
+        news = entry.events[at:]
+        yield "".join(
+            piece
+            for n, event in enumerate(news, at + 1)
+            for piece in numbered(n, event, entry.base)
+        )
+        at += len(news)
+
+
+def _last(kept: Kept) -> str:
+    """The last event of a query that has ended, with a number that no event had before."""
+    ok = kept.state in ("ok", "partial")
+    event = Event("done" if ok else "error", (kept.result if ok else kept.problem) or "{}")
+    return "".join(numbered(1, event, kept.runs * RUN))

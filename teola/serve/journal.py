@@ -1,0 +1,249 @@
+"""Journal: background queries in PostgreSQL, so that a server that ends does not take them along.
+
+A query is committed before its client hears that it was accepted, and ended by one statement. In
+between it belongs to the server whose token is its `holder`. That server shows that it lives by an
+advisory lock on its token, which PostgreSQL itself frees when the connection goes, however it goes.
+
+One thing frees it while the server lives: a restart of PostgreSQL. So nobody takes over from a
+server without its lock before PostgreSQL has been up for LEASE_S, and a server that has been
+without its lock for FENCE_S, which is less, stops what it runs (keeper.py): no query is run by two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final, LiteralString
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from teola.engine import DatabaseServer
+from teola.errors import InputError
+from teola.runtime.runtime import Runtime
+from teola.serve import journal_statements as statements
+from teola.serve.journal_database import Given, JournalDatabase
+from teola.serve.journal_rows import Asked, Ended, Kept, Taken
+from teola.serve.journal_tables import CHANNEL
+from teola.serve.problems import JournalLost
+
+LEASE_S: Final = 10.0
+FENCE_S: Final = 8.0
+PIECE: Final = 2**20
+"""Bytes of a document in one row."""
+LOOK: Final = "look"
+"""What servers are told when there may be something to take over or to cancel."""
+STORE: Final = "vectorstore"
+DAY_S: Final = 86_400.0
+
+log = logging.getLogger(__name__)
+
+Session = AsyncConnection[Any]
+
+
+class Journal:
+    """See the module. server: the PostgreSQL that it is kept in. keep_s: how long queries that have
+    ended are remembered.
+
+    token: what this server is known by. closed: nothing is written any more. unwritten: how
+    queries ended while the journal was away.
+    """
+
+    def __init__(self, server: DatabaseServer, keep_s: float) -> None:
+        self.token = secrets.randbits(62)
+        self.closed = False
+        self.unwritten: dict[str, Ended] = {}
+        self._database, self._keep_s = JournalDatabase(server), keep_s
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    async def open(self) -> None:
+        """Reach the server, again if it was lost, and make the tables. Raises JournalLost."""
+        await self._database.open()
+
+    async def close(self) -> None:
+        """Leave no connection. What is still this server's is another's once its lock is free."""
+        self.closed = True
+        await self._database.close()
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """A connection that shows that this server lives, and hears news. Raises JournalLost."""
+        return self._database.session(self.token)
+
+    # --- for clients ----------------------------------------------------------------------
+
+    async def accept(self, asked: Asked) -> Kept | None:
+        """Commit a query; the one that had its key before, if there is one, instead.
+
+        Raises JournalLost (then it may have been accepted: only a key can tell), and InputError
+        for a key that was given to something else.
+        """
+        values = (
+            *(asked.id, asked.tenant, asked.key, asked.digest, asked.app, asked.request),
+            *(asked.created, asked.deadline_s, self.token),
+        )
+        async with self._database.transaction(asked.tenant) as connection:
+            cursor = await connection.execute(statements.INSERT, values)
+            if await cursor.fetchone() is not None:
+                for number, path in enumerate(asked.files):
+                    await _store(connection, asked, number, path)
+                return None
+        return await self.known(asked.tenant, asked.key, asked.digest)
+
+    async def known(self, tenant: str, key: str | None, digest: str | None) -> Kept | None:
+        """The query that has this key. Raises JournalLost, and InputError if it asked another
+        thing."""
+        found = await self._one(tenant, statements.WITH_KEY, (tenant, key))
+        if found is not None and found.digest != digest:
+            raise InputError(
+                "this Idempotency-Key was given before, to another query: take a new one"
+            )
+        return found
+
+    async def find(self, tenant: str, id: str) -> Kept | None:
+        """A query of the tenant's. Raises JournalLost."""
+        return await self._one(tenant, statements.WITH_ID, (tenant, id))
+
+    async def _one(
+        self, tenant: str, statement: LiteralString, values: tuple[Any, ...]
+    ) -> Kept | None:
+        async with self._database.transaction(tenant) as connection:
+            cursor = connection.cursor(row_factory=class_row(Kept))
+            return await (await cursor.execute(statement, values)).fetchone()
+
+    async def all(
+        self, tenant: str, app: str | None, state: str | None, most: int, apart: Iterable[str]
+    ) -> list[Kept]:
+        """The tenant's queries but for some ids, the newest first. Raises JournalLost."""
+        values = (tenant, list(apart), app, state, most)
+        async with self._database.transaction(tenant) as connection:
+            cursor = connection.cursor(row_factory=class_row(Kept))
+            return await (await cursor.execute(statements.LIST, values)).fetchall()
+
+    async def cancel(self, tenant: str, id: str) -> None:
+        """Ask whoever runs it, or may take it, to end it. Raises JournalLost."""
+        async with self._database.transaction(tenant) as connection:
+            await connection.execute(statements.CANCEL, (tenant, id))
+            await connection.execute(statements.NOTIFY, (CHANNEL, LOOK))
+
+    # --- for the server's own work ----------------------------------------------------------
+
+    async def end(self, ended: Ended) -> bool:
+        """Write how a query of ours ended, later if the journal is away; False if it is not ours
+        any more."""
+        try:
+            async with self._database.transaction(None) as connection:
+                return await self._end(connection, ended)
+        except JournalLost:
+            self.unwritten[ended.id] = ended
+            return True
+
+    async def _end(self, connection: Session, ended: Ended) -> bool:
+        how = (ended.state, ended.latency_s, ended.result, ended.problem)
+        cursor = await connection.execute(statements.END, (*how, ended.id, self.token, CHANNEL))
+        return cursor.rowcount == 1
+
+    async def write_rest(self, session: Session) -> None:
+        """Write how queries ended while the journal was away."""
+        for id, ended in list(self.unwritten.items()):
+            await self._end(session, ended)
+            del self.unwritten[id]
+
+    async def held(self, session: Session) -> dict[str, bool]:
+        """Queries that are this server's -> whether somebody wants them cancelled."""
+        cursor = await session.execute(statements.HELD, (self.token,))
+        return {id: cancel async for id, cancel in cursor}
+
+    async def take(
+        self,
+        session: Session,
+        apps: Iterable[str],
+        mine: Iterable[str],
+        apart: Iterable[str],
+        most: int,
+    ) -> list[Taken]:
+        """Make this server's what nobody runs: of these apps, or to be ended without running, the
+        oldest first. mine: ours already, but not running. apart: not these."""
+        values: dict[str, Any] = {"me": self.token, "lease": LEASE_S, "most": most}
+        values |= {"mine": list(mine), "apps": list(apps), "apart": list(apart)}
+        async with session.transaction(), session.cursor(row_factory=class_row(Taken)) as cursor:
+            await cursor.execute(statements.TAKE, values)
+            return sorted(await cursor.fetchall(), key=lambda row: row.created)
+
+    async def give_back(self, apart: Iterable[str]) -> None:
+        """Let other servers have what is this server's, but for some. Raises JournalLost."""
+        async with self._database.transaction(None) as connection:
+            values = (self.token, list(apart), CHANNEL, LOOK)
+            await connection.execute(statements.GIVE_BACK, values)
+
+    async def release(self, id: str) -> None:
+        """Let another server have a query that was taken and cannot be begun here now. Raises
+        JournalLost."""
+        async with self._database.transaction(None) as connection:
+            await connection.execute(statements.RELEASE, (id, self.token))
+
+    async def restore(self, id: str, paths: Sequence[Path]) -> None:
+        """Write a query's documents into files. Raises JournalLost."""
+        for path in paths:
+            await asyncio.to_thread(path.touch)
+        async with self._database.transaction(None) as connection:
+            cursor = connection.cursor(binary=True)
+            async for number, body in cursor.stream(statements.PIECES, (id,)):
+                await asyncio.to_thread(_append, paths[number], body)
+
+    async def forget(self, session: Session) -> None:
+        """Delete what ended long ago."""
+        await session.execute(statements.FORGET, (self._keep_s,))
+
+    # --- news -------------------------------------------------------------------------------
+
+    @contextmanager
+    def hearing(self, id: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something may have happened to the query."""
+        event = asyncio.Event()
+        self._waiting.setdefault(id, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._waiting[id].discard(event)
+            if not self._waiting[id]:
+                del self._waiting[id]
+
+    def wake(self, id: str | None = None) -> None:
+        """Wake who waits for a query; None: everybody."""
+        for waiting in [self._waiting.get(id, ())] if id else self._waiting.values():
+            for event in waiting:
+                event.set()
+
+
+async def _store(connection: Session, asked: Asked, number: int, path: Path) -> None:
+    """A document, piece by piece."""
+    with await asyncio.to_thread(path.open, "rb") as file:
+        piece = 0
+        while body := await asyncio.to_thread(file.read, PIECE):
+            values = (asked.tenant, asked.id, number, piece, body)
+            await connection.execute(statements.PIECE, values)
+            piece += 1
+
+
+def _append(path: Path, body: bytes) -> None:
+    with path.open("ab") as out:
+        out.write(body)
+
+
+def journal_of(runtime: Runtime, where: bool | str, days: float) -> Journal | None:
+    """The journal that a configuration asks for. where: a DSN, or whether to keep one beside what
+    the engine `vectorstore` stores. Raises InputError."""
+    if where is False:
+        return None
+    if where is not True:
+        return Journal(Given(where), days * DAY_S)
+    engine = runtime.configs[STORE].make(STORE)
+    database = getattr(engine, "database", None)
+    if database is None:
+        log.warning("engine %r has no PostgreSQL: background queries end with the server", STORE)
+        return None
+    return Journal(database(), days * DAY_S)

@@ -1,0 +1,153 @@
+"""Connections to the journal's database: a small pool for queries, one session that shows life."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, LiteralString
+
+from psycopg import AsyncConnection, InterfaceError, OperationalError, ProgrammingError, conninfo
+from psycopg_pool import AsyncConnectionPool
+
+from teola.engine import DatabaseServer
+from teola.errors import EngineUnavailable
+from teola.serve.journal_tables import CHANNEL, TAKE_ROLE, migrate
+from teola.serve.problems import JournalLost
+
+POOL: Final = 4
+PATIENCE_S: Final = 5.0
+"""How long a connection of the pool is waited for."""
+CONNECT_TIMEOUT_S: Final = 5
+AWAY: Final = (
+    "background queries cannot be taken or looked up now: the database of the journal is away; "
+    "try again soon, or ask with mode sync or stream"
+)
+
+_ONLY_ONE: Final[LiteralString] = """
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ExclusiveLock' AND granted
+    AND (classid::bigint << 32 | objid::bigint) = %s AND pid <> pg_backend_pid()
+"""
+"""Ends a session of our own that we have lost, but PostgreSQL has not noticed."""
+_SHOW_LIFE: Final[LiteralString] = """
+SELECT set_config('teola.journal', 'server', false), set_config('tcp_keepalives_idle', '5', false),
+    set_config('tcp_keepalives_interval', '2', false),
+    set_config('tcp_keepalives_count', '3', false), pg_advisory_lock(%s)
+"""
+"""A machine that is gone is noticed after 11 seconds, which is more than FENCE_S (journal.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A DatabaseServer that somebody else runs."""
+
+    dsn: str
+
+    def start(self) -> str:
+        """The DSN; whether it answers shows itself."""
+        return self.dsn
+
+    def close(self) -> None:
+        """It is not ours to stop."""
+
+
+class JournalDatabase:
+    """The database that `server` tells."""
+
+    def __init__(self, server: DatabaseServer) -> None:
+        self._server = server
+        self._dsn = ""
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+
+    async def open(self) -> None:
+        """Reach the server, again if it was lost, and make the tables. Raises JournalLost."""
+        try:
+            self._dsn = _completed(await asyncio.to_thread(self._server.start))
+            async with await AsyncConnection.connect(self._dsn, autocommit=True) as connection:
+                await migrate(connection)
+        except EngineUnavailable as error:
+            raise JournalLost(str(error)) from error
+        except OperationalError as error:
+            raise JournalLost(self._reason(error)) from error
+        if self._pool is None:
+            self._pool = AsyncConnectionPool(
+                self._dsn,
+                min_size=0,
+                max_size=POOL,
+                open=False,
+                name="journal",
+                kwargs={"autocommit": True},
+                configure=_configure,
+                check=AsyncConnectionPool.check_connection,
+                reconnect_timeout=PATIENCE_S,
+            )
+            await self._pool.open()
+
+    async def close(self) -> None:
+        """Leave no connection and, as the last user of an embedded server, no process."""
+        if self._pool is not None:
+            await self._pool.close()
+        await asyncio.to_thread(self._server.close)
+
+    @asynccontextmanager
+    async def session(self, token: int) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection that holds the lock on `token`, hears news and sees all rows.
+
+        Raises JournalLost, also while it is used, and TimeoutError.
+        """
+        try:
+            async with await AsyncConnection.connect(self._dsn, autocommit=True) as connection:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    await connection.execute(_ONLY_ONE, (token,))
+                    await _configure(connection)
+                    await connection.execute(_SHOW_LIFE, (token,))
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                yield connection
+        except (OperationalError, InterfaceError) as error:
+            raise JournalLost(self._reason(error)) from error
+
+    @asynccontextmanager
+    async def transaction(self, tenant: str | None) -> AsyncIterator[AsyncConnection[Any]]:
+        """One that sees this tenant's rows; None: the server's own work, which sees all.
+
+        Raises JournalLost.
+        """
+        name, value = ("teola.journal", "server") if tenant is None else ("teola.tenant", tenant)
+        if self._pool is None:
+            raise JournalLost(AWAY)
+        try:
+            async with (
+                self._pool.connection(timeout=PATIENCE_S) as connection,
+                connection.transaction(),
+            ):
+                await connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+                yield connection
+        except (OperationalError, InterfaceError) as error:
+            raise JournalLost(AWAY) from error
+
+    def _reason(self, error: Exception) -> str:
+        """One line, without the password."""
+        password = conninfo.conninfo_to_dict(self._dsn).get("password")
+        told = " ".join(str(error).split())
+        return told.replace(str(password), "***") if password else told
+
+
+async def _configure(connection: AsyncConnection[Any]) -> None:
+    await connection.execute(TAKE_ROLE)
+
+
+def _completed(dsn: str) -> str:
+    """The DSN with our defaults, where it does not say otherwise. Raises EngineUnavailable."""
+    try:
+        given = conninfo.conninfo_to_dict(dsn)
+    except ProgrammingError:
+        raise EngineUnavailable(
+            "the dsn of the journal is not a connection string: write "
+            "postgresql://user@host:5432/database",
+            retryable=False,
+        ) from None
+    given.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
+    given.setdefault("application_name", "teola-journal")
+    return conninfo.make_conninfo("", **given)

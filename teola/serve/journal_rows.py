@@ -1,0 +1,170 @@
+"""What goes into the journal and comes out of it: queries as they were asked, are known, ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict
+
+from teola.app import App
+from teola.engine import Source
+from teola.errors import InputError
+from teola.result import Result
+from teola.serve.problems import problem_of
+from teola.workflow.component import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query to be accepted. request: JSON of what to run. created: seconds since 1970. files:
+    its documents. key, digest: the client's name for it, and of what it asks, if it gave one."""
+
+    id: str
+    tenant: str
+    app: str
+    request: str
+    created: float
+    deadline_s: float
+    files: Sequence[Path] = ()
+    key: str | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What clients may know of a query. created: seconds since 1970. result, problem: JSON."""
+
+    id: str
+    tenant: str
+    app: str
+    state: str
+    created: float
+    runs: int
+    latency_s: float | None
+    digest: str | None
+    result: str | None
+    problem: str | None
+
+    @property
+    def ended(self) -> bool:
+        return self.state != "running"
+
+    def summary(self) -> dict[str, Any]:
+        """For lists, as of a query that runs here."""
+        found: dict[str, Any] = {
+            "query_id": self.id,
+            "app": self.app,
+            "mode": "background",
+            "state": self.state,
+            "created": round(self.created, 3),
+        }
+        return found if self.latency_s is None else {**found, "latency_s": self.latency_s}
+
+    def shown(self) -> dict[str, Any]:
+        """With its result, once there is one."""
+        found = self.summary()
+        return {**found, "result": json.loads(self.result)} if self.result else found
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A query that is this server's to run from now on. left_s: until its deadline."""
+
+    id: str
+    tenant: str
+    app: str
+    request: str | None
+    created: float
+    left_s: float
+    runs: int
+    deaths: int
+    cancel: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a query ended; result, problem: JSON."""
+
+    id: str
+    state: str
+    latency_s: float
+    result: str
+    problem: str | None
+
+
+def ended(result: Result) -> Ended:
+    """For the journal."""
+    ok = result.state in ("ok", "partial")
+    problem = None if ok else json.dumps(problem_of(result).body())
+    told = json.dumps(result.to_json(), default=str)
+    return Ended(result.query_id, result.state, round(result.latency_s, 6), told, problem)
+
+
+class Body(BaseModel):
+    """What is kept of a request, to run it again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    inputs: dict[str, Any]
+    overrides: dict[str, Any] = {}
+    passes: str | None = None
+
+    def packed(self) -> tuple[str, list[Path]]:
+        """As JSON, and the files that its documents lie in."""
+        files: list[Path] = []
+
+        def item(value: Any) -> Any:
+            if not isinstance(value, Source):
+                return value
+            found = {"name": value.name, "metadata": dict(value.metadata)}
+            if value.path is None:
+                return {**found, "text": value.text}
+            files.append(value.path)
+            return {**found, "file": len(files) - 1, "suffix": value.path.suffix}
+
+        inputs = {
+            name: [item(one) for one in value] if isinstance(value, list) else item(value)
+            for name, value in self.inputs.items()
+        }
+        whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
+        return json.dumps(whole, sort_keys=True), files
+
+    def unpacked(self, app: App, folder: Path) -> tuple[dict[str, Any], list[Path]]:
+        """The inputs, with documents in `folder` in the place of what stands for them, and the
+        files that these must be written into, in order. Raises InputError."""
+        inputs, paths = dict(self.inputs), dict[int, Path]()
+
+        def item(value: Any) -> Any:
+            if not isinstance(value, dict) or "text" in value or "file" not in value:
+                return value
+            suffix = str(value.get("suffix", ""))
+            known = re.fullmatch(r"\.[a-z0-9]{1,10}", suffix)
+            path = folder / f"{uuid4().hex}{suffix if known else ''}"
+            paths[int(value["file"])] = path
+            return Source(str(value.get("name")), path=path, metadata=value.get("metadata") or {})
+
+        for name, kind in app.inputs.items():
+            value = inputs.get(name)
+            if kind is Kind.DOCUMENTS and value is not None:
+                inputs[name] = [
+                    item(one) for one in (value if isinstance(value, list) else [value])
+                ]
+        if sorted(paths) != list(range(len(paths))):
+            raise InputError("its documents are not numbered from 0")
+        return inputs, [paths[n] for n in range(len(paths))]
+
+
+def digest_of(request: str, files: Sequence[Path]) -> str:
+    """Of what a client asks, whatever its deadline. Reads the files; run it in a thread."""
+    whole = hashlib.sha256(request.encode())
+    for path in files:
+        with path.open("rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()

@@ -1,0 +1,315 @@
+"""Keeper: sees to it that every journaled query ends, here or on another server.
+
+    accepted ──▶ running here ──ended──▶ its result in the journal
+                   │    ▲
+       drain, or   │    │ taken: nobody runs it
+       journal away│    │ (given back, or its server has died)
+                   ▼    │
+                 waiting ──▶ cancelled, deadline, failed: ended without running
+
+One task looks around every BEAT_S, and at once when the journal has news. What has taken TRIES
+servers down with it is failed. While the journal is away for longer than FENCE_S, nothing that is
+journaled runs here: another server may have taken it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Coroutine, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import uuid4
+
+import psycopg
+
+from teola.app import App
+from teola.errors import (
+    DeadlineExceeded,
+    Overloaded,
+    QueryCancelled,
+    QueryFailed,
+    TeolaError,
+)
+from teola.result import Result
+from teola.serve.asking import Upload, as_json, checked
+from teola.serve.board import Board, Entry
+from teola.serve.journal import FENCE_S, LOOK, Journal, Session
+from teola.serve.journal_database import AWAY
+from teola.serve.journal_rows import Body, Taken, ended
+from teola.serve.problems import Draining, JournalLost, Postponed
+
+BEAT_S: Final = 2.0
+"""Well below FENCE_S: a beat or two may fail."""
+ANSWER_S: Final = 3.0
+"""A journal that takes longer to answer counts as lost."""
+AGAIN_S: Final = 0.5
+"""Between tries to reach it."""
+OPEN_S: Final = 10.0
+"""How long a query waits for a journal that is being opened for the first time."""
+CLOSE_S: Final = 2.0
+FORGET_EVERY_S: Final = 600.0
+TRIES: Final = 3
+MOST_AT_ONCE: Final = 8
+"""Queries taken with one look; so few that beginning them all takes less than a beat or two."""
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Record:
+    """What ties a query on the board to its row; see board.Record."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.accepted = asyncio.Event()
+        self._journal = journal
+
+    async def begin(self) -> None:
+        """Wait until it is committed: what has not been accepted does not run."""
+        await self.accepted.wait()
+
+    async def end(self, entry: Entry, result: Result) -> Result:
+        """Write how it ended before anybody hears of it. What nobody cancelled has not ended: it is
+        left for the next server."""
+        if not self.accepted.is_set():
+            return result
+        mine = result.state != "cancelled" or entry.unwanted
+        if mine and not self._journal.closed:
+            mine = await _to_its_end(self._journal.end(ended(result)))
+        if mine and not self._journal.closed:
+            return result
+        entry.given_back = True
+        told = "the query was interrupted here and goes on under the same id: ask for it again"
+        return replace(result, state="cancelled", outputs={}, error=Postponed(told))
+
+
+class Keeper:
+    """See the module. apps: that are served here. opened: the journal can be used."""
+
+    def __init__(self, journal: Journal, board: Board, apps: Mapping[str, App]) -> None:
+        self.journal, self.opened, self._tried = journal, asyncio.Event(), asyncio.Event()
+        self._board, self._apps = board, apps
+        self._task: asyncio.Task[None] | None = None
+        self._fence: asyncio.TimerHandle | None = None
+        self._forgot = float("-inf")
+        self._lost = ""
+        self._refused: set[str] = set()
+
+    def start(self) -> None:
+        """Look around from now on. The engines are there."""
+        self._task = asyncio.create_task(self._run(), name="journal")
+
+    async def close(self) -> None:
+        """Give back what is left. The engines are still there."""
+        self._board.draining = True
+        tasks = self._suspend()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+        if self.opened.is_set():
+            with suppress(JournalLost):
+                await self.journal.give_back([entry.id for entry in self._journaled()])
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        if self._fence is not None:
+            self._fence.cancel()
+        await self.journal.close()
+
+    async def ready(self) -> None:
+        """Wait for a journal that is being opened. Raises JournalLost if it is away."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(OPEN_S):
+                await self._tried.wait()
+        if not self.opened.is_set():
+            raise JournalLost(AWAY)
+
+    # --- looking around ---------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.journal.open()
+                await self._watch()
+            except (JournalLost, TimeoutError, psycopg.Error) as error:
+                self.opened.clear()
+                why = " ".join(str(error).split()) or "it does not answer"
+                if why != self._lost:
+                    log.warning("the journal is away, background queries are refused: %s", why)
+                self._lost = why
+                self._tried.set()
+            await asyncio.sleep(AGAIN_S)
+
+    async def _watch(self) -> None:
+        """Look around until the journal is lost. Raises JournalLost, TimeoutError."""
+        loop = asyncio.get_running_loop()
+        async with self.journal.session() as session:
+            await self._rejoin(session)
+            while True:
+                began = loop.time()
+                async with asyncio.timeout(ANSWER_S):
+                    taken = await self._look(session)
+                self._beat(began)
+                self._lost = ""
+                self.opened.set()
+                self._tried.set()
+                for row in taken:
+                    await self._resume(row)
+                if not taken:
+                    self._refused.clear()
+                    await self._news(session)
+
+    async def _rejoin(self, session: Session) -> None:
+        """After a time without the journal: write what ended, stop what others have taken."""
+        async with asyncio.timeout(ANSWER_S):
+            await self.journal.write_rest(session)
+            before = self._journaled()
+            held = await self.journal.held(session)
+        for entry in before:
+            if entry.id not in held and entry.task is not None:
+                entry.task.cancel()
+        self.journal.wake()
+
+    async def _look(self, session: Session) -> list[Taken]:
+        """Cancel what somebody wants cancelled; take what nobody runs."""
+        running = self._board.running
+        known = set(running)
+        held = await self.journal.held(session)
+        for id, cancel in held.items():
+            entry = running.get(id)
+            if cancel and entry is not None and not entry.unwanted:
+                entry.cancel()
+        now = asyncio.get_running_loop().time()
+        if now - self._forgot > FORGET_EVERY_S:
+            await self.journal.forget(session)
+            self._forgot = now
+        if self._board.draining:
+            return []
+        known |= running.keys() | self.journal.unwritten.keys()
+        room = self._board.most - len(running)
+        apps = self._apps if room > 0 else ()
+        most = min(max(room, 1), MOST_AT_ONCE)
+        mine = held.keys() - known
+        return await self.journal.take(session, apps, mine, self._refused, most)
+
+    def _beat(self, began: float) -> None:
+        """The journal was there at `began`: the fence is that much further away."""
+        if self._fence is not None:
+            self._fence.cancel()
+        loop = asyncio.get_running_loop()
+        self._fence = loop.call_at(began + FENCE_S, self._suspend)
+
+    def _suspend(self) -> set[asyncio.Task[None]]:
+        """Stop what is journaled; the rows stay, and who holds them then runs them anew."""
+        tasks = {entry.task for entry in self._journaled() if entry.task is not None}
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def _journaled(self) -> list[Entry]:
+        """Queries that run here and are in the journal."""
+        return [
+            entry
+            for entry in self._board.running.values()
+            if isinstance(entry.record, Record) and entry.record.accepted.is_set()
+        ]
+
+    async def _news(self, session: Session) -> None:
+        """Wait until there is something to look at; tell who waits for a query."""
+        async with aclosing(session.notifies(timeout=BEAT_S)) as notifications:
+            async for notification in notifications:
+                if notification.payload == LOOK:
+                    self.journal.wake()  # what came along with it is not heard any more
+                    return
+                self.journal.wake(notification.payload)
+
+    # --- what was taken ---------------------------------------------------------------------
+
+    async def _resume(self, row: Taken) -> None:
+        """Run it, or end it if it cannot run."""
+        error = self._hopeless(row)
+        if error is None:
+            error = await self._begin(row)
+        if error is not None:
+            state = _STATES.get(type(error), "failed")
+            result = Result(row.app, row.id, state, {}, 0.0, error=error)
+            await self.journal.end(ended(result))
+            log.warning("query %s cannot go on and ended %s", row.id, state)
+        self.journal.wake(row.id)
+
+    def _hopeless(self, row: Taken) -> TeolaError | None:
+        """Why it is not to be run."""
+        if row.cancel:
+            return QueryCancelled("the query was cancelled")
+        if row.app not in self._apps:
+            return QueryFailed(
+                f"application {row.app!r} is not served any more: no server that has it came "
+                "before the query's deadline"
+            )
+        if row.left_s <= 0:
+            return DeadlineExceeded("the deadline passed while no server ran the query")
+        if row.deaths >= TRIES:
+            return QueryFailed(
+                f"the query was begun {row.deaths} times, and each time its server died"
+            )
+        return None
+
+    async def _begin(self, row: Taken) -> TeolaError | None:
+        """Put it on the board; why that cannot be."""
+        upload = Upload()
+        try:
+            await self._start(row, upload)
+            return None
+        except (Draining, JournalLost, Overloaded):  # not now, or not here
+            upload.remove()
+            self._refused.add(row.id)
+            with suppress(JournalLost):
+                await self.journal.release(row.id)
+            return None
+        except Exception as wrong:  # noqa: BLE001 - a row's edge: what is wrong in one ends that one
+            upload.remove()
+            told = str(wrong) if isinstance(wrong, TeolaError) else type(wrong).__name__
+            return QueryFailed(f"the query cannot go on: {told}")
+
+    async def _start(self, row: Taken, upload: Upload) -> None:
+        app = self._apps[row.app]
+        body = checked(Body, as_json(row.request or ""))
+        folder = Path(tempfile.gettempdir()) / f"teola-upload-{uuid4().hex}"
+        inputs, paths = body.unpacked(app, folder)
+        if paths:
+            folder.mkdir(mode=0o700)
+            upload.folder = folder
+            await self.journal.restore(row.id, paths)
+        record = Record(self.journal)
+        record.accepted.set()
+        entry = self._board.start(
+            app,
+            inputs,
+            mode="background",
+            overrides=body.overrides,
+            passes=body.passes,
+            deadline_s=row.left_s,
+            tenant=row.tenant,
+            cleanup=upload.remove,
+            id=row.id,
+            record=record,
+        )
+        entry.created, entry.run = row.created, row.runs
+        entry.tell("restarted", {"run": row.runs})
+
+
+_STATES: Final[dict[type[TeolaError], str]] = {
+    QueryCancelled: "cancelled",
+    DeadlineExceeded: "deadline",
+}
+
+
+async def _to_its_end(work: Coroutine[None, None, T]) -> T:
+    """Await work, however often the waiting is cancelled."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    return task.result()
