@@ -240,15 +240,13 @@ class Live(Driver):
 
     def _fail(self, command: Dispatch | AbortRequest, piece: Piece, cause: Cause) -> None:
         self._tasks.pop((piece.run, piece.primitive, command.batch), None)
-        run, i, lo, hi, *_ = piece
-        where = (command.engine, command.instance, command.batch, run, i, lo, hi)
+        where = command[:3] + piece[:4]
         self.post(SliceFailed(*where, cause))
 
     def _complete(self, command: Dispatch, piece: Piece, counts: Mapping[str, int]) -> None:
         self._tasks.pop((piece.run, piece.primitive, command.batch), None)
-        engine, instance, batch, _ = command
-        run, i, lo, hi, _, _ = piece
-        self.post(SliceCompleted(engine, instance, batch, run, i, lo, hi, counts))
+        where = command[:3] + piece[:4]
+        self.post(SliceCompleted(*where, counts))
 
     async def _batch(self, host: LocalHost, command: Dispatch) -> None:
         pieces = command.pieces

@@ -19,5 +19,7 @@ sets it anew, because what a task inherits is the context of whoever happened to
 def note(log: logging.Logger, level: int, event: str, sentence: str, **fields: Any) -> None:
     """Log an event. sentence: with `%(field)s` in it."""
     if log.isEnabledFor(level):
-        arguments = (fields,) if fields else ()
-        log.log(level, sentence, *arguments, extra={"event": event, "fields": fields}, stacklevel=2)
+        more = {"event": event, "fields": fields}
+        given = (fields,) if fields else ()
+        record = log.makeRecord(log.name, level, event, 0, sentence, given, None, extra=more)
+        log.handle(record)  # `log.log` would look for the line of code, which nobody asks for

@@ -133,8 +133,8 @@ class Trace:
 
     @property
     def raw(self) -> tuple[list[SentTuple], list[EndedTuple], list[Span]]:
-        """What was recorded, for counting (`runtime.demand`): slices sent and slices that came back,
-        on the driver's clock, and the steps outside the graph."""
+        """What was recorded, for counting (`runtime.demand`): slices sent, slices that came back
+        (on the driver's clock), and the steps outside the graph."""
         return self._sent, self._ended, self._extra
 
     @property
