@@ -139,11 +139,17 @@ class Ownership:
         try:
             await self._clear_leftovers()
             owned = await self._acquire(wanted)
-            self._held.setdefault(owner, {}).update(dict.fromkeys(owned, tenant))
+            if owned:  # else nobody would release it
+                self._held.setdefault(owner, {}).update(dict.fromkeys(owned, tenant))
         finally:
-            if owned is None:  # an error, or the claim was cancelled while it waited
-                await self._give_up(owner, dict.fromkeys(wanted.keys.keys() - before, tenant))
-            self._claiming[owner] -= 1
+            try:
+                if owned is None:  # an error, or the claim was cancelled while it waited
+                    refused = wanted.keys.keys() - before
+                    await self._give_up(owner, dict.fromkeys(refused, tenant))
+            finally:  # also if it is cancelled once more
+                self._claiming[owner] -= 1
+                if not self._claiming[owner]:
+                    del self._claiming[owner]
         first = {name: position for position, name in reversed(list(enumerate(ids)))}
         return [Claim(name, name in owned and first[name] == i) for i, name in enumerate(ids)]
 
@@ -176,7 +182,6 @@ class Ownership:
         """See DocumentStore.release."""
         if owner in self._held:
             await self._give_up(owner, dict(self._held[owner]))
-        self._claiming = +self._claiming  # forget owners without claims
 
     # --- claiming -------------------------------------------------------------------------
 

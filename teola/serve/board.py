@@ -45,7 +45,7 @@ class Entry:
     result: Result | None = None
     task: asyncio.Task[None] | None = None
     first_token_s: float | None = None
-    _waiting: set[asyncio.Future[None]] = field(default_factory=set)
+    _waiting: dict[asyncio.Future[None], int] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -57,10 +57,11 @@ class Entry:
         return self.result.state if self.result else "running"
 
     def tell(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Add an event and wake whoever waits for one."""
+        """Add an event and wake whoever waits for it."""
         self.events.append(Event(kind, json.dumps(data, ensure_ascii=False, default=str)))
-        for waiter in self._waiting:
-            if not waiter.done():
+        known = len(self.events)
+        for waiter, after in self._waiting.items():
+            if known > after and not waiter.done():
                 waiter.set_result(None)
 
     def watch(self, event: Token | Progress) -> None:
@@ -77,11 +78,11 @@ class Entry:
         if len(self.events) > after:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
+        self._waiting[waiter] = after
         try:
             await waiter
         finally:
-            self._waiting.discard(waiter)
+            del self._waiting[waiter]
 
     def cancel(self) -> None:
         """Ask it to end."""

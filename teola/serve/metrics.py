@@ -5,6 +5,7 @@ Nothing is counted while queries run; what is true now (queues, slots) is read w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -105,6 +106,9 @@ class _Now(Collector):
         running = GaugeMetricFamily("teola_queries_running", "Queries that run.")
         running.add_metric((), len(self._board.running))
         yield running
+        tasks = GaugeMetricFamily("teola_tasks", "Tasks on the event loop.")
+        tasks.add_metric((), len(asyncio.all_tasks(self._runtime.loop)))
+        yield tasks
         queued = GaugeMetricFamily(
             "teola_queue_depth", "Primitives that wait for an instance.", labels=["engine"]
         )

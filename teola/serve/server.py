@@ -27,12 +27,15 @@ from teola.runtime.runtime import Runtime
 from teola.serve import api, engines_api, openai_api
 from teola.serve.auth import Guard, KeyFile
 from teola.serve.board import Board
+from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.metrics import Metrics
 from teola.serve.problems import NotFound, Problem, TooLarge, answer, problem
 
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 JSON_BYTES: Final = 4 * 2**20
 FORM_BYTES: Final = 64 * 2**20
+LAST_WORDS_S: Final = 5
+"""Seconds that clients have to take their last events once all queries have ended."""
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +181,9 @@ def listen(host: str, port: int, keys: Path | None = None) -> socket.socket:
     if keys is not None and not KeyFile(keys).read():
         raise InputError(f"there are no keys in {keys}: `teola keys create NAME --file {keys}`")
     try:
-        return socket.create_server((host, port), backlog=2048, reuse_port=False)
+        listener = socket.create_server((host, port), backlog=2048, reuse_port=False)
+        give_up_the_dead(listener)
+        return listener
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot listen on {host}:{port}: {reason}; try another --port") from None
@@ -201,7 +206,13 @@ def serve(
     board, readiness = Board(limits.queries, limits.queries_of_tenant), Readiness()
     asgi = make_app(runtime, apps, board, readiness, KeyFile(keys) if keys else None)
     config = uvicorn.Config(
-        asgi, log_config=None, access_log=False, lifespan="off", server_header=False
+        asgi,
+        http=protocol(most_connections()),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=LAST_WORDS_S,
     )
     server = uvicorn.Server(config)
     serving = runtime.start(server.serve(sockets=[listener]))

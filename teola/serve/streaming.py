@@ -17,7 +17,7 @@ from teola.result import Result
 from teola.serve.board import Entry, Event
 
 BUFFER: Final = 256
-"""Events that may come while one piece is being sent: a slower client is cut off."""
+"""Events that may wait while earlier ones are being sent: a slower client is cut off."""
 SILENCE_S: Final = 15.0
 """After so long without an event a comment is sent, so that nobody on the way hangs up."""
 
@@ -40,7 +40,7 @@ class EventStream(Response):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._entry, self._encode = entry, encode
-        self._after, self._owned = after, owned
+        self._owned, self._at = owned, after
         named = {
             "content-type": "text/event-stream; charset=utf-8",
             "cache-control": "no-store",
@@ -53,14 +53,14 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head: Message = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(head)
-        whole = await first(self._pump(send), gone(receive))
+        whole = await first(self._pump(send), gone(receive), self._too_slow())
         if not whole and self._owned:
             self._entry.cancel()
 
     async def _pump(self, send: Send) -> bool:
-        """Send until the last event; False if the client is too slow."""
-        entry, at = self._entry, self._after
-        while not (at >= len(entry.events) and entry.result is not None):
+        """Send until the last event; True then."""
+        entry = self._entry
+        while not ((at := self._at) >= len(entry.events) and entry.result is not None):
             try:
                 async with asyncio.timeout(SILENCE_S):
                     await entry.changed(at)
@@ -70,13 +70,17 @@ class EventStream(Response):
             pieces: list[str] = []
             for n, event in enumerate(entry.events[at:], at + 1):
                 pieces += self._encode(n, event)
-            at = known = len(entry.events)
+            self._at = len(entry.events)
             if pieces:
                 await send(_body("".join(pieces)))
-            if len(entry.events) - known > BUFFER:
-                return False
         await send({"type": "http.response.body", "body": b""})
         return True
+
+    async def _too_slow(self) -> None:
+        """Wait until more events wait than may, besides those that were there before."""
+        known = len(self._entry.events)
+        while (most := max(self._at, known) + BUFFER) >= len(self._entry.events):
+            await self._entry.changed(most)
 
 
 def numbered(n: int, event: Event) -> Iterable[str]:
@@ -98,16 +102,17 @@ async def gone(receive: Callable[[], Awaitable[Message]]) -> None:
         pass
 
 
-async def first(wanted: Coroutine[Any, Any, T], other: Coroutine[Any, Any, Any]) -> T | None:
-    """What `wanted` returns, or None if `other` ends before; the loser is cancelled."""
-    mine, theirs = asyncio.ensure_future(wanted), asyncio.ensure_future(other)
+async def first(wanted: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any]) -> T | None:
+    """What `wanted` returns, or None if one of `others` ends before; the losers are cancelled."""
+    mine = asyncio.ensure_future(wanted)
+    every = [mine, *map(asyncio.ensure_future, others)]
     try:
-        await asyncio.wait([mine, theirs], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(every, return_when=asyncio.FIRST_COMPLETED)
         return mine.result() if mine.done() else None
     finally:
-        for task in (mine, theirs):
+        for task in every:
             task.cancel()
-        for task in (mine, theirs):
+        for task in every:
             with suppress(asyncio.CancelledError, OSError):
                 await task
 

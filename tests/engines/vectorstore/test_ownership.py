@@ -53,6 +53,16 @@ async def test_an_absent_document_is_owned_and_a_stored_one_is_not(
     assert elsewhere.document != document
 
 
+async def test_who_claims_only_what_is_stored_is_forgotten_at_once(
+    store: PgVector, corner: Corner
+) -> None:
+    await corner.index(store, key("a"), vectors(2))
+    for owner in ("q2", "q3"):
+        await corner.claim(store, key("a"), owner=owner)
+    assert not store._started.ownership._claiming
+    assert not store._started.ownership._held
+
+
 async def test_a_key_given_twice_is_owned_once(store: PgVector, corner: Corner) -> None:
     claims = await corner.claim(store, key("b"), key("a"), key("b"))
     assert [claim.owned for claim in claims] == [True, True, False]
