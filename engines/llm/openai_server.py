@@ -181,6 +181,8 @@ class OpenAIServer:
         }
         if complete and decode.stop:
             body["stop"] = list(decode.stop)
+        if complete and decode.seed is not None:
+            body["seed"] = decode.seed
         if complete and decode.schema and (chats or is_vllm):
             extra["response_format"] = _response_format(decode.schema)
         return body | {"extra_body": extra}

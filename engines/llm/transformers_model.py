@@ -256,6 +256,7 @@ class TransformersModel:
         return Job(id, tuple(ids), decode, sequence, text, stops, seed, running)
 
     def _seed_of(self, call: Call, ids: list[int]) -> int:
-        """The same for every try of the same call."""
-        words = f"{self._seed} {call.context.query_id} {ids}".encode()
+        """The same for every try of the same call, and for every call with the same seed."""
+        own = call.context.query_id if call.decode.seed is None else call.decode.seed
+        words = f"{self._seed} {own} {ids}".encode()
         return int.from_bytes(blake2b(words, digest_size=7).digest(), "big")

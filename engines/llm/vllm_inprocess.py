@@ -327,6 +327,7 @@ class VLLMInProcess:
                 ignore_eos=decode.ignore_eos,
                 stop=decode.stop,
                 schema=decode.schema,
+                seed=decode.seed,
             )
             while not done:
                 event = await self._within(call.context, process.receive(id), self._timeout_s)

@@ -143,6 +143,7 @@ def sampling(message: Message) -> Any:
         temperature=message["temperature"],
         ignore_eos=message["ignore_eos"],
         stop=message["stop"] or None,
+        seed=message.get("seed"),
         detokenize=bool(message["stop"]),
         structured_outputs=StructuredOutputsParams(json=schema) if schema else None,
         output_kind=RequestOutputKind.DELTA,

@@ -106,7 +106,8 @@ class DecodeParams:
 
     max_tokens: at most this many output tokens. items / parser: the output is a list of `items`
     elements, recognised by `parser` (`lines`, `numbered`, `json_list`). schema: JSON schema (as
-    text) that the output must satisfy. item: which element a partial decoding delivers.
+    text) that the output must satisfy. item: which element a partial decoding delivers. seed: where
+    chance decides, the same one decides alike, on engines that heed it.
     """
 
     max_tokens: int = 256
@@ -117,6 +118,7 @@ class DecodeParams:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     item: int | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

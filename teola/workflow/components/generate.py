@@ -26,7 +26,7 @@ from teola.graph import (
 )
 from teola.workflow.build import Block, Feed
 from teola.workflow.component import Component, Config, Kind
-from teola.workflow.components.history import history_parts
+from teola.workflow.components.history import history_parts, instruction_parts
 
 INSTRUCTION = (
     "Answer the question from the context below and from nothing else. Be brief and exact: give "
@@ -37,7 +37,9 @@ INSTRUCTION = (
 
 
 class GenerateConfig(Config):
-    """mode: see the module; schema: JSON schema of the final answer, which is then a JSON value.
+    """mode: see the module; json_schema: of the final answer, which is then a JSON value.
+    stop: texts before which it ends. seed: the same one gives the same answer, where an engine
+    heeds it.
 
     context_required: without context nothing is generated and the answer is absent. answer_last: a
     refinement reads its context before the answer so far, so that the context can be prefilled
@@ -48,6 +50,8 @@ class GenerateConfig(Config):
     instruction: str = INSTRUCTION
     max_tokens: int = Field(256, ge=1)
     temperature: float = Field(0.0, ge=0.0, le=2.0)
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     context_required: bool = True
     answer_last: bool = False
@@ -56,16 +60,20 @@ class GenerateConfig(Config):
     @field_validator("json_schema", mode="before")
     @classmethod
     def _parse(cls, value: Any) -> Any:
-        return json.loads(value) if isinstance(value, str) else value
+        try:
+            return json.loads(value) if isinstance(value, str) else value
+        except RecursionError:
+            raise ValueError("it nests too deeply") from None
 
 
 class Generate(Component):
-    """`answer` to `question` from `context`; `history` goes before the question if there is one."""
+    """`answer` to `question` from `context`. `instructions`, for a whole conversation, and
+    `history` go before the question if there are any."""
 
     default_name = "generate"
     default_engine = "llm"
     needs = {"question": Kind.TEXT}
-    may_use = {"context": Kind.ANY, "history": Kind.TEXT}
+    may_use = {"context": Kind.ANY, "history": Kind.TEXT, "instructions": Kind.TEXT}
     gives = {"answer": Kind.TEXT}
     config_type = GenerateConfig
 
@@ -114,7 +122,7 @@ class Generate(Component):
                     Part(Role.ANSWER, rounds[-1]),
                 )
                 parts = parts + before if block.config.answer_last else before + parts
-            rounds.append(self._call(block, f"{i + 1}.", parts, final=i == count - 1))
+            rounds.append(self._call(block, f"{i + 1}.", parts, final=True))  # it may be the last
         if count == 1:
             return rounds[0]
         last = block.add(
@@ -137,6 +145,7 @@ class Generate(Component):
         config = block.config
         head = (
             Part(Role.INSTRUCTION, config.instruction),
+            *instruction_parts(block),
             *history_parts(block),
             Part(Role.INSTRUCTION, "Question: "),
             Part(Role.QUESTION, block.read("question").ref, required=True),
@@ -156,6 +165,8 @@ class Generate(Component):
                 temperature=config.temperature,
                 ignore_eos=config.ignore_eos,
                 schema=schema,
+                stop=config.stop if final else (),
+                seed=config.seed,
             ),
         )
         return Ref(decode, "value" if schema else "text")

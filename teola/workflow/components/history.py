@@ -1,6 +1,7 @@
 """The conversation so far, as prompts carry it: after the instruction, before the question.
 
-It is known from the start of a query, so there it can be prefilled before anything was retrieved.
+It is known from the start of a query, so there it can be prefilled before anything was retrieved;
+and what stands before it is the same for every query, so it can be found in a prefix cache.
 """
 
 from __future__ import annotations
@@ -19,3 +20,12 @@ def history_parts(block: Block) -> tuple[Part, ...]:
         Part(Role.HISTORY, history.ref),
         Part(Role.INSTRUCTION, "\n\n"),
     )
+
+
+def instruction_parts(block: Block) -> tuple[Part, ...]:
+    """The parts for the input `instructions`, which hold for a whole conversation; none if nothing
+    gives it."""
+    instructions = block.may_read("instructions")
+    if instructions is None:
+        return ()
+    return (Part(Role.INSTRUCTION, instructions.ref), Part(Role.INSTRUCTION, "\n\n"))

@@ -24,6 +24,7 @@ from teola.graph import (
 from teola.workflow.build import Block
 from teola.workflow.component import Component, Config, Kind
 from teola.workflow.components.condition import OTHERWISE, THEN, branches_of, branching
+from teola.workflow.components.history import history_parts
 from teola.workflow.template import Template
 
 INSTRUCTION = (
@@ -53,13 +54,15 @@ class JudgeConfig(Config):
 class Judge(Component):
     """A Condition that asks an LLM: `otherwise` if it clearly says no of `draft`, else `then`.
 
-    expect: which branch estimates assume. As with Condition, what comes after `>>` runs in either
-    case, and a name that both branches give comes from the one that ran.
+    `history` goes before the question if there is one. expect: which branch estimates assume. As
+    with Condition, what comes after `>>` runs in either case, and a name that both branches give
+    comes from the one that ran.
     """
 
     default_name = "judge"
     default_engine = "judge"
     needs = {"question": Kind.TEXT, "draft": Kind.TEXT}
+    may_use = {"history": Kind.TEXT}
     config_type = JudgeConfig
 
     def __init__(
@@ -82,6 +85,7 @@ class Judge(Component):
         prompt = Prompt(
             (
                 Part(Role.INSTRUCTION, config.instruction),
+                *history_parts(block),
                 Part(Role.INSTRUCTION, "Question: "),
                 Part(Role.QUESTION, block.read("question").ref, required=True),
                 Part(Role.INSTRUCTION, "\n\nDraft: "),
