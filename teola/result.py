@@ -5,11 +5,16 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from math import isfinite
+from typing import Any, Final
 
 from teola.engine import Hit
 from teola.errors import QueryCancelled, QueryFailed, TeolaError
+from teola.runtime.demand import ran
 from teola.runtime.trace import Trace
+
+LEVELS: Final = 100
+"""Of lists and mappings inside each other in an output: what a parser takes, with room to spare."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,7 @@ class Result:
         """Primitives that ran."""
         if self.trace is None:
             return 0
-        done = (span for span in self.trace.spans if span.state == "done" and span.engine)
-        return len({span.primitive for span in done})
+        return ran(self.trace)
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -89,15 +93,26 @@ class Result:
         return f"<p>{answer}</p><ol>{rows}</ol><p><small>{note}</small></p>"
 
 
-def jsonable(value: Any) -> Any:
-    """A value as JSON; hits as {"document", "text", "score"}, metadata if there is any."""
+def jsonable(value: Any, levels: int = LEVELS) -> Any:
+    """A value as JSON; hits as {"document", "text", "score"}, metadata if there is any.
+
+    What JSON has no word for becomes null (NaN, infinity), a question mark (half a surrogate pair)
+    or a text (values of other kinds); what nests deeper than `levels` becomes "...".
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if value is None or isinstance(value, (int, bool)):
+        return value
     if isinstance(value, Hit):
         found = {"document": value.document, "text": value.text, "score": round(value.score, 6)}
-        return {**found, "metadata": dict(value.metadata)} if value.metadata else found
+        whole = {**found, "metadata": value.metadata} if value.metadata else found
+        return jsonable(whole, levels)
+    if isinstance(value, (Mapping, list, tuple)) and not levels:
+        return "..."
     if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
+        return {jsonable(str(key)): jsonable(item, levels - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [jsonable(item) for item in value]
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return str(value)
+        return [jsonable(item, levels - 1) for item in value]
+    return jsonable(str(value))

@@ -132,9 +132,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         {
             "object": {"const": "list"},
             "model": _TEXT,
-            "data": _list(
-                _object({"index": _COUNT, "embedding": {"type": ["array", "string"]}})
-            ),
+            "data": _list(_object({"index": _COUNT, "embedding": {"type": ["array", "string"]}})),
             "usage": _ref("Usage"),
         }
     ),

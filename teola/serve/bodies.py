@@ -28,23 +28,23 @@ class _Refused(ValueError):
     """JSON, but not to be taken."""
 
 
-def as_json(text: str | bytes) -> Any:
-    """Parsed. Raises InputError."""
+def as_json(text: str | bytes, what: str = "the body") -> Any:
+    """Parsed. what: names it in errors. Raises InputError."""
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig")
         value = _DECODER.decode(text)
     except UnicodeDecodeError as error:
-        raise InputError(f"the body is not JSON: byte {error.start} is not UTF-8") from None
+        raise InputError(f"{what} is not JSON: byte {error.start} is not UTF-8") from None
     except (json.JSONDecodeError, _Refused) as error:
-        raise InputError(f"the body is not JSON: {error}") from None
+        raise InputError(f"{what} is not JSON: {error}") from None
     except RecursionError:
-        raise _too_deep() from None
+        raise _too_deep(what) from None
     if text.count("[") + text.count("{") > DEPTH:
-        _check_depth(value)
+        _check_depth(what, value)
     if _ESCAPED.search(text):
         for found in _texts(value):
-            check_text("a text in the body", found)
+            check_text(f"a text in {what}", found)
     return value
 
 
@@ -59,17 +59,17 @@ def check_text(what: str, text: str) -> None:
         raise InputError(f"{what} holds half a character ({code}, a lone surrogate)") from None
 
 
-def _check_depth(value: Any) -> None:
+def _check_depth(what: str, value: Any) -> None:
     level = [value]
     for _ in range(DEPTH):
         level = [item for parent in level for item in _inside(parent) if type(item) in (dict, list)]
         if not level:
             return
-    raise _too_deep()
+    raise _too_deep(what)
 
 
-def _too_deep() -> InputError:
-    return InputError(f"the body is not JSON that is taken: it nests deeper than {DEPTH} levels")
+def _too_deep(what: str) -> InputError:
+    return InputError(f"{what} is not JSON that is taken: it nests deeper than {DEPTH} levels")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from teola.serve.problems import TooLarge, TooSlow, answer, problem
+from teola.serve.problems import Problem, TooLarge, TooSlow, answer, problem
 
 JSON_BYTES: Final = 4 * 2**20
 FORM_BYTES: Final = 64 * 2**20
@@ -20,8 +21,12 @@ SLOWEST: Final = 64 * 2**10
 class Bounded:
     """Refuses bodies that are too long or too slow, at the latest when they have become so."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(
+        self,
+        app: ASGIApp,
+        refused: Callable[[Problem, Scope], None] = lambda found, scope: None,
+    ) -> None:
+        self._app, self._refused = app, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -32,8 +37,9 @@ class Bounded:
         most = FORM_BYTES if form else JSON_BYTES
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > most:
-            refused = answer(scope["path"], problem(_too_large(most)))
-            await refused(scope, receive, send)
+            found = problem(_too_large(most))
+            self._refused(found, scope)
+            await answer(scope["path"], found)(scope, receive, send)
             return
         await self._app(scope, _Body(receive, most).receive, send)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 from starlette.responses import JSONResponse
@@ -22,10 +23,22 @@ from teola.result import Result
 
 OPENAI: Final = ("/v1/chat", "/v1/models", "/v1/embeddings", "/v1/rerank")
 """Paths whose clients are OpenAI's."""
+UNREAD: Final = (408, 413)
+"""Answers to requests of which the rest will not be read."""
+LONGEST_MESSAGE: Final = 1000
+"""Characters."""
 
 
 class Draining(TeolaError):
     """Refused because the server is about to stop."""
+
+
+class JournalLost(TeolaError):
+    """Nothing can be done with background queries: the database of their journal is away."""
+
+
+class Postponed(TeolaError):
+    """A background query was interrupted here; it has not ended."""
 
 
 class NotFound(TeolaError):
@@ -34,6 +47,10 @@ class NotFound(TeolaError):
 
 class TooLarge(InputError):
     """More was sent than is taken."""
+
+
+class TooSlow(TeolaError, TimeoutError):
+    """A request came in more slowly than is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +66,18 @@ class Problem:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        found = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        return {**found, "Connection": "close"} if self.status in UNREAD else found
 
     def body(self) -> dict[str, Any]:
         """{"error": {"code", "message", "retryable", "query_id"}}."""
-        found = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        found = {"code": self.code, "message": self.line, "retryable": self.retryable}
         return {"error": {**found, "query_id": self.query_id}}
+
+    @property
+    def openai_status(self) -> int:
+        """As OpenAI has it: whatever is wrong with a request is one kind of error there."""
+        return 400 if self.status == 422 else self.status
 
     def openai_body(self) -> dict[str, Any]:
         """{"error": {"message", "type", "param", "code"}}, as OpenAI's clients read it."""
@@ -62,17 +85,28 @@ class Problem:
             kind = "rate_limit_error"
         else:
             kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code}}
+        return {"error": {"message": self.line, "type": kind, "param": None, "code": self.code}}
+
+    @property
+    def line(self) -> str:
+        """The message as it is sent: it may repeat what a client or a component wrote."""
+        text = self.message
+        if len(text) > LONGEST_MESSAGE:
+            text = f"{text[:LONGEST_MESSAGE]}..."
+        return text.encode("utf-8", "replace").decode()
 
 
 _KNOWN: Final[tuple[tuple[type[TeolaError], int, str, int | None], ...]] = (
     (NotFound, 404, "not_found", None),
     (TooLarge, 413, "too_large", None),
+    (TooSlow, 408, "too_slow", None),
     (DocumentError, 422, "unreadable_document", None),
     (UnknownName, 422, "unknown_name", None),
     (InputError, 422, "invalid_input", None),
     (Overloaded, 429, "overloaded", 1),
     (Draining, 503, "draining", 1),
+    (JournalLost, 503, "journal_unavailable", 2),
+    (Postponed, 503, "postponed", 2),
     (QueryCancelled, 409, "cancelled", None),
     (DeadlineExceeded, 504, "deadline", None),
     (EngineUnavailable, 503, "engine_unavailable", 5),
@@ -84,16 +118,23 @@ def problem(error: TeolaError, query_id: str | None = None) -> Problem:
     """What a client is told of `error`; a failed query's cause says what kind of failure it was."""
     for kind, status, code, after in _KNOWN:
         if isinstance(error, kind):
+            if isinstance(error, Overloaded):
+                after = max(1, ceil(error.retry_after_s))
             return Problem(status, code, str(error), after is not None, query_id, after)
     cause = error.__cause__
+    if isinstance(cause, InputError):  # only an engine could see what is wrong with it
+        return Problem(422, "invalid_input", str(error), False, query_id)
     retryable = error.retryable or (isinstance(cause, TeolaError) and cause.retryable)
     return Problem(502, "failed", str(error), retryable, query_id)
 
 
 def answer(path: str, found: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The response, in the form that clients of `path` read."""
-    body = found.openai_body() if path.startswith(OPENAI) else found.body()
-    return JSONResponse(body, found.status, {**found.headers, **(headers or {})})
+    told = {**found.headers, **(headers or {})}
+    if not path.startswith(OPENAI):
+        return JSONResponse(found.body(), found.status, told)
+    told["x-should-retry"] = str(found.retryable).lower()  # or its clients guess by the status
+    return JSONResponse(found.openai_body(), found.openai_status, told)
 
 
 def problem_of(result: Result) -> Problem:

@@ -18,8 +18,8 @@ from teola.serve.auth import OPEN
 from teola.serve.problems import OPENAI
 
 METHODS: Final = ("get", "post", "put", "patch", "delete")
-LOCKED: Final = (401, 403)
 OF_BODIES: Final = (408, 413, 422)
+OF_OPENAIS_BODIES: Final = (400, 408, 413)
 OF_QUERIES: Final = (404, 409, 429, 502, 503, 504)
 _LAST_EVENT: Final = {
     "name": "Last-Event-ID",
@@ -58,7 +58,8 @@ def completed(document: dict[str, Any], locked: bool) -> dict[str, Any]:
         answers = dict(ANSWERS.get(f"{method.upper()} {path}", {}))
         form = json_of("OpenAIError" if path.startswith(OPENAI) else "Error")
         for status in _refusals(path, method, operation, locked):
-            answers.setdefault(status, form)
+            openai = path.startswith(OPENAI)
+            answers.setdefault(400 if status == 422 and openai else status, form)
         told = operation.get("responses", {})
         operation["responses"] = {
             **{code: one for code, one in told.items() if code != "422"},
@@ -79,18 +80,16 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[st
                 yield path, method, methods[method]
 
 
-def _refusals(
-    path: str, method: str, operation: Mapping[str, Any], locked: bool
-) -> Iterator[int]:
+def _refusals(path: str, method: str, operation: Mapping[str, Any], locked: bool) -> Iterator[int]:
     """Statuses with which it may be refused."""
-    if locked and path not in OPEN:
-        yield from LOCKED
+    if path not in OPEN:
+        yield from (401, 403) if locked else (403,)
     if "{" in path:
         yield 404
     if any(one["in"] == "query" for one in operation.get("parameters", ())):
         yield 422
     if "requestBody" in operation:
-        yield from OF_BODIES
+        yield from OF_OPENAIS_BODIES if path.startswith(OPENAI) else OF_BODIES
     if method == "post":
         yield from OF_QUERIES
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
-from teola.errors import TemplateError, UnknownName
+from teola.errors import InputError, TemplateError, UnknownName
 from teola.graph import (
     QUERY,
     AggregateParams,
@@ -43,8 +44,11 @@ class Feed:
 class Block:
     """Where one component puts its primitives."""
 
-    def __init__(self, component: Component, config: Any, feeds: Mapping[str, Feed]) -> None:
+    def __init__(
+        self, component: Component, config: Any, feeds: Mapping[str, Feed], room: float = inf
+    ) -> None:
         self.component, self.config, self._feeds = component, config, feeds
+        self._room = room
         self.primitives: list[Primitive] = []
         self.given: dict[str, Feed] = {}
 
@@ -68,7 +72,15 @@ class Block:
         splittable: bool = False,
         engine: str | None = None,
     ) -> str:
-        """Add a primitive called `<component>.<key>`; items: planned length of its item input."""
+        """Add a primitive called `<component>.<key>`; items: planned length of its item input.
+
+        Raises InputError if the graph becomes larger than it may.
+        """
+        if len(self.primitives) >= self._room:
+            raise InputError(
+                "this query's graph has more primitives than are allowed; ask for fewer results "
+                "or expansions, or give fewer items"
+            )
         control = op in (Op.AGGREGATE, Op.CONDITION)
         primitive = Primitive(
             id=f"{self.component.name}.{key}",
@@ -92,7 +104,12 @@ class Block:
 
 
 class Builder:
-    """Builds p-graphs of one template. Declaring it checks the template (TemplateError)."""
+    """Builds p-graphs of one template. Declaring it checks the template (TemplateError).
+
+    most_primitives: of a graph, unlimited at first; a larger one is not built (InputError).
+    """
+
+    most_primitives: float = inf
 
     def __init__(
         self,
@@ -163,7 +180,8 @@ class _Build:
             sources = self.builder.wiring[component.name, port]
             if sources:
                 feeds[port] = self._join(component.name, port, sources, joins.append)
-        block = Block(component, self.configs[component.name], feeds)
+        room = self.builder.most_primitives - len(self.primitives) - len(joins)
+        block = Block(component, self.configs[component.name], feeds, room)
         component.decompose(block)
         own = joins + block.primitives
         inside = {p.id for p in own}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
@@ -17,19 +18,28 @@ from teola.errors import InputError, OutputError
 EXCERPT: Final = 80
 """Characters of the output, and of a validator's explanation, that an error shows."""
 
+MOST_STEPS: Final = 100_000
+"""Keywords of a schema that are looked at for one answer: references to references multiply them,
+a schema of a kilobyte can ask for more than there is time for."""
+
 _OPENING: Final = re.compile(r"[\[{]")
 _FENCED: Final = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
+
+
+class Misfit(OutputError):
+    """What was written is not JSON that fits: another try, told why, may do better."""
 
 
 def validate_schema(text: str, schema_json: str) -> Any:
     """The JSON value that `text` is or holds, amid prose or code fences, and that fits.
 
-    Raises OutputError (no JSON, or the path that does not fit) and InputError (not a schema).
+    Raises Misfit (no JSON, or the path that does not fit) and InputError (not a schema).
     """
     from jsonschema.exceptions import best_match
     from referencing.exceptions import Unresolvable
 
-    validator, failure = _validator(schema_json), None
+    validator, steps = _validator(schema_json)
+    failure, steps.taken = None, 0
     for value in _values(text):
         try:
             error = best_match(validator.iter_errors(value))
@@ -41,15 +51,33 @@ def validate_schema(text: str, schema_json: str) -> Any:
             return value
         failure = failure or f"at {error.json_path}: {_short(error.message)}"
     if failure is None:
-        raise OutputError(f"expected JSON, found none; the output begins {text[:EXCERPT]!r}")
-    raise OutputError(f"the output does not fit its JSON schema {failure}")
+        raise Misfit(f"expected JSON, found none; the output begins {text[:EXCERPT]!r}")
+    raise Misfit(f"the output does not fit its JSON schema {failure}")
+
+
+@dataclass(slots=True)
+class _Steps:
+    """How many keywords of a schema were looked at for one answer."""
+
+    taken: int = 0
+
+    def counting(self, check: Callable[..., Any]) -> Callable[..., Any]:
+        """`check`, which then raises InputError after `MOST_STEPS`."""
+
+        def counted(*arguments: Any) -> Any:
+            self.taken += 1
+            if self.taken > MOST_STEPS:
+                raise InputError("the JSON schema is too involved; use fewer references in it")
+            return check(*arguments)
+
+        return counted
 
 
 @lru_cache(maxsize=64)
-def _validator(schema_json: str) -> Any:
-    """A validator that never fetches what a `$ref` names."""
+def _validator(schema_json: str) -> tuple[Any, _Steps]:
+    """A validator that never fetches what a `$ref` names, and counts its steps."""
     from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
+    from jsonschema.validators import Draft202012Validator, extend, validator_for
     from referencing import Registry
 
     try:
@@ -58,10 +86,26 @@ def _validator(schema_json: str) -> Any:
         kind.check_schema(schema)
     except ValueError as error:
         raise InputError(f"the JSON schema is not JSON: {error}") from None
+    except RecursionError:
+        raise InputError("the JSON schema nests too deeply") from None
     except SchemaError as error:
         place = error.json_path
         raise InputError(f"not a JSON schema at {place}: {_short(error.message)}") from None
-    return kind(schema, registry=Registry())
+    steps = _Steps()
+    counted = {name: steps.counting(check) for name, check in kind.VALIDATORS.items()}
+    kind = extend(kind, counted)  # type: ignore[no-untyped-call]
+    return kind(_in_one_dialect(schema), registry=Registry()), steps
+
+
+def _in_one_dialect(schema: Any) -> Any:
+    """Without the dialects of parts, which would be looked at by other validators."""
+    if isinstance(schema, list):
+        return [_in_one_dialect(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    dialect = isinstance(schema.get("$schema"), str)
+    kept = {key: part for key, part in schema.items() if not (dialect and key == "$schema")}
+    return {key: _in_one_dialect(part) for key, part in kept.items()}
 
 
 def _values(text: str) -> Iterator[Any]:

@@ -66,3 +66,34 @@ def test_what_does_not_fit_is_refused_in_one_line(text, says):
 def test_what_is_no_schema_is_the_callers_mistake(schema, says):
     with pytest.raises(InputError, match=says):
         validate_schema("{}", schema)
+
+
+def _doubling(part):
+    """References that lead twice to the next, forty times over."""
+    definitions = {f"d{i}": {"allOf": [part(i + 1), part(i + 1)]} for i in range(40)}
+    return {"$defs": {**definitions, "d40": {}}, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        _doubling(lambda i: {"$ref": f"#/$defs/d{i}"}),
+        _doubling(
+            lambda i: {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "$ref": f"#/$defs/d{i}",
+            }
+        ),
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "allOf": [{"additionalProperties": {"$ref": "#"}}] * 2,
+        },
+    ],
+)
+def test_a_schema_that_multiplies_is_given_up(schema):
+    deep = "1"
+    for _ in range(40):
+        deep = f'{{"a": {deep}}}'
+    with pytest.raises(InputError, match="too involved"):
+        validate_schema(deep, json.dumps(schema))
+    assert validate_schema("1", '{"type": "integer"}') == 1

@@ -1,0 +1,48 @@
+"""A server that is asked badly, and the watch over what it holds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from teola import Runtime
+from teola.catalogue import load_app
+from tests.serve.conftest import Served, serving, soon
+from tests.serve.fuzz.conftest import instant
+from tests.serve.hostile.asking import BODIES, LIGHTHOUSE, RAG, body
+from tests.serve.hostile.left import held
+
+
+@pytest.fixture(scope="package")
+def hostile(runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Its temporary files are in a folder of their own, so that one sees what is left there."""
+    rag = load_app("naive-rag")
+    own, tempfile.tempdir = rag.runtime, str(tmp_path_factory.mktemp("temporary"))
+    with serving(runtime, {**instant(), "naive-rag": rag}) as found:
+        with httpx.Client(base_url=found.url, timeout=120) as client:  # what stays, begins
+            for path in BODIES:
+                client.post(path, content=body(path, '"hello"')).raise_for_status()
+            given = {"question": "lamp?", "documents": LIGHTHOUSE}
+            client.post(RAG, json={"inputs": given}).raise_for_status()
+        yield found
+    rag.runtime, tempfile.tempdir = own, None
+
+
+@pytest.fixture
+def client(hostile: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=hostile.url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def nothing_left(hostile: Served, admin: str) -> Iterator[None]:
+    """The server is afterwards as it was before."""
+    before = held(hostile, admin)
+    yield
+    try:
+        soon(lambda: held(hostile, admin) == before)
+    except AssertionError:
+        assert held(hostile, admin) == before
