@@ -219,7 +219,7 @@ def _overloaded(
     _warm([served], lengths.warm_s)
     if peak is None:
         answers = load.run(load.closed(served.where, served.request, 8, lengths.each_s))
-        peak = len(answers.of(200)) / answers.seconds
+        peak = max(1, len(answers.of(200))) / answers.seconds
     done()
     rows = []
     for times in LOADS:
