@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
@@ -20,14 +21,21 @@ from starlette.requests import Request
 from teola.app import DEADLINE_S, App
 from teola.engine import Source
 from teola.errors import InputError
+from teola.serve.bodies import as_json as as_json
+from teola.serve.bodies import check_text
 from teola.serve.problems import TooLarge
 from teola.workflow.component import Kind
+
+if TYPE_CHECKING:
+    from teola.serve.documents import Intake
 
 M = TypeVar("M", bound=BaseModel)
 
 MOST_DEADLINE_S: Final = 3600.0
 FILE_BYTES: Final = 50 * 2**20
 NAME_CHARACTERS: Final = 120
+LABEL_CHARACTERS: Final = 255
+_DECEIVING: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 REQUEST: Final = "request"
 """The field of a form that holds what would else be the JSON body."""
 
@@ -35,7 +43,7 @@ REQUEST: Final = "request"
 class QueryRequest(BaseModel):
     """The body of `POST /v1/apps/{app}/queries`."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     inputs: dict[str, Any] = Field(
         default_factory=dict,
@@ -65,15 +73,18 @@ class Upload:
         """Store a file under a name of ours. Raises TooLarge."""
         if file.size is not None and file.size > FILE_BYTES:
             raise TooLarge(f"a document may have {FILE_BYTES // 2**20} MiB; split this one")
-        if self.folder is None:
-            self.folder = Path(tempfile.mkdtemp(prefix="teola-upload-"))
         name = shown(file.filename or "document")
-        suffix = Path(name).suffix.lower()
-        known = re.fullmatch(r"\.[a-z0-9]{1,10}", suffix)  # it says what is in the file
-        path = self.folder / f"{uuid4().hex}{suffix if known else ''}"
+        path = self.place(Path(name).suffix)
         with path.open("wb") as out:
             await run_in_threadpool(shutil.copyfileobj, file.file, out)
         return Source(name, path=path)
+
+    def place(self, suffix: str) -> Path:
+        """A new path of ours. suffix: says what is in the file; a strange one is left out."""
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="teola-upload-"))
+        known = re.fullmatch(r"\.[a-z0-9]{1,10}", suffix.lower())
+        return self.folder / f"{uuid4().hex}{known[0] if known else ''}"
 
     def remove(self) -> None:
         """Delete what was kept."""
@@ -88,21 +99,28 @@ def shown(name: str) -> str:
     return clean[-NAME_CHARACTERS:] or "document"
 
 
-async def asked(request: Request, app: App, upload: Upload) -> QueryRequest:
+async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> QueryRequest:
     """The query that `request` asks, its files stored by `upload`. Raises InputError."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "multipart/form-data":
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind == b"multipart/form-data":
+        charset = options.get(b"charset", b"utf-8").decode("latin-1")
+        if charset.lower() not in ("utf-8", "utf8"):
+            raise InputError(f"the form's charset is {charset[:40]!r}; send UTF-8")
         try:
             form = await request.form(max_files=100, max_fields=100)
         except HTTPException as error:
             raise InputError(f"the form cannot be read: {error.detail}") from None
         try:
-            return await _of_form(form, app, upload)
+            found = await _of_form(form, app, upload)
         finally:
             await form.close()
-    body = await request.body()
-    found = checked(QueryRequest, as_json(body))
-    found.inputs = inline_documents(app, found.inputs)
+    else:
+        found = checked(QueryRequest, as_json(await request.body()))
+    began = time.monotonic()
+    found.inputs = await intake.documents(
+        app, found.inputs, upload, request.receive, found.deadline_s
+    )
+    found.deadline_s = max(found.deadline_s - (time.monotonic() - began), 0.001)
     return found
 
 
@@ -112,51 +130,51 @@ async def _of_form(form: FormData, app: App, upload: Upload) -> QueryRequest:
     if not isinstance(told, str):
         raise InputError(f"the form field {REQUEST!r} must be a text, not a file")
     found = checked(QueryRequest, as_json(told))
-    inputs = inline_documents(app, found.inputs)
+    inputs = dict(found.inputs)
     for name, value in form.multi_items():
         if name == REQUEST:
-            continue
-        kind = app.inputs.get(name)
-        if isinstance(value, UploadFile):
-            if kind is not Kind.DOCUMENTS:
-                raise InputError(f"the form field {name!r} is a file, but takes no documents")
-            listed = inputs.setdefault(name, [])
-            inputs[name] = [*(listed if isinstance(listed, list) else [listed])]
-            inputs[name].append(await upload.keep(value))
-        elif kind is Kind.DOCUMENTS:
-            raise InputError(f"the form field {name!r} must be a file")
-        elif kind is Kind.TEXTS:
-            inputs.setdefault(name, []).append(value)
+            if value is not told:
+                raise InputError(f"the form field {REQUEST!r} stands there twice")
+        elif isinstance(value, UploadFile):
+            if app.inputs.get(name) is not Kind.DOCUMENTS:
+                raise InputError(f"the form field {name[:80]!r} is a file, but takes no documents")
+            inputs[name] = [*_listed(inputs.get(name)), await upload.keep(value)]
         else:
-            inputs[name] = value
+            _put_text(app, inputs, name, value)
     found.inputs = inputs
     return found
 
 
-def inline_documents(app: App, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """`inputs`, checked that every document comes along: a client may not name our files."""
-    for name, kind in app.inputs.items():
-        given = inputs.get(name)
-        if kind is not Kind.DOCUMENTS or given is None:
-            continue
-        listed = given if isinstance(given, list) else [given]
-        for document in listed:
-            if not isinstance(document, dict) or not all(
-                isinstance(document.get(key), str) for key in ("name", "text")
-            ):
-                raise InputError(
-                    f'input {name!r}: a document is {{"name": "...", "text": "..."}} here; send '
-                    "files as multipart/form-data"
-                )
-    return dict(inputs)
+def _put_text(app: App, inputs: dict[str, Any], name: str, value: str) -> None:
+    """A form's field that is no file becomes an input. Raises InputError."""
+    kind = app.inputs.get(name)
+    check_text("the form", name + value)
+    if kind is Kind.DOCUMENTS:
+        raise InputError(f"the form field {name!r} must be a file")
+    if kind is Kind.TEXTS:
+        inputs[name] = [*_listed(inputs.get(name)), value]
+    elif name in inputs:
+        raise InputError(f"the input {name[:80]!r} is given twice")
+    else:
+        inputs[name] = value
 
 
-def as_json(text: str | bytes) -> Any:
-    """Parsed. Raises InputError."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the body is not JSON: {error}") from None
+def _listed(given: Any) -> list[Any]:
+    if given is None:
+        return []
+    return given if isinstance(given, list) else [given]
+
+
+def check_label(name: str, document: Mapping[str, Any]) -> None:
+    """Raise InputError for a document whose name or metadata nobody could show or store."""
+    label, metadata = document["name"], document.get("metadata")
+    if not label.strip() or len(label) > LABEL_CHARACTERS or _DECEIVING.search(label):
+        raise InputError(
+            f"input {name!r}: a document's name has 1 to {LABEL_CHARACTERS} characters, no line "
+            "breaks, and none that turn the direction of writing"
+        )
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InputError(f"input {name!r}: a document's metadata is an object, if there is any")
 
 
 def checked(model: type[M], value: Any) -> M:

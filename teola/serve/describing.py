@@ -10,19 +10,30 @@ from teola.app import App
 from teola.workflow.component import Kind
 
 _TEXT: Final = {"type": "string", "minLength": 1}
+_METADATA: Final = {"metadata": {"type": "object"}}
+_STRING: Final = {"type": "string"}
 _DOCUMENT: Final = {
     "type": "object",
     "required": ["name", "text"],
-    "properties": {
-        "name": {"type": "string"},
-        "text": {"type": "string"},
-        "metadata": {"type": "object"},
-    },
+    "properties": {"name": _STRING, "text": _STRING, **_METADATA},
 }
+_FILE: Final = {
+    "type": "object",
+    "description": "data: the bytes of a file in base64.",
+    "required": ["name", "data"],
+    "properties": {"name": _STRING, "data": _STRING, **_METADATA},
+}
+_LINK: Final = {
+    "type": "object",
+    "description": "Fetched by the server, if its configuration says so.",
+    "required": ["url"],
+    "properties": {"url": _STRING, "name": _STRING, **_METADATA},
+}
+_FORMS: Final = [_DOCUMENT, _FILE, _LINK]
 _KINDS: Final[dict[Kind, dict[str, Any]]] = {
     Kind.TEXT: _TEXT,
     Kind.TEXTS: {"type": "array", "items": {"type": "string"}},
-    Kind.DOCUMENTS: {"oneOf": [_DOCUMENT, {"type": "array", "items": _DOCUMENT}]},
+    Kind.DOCUMENTS: {"oneOf": [*_FORMS, {"type": "array", "items": {"oneOf": _FORMS}}]},
 }
 
 

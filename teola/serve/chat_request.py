@@ -1,0 +1,202 @@
+"""The body of a chat completion: what of OpenAI's parameters is taken, and what becomes of it.
+
+A parameter that would change the answer and cannot is refused, as is one that nobody knows; those
+that change nothing that an application could tell apart are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from teola.app import DEADLINE_S, App
+from teola.errors import InputError, OutputError, UnknownName
+from teola.runtime.hosts.structured import validate_schema
+from teola.serve.asking import MOST_DEADLINE_S, checked
+from teola.serve.conversation import HISTORY, INSTRUCTIONS, QUESTION, Conversation, Turn
+from teola.workflow.component import Kind
+
+PASSED_OVER: Final = frozenset(
+    (
+        "audio", "frequency_penalty", "function_call", "logit_bias", "metadata", "modalities",
+        "moderation", "parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key",
+        "prompt_cache_options", "prompt_cache_retention", "reasoning_effort", "safety_identifier",
+        "service_tier", "store", "tool_choice", "top_logprobs", "top_p", "user", "verbosity",
+        "web_search_options",
+    )
+)  # fmt: skip
+"""OpenAI's, without effect here."""
+SCHEMA_CHARACTERS: Final = 64 * 1024
+STOPS: Final = 4
+_TALKING: Final = {"user": "User", "assistant": "Assistant"}
+
+Stop = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+def _tell_passed_over(schema: dict[str, Any]) -> None:
+    told = {name: {"description": "Passed over."} for name in sorted(PASSED_OVER)}
+    schema["properties"] |= told
+
+
+class Message(BaseModel):
+    """One message; `content` is a text or a list of text parts."""
+
+    model_config = ConfigDict(strict=True)
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[dict[str, Any]] | None = None
+
+    def text(self, where: int) -> str:
+        """Raises InputError for anything but text. where: its place in the list."""
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
+        for i, part in enumerate(self.content):
+            if part.get("type") not in ("text", "refusal"):
+                kind = str(part.get("type"))[:40]
+                raise InputError(
+                    f"messages.{where}.content.{i}: messages may only contain text, not {kind!r}; "
+                    "give documents in `documents`"
+                )
+            if not isinstance(part.get(part["type"]), str):
+                raise InputError(f"messages.{where}.content.{i}: its text is missing")
+        return "".join(part[part["type"]] for part in self.content)
+
+
+class StreamOptions(BaseModel):
+    """include_usage: a last piece tells how many tokens it took."""
+
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool = False
+
+
+class ChatRequest(BaseModel):
+    """The body of `POST /v1/chat/completions`; what is ours in it: documents, collection, filters,
+    overrides, deadline_s."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_passed_over)
+
+    model: str
+    messages: list[Message] = Field(min_length=1)
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    stop: Stop | Annotated[list[Stop], Field(max_length=STOPS)] | None = None
+    response_format: dict[str, Any] | None = Field(
+        None, description="`text`, `json_object`, or `json_schema` with a schema."
+    )
+    n: Literal[1] | None = Field(1, description="One answer is all that there is.")
+    tools: list[Any] | None = Field(None, description="None: an application brings its own.")
+    functions: list[Any] | None = Field(None, description="None, as well.")
+    logprobs: Literal[False] | None = Field(None, description="Not told.")
+    documents: Any = Field(None, description='`{"name", "text"}` or a list, as for a query.')
+    collection: str | None = None
+    filters: dict[str, Any] | None = None
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    deadline_s: float = Field(DEADLINE_S, gt=0, le=MOST_DEADLINE_S)
+
+    @field_validator("tools", "functions")
+    @classmethod
+    def _none(cls, value: list[Any] | None) -> None:
+        if value:
+            raise PydanticCustomError("tools", "an application brings its own tools; send none")
+
+    def conversation(self) -> Conversation:
+        """Raises InputError unless it ends with a question."""
+        *before, last = enumerate(self.messages)
+        if last[1].role != "user":
+            raise InputError("the last message must be the user's: it is the question")
+        said = [(m.role, m.text(i).strip()) for i, m in before]
+        return Conversation(
+            last[1].text(last[0]),
+            tuple(Turn(_TALKING[role], text) for role, text in said if text and role in _TALKING),
+            tuple(text for role, text in said if text and role not in _TALKING),
+        )
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream is to tell it."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def wanted_schema(self) -> dict[str, Any] | None:
+        """That the answer must fit; None if it is a text. Raises InputError."""
+        form = self.response_format or {}
+        kind = form.get("type", "text")
+        if kind == "text":
+            return None
+        if kind == "json_object":
+            return {"type": "object"}
+        wrapped = form.get("json_schema")
+        schema = wrapped.get("schema") if isinstance(wrapped, dict) else None
+        if kind != "json_schema" or not isinstance(schema, dict):
+            raise InputError(
+                "response_format: its type is text, json_object, or json_schema with "
+                '{"json_schema": {"name": ..., "schema": {...}}}'
+            )
+        text = json.dumps(schema)
+        if len(text) > SCHEMA_CHARACTERS:
+            raise InputError(f"response_format: a schema has up to {SCHEMA_CHARACTERS} characters")
+        with suppress(OutputError):
+            validate_schema("null", text)
+        return schema
+
+
+def read(body: Any) -> ChatRequest:
+    """Checked. Raises InputError, UnknownName."""
+    if isinstance(body, dict):
+        known = ChatRequest.model_fields.keys()
+        body = {name: value for name, value in body.items() if name not in PASSED_OVER}
+        for name in body.keys() - known:
+            raise UnknownName("request argument", name, known)
+    return checked(ChatRequest, body)
+
+
+def check_chats(app: App, model: str) -> None:
+    """Raise InputError if `app` wants to know more than a conversation tells."""
+    others = [
+        name
+        for name, kind in app.inputs.items()
+        if name not in (QUESTION, HISTORY, INSTRUCTIONS) and kind is not Kind.DOCUMENTS
+    ]
+    if app.inputs.get(QUESTION) is not Kind.TEXT or others:
+        raise InputError(
+            f"application {app.name!r} takes more than a question; ask it at "
+            f"/v1/apps/{model}/queries"
+        )
+
+
+def decoding(app: App, wanted: ChatRequest, schema: Any) -> dict[str, Any]:
+    """Overrides of the components that write the answer, as far as they have such parameters."""
+    stop = [wanted.stop] if isinstance(wanted.stop, str) else wanted.stop
+    given = {
+        "max_tokens": wanted.max_completion_tokens or wanted.max_tokens,
+        "temperature": wanted.temperature,
+        "seed": wanted.seed,
+        "stop": stop or None,
+        "json_schema": schema,
+    }
+    values = {key: value for key, value in given.items() if value is not None}
+    writers = {source.component for sources in app.builder.finals.values() for source in sources}
+    found: dict[str, Any] = {}
+    for component in app.builder.template.components:
+        known = component.config_type.model_fields.keys()
+        mine = {key: value for key, value in values.items() if key in known}
+        if component.name in writers and "max_tokens" in known and mine:
+            for key, value in _seeded(component.config, mine).items():
+                found[f"{component.name}.{key}"] = value
+    return found
+
+
+def _seeded(config: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Without a seed where nothing is left to chance: every seed would be a plan of its own."""
+    temperature = values.get("temperature", getattr(config, "temperature", 0.0))
+    if temperature == 0:
+        return {key: value for key, value in values.items() if key != "seed"}
+    return values

@@ -1,0 +1,131 @@
+"""What was said before a question, as inputs of an application.
+
+A conversation is a question with a history, and instructions that hold for all of it (its `system`
+and `developer` messages). An application that has the inputs `history` and `instructions` is given
+them. Of any other a second form is made, once: the same template with those inputs besides, which
+the components that can use them then find, as they would in an application that declares them.
+
+    advanced-rag    question ─▶ expand ─▶ embed ─▶ ...  generate ─▶ answer
+    its form        question ─▶ expand ─▶ embed ─▶ ...  generate ─▶ answer
+                    history ──────╯                        │
+                    instructions ──────────────────────────╯
+
+They stand in a prompt behind the component's own instruction, so that a prefix that is cached stays
+of use, and before the question, so that they can be prefilled before anything was found. What is
+searched for is the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from teola.app import App
+from teola.errors import TemplateError
+from teola.workflow.component import Kind
+from teola.workflow.template import Source
+
+QUESTION: Final = "question"
+HISTORY: Final = "history"
+INSTRUCTIONS: Final = "instructions"
+NOTHING: Final = {HISTORY: "(nothing has been said yet)", INSTRUCTIONS: "(none)"}
+"""For applications that have such an input and always want a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Something that was said: by `User`, `Assistant` or `System`."""
+
+    speaker: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.speaker}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A question and what came before it."""
+
+    question: str
+    turns: tuple[Turn, ...] = ()
+    instructions: tuple[str, ...] = ()
+
+    def inputs(self, app: App, forms: Forms, most: int) -> tuple[App, dict[str, str]]:
+        """The form of `app` to ask, and its inputs. most: characters of the history."""
+        history, told = recent(self.turns, most), self.instructions
+        given = {HISTORY: lines(history), INSTRUCTIONS: "\n\n".join(told)}
+        form = forms.of(app, (name for name, text in given.items() if text))
+        if INSTRUCTIONS not in form.inputs:  # better said by somebody than not at all
+            given[HISTORY] = lines((*(Turn("System", text) for text in told), *history))
+            form = forms.of(app, (HISTORY,) if given[HISTORY] else ())
+        named = {name: given[name] or NOTHING[name] for name in given if name in form.inputs}
+        return form, {QUESTION: self.question, **named}
+
+
+def lines(turns: Iterable[Turn]) -> str:
+    """A conversation as one text, a turn a line."""
+    return "\n".join(map(str, turns))
+
+
+def recent(turns: Sequence[Turn], most: int) -> tuple[Turn, ...]:
+    """The last turns, about `most` characters; of a last one that is longer, its end.
+
+    Turns are dropped from the front in steps of half of `most`: dropped one by one, every question
+    of a long conversation would begin its history anew, and no cached prefix would be found.
+    """
+    if most <= 0 or not turns:
+        return ()
+    over = sum(len(str(turn)) for turn in turns) - most
+    if over <= 0:
+        return tuple(turns)
+    step = max(1, most // 2)
+    drop, at = ceil(over / step) * step, 0
+    while drop > 0 and at < len(turns) - 1:
+        drop -= len(str(turns[at]))
+        at += 1
+    kept = turns[at:]
+    if len(kept) == 1 and len(kept[0].text) > most:
+        return (Turn(kept[0].speaker, kept[0].text[-most:]),)
+    return tuple(kept)
+
+
+class Forms:
+    """The forms of applications with which they take part in conversations; each is made once, so
+    that its plans are cached like any application's."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[App, tuple[str, ...]], App] = {}
+
+    def of(self, app: App, wanted: Iterable[str]) -> App:
+        """`app` with those of the inputs `wanted` besides its own that something in it can use."""
+        names = tuple(sorted(set(wanted) - app.inputs.keys()))
+        found = self._made.get((app, names))
+        if found is None:
+            usable = tuple(name for name in names if _uses(_form(app, (name,)), name))
+            found = self._made[app, names] = _form(app, usable)
+        return found
+
+
+def _form(app: App, names: tuple[str, ...]) -> App:
+    """`app` with text inputs `names` besides; itself where its template cannot have them."""
+    if not names:
+        return app
+    try:
+        return App(
+            app.name,
+            app.builder.template,
+            inputs={**app.inputs, **dict.fromkeys(names, Kind.TEXT)},
+            outputs={output: sources[0].name for output, sources in app.builder.finals.items()},
+            description=app.description,
+            passes=app.passes,
+            runtime=app.runtime,
+        )
+    except TemplateError:  # a component that wants something else by that name
+        return app
+
+
+def _uses(form: App, name: str) -> bool:
+    return any(Source("", name) in sources for sources in form.builder.wiring.values())

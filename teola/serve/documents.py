@@ -1,0 +1,169 @@
+"""Documents that a client lists: with their text or bytes, or by URL; never a path of ours.
+
+    {"name": "notes.md", "text": "..."}          as it is
+    {"name": "offer.pdf", "data": "JVBERi0..."}  base64: a file within JSON
+    {"url": "https://example.org/offer.pdf"}     fetched, where the configuration allows it
+
+What comes as a file is kept in the query's upload folder, like the files of a form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
+
+from teola.app import App
+from teola.engine import Source
+from teola.errors import DeadlineExceeded, InputError
+from teola.serve.asking import Upload, check_label, shown
+from teola.serve.streaming import first, gone
+from teola.workflow.component import Kind
+
+if TYPE_CHECKING:  # it takes a while to import, and few servers fetch
+    from teola.serve.fetching import Fetcher
+
+URLS: Final = 16
+"""Documents by URL of one query."""
+TOGETHER_BYTES: Final = 64 * 2**20
+"""Bytes of them all."""
+AT_ONCE: Final = 4
+HISTORY_CHARACTERS: Final = 16_000
+
+Receive = Callable[[], Awaitable[Message]]
+
+
+@dataclass(slots=True)
+class Room:
+    """Bytes that the documents of one query may still have together."""
+
+    left: int
+
+    def take(self, size: int) -> None:
+        """Raises InputError once there are none left."""
+        self.left -= size
+        if self.left < 0:
+            raise InputError("the documents of one query are too large together; name fewer")
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What clients may send. fetcher: gets documents by URL; None refuses them.
+    history_characters: so much of a conversation goes into prompts."""
+
+    fetcher: Fetcher | None = None
+    history_characters: int = HISTORY_CHARACTERS
+
+    async def documents(
+        self,
+        app: App,
+        inputs: Mapping[str, Any],
+        upload: Upload,
+        receive: Receive,
+        limit_s: float,
+    ) -> dict[str, Any]:
+        """`inputs` with every document there, in a form that cannot name a file of the server.
+
+        receive: of the request, whose client's leaving ends the fetching. limit_s: seconds for it.
+        Raises InputError, DeadlineExceeded, ClientDisconnect.
+        """
+        found = dict(inputs)
+        for name, kind in app.inputs.items():
+            given = inputs.get(name)
+            if kind is not Kind.DOCUMENTS or given is None:
+                continue
+            listed = given if isinstance(given, list) else [given]
+            if self._to_get(name, listed):
+                getting = self._got(listed, upload, limit_s)
+                sources = await first(getting, gone(receive))
+                if sources is None:
+                    raise ClientDisconnect
+                found[name] = sources
+        return found
+
+    def _to_get(self, name: str, listed: Sequence[Any]) -> bool:
+        """Whether some documents are not there yet. Raises InputError for what is none."""
+        forms = [_form(name, document) for document in listed]
+        if forms.count("url") > URLS:
+            raise InputError(f"input {name!r}: at most {URLS} documents of a query are URLs")
+        if "url" in forms and self.fetcher is None:
+            raise InputError(
+                f"input {name!r}: this server fetches no documents by URL (documents_by_url in its "
+                "configuration); send the document itself"
+            )
+        return "data" in forms or "url" in forms
+
+    async def _got(self, listed: Sequence[Any], upload: Upload, limit_s: float) -> list[Any]:
+        """All of them, a few at a time; the first that cannot be had ends it."""
+        room, turns = Room(TOGETHER_BYTES), asyncio.Semaphore(AT_ONCE)
+
+        async def one(document: Any) -> Any:
+            async with turns:
+                return await self._source(document, upload, room)
+
+        tasks = [asyncio.ensure_future(one(document)) for document in listed]
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asyncio.gather(*tasks)
+        except TimeoutError:
+            raise DeadlineExceeded("the deadline passed while documents were fetched") from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _source(self, document: Any, upload: Upload, room: Room) -> Any:
+        if isinstance(document, Source) or "text" in document:
+            return document
+        metadata = document.get("metadata") or {}
+        if "data" in document:
+            path = await asyncio.to_thread(_decoded, document, upload)
+            return Source(shown(document["name"]), path=path, metadata=metadata)
+        assert self.fetcher is not None
+        path = await self.fetcher.fetch(document["url"], upload.place, room)
+        label = document.get("name") or _label(document["url"])
+        return Source(shown(label), path=path, metadata=metadata)
+
+
+def _form(name: str, document: Any) -> str:
+    """text, data, url, or file if it is there already. Raises InputError for anything else."""
+    if isinstance(document, Source):
+        return "file"
+    given = document if isinstance(document, dict) else {}
+    forms = [key for key in ("text", "data", "url") if isinstance(given.get(key), str)]
+    unnamed = "url" in forms and given.get("name") is None
+    if not forms or not (unnamed or isinstance(given.get("name"), str)):
+        raise InputError(
+            f'input {name!r}: a document is {{"name": "...", "text": "..."}} here, or with "data" '
+            '(base64) in place of "text", or {"url": "https://..."}; send files as '
+            "multipart/form-data"
+        )
+    if len({"text", "data", "url"} & given.keys()) > 1:
+        raise InputError(f'input {name!r}: a document has one of "text", "data" and "url"')
+    check_label(name, {**given, "name": "a URL"} if unnamed else given)
+    return forms[0]
+
+
+def _decoded(document: Mapping[str, Any], upload: Upload) -> Path:
+    try:
+        data = base64.b64decode(document["data"], validate=True)
+    except (binascii.Error, ValueError):
+        told = f"document {shown(document['name'])!r}"
+        raise InputError(f'{told}: "data" is not base64 of its bytes; encode them') from None
+    path = upload.place(Path(document["name"]).suffix)
+    path.write_bytes(data)
+    return path
+
+
+def _label(url: str) -> str:
+    """What to call what lies at `url`: the end of its path, else its host."""
+    parts = urlsplit(url)
+    return unquote(parts.path).rstrip("/").rpartition("/")[2] or parts.hostname or "document"

@@ -1,0 +1,99 @@
+"""Which URLs are fetched for clients, and what of that which they lead to is a document.
+
+A URL is parsed once, and what was parsed is what is sent: where two parsers read one text, one of
+them can be deceived about the host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+import httpx
+
+from teola.errors import InputError
+from teola.serve.addresses import Address, public
+
+MOST_BYTES: Final = 50 * 2**20
+URL_CHARACTERS: Final = 2000
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_HOST: Final = re.compile(r"[a-z0-9._-]{1,253}|[0-9a-f:.]{2,45}")
+_SUFFIXES: Final = {
+    "application/pdf": ".pdf",
+    "application/x-pdf": ".pdf",
+    "application/xhtml+xml": ".html",
+    "text/html": ".html",
+    "text/markdown": ".md",
+    "text/x-markdown": ".md",
+}
+_VAGUE: Final = ("", "application/octet-stream", "binary/octet-stream", "text/plain")
+_OWN: Final = (".pdf", ".html", ".htm", ".md", ".markdown", ".rst", ".txt")
+_TEXT: Final = re.compile(r"text/[\w.+-]+|application/([\w.-]+\+)?(json|xml|yaml)|")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """hosts: names that may be fetched from, ".x.org" being all below it; none: all that are
+    public. most_bytes: of one document. connect_s: to one address. silence_s: of a server.
+    total_s: for everything. allowed: whether an address may be connected to."""
+
+    hosts: tuple[str, ...] = ()
+    ports: tuple[int, ...] = (80, 443)
+    most_bytes: int = MOST_BYTES
+    redirects: int = 3
+    connect_s: float = 5.0
+    silence_s: float = 10.0
+    total_s: float = 30.0
+    allowed: Callable[[Address], bool] = public
+
+    def checked(self, url: str) -> httpx.URL:
+        """Parsed. Raises InputError unless it may be tried."""
+        if len(url) > URL_CHARACTERS or "\\" in url or " " in url or not url.isprintable():
+            raise InputError(
+                f"{cut(url)}: a URL has up to {URL_CHARACTERS} characters, no spaces and no \\"
+            )
+        try:
+            found = httpx.URL(url)
+        except (httpx.InvalidURL, ValueError):
+            raise InputError(f"{cut(url)}: this is not a URL") from None
+        if found.scheme not in _DEFAULT_PORTS:
+            raise InputError(f"{cut(url)}: a document's URL begins with https:// or http://")
+        if found.userinfo:
+            raise InputError(f"{cut(url)}: a URL with a name or password in it is not fetched")
+        host = found.raw_host.decode("ascii")
+        if not _HOST.fullmatch(host):
+            raise InputError(f"{cut(url)}: this URL names no host")
+        if (found.port or _DEFAULT_PORTS[found.scheme]) not in self.ports:
+            listed = ", ".join(map(str, self.ports))
+            raise InputError(f"{cut(url)}: only these ports are fetched from: {listed}")
+        if not self._lists(host):
+            raise InputError(f"{cut(url)}: this server does not fetch documents from there")
+        return found
+
+    def _lists(self, host: str) -> bool:
+        name = host.rstrip(".")
+        return not self.hosts or any(
+            name.endswith(one) if one.startswith(".") else name == one for one in self.hosts
+        )
+
+
+def suffix_of(content_type: str, path: str, asked: str) -> str:
+    """What a reader of documents knows the kind by. Raises InputError if it could not read it."""
+    kind = content_type.partition(";")[0].strip().lower()
+    own = PurePosixPath(path).suffix.lower()
+    if kind in _SUFFIXES:
+        return _SUFFIXES[kind]
+    if kind in _VAGUE and own in _OWN:
+        return own
+    if _TEXT.fullmatch(kind):
+        return ".txt"
+    raise InputError(f"{cut(asked)}: it is {kind[:60]!r}; name text, Markdown, HTML or PDF")
+
+
+def cut(url: str, most: int = 120) -> str:
+    """A URL as errors repeat it."""
+    clean = "".join(c if c.isprintable() else "?" for c in url[:most])
+    return repr(clean + ("..." if len(url) > most else ""))
