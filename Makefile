@@ -30,7 +30,7 @@ EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling shorter_
 UNDER_LOAD := end_to_end ablation_graph ablation_scheduling shorter_path
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test experiments vllm lint format lock lock-vllm clean
+.PHONY: help setup demo test soak experiments vllm lint format lock lock-vllm clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -59,6 +59,12 @@ demo: $(STAMP)  ## answer two questions about these docs, with and without the p
 test: lint vllm  ## everything that must pass: lint, then the tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(ARGS) || \
 	OMP_NUM_THREADS=1 $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS)
+
+# Everything that takes minutes: leaks, disconnects, kills, restarts, load. On a machine that does
+# nothing else, because here times count. What was seen goes into tests/soak/report.json.
+soak: $(STAMP)  ## the long forms of the tests that have one, about half an hour
+	OMP_NUM_THREADS=1 SOAK_REPORT=tests/soak/report.json $(PY) -m pytest -m soak -v --durations 0 \
+	-o log_cli=true -o log_cli_level=INFO $(ARGS)
 
 # Under 15 minutes on two cores, with 500 queries at each point; QUERIES=2000 is the full count.
 # `sensitivity` has the most points and keeps to its own 300.

@@ -1,0 +1,41 @@
+"""Where the soak's figures go, and what all of it needs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.common.tiny_model import make_model
+from teola.runtime import machine
+from tests.soak.server import SERVED, Server, serving
+
+Figures = Callable[[str, dict[str, Any]], None]
+
+
+@pytest.fixture(scope="module")
+def figures() -> Iterator[Figures]:
+    """Keeps what was seen, in the file that SOAK_REPORT names (`make soak` sets it)."""
+    for name in ("httpx", "httpcore"):  # a line for each request
+        logging.getLogger(name).setLevel(logging.WARNING)
+    found: dict[str, Any] = {}
+    yield found.__setitem__
+    if (where := os.environ.get("SOAK_REPORT")) and found:
+        about = {"machine": machine.describe(("teola", "uvicorn", "psycopg"))}
+        before = json.loads(Path(where).read_text()) if Path(where).exists() else {}
+        Path(where).write_text(json.dumps({**before, **found, "about": about}, indent=1) + "\n")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server of everything, on the real default engines and a small random model."""
+    folder = tmp_path_factory.mktemp("model")
+    make_model(folder, hidden=64, layers=2, heads=2, vocabulary=1024)
+    own = [f"{SERVED}:{name}" for name in ("null", "narrow", "flood", "scribe")]
+    with serving("naive-rag", *own, store=True, environment={"SOAK_MODEL": str(folder)}) as found:
+        yield found

@@ -1,0 +1,120 @@
+"""The whole soak: each test once with small numbers, and once with those that we answer for.
+
+Only long forms assert how long something takes, and they need a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.soak import cancelling, connecting, lasting, shooting, stopping
+from tests.soak.conftest import Figures
+from tests.soak.server import SERVED, Server, serving
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),  # a machine that does much besides
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # clients leave without closing
+]
+SEED = 20261121
+
+
+def short_and_long(names: str, short: object, long: object) -> pytest.MarkDecorator:
+    """Parameters of the two forms."""
+    marks = [pytest.mark.soak, pytest.mark.timeout(3600)]
+    return pytest.mark.parametrize(
+        names, [pytest.param(*_tuple(short), id="short"),
+                pytest.param(*_tuple(long), id="long", marks=marks)],
+    )  # fmt: skip
+
+
+def _tuple(values: object) -> tuple[object, ...]:
+    return values if isinstance(values, tuple) else (values,)
+
+
+@short_and_long("count,limit_s", (25, 20.0), (500, 1.0))
+async def test_what_clients_leave_is_free_at_once(
+    server: Server, figures: Figures, count: int, limit_s: float
+) -> None:
+    found = await cancelling.cancelling(server, count, SEED)
+    figures("cancelling", found)
+    assert found["left"] >= count
+    assert found["p99_s"] <= limit_s, found
+    assert len(found["where"]) >= 3, "they should leave at different moments"
+    assert server.left() == []
+
+
+@short_and_long("warm,seconds,mib_a_minute,mib", (60, 20.0, 1e9, 60.0), (1500, 600.0, 1.0, 60.0))
+async def test_nothing_grows(
+    server: Server,
+    figures: Figures,
+    warm: int,
+    seconds: float,
+    mib_a_minute: float,
+    mib: float,
+) -> None:
+    found = await lasting.lasting(server, warm, seconds, SEED)
+    figures("lasting", found)
+    before, after = found["before"], found["after"]
+    assert found["server_mib_a_minute"] < mib_a_minute, found
+    assert found["database_mib_a_minute"] < mib_a_minute, found
+    assert after["rss_mib"] - before["rss_mib"] < mib, found
+    for name in ("tasks", "sockets", "children", "in_transaction"):
+        assert after[name] <= before[name], (name, before, after)
+    assert after["descriptors"] - after["sessions"] <= before["descriptors"] - before["sessions"]
+    assert after["sessions"] <= 12, "the pool has 8, the store one more"
+    assert found["temporary_files"] == []
+    states = {name.rpartition(" ")[2] for name in found["queries"]}
+    assert states == {"200", "left"}, found["queries"]
+
+
+@short_and_long("count,stay", (4, False), (40, True))
+async def test_who_never_reads_is_cut_off(
+    server: Server, figures: Figures, count: int, stay: bool
+) -> None:
+    figures("never_reading", await connecting.never_reading(server, count, stay=stay))
+
+
+@short_and_long("count", 100, 500)
+async def test_idle_connections_do_no_harm(server: Server, figures: Figures, count: int) -> None:
+    figures("idle", await connecting.idle(server, count))
+
+
+@short_and_long("count", 100, 500)
+async def test_who_says_nothing_is_given_up(server: Server, figures: Figures, count: int) -> None:
+    figures("half_open", await connecting.half_open(server, count))
+
+
+@short_and_long("count", 600, 5000)
+async def test_more_clients_than_descriptors(figures: Figures, count: int) -> None:
+    with serving(f"{SERVED}:null", descriptors=256) as server:
+        found = await connecting.more_than_descriptors(server, count)
+        figures("more_than_descriptors", found)
+        assert found["most_descriptors"] <= 256
+        assert server.stop()[0] == 0
+
+
+@short_and_long("count", 20, 200)
+async def test_when_it_stops_every_client_is_told(
+    figures: Figures, tmp_path_factory: pytest.TempPathFactory, count: int
+) -> None:
+    config = tmp_path_factory.mktemp("config") / "teola.toml"
+    config.write_text(f"[server]\ndrain_s = {stopping.DRAIN_S}\n")
+    apps = [f"{SERVED}:{name}" for name in ("slow", "flood", "null")]
+    with serving(*apps, options=("--config", str(config))) as server:
+        found = await stopping.stopping(server, count, SEED)
+        figures("stopping", found)
+        ends = {end.partition(": ")[2] for end in found["ends"]}
+        assert ends == {"ok", "cancelled", "draining"}, found
+        assert found["exit_code"] == 0, server.told
+        assert server.left() == []
+
+
+@short_and_long("kills", 6, 100)
+async def test_killed_engines_lose_no_query(figures: Figures, kills: int) -> None:
+    with serving(f"{SERVED}:steady") as server:
+        found = await shooting.shooting(server, kills, SEED)
+        figures("shooting", found)
+        assert (found["lost"], found["wrong"]) == (0, 0), found
+        assert found["processes"] == shooting.CHILDREN
+        assert found["failed_tries"] > 0, "kills must meet work in flight"
