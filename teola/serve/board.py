@@ -13,30 +13,65 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Protocol
 
 from teola.app import App
 from teola.errors import Overloaded, QueryCancelled, TeolaError
 from teola.job import Job
 from teola.result import Result
+from teola.runtime.demand import demand
 from teola.runtime.live_query import Progress, Token
+from teola.serve.admission import Admission, Ticket
+from teola.serve.expecting import characters_of
+from teola.serve.limits import QueryLimits
 from teola.serve.problems import Draining, problem_of
 
 KEPT: Final = 512
 """Queries that have ended and can still be looked at."""
+RUN: Final = 10_000_000
+"""Between the numbers of the first events of two runs of a query."""
 
 
-class Event(NamedTuple):
-    """What clients are told. kind: primitive, token, done or error; data: JSON of one line."""
+class Event:
+    """What clients are told. kind: primitive, token, done or error. told: JSON, or what becomes JSON
+    of one line when somebody reads it, which for most queries nobody does."""
 
-    kind: str
-    data: str
+    __slots__ = ("_told", "kind")
+
+    def __init__(self, kind: str, told: str | Mapping[str, Any] | Token | Progress | Result) -> None:
+        self.kind, self._told = kind, told
+
+    @property
+    def data(self) -> str:
+        """JSON of one line."""
+        told = self._told
+        if isinstance(told, str):
+            return told
+        if isinstance(told, Result):
+            told = told.to_json()
+        elif isinstance(told, (Token, Progress)):
+            told = told._asdict()
+        return json.dumps(told, ensure_ascii=False, default=str)
+
+
+class Record(Protocol):
+    """What a query is begun and ended with that outlives the server."""
+
+    async def begin(self) -> None:
+        """Returns when it may run."""
+        ...
+
+    async def end(self, entry: Entry, result: Result) -> Result:
+        """Before anybody hears of its end; what they hear."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
     """One query. events: all so far, numbered from 1. result: once it has ended. first_token_s:
-    how long after its request the first token of its answer came."""
+    how long after its request the first token of its answer came. record: its journal,
+    if it has one. run: how often it was begun, on any server. unwanted: somebody cancelled it.
+    given_back: it has not ended, but goes on elsewhere or later."""
 
     job: Job
     mode: str
@@ -45,6 +80,11 @@ class Entry:
     result: Result | None = None
     task: asyncio.Task[None] | None = None
     first_token_s: float | None = None
+    ticket: Ticket | None = None
+    record: Record | None = None
+    run: int = 1
+    unwanted: bool = False
+    given_back: bool = False
     _waiting: dict[asyncio.Future[None], int] = field(default_factory=dict)
 
     @property
@@ -52,13 +92,18 @@ class Entry:
         return self.job.id
 
     @property
+    def base(self) -> int:
+        """Clients are told larger numbers than this: earlier runs have had these."""
+        return (self.run - 1) * RUN
+
+    @property
     def state(self) -> str:
         """running, or how it ended."""
         return self.result.state if self.result else "running"
 
-    def tell(self, kind: str, data: Mapping[str, Any]) -> None:
+    def tell(self, kind: str, told: Mapping[str, Any] | Token | Progress | Result) -> None:
         """Add an event and wake whoever waits for it."""
-        self.events.append(Event(kind, json.dumps(data, ensure_ascii=False, default=str)))
+        self.events.append(Event(kind, told))
         known = len(self.events)
         for waiter, after in self._waiting.items():
             if known > after and not waiter.done():
@@ -69,9 +114,9 @@ class Entry:
         if isinstance(event, Token):
             if self.first_token_s is None:
                 self.first_token_s = time.time() - self.created
-            self.tell("token", event._asdict())
+            self.tell("token", event)
         else:
-            self.tell("primitive", event._asdict())
+            self.tell("primitive", event)
 
     async def changed(self, after: int) -> None:
         """Wait until there are more than `after` events."""
@@ -86,6 +131,7 @@ class Entry:
 
     def cancel(self) -> None:
         """Ask it to end."""
+        self.unwanted = True
         if self.task is not None:
             self.task.cancel()
 
@@ -115,12 +161,15 @@ class Entry:
 
 class Board:
     """See the module. most: queries at once, most_of_tenant: of one tenant;
-    more are refused with Overloaded. on_end: is told
-    every query that has ended."""
+    more are refused with Overloaded. on_start, on_end: are told
+    every query that begins and that has ended."""
 
     def __init__(self, most: int, most_of_tenant: int | None = None) -> None:
         self.most, self.most_of_tenant, self.draining = most, most_of_tenant, False
         self.of_tenant: Counter[str] = Counter()
+        self.limits = QueryLimits()
+        self.admission: Admission | None = None
+        self.on_start: Callable[[Entry], None] = lambda entry: None
         self.on_end: Callable[[Entry], None] = lambda entry: None
         self.running: dict[str, Entry] = {}
         self.past: OrderedDict[str, Entry] = OrderedDict()
@@ -136,8 +185,39 @@ class Board:
         deadline_s: float,
         tenant: str,
         cleanup: Callable[[], None] = lambda: None,
+        id: str | None = None,
+        record: Record | None = None,
     ) -> Entry:
-        """Begin a query; cleanup: called when it has ended. Raises InputError, Overloaded."""
+        """Begin a query; cleanup: called when it has ended. id: of one that was begun before.
+
+        Raises InputError, Overloaded, Draining.
+        """
+        self._check_room(tenant)
+        job = app.job(given, overrides, passes, deadline_s, tenant)
+        job.id = id or job.id
+        self.limits.check(app, given, overrides)
+        entry = Entry(job, mode, time.time(), record=record)
+        if self.admission is not None:
+            now, size = asyncio.get_running_loop().time(), characters_of(given)
+            if id is None:
+                entry.ticket = self.admission.admit(app.name, size, tenant, now, deadline_s)
+            else:
+                entry.ticket = self.admission.take(app.name, size, tenant, now)
+        job.watcher = entry.watch
+        self.running[job.id] = entry
+        self.of_tenant[tenant] += 1
+        self.on_start(entry)
+        entry.task = asyncio.get_running_loop().create_task(self._run(entry, cleanup))
+        return entry
+
+    def check(self, app: App, characters: int, tenant: str) -> None:
+        """Raise Draining or Overloaded if a query of about that size would be refused now."""
+        self._check_room(tenant)
+        if self.admission is not None:
+            now = asyncio.get_running_loop().time()
+            self.admission.check(app.name, characters, tenant, now)
+
+    def _check_room(self, tenant: str) -> None:
         if self.draining:
             raise Draining("this server is about to stop; ask another")
         if len(self.running) >= self.most:
@@ -146,17 +226,12 @@ class Board:
             raise Overloaded(
                 f"{self.most_of_tenant} of your queries are already running; try again in a moment"
             )
-        job = app.job(given, overrides, passes, deadline_s, tenant)
-        entry = Entry(job, mode, time.time())
-        job.watcher = entry.watch
-        self.running[job.id] = entry
-        self.of_tenant[tenant] += 1
-        entry.task = asyncio.get_running_loop().create_task(self._run(entry, cleanup))
-        return entry
 
     async def _run(self, entry: Entry, cleanup: Callable[[], None]) -> None:
         job = entry.job
         try:
+            if entry.record is not None:
+                await entry.record.begin()
             result = await job.run()
         except asyncio.CancelledError:
             result = self._without(job, "cancelled", QueryCancelled("the query was cancelled"))
@@ -164,21 +239,31 @@ class Board:
             result = self._without(job, "failed", error)
         except Exception as error:  # noqa: BLE001 - the server's edge: a bug ends one query only
             result = self._without(job, "failed", TeolaError(f"{type(error).__name__}: {error}"))
+        if entry.record is not None:
+            result = await entry.record.end(entry, result)
         cleanup()
         job.given = {}  # documents may be large, and nobody asks for them again
         entry.result = result
         del self.running[job.id]
+        if self.admission is not None and entry.ticket is not None:
+            whole = result.trace if result.state in ("ok", "partial") else None
+            self.admission.ended(entry.ticket, demand(whole) if whole else None)
         self.of_tenant[job.tenant] -= 1
         if not self.of_tenant[job.tenant]:
             del self.of_tenant[job.tenant]
-        self.past[job.id] = entry
+        if not entry.given_back:
+            self._keep(entry)
+        if result.state in ("ok", "partial"):
+            entry.tell("done", result)
+        else:
+            entry.tell("error", problem_of(result).body())
+
+    def _keep(self, entry: Entry) -> None:
+        """Of a query that has ended."""
+        self.past[entry.id] = entry
         if len(self.past) > KEPT:
             self.past.popitem(last=False)
         self.on_end(entry)
-        if result.state in ("ok", "partial"):
-            entry.tell("done", result.to_json())
-        else:
-            entry.tell("error", problem_of(result).body())
 
     def _without(self, job: Job, state: str, error: TeolaError) -> Result:
         trace = job.trace

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, LiteralString
 
@@ -24,6 +24,7 @@ from psycopg.rows import class_row
 
 from teola.engine import DatabaseServer
 from teola.errors import InputError
+from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve import journal_statements as statements
 from teola.serve.journal_database import Given, JournalDatabase
@@ -49,13 +50,13 @@ class Journal:
     """See the module. server: the PostgreSQL that it is kept in. keep_s: how long queries that have
     ended are remembered.
 
-    token: what this server is known by. closed: nothing is written any more. unwritten: how
-    queries ended while the journal was away.
+    token: what this server is known by. away: it is known not to answer. closed: nothing is written
+    any more. unwritten: how queries ended while it was away.
     """
 
     def __init__(self, server: DatabaseServer, keep_s: float) -> None:
         self.token = secrets.randbits(62)
-        self.closed = False
+        self.away, self.closed = True, False
         self.unwritten: dict[str, Ended] = {}
         self._database, self._keep_s = JournalDatabase(server), keep_s
         self._waiting: dict[str, set[asyncio.Event]] = {}
@@ -134,12 +135,12 @@ class Journal:
     async def end(self, ended: Ended) -> bool:
         """Write how a query of ours ended, later if the journal is away; False if it is not ours
         any more."""
-        try:
-            async with self._database.transaction(None) as connection:
-                return await self._end(connection, ended)
-        except JournalLost:
-            self.unwritten[ended.id] = ended
-            return True
+        if not self.away:
+            with suppress(JournalLost):
+                async with self._database.transaction(None) as connection:
+                    return await self._end(connection, ended)
+        self.unwritten[ended.id] = ended
+        return True
 
     async def _end(self, connection: Session, ended: Ended) -> bool:
         how = (ended.state, ended.latency_s, ended.result, ended.problem)
@@ -244,6 +245,7 @@ def journal_of(runtime: Runtime, where: bool | str, days: float) -> Journal | No
     engine = runtime.configs[STORE].make(STORE)
     database = getattr(engine, "database", None)
     if database is None:
-        log.warning("engine %r has no PostgreSQL: background queries end with the server", STORE)
+        told = "engine %(engine)s has no PostgreSQL: background queries end with the server"
+        note(log, logging.WARNING, "no_journal", told, engine=STORE)
         return None
     return Journal(database(), days * DAY_S)

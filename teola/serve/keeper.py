@@ -35,6 +35,7 @@ from teola.errors import (
     TeolaError,
 )
 from teola.result import Result
+from teola.runtime.noting import note
 from teola.serve.asking import Upload, as_json, checked
 from teola.serve.board import Board, Entry
 from teola.serve.journal import FENCE_S, LOOK, Journal, Session
@@ -135,9 +136,11 @@ class Keeper:
                 await self._watch()
             except (JournalLost, TimeoutError, psycopg.Error) as error:
                 self.opened.clear()
+                self.journal.away = True
                 why = " ".join(str(error).split()) or "it does not answer"
                 if why != self._lost:
-                    log.warning("the journal is away, background queries are refused: %s", why)
+                    told = "the journal is away, background queries are refused: %(reason)s"
+                    note(log, logging.WARNING, "journal_lost", told, reason=why)
                 self._lost = why
                 self._tried.set()
             await asyncio.sleep(AGAIN_S)
@@ -154,6 +157,7 @@ class Keeper:
                 self._beat(began)
                 self._lost = ""
                 self.opened.set()
+                self.journal.away = False
                 self._tried.set()
                 for row in taken:
                     await self._resume(row)
@@ -162,9 +166,8 @@ class Keeper:
                     await self._news(session)
 
     async def _rejoin(self, session: Session) -> None:
-        """After a time without the journal: write what ended, stop what others have taken."""
+        """After a time without the journal: stop what others have taken."""
         async with asyncio.timeout(ANSWER_S):
-            await self.journal.write_rest(session)
             before = self._journaled()
             held = await self.journal.held(session)
         for entry in before:
@@ -173,7 +176,9 @@ class Keeper:
         self.journal.wake()
 
     async def _look(self, session: Session) -> list[Taken]:
-        """Cancel what somebody wants cancelled; take what nobody runs."""
+        """Write what could not be written, cancel what somebody wants cancelled, take what nobody
+        runs."""
+        await self.journal.write_rest(session)
         running = self._board.running
         known = set(running)
         held = await self.journal.held(session)
@@ -236,7 +241,16 @@ class Keeper:
             state = _STATES.get(type(error), "failed")
             result = Result(row.app, row.id, state, {}, 0.0, error=error)
             await self.journal.end(ended(result))
-            log.warning("query %s cannot go on and ended %s", row.id, state)
+            told = "query %(query_id)s of %(app)s cannot go on and ended %(state)s"
+            note(
+                log,
+                logging.WARNING,
+                "query_given_up",
+                told,
+                query_id=row.id,
+                app=row.app,
+                state=state,
+            )
         self.journal.wake(row.id)
 
     def _hopeless(self, row: Taken) -> TeolaError | None:

@@ -15,11 +15,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from teola.result import Result
 from teola.serve.board import Entry, Event
+from teola.serve.problems import TooLarge, TooSlow
 
 BUFFER: Final = 256
 """Events that may wait while earlier ones are being sent: a slower client is cut off."""
 SILENCE_S: Final = 15.0
 """After so long without an event a comment is sent, so that nobody on the way hangs up."""
+QUICK_S: Final = 0.02
+"""A query that has ended by then has not been watched for its client's leaving."""
 
 T = TypeVar("T")
 Encode = Callable[[int, Event], Iterable[str]]
@@ -83,13 +86,17 @@ class EventStream(Response):
             await self._entry.changed(most)
 
 
-def numbered(n: int, event: Event) -> Iterable[str]:
+def numbered(n: int, event: Event, base: int = 0) -> Iterable[str]:
     """Our own form: the number as the id, the kind as the event's name."""
-    yield f"id: {n}\nevent: {event.kind}\ndata: {event.data}\n\n"
+    yield f"id: {base + n}\nevent: {event.kind}\ndata: {event.data}\n\n"
 
 
 async def result_for(entry: Entry, receive: Receive) -> Result | None:
     """The result of a query; None, and the query is cancelled, if the client leaves before."""
+    if entry.task is not None:
+        await asyncio.wait((entry.task,), timeout=QUICK_S)
+    if entry.result is not None:
+        return entry.result
     result = await first(entry.ended(), gone(receive))
     if result is None:
         entry.cancel()
@@ -97,9 +104,10 @@ async def result_for(entry: Entry, receive: Receive) -> Result | None:
 
 
 async def gone(receive: Callable[[], Awaitable[Message]]) -> None:
-    """Wait until the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    """Wait until the client has left, or sends what nobody asked for."""
+    with suppress(TooLarge, TooSlow):
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
 
 async def first(wanted: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any]) -> T | None:
@@ -118,4 +126,4 @@ async def first(wanted: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any
 
 
 def _body(text: str) -> Message:
-    return {"type": "http.response.body", "body": text.encode(), "more_body": True}
+    return {"type": "http.response.body", "body": text.encode("utf-8", "replace"), "more_body": True}

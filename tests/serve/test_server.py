@@ -45,12 +45,15 @@ app = App(
 
 
 @contextmanager
-def server(folder: Path, text: str = APP) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server(
+    folder: Path, data_dir: Path, text: str = APP
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process and its URL, ready."""
     file = folder / "served.py"
     file.write_text(text)
+    words = ["serve", str(file), "--port", "0", "--data-dir", str(data_dir)]
     with subprocess.Popen(
-        [sys.executable, "-m", "teola", "serve", str(file), "--port", "0"],
+        [sys.executable, "-m", "teola", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -67,12 +70,13 @@ def server(folder: Path, text: str = APP) -> Iterator[tuple[subprocess.Popen[str
 def ask(url: str, seconds: float) -> str:
     """The id of a query in the background."""
     body = {"inputs": {"seconds": str(seconds)}, "mode": "background"}
-    found: str = httpx.post(f"{url}/v1/apps/waiting/queries", json=body).json()["query_id"]
+    where = f"{url}/v1/apps/waiting/queries"
+    found: str = httpx.post(where, json=body, timeout=60).json()["query_id"]
     return found
 
 
-def test_sigterm_lets_what_runs_end_and_takes_nothing_more(tmp_path: Path) -> None:
-    with server(tmp_path) as (process, url):
+def test_sigterm_lets_what_runs_end_and_takes_nothing_more(tmp_path: Path, data_dir: Path) -> None:
+    with server(tmp_path, data_dir) as (process, url):
         assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
         id = ask(url, 2)
         with httpx.stream("GET", f"{url}/v1/queries/{id}/events", timeout=30) as followed:
@@ -87,8 +91,8 @@ def test_sigterm_lets_what_runs_end_and_takes_nothing_more(tmp_path: Path) -> No
         assert process.wait(20) == 0
 
 
-def test_a_second_signal_waits_no_longer(tmp_path: Path) -> None:
-    with server(tmp_path) as (process, url):
+def test_a_second_signal_waits_no_longer(tmp_path: Path, data_dir: Path) -> None:
+    with server(tmp_path, data_dir) as (process, url):
         ask(url, 60)
         process.send_signal(signal.SIGTERM)
         soon(lambda: httpx.get(f"{url}/readyz").status_code == 503)
@@ -101,8 +105,8 @@ def brings(name: str, concurrency: int) -> str:
     return BRINGS.replace("NAME", repr(name)).replace("CONCURRENCY", str(concurrency))
 
 
-def test_engines_that_an_application_brings_along_are_there(tmp_path: Path) -> None:
-    with server(tmp_path, brings("parrot", 1)) as (_, url):
+def test_engines_that_an_application_brings_along_are_there(tmp_path: Path, data_dir: Path) -> None:
+    with server(tmp_path, data_dir, brings("parrot", 1)) as (_, url):
         body = {"inputs": {"question": "hello"}}
         found = httpx.post(f"{url}/v1/apps/parrot/queries", json=body).json()
         assert found["outputs"] == {"answer": "hello"}

@@ -1,0 +1,1 @@
+"""Background queries in their journal."""

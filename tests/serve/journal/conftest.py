@@ -1,0 +1,126 @@
+"""A database server for all tests, an empty database for each, and servers on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from teola import App, Runtime
+from teola.serve import journal as journals
+from teola.serve import journal_tables, keeper
+from teola.serve.auth import KeyFile
+from teola.serve.journal import Journal
+from teola.serve.journal_database import Given
+from teola_engines.vectorstore import EmbeddedPostgres
+from tests.engines.vectorstore.conftest import temporary_folder
+from tests.serve.conftest import Served, applications, serving
+
+ECHO = "/v1/apps/echo/queries"
+Serve = Callable[..., AbstractContextManager[tuple[Served, httpx.Client]]]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[EmbeddedPostgres]:
+    with temporary_folder() as folder:
+        embedded = EmbeddedPostgres(folder)
+        embedded.start()
+        try:
+            yield embedded
+        finally:
+            embedded.close()
+
+
+@pytest.fixture
+def dsn(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """Of an empty database, as a superuser."""
+    admin, name = postgres.start()[0], f"journal_{uuid4().hex[:8]}"
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield make_conninfo(admin, dbname=name)
+    with psycopg.connect(postgres.start()[0], autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def serve(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Starts a server on the journal, and a client of it; leaving it is its end."""
+    monkeypatch.setattr(journals, "LEASE_S", 0.0)  # this database server was just started
+    monkeypatch.setattr(keeper, "BEAT_S", 0.2)
+
+    @contextmanager
+    def serve(
+        apps: dict[str, App] | None = None, keys: KeyFile | None = None, most: int = 1024
+    ) -> Iterator[tuple[Served, httpx.Client]]:
+        journal = Journal(Given(dsn), 7 * journals.DAY_S)
+        chosen = applications() if apps is None else apps
+        with (
+            Runtime(max_queries=most) as runtime,
+            serving(runtime, chosen, keys, journal) as served,
+            httpx.Client(base_url=served.url, timeout=30) as client,
+        ):
+            yield served, client
+
+    return serve
+
+
+def rows(dsn: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    """As the superuser, who sees everything."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        cursor = connection.execute(statement, values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def ask(client: httpx.Client, question: str, key: str | None = None, **more: Any) -> httpx.Response:
+    body = {"inputs": {"question": question}, "mode": "background", **more}
+    return client.post(ECHO, json=body, headers={"Idempotency-Key": key} if key else {})
+
+
+def ended(client: httpx.Client, id: str) -> dict[str, Any]:
+    """What is told of a query when it has ended."""
+    client.get(f"/v1/queries/{id}/events")
+    found: dict[str, Any] = client.get(f"/v1/queries/{id}").json()
+    return found
+
+
+def put(dsn: str, **columns: Any) -> str:
+    """A row as a server that has died has left it."""
+    id = uuid4().hex
+    body = {"inputs": {"question": "left over"}, "overrides": {}, "passes": None}
+    known = {"id": id, "tenant": "default", "app": "echo", "request": json.dumps(body)}
+    known |= {"deadline": "2100-01-01", "holder": 4711, **columns}
+    names, places = ", ".join(known), ", ".join(["%s"] * len(known))
+    statement = f"INSERT INTO teola_journal.queries ({names}) VALUES ({places})"
+    rows(dsn, statement, *known.values())
+    return id
+
+
+@pytest.fixture
+def made(dsn: str) -> str:
+    """A database with the tables in it."""
+
+    async def make() -> None:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            await journal_tables.migrate(connection)
+
+    asyncio.run(make())
+    return dsn
+
+
+def shut(postgres: EmbeddedPostgres, dsn: str, shut: bool) -> None:
+    """Let nobody into a database, and put those out who are there."""
+    name = conninfo_to_dict(dsn)["dbname"]
+    with psycopg.connect(postgres.start()[0], autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {not shut}")
+        if shut:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
+            )

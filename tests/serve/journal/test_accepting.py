@@ -1,0 +1,157 @@
+"""Accepted once, ended once, found again after a restart, and kept from other tenants."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from teola.serve.auth import KeyFile
+from tests.serve.journal.conftest import ECHO, Serve, ask, ended, rows
+from tests.serve.test_queries import events
+
+# --- accepted and ended ---------------------------------------------------------------------
+
+
+def test_what_is_accepted_is_in_the_journal_and_how_it_ended_too(serve: Serve, dsn: str) -> None:
+    with serve() as (served, client):
+        waiting = ask(client, "wait").json()["query_id"]
+        held = rows(dsn, "SELECT id, state, holder IS NULL, runs FROM teola_journal.queries")
+        assert held == [(waiting, "running", False, 1)]
+        client.delete(f"/v1/queries/{waiting}")
+        for question, state in (("hello", "ok"), ("fail", "failed")):
+            assert ended(client, ask(client, question).json()["query_id"])["state"] == state
+        assert not served.board.running
+    statement = "SELECT state, holder, request FROM teola_journal.queries ORDER BY created"
+    assert rows(dsn, statement) == [(state, None, None) for state in ("cancelled", "ok", "failed")]
+
+
+@pytest.mark.parametrize("mode", ["sync", "stream"])
+def test_other_modes_leave_the_journal_alone(serve: Serve, dsn: str, mode: str) -> None:
+    with serve() as (_, client):
+        assert ask(client, "hello", mode=mode).status_code == 200
+        ask(client, "hello")
+    assert rows(dsn, "SELECT count(*) FROM teola_journal.queries") == [(1,)]
+
+
+def test_what_has_ended_is_known_after_a_restart(serve: Serve) -> None:
+    with serve() as (_, client):
+        ids = [ask(client, question).json()["query_id"] for question in ("hello", "fail")]
+        before = [ended(client, id) for id in ids]
+    with serve() as (_, client):
+        assert [client.get(f"/v1/queries/{id}").json() for id in ids] == before
+        listed = client.get("/v1/queries").json()["queries"]
+        assert [one["query_id"] for one in listed] == ids[::-1]
+        for state, id in (("ok", ids[0]), ("failed", ids[1]), ("shed", None)):
+            some = client.get("/v1/queries", params={"state": state}).json()["queries"]
+            assert [one["query_id"] for one in some] == ([id] if id else [])
+        assert client.get("/v1/queries", params={"app": "count"}).json()["queries"] == []
+        (done,) = events(client.get(f"/v1/queries/{ids[0]}/events").text)
+        assert done[1] == "done"
+        assert done[2]["outputs"] == {"answer": "you said: hello"}
+        (error,) = events(client.get(f"/v1/queries/{ids[1]}/events").text)
+        assert error[1] == "error"
+        assert "bad luck" in error[2]["error"]["message"]
+        assert client.delete(f"/v1/queries/{ids[0]}").json()["state"] == "ok"
+        assert client.get(f"/v1/queries/{uuid4().hex}").status_code == 404
+
+
+def test_what_had_not_ended_goes_on_under_its_id(serve: Serve, dsn: str) -> None:
+    with serve() as (_, client):
+        id = ask(client, "please wait", deadline_s=300).json()["query_id"]
+        with client.stream("GET", f"/v1/queries/{id}/events") as followed:
+            first = next(followed.iter_text())
+    left = rows(dsn, "SELECT state, holder, runs, deaths FROM teola_journal.queries")
+    assert left == [("running", None, 1, 0)]
+    seen = events(first)[-1][0]
+    body = json.dumps({"inputs": {"question": "hello"}, "overrides": {}, "passes": None})
+    rows(dsn, "UPDATE teola_journal.queries SET request = %s", body)
+    with serve() as (served, client):
+        assert ended(client, id)["state"] == "ok"
+        told = events(
+            client.get(f"/v1/queries/{id}/events", headers={"Last-Event-ID": str(seen)}).text
+        )
+        assert told[0][1:] == ("restarted", {"run": 2})
+        assert told[-1][1] == "done"
+        assert told[0][0] > seen, "numbers never come twice"
+        rest = client.get(f"/v1/queries/{id}/events", headers={"Last-Event-ID": str(told[0][0])})
+        assert events(rest.text) == told[1:]
+        assert not served.board.running
+
+
+def test_followers_are_told_that_it_goes_on(serve: Serve) -> None:
+    with serve() as (served, client):
+        id = ask(client, "wait").json()["query_id"]
+        with client.stream("GET", f"/v1/queries/{id}/events") as followed:
+            lines = followed.iter_text()
+            next(lines)
+            served.runtime.start(served.board.drain(0)).result()
+            last = events("".join(lines))[-1]
+    assert last[1] == "error"
+    assert last[2]["error"]["code"] == "postponed"
+    assert last[2]["error"]["retryable"] is True
+
+
+# --- the same key, the same query -----------------------------------------------------------
+
+
+def test_the_same_key_is_the_same_query(serve: Serve, dsn: str) -> None:
+    with serve() as (_, client):
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda _: ask(client, "wait", "a key"), range(6)))
+        assert {answer.status_code for answer in answers} == {202}, answers[-1].text
+        (id,) = {answer.json()["query_id"] for answer in answers}
+        replayed = [answer.headers.get("idempotency-replayed") for answer in answers]
+        assert sorted(map(str, replayed)) == ["None", *["true"] * 5]
+        other = ask(client, "hello", "a key")
+        assert other.status_code == 422
+        assert "Idempotency-Key" in other.json()["error"]["message"]
+        assert ask(client, "hello", "another key").json()["query_id"] != id
+        listed = client.get("/v1/queries").json()["queries"]
+        assert len(listed) == 2, "those that were the first one again have left no trace"
+    with serve() as (_, client):
+        assert ask(client, "wait", "a key").json()["query_id"] == id
+    assert rows(dsn, "SELECT count(*) FROM teola_journal.queries") == [(2,)]
+
+
+def test_a_refused_query_leaves_no_row(serve: Serve, dsn: str) -> None:
+    with serve() as (served, client):
+        assert client.post(ECHO, json={"mode": "background"}).status_code == 422
+        served.board.most = 1
+        id = ask(client, "wait", "first").json()["query_id"]
+        assert ask(client, "hello", "second").status_code == 429
+        assert rows(dsn, "SELECT id FROM teola_journal.queries") == [(id,)]
+
+
+# --- tenants --------------------------------------------------------------------------------
+
+
+def test_what_is_another_tenants_does_not_exist(serve: Serve, dsn: str, tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    secrets = {name: keys.create(name, name) for name in ("alice", "bob")}
+    headers = {name: {"Authorization": f"Bearer {key}"} for name, key in secrets.items()}
+    with serve(keys=keys) as (_, client):
+        client.headers.update(headers["alice"])
+        ids = [ask(client, text, "a key").json()["query_id"] for text in ("canary",)]
+        ids += [ask(client, "please wait").json()["query_id"]]
+        ended(client, ids[0])
+    with serve({}, keys=keys) as (_, client):
+        client.headers.update(headers["bob"])
+        for id in ids:
+            for path in (f"/v1/queries/{id}", f"/v1/queries/{id}/events"):
+                response = client.get(path)
+                assert response.status_code == 404
+                stranger = uuid4().hex
+                unknown = client.get(path.replace(id, stranger)).text
+                assert response.text.replace(id, stranger) == unknown
+            assert client.delete(f"/v1/queries/{id}").status_code == 404
+        assert client.get("/v1/queries").json()["queries"] == []
+        client.headers.update(headers["alice"])
+        assert client.get(f"/v1/queries/{ids[0]}").json()["state"] == "ok"
+        assert client.get(f"/v1/queries/{ids[1]}").json()["state"] == "running"
+    with serve(keys=keys) as (_, client):
+        client.headers.update(headers["bob"])
+        assert ask(client, "canary", "a key").json()["query_id"] not in ids

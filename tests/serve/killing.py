@@ -1,0 +1,98 @@
+"""Servers that are killed while they ingest, again and again: what is stored must be as if not.
+
+`python -m tests.serve.killing 50` does it fifty times.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+
+from teola_engines.vectorstore import EmbeddedPostgres
+from tests.serve.mortal import Database, Document, Mortal, document, mortal, wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """kills: in all. amid: of them, those that left a document half stored or a query that had not
+    ended. chunks: stored in the end, each exactly once."""
+
+    kills: int
+    amid: int
+    chunks: int
+
+
+def kill_during_ingestion(n: int, seed: int = 0) -> Killed:
+    """Kill `n` servers with SIGKILL, each at a moment of its own during a background query that
+    ingests two documents; after each the next one must complete that query.
+
+    Raises AssertionError where a query is lost, or the stored chunks are not the documents'.
+    """
+    chance, amid, chunks = random.Random(seed), 0, 0
+    folder = Path(tempfile.mkdtemp(prefix="teola-test-"))
+    folder.chmod(0o755)  # the account that serves root must come in
+    embedded = EmbeddedPostgres(folder / "data")
+    try:
+        database = Database(embedded.start()[0])
+        with ExitStack() as stack:
+            server = stack.enter_context(mortal(folder))
+            span_s = _undisturbed(server, database)
+            for round_ in range(n):
+                documents = [document(f"{round_}-{i}", chance.randint(20, 120)) for i in range(2)]
+                asked = _asked(server, round_, documents)
+                sleep(chance.uniform(0, span_s))
+                server.end(signal.SIGKILL)
+                amid += database.pending() > 0 or not _has_ended(database, asked)
+                server = stack.enter_context(mortal(folder))
+                _check(server, database, round_, documents, asked)
+                chunks += len(wanted(documents))
+        assert database.pending() == 0
+    finally:
+        embedded.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    return Killed(n, amid, chunks)
+
+
+def _asked(server: Mortal, round_: int, documents: list[Document]) -> str:
+    """Id of a query that stores the documents in a collection of its own."""
+    inputs = {"documents": documents, "collection": f"round-{round_}"}
+    id: str = server.ask("ingesting", inputs, key=f"round-{round_}").json()["query_id"]
+    return id
+
+
+def _undisturbed(server: Mortal, database: Database) -> float:
+    """How long it takes if nobody is killed."""
+    documents = [document(f"calm-{i}", 70) for i in range(2)]
+    began = monotonic()
+    found = server.ended(_asked(server, -1, documents))
+    assert found["state"] == "ok", found
+    assert database.stored("round--1") == wanted(documents)
+    return monotonic() - began
+
+
+def _check(
+    server: Mortal, database: Database, round_: int, documents: list[Document], asked: str
+) -> None:
+    """The query ends, and what is stored is what it was given; asked again, it is the same one."""
+    found = server.ended(asked)
+    assert found["state"] == "ok", found
+    assert database.stored(f"round-{round_}") == wanted(documents)
+    assert _asked(server, round_, documents) == asked
+    assert database.stored(f"round-{round_}") == wanted(documents)
+
+
+def _has_ended(database: Database, id: str) -> bool:
+    rows = database.rows("SELECT ended FROM teola_journal.queries WHERE id = %s", id)
+    assert len(rows) == 1, "an accepted query is not in the journal"
+    return rows[0][0] is not None
+
+
+if __name__ == "__main__":
+    print(kill_during_ingestion(int(sys.argv[1]), seed=int("".join(sys.argv[2:3]) or 0)))

@@ -1,0 +1,128 @@
+"""Applications for servers that do not live long, to be named on the command line of `teola serve`.
+
+Their engines are small but real, and wait a little for each batch, so that there is something to
+interrupt. The database is the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from teola import App, EngineConfig, Runtime, component
+from teola.engine import EngineKind, EngineSpec, Fingerprint, Request, Result, Source, Splitting
+from teola.graph import Op
+from teola.workflow.components import Indexing
+
+PAUSE_S: Final = float(os.environ.get("TEOLA_PAUSE_S", "0.05"))
+"""For each batch of texts."""
+LOG: Final = os.environ.get("TEOLA_EFFECTS", os.devnull)
+"""File that queries note their effects in."""
+DIMENSIONS: Final = 384
+
+
+class Lines:
+    """A loader for which each line is a chunk."""
+
+    version = "lines"
+
+    def __init__(self, name: str = "documents") -> None:
+        self.spec = EngineSpec(name, EngineKind.DOCUMENTS, frozenset(), concurrency=2)
+
+    def start(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def fingerprint(self, source: Source) -> Fingerprint:
+        """Of the text."""
+        text = _text(source).encode()
+        return Fingerprint(hashlib.sha256(text).hexdigest(), len(text))
+
+    def split(
+        self, source: Source, splitting: Splitting, encode: Callable[[str], list[int]]
+    ) -> Sequence[str]:
+        """The lines."""
+        return _text(source).splitlines()
+
+
+def _text(source: Source) -> str:
+    return source.text if source.text is not None else Path(str(source.path)).read_text()
+
+
+class Embedder:
+    """A vector out of each text's digest, after PAUSE_S for a batch of eight."""
+
+    identity, dimensions, max_tokens = "digests", DIMENSIONS, 512
+
+    def __init__(self, name: str = "embedding") -> None:
+        kind, ops = EngineKind.EMBEDDING, frozenset({Op.EMBEDDING})
+        self.spec = EngineSpec(name, kind, ops, max_batch=8, concurrency=4)
+
+    async def start(self) -> None:
+        """Nothing to load."""
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        """One vector a text."""
+        await asyncio.sleep(PAUSE_S)
+        return [{"vectors": [vector(str(t)) for t in _texts(r)]} for r in requests]
+
+    def encode(self, text: str) -> list[int]:
+        """A token a character."""
+        return [ord(c) for c in text]
+
+
+def _texts(request: Request) -> list[str]:
+    return [getattr(text, "text", text) for text in request.inputs["texts"]]
+
+
+def vector(text: str) -> np.ndarray:
+    """Depends on the text and nothing else."""
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+    return np.random.default_rng(seed).normal(size=DIMENSIONS).astype(np.float32)
+
+
+ingesting = App(
+    "ingesting",
+    Indexing(),
+    inputs={"documents": "documents"},
+    outputs={"stored": "stored"},
+    runtime=Runtime({"documents": EngineConfig(Lines), "embedding": EngineConfig(Embedder)}),
+)
+
+
+def note(what: str) -> None:
+    """One line, whole, also among processes."""
+    line = f"{what} {os.getpid()}\n".encode()
+    descriptor = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+@component(outputs="answer")
+async def work(token: str, seconds: str) -> str:
+    """Notes that it begins, waits, and notes that it has ended."""
+    note(f"begin {token}")
+    await asyncio.sleep(float(seconds))
+    note(f"end {token}")
+    return f"did {token}"
+
+
+working = App(
+    "working",
+    work,
+    inputs={"token": "text", "seconds": "text"},
+    outputs={"answer": "answer"},
+)

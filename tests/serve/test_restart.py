@@ -1,0 +1,147 @@
+"""Servers that end, in order or not, with background queries in flight: none is lost."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from teola_engines.vectorstore import EmbeddedPostgres
+from tests.serve.conftest import soon
+from tests.serve.killing import kill_during_ingestion
+from tests.serve.mortal import Database, Mortal, document, mortal, wanted
+
+QUERIES = 10
+"""Of each of the two applications."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where servers come and go. effects: what their queries note."""
+
+    folder: Path
+    database: Database
+    effects: Path
+
+    def notes(self) -> list[tuple[str, str, int]]:
+        """What, of which query, by which process."""
+        text = self.effects.read_text() if self.effects.exists() else ""
+        words = [line.split() for line in text.splitlines()]
+        return [(what, token, int(pid)) for what, token, pid in words]
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    folder = Path(tempfile.mkdtemp(prefix="teola-test-"))
+    folder.chmod(0o755)  # the account that serves root must come in
+    embedded = EmbeddedPostgres(folder / "data")
+    try:
+        yield Place(folder, Database(embedded.start()[0]), folder / "effects")
+    finally:
+        embedded.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def load(server: Mortal, seconds: float = 1.0) -> dict[str, str]:
+    """Ask many queries in the background; name -> id."""
+    asked = {}
+    for i in range(QUERIES):
+        inputs = {"documents": [document(f"doc-{i}", 48)], "collection": f"collection-{i}"}
+        asked[f"doc-{i}"] = server.ask("ingesting", inputs).json()["query_id"]
+        work = {"token": f"work-{i}", "seconds": str(seconds)}
+        asked[f"work-{i}"] = server.ask("working", work).json()["query_id"]
+    return asked
+
+
+def check(server: Mortal, place: Place, asked: dict[str, str]) -> None:
+    """All have ended well, and every chunk is there once."""
+    states = Counter(server.ended(id)["state"] for id in asked.values())
+    assert states == {"ok": 2 * QUERIES}
+    for i in range(QUERIES):
+        assert place.database.stored(f"collection-{i}") == wanted([document(f"doc-{i}", 48)])
+    assert place.database.pending() == 0
+    left = "SELECT count(*) FROM teola_journal.queries WHERE ended IS NULL OR holder IS NOT NULL"
+    assert place.database.rows(left) == [(0,)]
+
+
+def test_sigterm_gives_back_what_runs_and_the_next_server_ends_it(place: Place) -> None:
+    with mortal(place.folder, effects=place.effects) as server:
+        asked = load(server)
+        soon(lambda: len(place.notes()) >= QUERIES)
+        assert server.end(signal.SIGTERM) == 0
+    held = "SELECT count(*) FROM teola_journal.queries WHERE holder IS NOT NULL"
+    assert place.database.rows(held) == [(0,)]
+    waiting = "SELECT count(*) FROM teola_journal.queries WHERE ended IS NULL"
+    assert place.database.rows(waiting)[0][0] > 0, "all had ended before: nothing was tried"
+    with mortal(place.folder, effects=place.effects) as server:
+        check(server, place, asked)
+    ends = Counter(token for what, token, _ in place.notes() if what == "end")
+    assert ends == {f"work-{i}": 1 for i in range(QUERIES)}
+    assert place.database.rows("SELECT max(deaths) FROM teola_journal.queries") == [(0,)]
+
+
+def test_sigkill_loses_nothing_either(place: Place) -> None:
+    with mortal(place.folder, effects=place.effects) as server:
+        asked = load(server)
+        soon(lambda: len(place.notes()) >= QUERIES)
+        server.end(signal.SIGKILL)
+    waiting = "SELECT count(*) FROM teola_journal.queries WHERE ended IS NULL"
+    assert place.database.rows(waiting)[0][0] > 0, "all had ended before: nothing was tried"
+    with mortal(place.folder, effects=place.effects) as server:
+        check(server, place, asked)
+        last = httpx.get(f"{server.url}/v1/queries", params={"limit": 500}).json()["queries"]
+        assert {one["query_id"] for one in last} == set(asked.values())
+
+
+def test_two_servers_share_a_journal_and_one_takes_over(place: Place) -> None:
+    """What one runs the other leaves alone, shows, and can cancel; what it leaves, it takes."""
+    with (
+        mortal(place.folder, effects=place.effects) as first,
+        mortal(place.folder, effects=place.effects) as second,
+    ):
+        inputs = {"token": "unwanted", "seconds": "60"}
+        unwanted = first.ask("working", inputs).json()["query_id"]
+        assert second.get(unwanted)["state"] == "running"
+        cancelled = httpx.delete(f"{second.url}/v1/queries/{unwanted}", timeout=60).json()
+        assert cancelled["state"] == "cancelled"
+        assert first.get(unwanted)["state"] == "cancelled"
+        inputs = {"documents": [document("one", 16)], "collection": "one"}
+        followed = second.ended(first.ask("ingesting", inputs).json()["query_id"])
+        assert followed["state"] == "ok"
+        asked = load(first, seconds=8)
+        soon(lambda: len(place.notes()) > QUERIES)
+        assert {pid for _, _, pid in place.notes()} == {first.process.pid}
+        first.end(signal.SIGKILL)
+        check(second, place, asked)
+        begun = Counter(token for what, token, _ in place.notes() if what == "begin")
+        assert set(begun.values()) == {1, 2}
+
+
+def test_uploaded_documents_survive_too(place: Place) -> None:
+    text = "\n".join(f"line {i}" for i in range(400))
+    with mortal(place.folder) as server:
+        response = httpx.post(
+            f"{server.url}/v1/apps/ingesting/queries",
+            data={"request": '{"mode": "background", "inputs": {"collection": "mine"}}'},
+            files=[("documents", ("a.txt", text.encode())), ("documents", ("b.txt", b"just this"))],
+        )
+        assert response.status_code == 202, response.text
+        server.end(signal.SIGKILL)
+    with mortal(place.folder) as server:
+        assert server.ended(response.json()["query_id"])["state"] == "ok"
+    documents = [{"name": "a.txt", "text": text}, {"name": "b.txt", "text": "just this"}]
+    assert place.database.stored("mine") == wanted(documents)
+    assert place.database.rows("SELECT count(*) FROM teola_journal.files") == [(0,)]
+
+
+def test_five_servers_killed_while_they_ingest() -> None:
+    found = kill_during_ingestion(5)
+    assert found.kills == 5
+    assert found.amid > 0, "no kill came amid an ingestion: nothing was tried"
