@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -36,11 +36,47 @@ class ServerTable(_Table):
     max_queries_per_tenant: int | None = Field(
         default=None, ge=1, description="Queries at once of one tenant; else as many as in all."
     )
+    max_wait_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="A query that would wait longer for an engine is refused; else: longer than ten "
+        "queries like it take there, 0.5 to 30 s.",
+    )
+    max_rate_per_tenant: float | None = Field(
+        default=None, gt=0, description="Queries a second of one tenant, over ten seconds."
+    )
+    tenant_weights: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict,
+        description="Shares of the engines, by tenant, where several want them; 1 if not named.",
+    )
     keys: str | None = Field(
         default=None, description="File of API keys (`teola keys`); then every request needs one."
     )
     drain_s: float = Field(
         default=30.0, ge=0, description="Seconds that queries get to end on SIGTERM."
+    )
+    documents_by_url: bool = Field(
+        default=False, description="Fetch documents that a query names by URL, from public addresses."
+    )
+    url_hosts: list[str] = Field(
+        default_factory=list,
+        description="Hosts that documents are fetched from, \".x.org\" being all below it; none: any.",
+    )
+    url_ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(
+        default=[80, 443], description="Ports that documents are fetched from."
+    )
+    history_characters: int = Field(
+        default=16_000,
+        ge=0,
+        description="So much of a conversation, its end, goes into prompts; 0: nothing.",
+    )
+    journal: bool | str = Field(
+        default=True,
+        description="Where background queries are kept, so that they survive a restart: true, in "
+        "the PostgreSQL of the engine vectorstore; a DSN, in another; false, nowhere.",
+    )
+    journal_days: float = Field(
+        default=7.0, gt=0, description="Days that background queries are kept after their end."
     )
 
 
@@ -194,10 +230,25 @@ port = 8080
 # Queries at once; more are refused with 429.
 max_queries = 1024
 # max_queries_per_tenant = 100
+# A query that would have to wait longer than this is refused with 429; without it: longer than ten
+# queries like it take at the engine, 0.5 to 30 s.
+# max_wait_s = 5
+# max_rate_per_tenant = 10
+# tenant_weights = { shop = 2 }
 # API keys (`teola keys create`): then every request needs one. Without keys, only 127.0.0.1.
 # keys = "teola-keys.json"
 # Seconds that queries get to end on SIGTERM.
 drain_s = 30
+# Fetch documents that a query names by URL, from public addresses only: from any, or these hosts.
+documents_by_url = false
+# url_hosts = ["docs.example.org", ".wiki.example.org"]
+url_ports = [80, 443]
+# Characters of a conversation, its end, that go into prompts.
+history_characters = 16000
+# Background queries survive a restart: true, in the PostgreSQL of the engine vectorstore; a DSN, in
+# another; false, not at all. They are forgotten so many days after their end.
+journal = true
+journal_days = 7
 
 # Of all engines that name none of their own.
 [policies]

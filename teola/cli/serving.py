@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from teola.cli import options as o
+
+if TYPE_CHECKING:
+    from teola.config import ServerTable
 
 SERVE_EXAMPLES = o.examples(
     "teola serve",
@@ -16,6 +22,16 @@ SERVE_EXAMPLES = o.examples(
     "teola serve mine.py:app",
     "teola serve --config teola.toml",
 )
+
+
+log = logging.getLogger(__name__)
+
+
+class LogFormat(StrEnum):
+    """Forms of log lines."""
+
+    JSON = "json"
+    TEXT = "text"
 
 
 def part(name: str) -> Any:
@@ -27,6 +43,16 @@ def part(name: str) -> Any:
     except ImportError as error:
         missing = error.name or str(error)
         raise InputError(f"{missing} is not installed: pip install 'teola[server]'") from None
+
+
+def intake(where: ServerTable) -> Any:
+    """What clients may send, as the configuration has it."""
+    fetcher = None
+    if where.documents_by_url:
+        hosts, ports = tuple(map(str.lower, where.url_hosts)), tuple(where.url_ports)
+        policy = part("fetch_policy").Policy(hosts=hosts, ports=ports)
+        fetcher = part("fetching").Fetcher(policy)
+    return part("documents").Intake(fetcher, where.history_characters)
 
 
 def serve(
@@ -75,20 +101,30 @@ def serve(
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
     dtype: o.Precision = None,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            show_default=False,
+            rich_help_panel=o.OUTPUT,
+            help="Of what is logged on standard error: by default text on a terminal, else JSON, "
+            "one object a line.",
+        ),
+    ] = None,
     debug: o.Debug = False,
 ) -> int:
     """Serve applications over HTTP, in our own form and in OpenAI's.
 
     Prints the URL, serves until Ctrl-C or SIGTERM, and lets queries that run end.
     """
-    from rich.console import Console
-
     from teola.catalogue import installed, load_app
     from teola.cli.given import Engines
     from teola.config import Configuration, read
     from teola.errors import InputError
+    from teola.runtime.engines import fair_to_tenants
+    from teola.runtime.noting import note
 
     server = part("server")
+    logs = part("logs")
     configuration = read(config) if config else Configuration()
     configuration.check()
     where = configuration.server
@@ -97,21 +133,38 @@ def serve(
     if len(served) < len(chosen):
         raise InputError("two applications have the same name; rename one")
     engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray)
-    console = Console(stderr=True)
     keys = keys or (Path(where.keys) if where.keys else None)
     address = (host or where.host, where.port if port is None else port)
     with (
+        logs.logging_to(sys.stderr, logs.Form(log_format.value) if log_format else None),
         server.listen(*address, keys=keys) as listener,
         engines.configured(configuration, served.values()) as runtime,
     ):
         for app in served.values():
             app.runtime = runtime
+        if keys is not None:
+            runtime.configs = fair_to_tenants(runtime.configs, where.tenant_weights)
         name, number = listener.getsockname()[:2]
         typer.echo(f"http://{f'[{name}]' if ':' in name else name}:{number}")
-        console.print(f"serving {', '.join(served)}; starting engines ...")
-        ready = lambda: console.print("ready; Ctrl-C stops")  # noqa: E731
+        told = "serving %(apps)s; starting engines ..."
+        note(log, logging.INFO, "start", told, apps=", ".join(served))
+        ready = lambda: note(log, logging.INFO, "ready", "ready; Ctrl-C stops")  # noqa: E731
         limits = server.Limits(
-            where.max_queries, where.max_queries_per_tenant, drain_s=where.drain_s
+            where.max_queries,
+            where.max_queries_per_tenant,
+            drain_s=where.drain_s,
+            max_wait_s=where.max_wait_s,
+            shares=server.Shares(where.tenant_weights, where.max_rate_per_tenant),
         )
-        server.serve(runtime, served, listener, keys=keys, limits=limits, started=ready)
+        journal = part("journal").journal_of(runtime, where.journal, where.journal_days)
+        server.serve(
+            runtime,
+            served,
+            listener,
+            keys=keys,
+            limits=limits,
+            journal=journal,
+            intake=intake(where),
+            started=ready,
+        )
     return 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -15,9 +16,21 @@ from teola.graph import render
 from teola.serve.asking import QueryRequest, Upload, asked
 from teola.serve.board import Board, Entry
 from teola.serve.describing import described
+from teola.serve.documents import Intake
 from teola.serve.problems import NotFound, problem_of
 from teola.serve.streaming import EventStream, numbered, result_for
 
+if TYPE_CHECKING:
+    from teola.serve.background import Background
+    from teola.serve.journal_rows import Kept
+
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "With mode background: a second query with it is the first one again.",
+    "schema": {"type": "string"},
+}
 _BODY = {
     "requestBody": {
         "required": True,
@@ -37,16 +50,20 @@ _BODY = {
                 }
             },
         },
-    }
+    },
+    "parameters": [_KEY],
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What routes need. apps: by the names that clients use."""
+    """What routes need. apps: by the names that clients use. background: if there is a journal.
+    intake: what clients may send."""
 
     apps: Mapping[str, App]
     board: Board
+    background: Background | None = None
+    intake: Intake = Intake()
 
     def app(self, name: str) -> App:
         """Raises NotFound."""
@@ -60,6 +77,12 @@ class Service:
         if entry is None:
             raise NotFound(f"no query {id!r} (the last ones that ended are kept)")
         return entry
+
+    async def kept(self, id: str, request: Request) -> Kept | None:
+        """One of them that only the journal knows. Raises JournalLost."""
+        if self.background is None:
+            return None
+        return await self.background.find(id, tenant(request))
 
 
 def tenant(request: Request) -> str:
@@ -92,39 +115,53 @@ def _app_routes(routes: APIRouter, service: Service) -> None:
         return described(service.app(app))
 
 
+async def ask(service: Service, app: str, request: Request) -> Response:
+    """Answer `POST /v1/apps/{app}/queries`. Raises what refuses it, the body unread if it can."""
+    chosen, upload = service.app(app), Upload()
+    service.board.check(chosen, announced(request), tenant(request))
+    try:
+        wanted = await asked(request, chosen, upload, service.intake)
+        if wanted.mode == "background" and service.background is not None:
+            return await service.background.accept(request, app, chosen, wanted, upload)
+        entry = service.board.start(
+            chosen,
+            wanted.inputs,
+            mode=wanted.mode,
+            overrides=wanted.overrides,
+            passes=wanted.passes,
+            deadline_s=wanted.deadline_s,
+            tenant=tenant(request),
+            cleanup=upload.remove,
+        )
+    except BaseException:
+        upload.remove()
+        raise
+    headers = {"x-query-id": entry.id}
+    if wanted.mode == "stream":
+        return EventStream(entry, numbered, headers=headers)
+    if wanted.mode == "background":
+        where = {**headers, "location": f"/v1/queries/{entry.id}"}
+        return JSONResponse(entry.summary(), 202, headers=where)
+    result = await result_for(entry, request.receive)
+    if result is None:
+        return Response(status_code=499)  # nobody reads it
+    if result.state in ("ok", "partial"):
+        return JSONResponse(result.to_json(), headers=headers)
+    problem = problem_of(result)
+    return JSONResponse(problem.body(), problem.status, headers={**headers, **problem.headers})
+
+
+def announced(request: Request) -> int:
+    """Bytes of the body, as its head says (0 if it does not)."""
+    told = request.headers.get("content-length", "0")
+    return int(told) if told.isdecimal() and len(told) < 16 else 0
+
+
 def _query_routes(routes: APIRouter, service: Service) -> None:
     @routes.post("/apps/{app}/queries", tags=["queries"], openapi_extra=_BODY, response_model=None)
-    async def ask(app: str, request: Request) -> Response | EventStream:
+    async def query(app: str, request: Request) -> Response:
         """Ask a query: JSON, or a form whose files are documents."""
-        chosen, upload = service.app(app), Upload()
-        try:
-            wanted = await asked(request, chosen, upload)
-            entry = service.board.start(
-                chosen,
-                wanted.inputs,
-                mode=wanted.mode,
-                overrides=wanted.overrides,
-                passes=wanted.passes,
-                deadline_s=wanted.deadline_s,
-                tenant=tenant(request),
-                cleanup=upload.remove,
-            )
-        except BaseException:
-            upload.remove()
-            raise
-        headers = {"x-query-id": entry.id}
-        if wanted.mode == "stream":
-            return EventStream(entry, numbered, headers=headers)
-        if wanted.mode == "background":
-            where = {**headers, "location": f"/v1/queries/{entry.id}"}
-            return JSONResponse(entry.summary(), 202, headers=where)
-        result = await result_for(entry, request.receive)
-        if result is None:
-            return Response(status_code=499)  # nobody reads it
-        if result.state in ("ok", "partial"):
-            return JSONResponse(result.to_json(), headers=headers)
-        problem = problem_of(result)
-        return JSONResponse(problem.body(), problem.status, headers={**headers, **problem.headers})
+        return await ask(service, app, request)
 
     @routes.get("/queries", tags=["queries"])
     async def list_queries(
@@ -135,6 +172,10 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
     ) -> dict[str, Any]:
         """Queries that run and the last that ended, the newest first."""
         found = [entry.summary() for entry in service.board.all(tenant(request))]
+        if service.background is not None:
+            ids = [one["query_id"] for one in found]
+            found += await service.background.all(tenant(request), app, state, limit, ids)
+            found.sort(key=lambda one: one["created"], reverse=True)
         wanted = [
             one
             for one in found
@@ -145,6 +186,8 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
     @routes.get("/queries/{id}", tags=["queries"])
     async def show_query(id: str, request: Request) -> dict[str, Any]:
         """Its state, and its result once there is one."""
+        if kept := await service.kept(id, request):
+            return kept.shown()
         entry = service.entry(id, request)
         found = entry.summary()
         if entry.result is not None:
@@ -154,6 +197,8 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
     @routes.delete("/queries/{id}", tags=["queries"])
     async def cancel_query(id: str, request: Request) -> dict[str, Any]:
         """Cancel it; one that has ended stays as it is."""
+        if service.background is not None and (kept := await service.kept(id, request)):
+            return await service.background.cancel(kept)
         entry = service.entry(id, request)
         if entry.result is None:
             entry.cancel()
@@ -163,12 +208,15 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
 
 def _view_routes(routes: APIRouter, service: Service) -> None:
     @routes.get("/queries/{id}/events", tags=["queries"], response_model=None)
-    async def follow(id: str, request: Request) -> EventStream:
+    async def follow(id: str, request: Request) -> Response:
         """Its events from the first, or after `Last-Event-ID`; leaving does not cancel it."""
+        if service.background is not None and (kept := await service.kept(id, request)):
+            return service.background.follow(kept)
         entry = service.entry(id, request)
         last = request.headers.get("last-event-id", "")
-        after = min(int(last), len(entry.events)) if last.isdecimal() and len(last) < 10 else 0
-        return EventStream(entry, numbered, after=after, owned=False)
+        seen = int(last) - entry.base if last.isdecimal() and len(last) < 16 else 0
+        after = min(max(seen, 0), len(entry.events))  # of an earlier run: from the beginning
+        return EventStream(entry, partial(numbered, base=entry.base), after=after, owned=False)
 
     @routes.get("/queries/{id}/trace", tags=["queries"])
     async def trace(id: str, request: Request) -> dict[str, Any]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -19,23 +21,39 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp
 
 from teola.app import App
 from teola.errors import InputError, TeolaError
+from teola.runtime import loops
+from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve import api, engines_api, openai_api
+from teola.serve.admission import NO_SHARES, Shares
 from teola.serve.auth import Guard, KeyFile
 from teola.serve.board import Board
+from teola.serve.bounds import Bounded
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
+from teola.serve.direct import Direct
+from teola.serve.documents import Intake
+from teola.serve.expecting import admission_for
 from teola.serve.metrics import Metrics
-from teola.serve.problems import NotFound, Problem, TooLarge, answer, problem
+from teola.serve.observing import Observers
+from teola.serve.problems import NotFound, Problem, answer, problem
+from teola.serve.published import publish
+from teola.serve.telemetry import Telemetry, from_environment
+
+if TYPE_CHECKING:
+    from teola.serve.background import Background
+    from teola.serve.journal import Journal
+    from teola.serve.keeper import Keeper
 
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
-JSON_BYTES: Final = 4 * 2**20
-FORM_BYTES: Final = 64 * 2**20
 LAST_WORDS_S: Final = 5
 """Seconds that clients have to take their last events once all queries have ended."""
+CLOSE_S: Final = 15.0
+"""How long the end waits for the journal, to give back what is left."""
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +69,13 @@ class Readiness:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """queries: at once; queries_of_tenant: of one tenant (None: no fewer). drain_s: seconds that
-    they get to end when the server stops."""
+    they get to end when the server stops. max_wait_s, shares: see Admission."""
 
     queries: int
     queries_of_tenant: int | None = None
     drain_s: float = 30.0
+    max_wait_s: float | None = None
+    shares: Shares = NO_SHARES
 
 
 def make_app(
@@ -64,6 +84,9 @@ def make_app(
     board: Board,
     readiness: Readiness,
     keys: KeyFile | None = None,
+    keeper: Keeper | None = None,
+    intake: Intake | None = None,
+    telemetry: Telemetry | None = None,
 ) -> ASGIApp:
     """The ASGI application, to be called on the runtime's loop. keys: None lets everybody in."""
     found = FastAPI(
@@ -72,8 +95,9 @@ def make_app(
         description="LLM applications, orchestrated primitive by primitive.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
-    service = api.Service(apps, board)
+    service = api.Service(apps, board, _background(keeper, board), intake or Intake())
     found.include_router(api.router(service))
     found.include_router(openai_api.router(service))
     found.include_router(engines_api.router(runtime, service))
@@ -95,23 +119,27 @@ def make_app(
         return JSONResponse({"status": "ready"})
 
     metrics = Metrics(runtime, apps, board)
-    board.on_end = metrics.ended
+    observers = Observers(board, metrics, telemetry)
+    if board.admission is None:
+        board.admission = admission_for(runtime, apps)
 
     @found.get("/metrics", tags=["health"], response_model=None)
     async def scrape() -> Response:
         """Everything that Prometheus wants to know."""
         return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
-    _refusals(found, metrics)
-    return Guard(Bounded(found), keys)
+    _refusals(found, observers)
+    publish(found, locked=keys is not None)
+    bounded = Bounded(Direct(found, partial(api.ask, service)), observers.refused)
+    return observers.around(Guard(bounded, keys, observers.refused))
 
 
-def _refusals(app: FastAPI, metrics: Metrics) -> None:
+def _refusals(app: FastAPI, observers: Observers) -> None:
     """Every error in one of the two forms."""
 
     def told(request: Request, found: Problem) -> Response:
-        metrics.refused(found.code)
-        return answer(request.url.path, found)
+        observers.refused(found, request.scope)
+        return answer(request.scope["path"], found)
 
     @app.exception_handler(TeolaError)
     async def ours(request: Request, error: TeolaError) -> Response:
@@ -126,49 +154,21 @@ def _refusals(app: FastAPI, metrics: Metrics) -> None:
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404:
-            message = f"no such path: {request.url.path}; GET /v1/apps lists the applications"
+            path = request.scope["path"]
+            message = f"no such path: {path}; GET /v1/apps lists the applications"
             return told(request, problem(NotFound(message)))
         response = told(request, Problem(error.status_code, "refused", str(error.detail)))
         response.headers.update(error.headers or {})
         return response
 
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=499)  # nobody reads it
 
-class Bounded:
-    """Refuses bodies that are too long, at the latest when they have become so."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
-        form = headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data")
-        most = FORM_BYTES if form else JSON_BYTES
-        announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > most:
-            await self._refuse(scope, receive, send, most)
-            return
-        seen = 0
-
-        async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > most:
-                raise _too_large(most)
-            return message
-
-        await self._app(scope, counted, send)
-
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
-        refused = answer(scope["path"], problem(_too_large(most)), {"connection": "close"})
-        await refused(scope, receive, send)
-
-
-def _too_large(most: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {most // 2**20} MiB")
+    @app.exception_handler(Exception)
+    async def bug(request: Request, error: Exception) -> Response:
+        message = "the server failed, which is a bug in it; its log says where"
+        return told(request, Problem(500, "internal", message))
 
 
 def listen(host: str, port: int, keys: Path | None = None) -> socket.socket:
@@ -196,18 +196,26 @@ def serve(
     *,
     keys: Path | None = None,
     limits: Limits | None = None,
+    journal: Journal | None = None,
+    intake: Intake | None = None,
     started: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve `apps` on `runtime` until SIGTERM or SIGINT, then drain; a second signal ends it now.
 
-    Call it on the main thread. started: called (there) once every engine runs.
+    Call it on the main thread. journal: keeps background queries over restarts. intake: what
+    clients may send. started: called (there) once every engine runs.
     """
     limits = limits or Limits(runtime.max_queries)
+    runtime.new_loop = loops.quick
     board, readiness = Board(limits.queries, limits.queries_of_tenant), Readiness()
-    asgi = make_app(runtime, apps, board, readiness, KeyFile(keys) if keys else None)
+    board.admission = admission_for(runtime, apps, limits.max_wait_s, limits.shares)
+    keeper = _keeper(journal, board, apps)
+    telemetry, known = from_environment(runtime), KeyFile(keys) if keys else None
+    asgi = make_app(runtime, apps, board, readiness, known, keeper, intake, telemetry)
     config = uvicorn.Config(
         asgi,
         http=protocol(most_connections()),
+        ws="none",
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -216,7 +224,7 @@ def serve(
     )
     server = uvicorn.Server(config)
     serving = runtime.start(server.serve(sockets=[listener]))
-    starting = runtime.start(_start(runtime, apps, readiness))
+    starting = runtime.start(_start(runtime, apps, readiness, keeper))
     starting.add_done_callback(lambda done: started() if not done.exception() else None)
     with _signals() as stopped:
         while not serving.done() and not stopped():
@@ -235,26 +243,56 @@ def serve(
                     break
             server.should_exit = True
             serving.result()
+    if keeper is not None:
+        with suppress(TimeoutError):
+            runtime.start(keeper.close()).result(CLOSE_S)
+    if telemetry is not None and not server.force_exit:
+        runtime.start(telemetry.close()).result()
     listener.close()
+    note(log, logging.INFO, "stopped", "stopped")
 
 
-async def _start(runtime: Runtime, apps: Mapping[str, App], readiness: Readiness) -> None:
-    """Start every engine that any application uses."""
+async def _start(
+    runtime: Runtime, apps: Mapping[str, App], readiness: Readiness, keeper: Keeper | None
+) -> None:
+    """Start every engine that any application uses; then what was left to run goes on."""
     names = {name: None for app in apps.values() for name in app.engine_names}
     try:
         await runtime.ensure(names)
     except TeolaError as error:
         readiness.error = str(error)
-        log.error("%s", error)
+        told = "the engines cannot start: %(reason)s"
+        note(log, logging.ERROR, "engine_failed", told, reason=str(error))
         raise
+    gc.freeze()  # what is there by now stays: models and modules need not be looked through
     readiness.ready = True
+    if keeper is not None:
+        keeper.start()
 
 
 async def _stop(board: Board, server: uvicorn.Server, drain_s: float) -> None:
     """Let what runs end, then stop listening."""
+    told = "stopping; %(queries)d queries still run"
+    note(log, logging.INFO, "drain", told, queries=len(board.running))
     await board.drain(drain_s)
     await asyncio.sleep(0)  # the last events are written
     server.should_exit = True
+
+
+def _keeper(journal: Journal | None, board: Board, apps: Mapping[str, App]) -> Keeper | None:
+    if journal is None:
+        return None
+    from teola.serve.keeper import Keeper  # only here, for what it imports takes its time
+
+    return Keeper(journal, board, apps)
+
+
+def _background(keeper: Keeper | None, board: Board) -> Background | None:
+    if keeper is None:
+        return None
+    from teola.serve.background import Background
+
+    return Background(keeper, board)
 
 
 @contextmanager

@@ -16,6 +16,9 @@ from teola import App, Runtime, component
 from teola.serve import server
 from teola.serve.auth import KeyFile
 from teola.serve.board import Board
+from teola.serve.documents import Intake
+from teola.serve.journal import Journal
+from teola.serve.keeper import Keeper
 
 WAIT_S = 60.0
 
@@ -62,25 +65,34 @@ def applications() -> dict[str, App]:
 
 @contextmanager
 def serving(
-    runtime: Runtime, apps: Mapping[str, App], keys: KeyFile | None = None
+    runtime: Runtime,
+    apps: Mapping[str, App],
+    keys: KeyFile | None = None,
+    journal: Journal | None = None,
+    intake: Intake | None = None,
 ) -> Iterator[Served]:
     """Serve `apps` as `teola serve` does, but from a thread that has no signals."""
     for app in apps.values():
         app.runtime = runtime
     listener = server.listen("127.0.0.1", 0)
     board, readiness = Board(runtime.max_queries), server.Readiness()
-    asgi = server.make_app(runtime, apps, board, readiness, keys)
-    running = uvicorn.Server(uvicorn.Config(asgi, log_config=None, lifespan="off"))
+    keeper = Keeper(journal, board, apps) if journal else None
+    asgi = server.make_app(runtime, apps, board, readiness, keys, keeper, intake)
+    running = uvicorn.Server(uvicorn.Config(asgi, ws="none", log_config=None, lifespan="off"))
     serving = runtime.start(running.serve(sockets=[listener]))
     names = {name: None for app in apps.values() for name in app.engine_names}
     runtime.start(runtime.ensure(names)).result()
     readiness.ready = True
+    if keeper is not None:
+        runtime.loop.call_soon_threadsafe(keeper.start)
     try:
         yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", board, runtime)
     finally:
         runtime.start(board.drain(0)).result()
         running.should_exit = True
         serving.result(30)
+        if keeper is not None:
+            runtime.start(keeper.close()).result(30)
         listener.close()
 
 
