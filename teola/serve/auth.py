@@ -13,7 +13,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from teola.errors import InputError, UnknownName
+from teola.serve.neighbours import REFUSAL, from_here
 from teola.serve.problems import Problem, answer
 
 PREFIX: Final = "teola_"
@@ -104,19 +105,29 @@ def digest(secret: str) -> str:
 class Guard:
     """ASGI middleware that lets in who has a key, and says whose it is: `scope["tenant"]`."""
 
-    def __init__(self, app: ASGIApp, keys: KeyFile | None) -> None:
-        self._app, self._keys = app, keys
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: KeyFile | None,
+        refused: Callable[[Problem, Scope], None] = lambda found, scope: None,
+    ) -> None:
+        self._app, self._keys, self._refused = app, keys, refused
         self._known: dict[str, Key] = {}
         self._seen: tuple[int, int] | None = None
         self._looked = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._keys is None:
-            scope["tenant"] = DEFAULT_TENANT
+        if scope["type"] != "http" or scope["path"] in OPEN:
             await self._app(scope, receive, send)
             return
-        if scope["path"] in OPEN:
-            await self._app(scope, receive, send)
+        if self._keys is None:
+            scope["tenant"] = DEFAULT_TENANT
+            app: ASGIApp = self._app
+            if not from_here(dict(scope["headers"])):
+                found = Problem(403, "forbidden", REFUSAL)
+                self._refused(found, scope)
+                app = answer(scope["path"], found)
+            await app(scope, receive, send)
             return
         key = self.key(dict(scope["headers"]))
         wanted = "metrics" if scope["path"] == "/metrics" else "query"
@@ -131,6 +142,7 @@ class Guard:
             scope["tenant"] = key.tenant
             await self._app(scope, receive, send)
             return
+        self._refused(found, scope)
         await answer(scope["path"], found, headers)(scope, receive, send)
 
     def key(self, headers: Mapping[bytes, bytes]) -> Key | None:

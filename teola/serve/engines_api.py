@@ -7,20 +7,23 @@ counts for its tenant, and has a trace.
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 
 from teola.app import DEADLINE_S, App
 from teola.engine import Hit
 from teola.errors import InputError
 from teola.runtime.runtime import Runtime
 from teola.serve.api import Service, tenant
-from teola.serve.asking import as_json, checked
+from teola.serve.asking import checked
 from teola.serve.board import Entry
+from teola.serve.bodies import as_json
 from teola.serve.problems import NotFound, answer, problem_of
 from teola.serve.streaming import result_for
 from teola.workflow.components import Embedding, Rerank
@@ -29,12 +32,15 @@ EMBEDDING: Final = "embedding"
 RERANK: Final = "rerank"
 MOST_TEXTS: Final = 2048
 MOST_RESULTS: Final = 200
+QUICK_TEXTS: Final = 16
+QUICK_CHARACTERS: Final = 10_000
+"""More is counted and written off the event loop."""
 
 
 class EmbeddingsRequest(BaseModel):
     """The body of `POST /v1/embeddings`."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str
     input: str | list[str] = Field(description="A text, or up to 2,048 of them.")
@@ -45,7 +51,7 @@ class EmbeddingsRequest(BaseModel):
 class RerankRequest(BaseModel):
     """The body of `POST /v1/rerank`."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str
     query: str = Field(min_length=1)
@@ -92,16 +98,9 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         vectors = np.asarray(result["vectors"], np.float32)
         if wanted.dimensions not in (None, vectors.shape[1]):
             raise InputError(f"dimensions: this model has {vectors.shape[1]}")
-        data = [
-            {"object": "embedding", "index": i, "embedding": _sent(vector, wanted.encoding_format)}
-            for i, vector in enumerate(vectors)
-        ]
-        tokens = sum(_tokens(runtime, text) for text in texts)
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return JSONResponse(
-            {"object": "list", "data": data, "model": wanted.model, "usage": usage},
-            headers={"x-query-id": entry.id},
-        )
+        few = len(texts) <= QUICK_TEXTS and sum(map(len, texts)) <= QUICK_CHARACTERS
+        work = partial(_embedded, runtime, wanted, texts, vectors, {"x-query-id": entry.id})
+        return work() if few else await run_in_threadpool(work)
 
     @routes.post("/rerank", openapi_extra=_body(RerankRequest), response_model=None)
     async def rerank(request: Request) -> Response:
@@ -149,6 +148,23 @@ def _start(
         deadline_s=DEADLINE_S,
         tenant=tenant(request),
     )
+
+
+def _embedded(
+    runtime: Runtime,
+    wanted: EmbeddingsRequest,
+    texts: list[str],
+    vectors: np.ndarray[Any, np.dtype[np.float32]],
+    headers: dict[str, str],
+) -> Response:
+    data = [
+        {"object": "embedding", "index": i, "embedding": _sent(vector, wanted.encoding_format)}
+        for i, vector in enumerate(vectors)
+    ]
+    tokens = sum(_tokens(runtime, text) for text in texts)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    found = {"object": "list", "data": data, "model": wanted.model, "usage": usage}
+    return JSONResponse(found, headers=headers)
 
 
 def _failed(entry: Entry, request: Request) -> Response:
