@@ -33,12 +33,14 @@ RUN: Final = 10_000_000
 
 
 class Event:
-    """What clients are told. kind: primitive, token, done or error. told: JSON, or what becomes JSON
-    of one line when somebody reads it, which for most queries nobody does."""
+    """What clients are told. kind: primitive, token, done or error. told: JSON, or what becomes
+    JSON of one line when somebody reads it, which for most queries nobody does."""
 
     __slots__ = ("_told", "kind")
 
-    def __init__(self, kind: str, told: str | Mapping[str, Any] | Token | Progress | Result) -> None:
+    def __init__(
+        self, kind: str, told: str | Mapping[str, Any] | Token | Progress | Result
+    ) -> None:
         self.kind, self._told = kind, told
 
     @property

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from teola.app import App
+from teola.runtime.demand import timings
 from teola.runtime.runtime import Runtime
 from teola.serve.board import Board, Entry
 
@@ -25,6 +34,8 @@ class Metrics:
     """Everything at /metrics."""
 
     def __init__(self, runtime: Runtime, apps: Mapping[str, App], board: Board) -> None:
+        # a second series for each counter, which says nothing here
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         place, query = ("engine", "op"), ("app", "state")
         self._latency = Histogram(
@@ -69,6 +80,9 @@ class Metrics:
             "teola_refused", "Requests that were refused.", ("code",), registry=self.registry
         )
         self.registry.register(_Now(runtime, apps, board))
+        self.registry.register(_Instances(runtime))
+        self.registry.register(_Backlog(runtime, board))
+        ProcessCollector(registry=self.registry)
 
     def page(self) -> bytes:
         """In the text format of Prometheus."""
@@ -89,11 +103,10 @@ class Metrics:
             return
         self._tokens.labels(app, "prompt").inc(trace.prompt_tokens)
         self._tokens.labels(app, "completion").inc(trace.completion_tokens)
-        for span in trace.spans if trace.plan else ():
-            if span.engine and span.state in ("done", "failed"):
-                self._wait.labels(span.engine, span.op).observe(span.start - span.queued)
-                self._execution.labels(span.engine, span.op).observe(span.end - span.start)
-                self._batch.labels(span.engine, span.op).observe(span.batch_size)
+        for one in timings(trace):
+            self._wait.labels(one.engine, one.op).observe(one.wait_s)
+            self._execution.labels(one.engine, one.op).observe(one.execution_s)
+            self._batch.labels(one.engine, one.op).observe(one.batch_size)
 
 
 class _Now(Collector):
@@ -101,30 +114,31 @@ class _Now(Collector):
 
     def __init__(self, runtime: Runtime, apps: Mapping[str, App], board: Board) -> None:
         self._runtime, self._apps, self._board = runtime, apps, board
+        self._version = version("teola")
 
     def collect(self) -> Iterable[Metric]:
         running = GaugeMetricFamily("teola_queries_running", "Queries that run.")
         running.add_metric((), len(self._board.running))
         yield running
+        draining = GaugeMetricFamily("teola_draining", "Whether it is about to stop.")
+        draining.add_metric((), float(self._board.draining))
+        yield draining
+        build = GaugeMetricFamily("teola_build_info", "Always 1.", labels=["version"])
+        build.add_metric((self._version,), 1.0)
+        yield build
         tasks = GaugeMetricFamily("teola_tasks", "Tasks on the event loop.")
         tasks.add_metric((), len(asyncio.all_tasks(self._runtime.loop)))
         yield tasks
         queued = GaugeMetricFamily(
             "teola_queue_depth", "Primitives that wait for an instance.", labels=["engine"]
         )
-        busy = GaugeMetricFamily(
-            "teola_instance_in_flight", "Primitives on it.", labels=["engine", "instance"]
+        retries = CounterMetricFamily(
+            "teola_retries", "Slices that were tried again.", labels=["engine"]
         )
-        up = GaugeMetricFamily(
-            "teola_instance_up", "Whether it takes work.", labels=["engine", "instance"]
-        )
-        now = self._runtime.loop.time()
         for name, queue in self._runtime.live.core.queues.items():
             queued.add_metric((name,), queue.queued)
-            for i, instance in enumerate(queue.instances):
-                busy.add_metric((name, str(i)), instance.entries)
-                up.add_metric((name, str(i)), float(instance.usable(now)))
-        yield from (queued, busy, up)
+            retries.add_metric((name,), queue.retries)
+        yield from (queued, retries)
         hits = CounterMetricFamily(
             "teola_plan_cache_hits", "Queries whose graph was there already.", labels=["app"]
         )
@@ -136,3 +150,58 @@ class _Now(Collector):
             hits.add_metric((name,), sum(one.hits for one in found))
             misses.add_metric((name,), sum(one.misses for one in found))
         yield from (hits, misses)
+
+
+class _Instances(Collector):
+    """How each instance of each engine is at the moment of asking. (A label called `instance` would
+    be Prometheus's own, which is the server.)"""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ["engine", "engine_instance"]
+        busy = GaugeMetricFamily("teola_instance_in_flight", "Primitives on it.", labels=labels)
+        up = GaugeMetricFamily("teola_instance_up", "Whether it takes work.", labels=labels)
+        free = GaugeMetricFamily(
+            "teola_instance_kv_free_tokens",
+            "Tokens that its KV memory could take when it last told, less what was sent since.",
+            labels=labels,
+        )
+        ejections = CounterMetricFamily(
+            "teola_instance_ejections", "Times it was left alone for failing.", labels=labels
+        )
+        restarts = CounterMetricFamily(
+            "teola_instance_restarts", "Times it was started anew.", labels=labels
+        )
+        now = self._runtime.loop.time()
+        for name, queue in self._runtime.live.core.queues.items():
+            for i, instance in enumerate(queue.instances):
+                where = (name, str(i))
+                busy.add_metric(where, instance.entries)
+                up.add_metric(where, float(instance.usable(now)))
+                if instance.free is not None:
+                    free.add_metric(where, max(0, instance.free))
+                ejections.add_metric(where, instance.ejections)
+                restarts.add_metric(where, instance.restarts)
+        yield from (busy, up, free, ejections, restarts)
+
+
+class _Backlog(Collector):
+    """Seconds of work that wait, as admission counts them."""
+
+    def __init__(self, runtime: Runtime, board: Board) -> None:
+        self._runtime, self._board = runtime, board
+
+    def collect(self) -> Iterable[Metric]:
+        work = GaugeMetricFamily(
+            "teola_backlog_seconds", "Work that running queries bring to it.", labels=["engine"]
+        )
+        wait = GaugeMetricFamily(
+            "teola_expected_wait_seconds", "Wait that a query must expect.", labels=["engine"]
+        )
+        admission, now = self._board.admission, self._runtime.loop.time()
+        for name, (work_s, wait_s) in (admission.backlog(now) if admission else {}).items():
+            work.add_metric((name,), work_s)
+            wait.add_metric((name,), wait_s)
+        yield from (work, wait)

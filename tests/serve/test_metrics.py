@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+from importlib.metadata import version
+from pathlib import Path
+
 import httpx
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serve.conftest import Served
@@ -47,8 +53,8 @@ def test_what_runs_now_is_a_gauge(client: httpx.Client, served: Served) -> None:
     where = client.post(ECHO, json={"inputs": {"question": "wait"}, "mode": "background"})
     found = scraped(client)
     assert found["teola_queries_running", ()] == 1
-    assert found["teola_instance_in_flight", (("engine", "python"), ("instance", "0"))] == 1
-    assert found["teola_instance_up", (("engine", "python"), ("instance", "0"))] == 1
+    assert found["teola_instance_in_flight", (("engine", "python"), ("engine_instance", "0"))] == 1
+    assert found["teola_instance_up", (("engine", "python"), ("engine_instance", "0"))] == 1
     assert found["teola_queue_depth", (("engine", "python"),)] == 0
     client.delete(where.headers["location"])
     assert scraped(client)["teola_queries_running", ()] == 0
@@ -66,3 +72,95 @@ def test_refusals_are_counted_by_code(client: httpx.Client, path: str, code: str
 def test_no_question_is_in_a_metric(client: httpx.Client) -> None:
     client.post(ECHO, json={"inputs": {"question": "canary-7731"}})
     assert "canary-7731" not in client.get("/metrics").text
+
+
+# --- all series ----------------------------------------------------------------------------------
+
+
+def families(client: httpx.Client) -> dict[str, Metric]:
+    """By name, as the parser knows them (a counter's without `_total`)."""
+    return {one.name: one for one in text_string_to_metric_families(client.get("/metrics").text)}
+
+
+def test_every_family_has_help_a_type_and_a_name_by_the_rules(client: httpx.Client) -> None:
+    client.post(ECHO, json={"inputs": {"question": "one"}})
+    found = families(client)
+    assert len(found) > 20
+    for name, family in found.items():
+        assert family.documentation.strip(), name
+        assert family.type in ("counter", "gauge", "histogram"), name
+        assert re.fullmatch(r"(teola|process)_[a-z0-9_]+", name), name
+        assert not re.search(r"_(ms|milliseconds|minutes|kb|mb)\b", name), name
+        for sample in family.samples:
+            assert all(re.fullmatch(r"[a-z_]+", label) for label in sample.labels), name
+            assert not {"instance", "job"} & sample.labels.keys(), "Prometheus has these itself"
+            if family.type == "counter":
+                assert sample.name.endswith(("_total", "_created")), sample.name
+            if family.type == "histogram":
+                assert sample.name.removeprefix(name) in ("_bucket", "_count", "_sum", "_created")
+
+
+def test_the_process_and_its_instances_are_measured(client: httpx.Client) -> None:
+    found = scraped(client)
+    assert found["process_resident_memory_bytes", ()] > 10e6
+    assert found["process_open_fds", ()] > 3
+    place = (("engine", "python"), ("engine_instance", "0"))
+    assert found["teola_instance_ejections_total", place] == 0
+    assert found["teola_instance_restarts_total", place] == 0
+    assert found["teola_retries_total", (("engine", "python"),)] == 0
+    assert found["teola_draining", ()] == 0
+    assert found["teola_build_info", (("version", version("teola")),)] == 1
+
+
+def test_labels_come_from_the_configuration_and_never_from_clients(client: httpx.Client) -> None:
+    client.post(ECHO, json={"inputs": {"question": "one"}})
+    client.post(ECHO, json={"inputs": {"question": "fail"}})
+    before = {key for key, _ in scraped(client).items()}
+    for name in ("canary-1", "canary-2"):
+        client.get(f"/v1/{name}")
+        client.get(f"/v1/queries/{name}")
+        client.post(f"/v1/apps/{name}/queries", json={"inputs": {}})
+        client.post(ECHO, json={"inputs": {"question": name, name: 1}, "mode": name})
+        client.post(ECHO, json={"inputs": {"question": name}}, headers={"x-tenant": name})
+        model = {"model": name, "messages": [{"role": "user", "content": name}], "user": name}
+        client.post("/v1/chat/completions", json=model)
+        client.request(name.upper(), "/v1/apps")
+    after = {key for key, _ in scraped(client).items()}
+    assert all(name == "teola_refused_total" for name, _ in after - before)
+    assert len(after - before) < 8
+    assert "canary" not in client.get("/metrics").text
+
+
+# --- who else names them -------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+SOMETIMES = {"teola_instance_kv_free_tokens"}
+"""Only where an engine tells."""
+
+
+def known(client: httpx.Client) -> set[str]:
+    """Names of all series, and of all families."""
+    client.post(ECHO, json={"inputs": {"question": "one"}})
+    client.get("/v1/nothing")
+    found = families(client)
+    names = {sample.name for family in found.values() for sample in family.samples}
+    # one with labels that has none yet
+    return names | set(found) | SOMETIMES | {"teola_tokens_total"}
+
+
+def test_every_metric_of_the_dashboard_exists(client: httpx.Client) -> None:
+    dashboard = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    assert len(asked) > 20
+    named = {name for one in asked for name in re.findall(r"\b(?:teola|process)_\w+", one)}
+    assert named <= known(client)
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_series_is_in_the_manual_and_no_other(client: httpx.Client) -> None:
+    manual = (ROOT / "docs" / "operations.md").read_text()
+    rows = set(re.findall(r"^\| `((?:teola|process)_\w+)`", manual, re.MULTILINE))
+    assert rows <= known(client)
+    ours = {name for name in families(client) if name.startswith("teola_")}
+    assert ours <= {row.removesuffix("_total") for row in rows}
