@@ -29,8 +29,8 @@ COLOURS: Final = {
     "prefilling": "yellow",
     "partial_prefilling": "yellow",
     "full_prefilling": "yellow",
-    "decoding": "bright_red",
-    "partial_decoding": "bright_red",
+    "decoding": "dark_orange",
+    "partial_decoding": "dark_orange",
 }
 _ENDED: Final = {"failed": "red", "cancelled": "dim", "running": "bold"}
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, TextIO
 
 from teola.runtime.noting import working_for
@@ -106,9 +107,18 @@ class Lines(logging.Handler):
 
 def as_json(record: logging.LogRecord) -> str:
     """One line: time, level and event, then the event's fields, or what a plain record says."""
-    when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    found: dict[str, Any] = {"time": when, "level": record.levelname.lower(), **fields(record)}
-    return json.dumps(found, default=lambda value: type(value).__name__)
+    second, fraction = divmod(record.created, 1)
+    when = f"{_second(int(second))}.{int(1e3 * fraction):03d}Z"
+    return _encode({"time": when, "level": record.levelname.lower(), **fields(record)})
+
+
+@lru_cache(maxsize=4)
+def _second(at: int) -> str:
+    """In UTC; most lines share theirs with the one before."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+_encode: Final = json.JSONEncoder(default=lambda value: type(value).__name__).encode
 
 
 class AsText:

@@ -7,11 +7,23 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from teola import App, Generate, Runtime, component
-from teola.engine import Call, Delta, EngineKind, EngineSpec, Request, SequenceHandle, Usage
-from teola.graph import Op
+from teola.engine import (
+    Call,
+    Delta,
+    EngineKind,
+    EngineSpec,
+    QueryContext,
+    Request,
+    SequenceHandle,
+    Usage,
+)
+from teola.graph import DecodeParams, Op
+from teola.runtime.hosts.local import LocalHost
 from teola.runtime.noting import working_for
 
 SEEN: dict[str, tuple[str, ...]] = {}
+PAIRS: list[tuple[set[str], set[str]]] = []
+"""For whom an engine was called, and for whom it believed to work."""
 
 
 @component(outputs="answer")
@@ -24,7 +36,7 @@ async def awaits(question: str) -> str:
 class Sync:
     """Computes in a thread."""
 
-    spec = EngineSpec("sync", EngineKind.TOOL, frozenset({Op.TOOL_CALL}))
+    spec = EngineSpec("sync", EngineKind.TOOL, frozenset({Op.TOOL_CALL}), max_sequences=2)
 
     def start(self) -> None: ...
 
@@ -32,6 +44,7 @@ class Sync:
 
     def execute(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
         SEEN["thread"] = working_for.get()
+        PAIRS.append(({r.context.query_id for r in requests}, set(working_for.get())))
         return [{"answer": "x"} for _ in requests]
 
 
@@ -43,6 +56,7 @@ class Model:
         EngineKind.LLM,
         frozenset({Op.PREFILLING, Op.PARTIAL_PREFILLING, Op.FULL_PREFILLING, Op.DECODING}),
         max_batch=10_000,
+        max_sequences=1,
         prefix_reuse=True,
         block_tokens=1,
     )
@@ -56,10 +70,13 @@ class Model:
 
     async def prefill(self, call: Call) -> SequenceHandle:
         SEEN["prefill"] = working_for.get()
+        PAIRS.append(({call.context.query_id}, set(working_for.get())))
         return SequenceHandle("llm", 0, call.all_parts)
 
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         SEEN["generate"] = working_for.get()
+        PAIRS.append(({call.context.query_id}, set(working_for.get())))
+        await asyncio.sleep(0)
         yield Delta("yes", "stop", Usage(3, 1))
 
 
@@ -79,21 +96,29 @@ def test_whatever_runs_for_a_query_knows_its_id() -> None:
             for _ in range(2):  # the second must not inherit what the first has set
                 result = app.run(question="why?")
                 assert SEEN[where] == (result.query_id,)
-                if where == "generate" and "prefill" in SEEN:
-                    assert SEEN["prefill"] == (result.query_id,)
     assert working_for.get() == ()
 
 
-def test_a_batch_belongs_to_all_its_queries() -> None:
+def test_what_waited_does_not_inherit_whom_it_waited_for() -> None:
+    """Work that is sent when another query's ends is sent by that one's task."""
+
     @component(outputs="answer", engine="sync")
     def in_thread(question: str) -> str:
         return question
 
     text, answer = {"question": "text"}, {"answer": "answer"}
-    with Runtime({"sync": Sync}) as runtime:
-        app = App("b", in_thread, inputs=text, outputs=answer, runtime=runtime)
-        app.run(question="first: everything is started")
-        results = app.batch([{"question": str(k)} for k in range(3)])
-    ids = {result.query_id for result in results}
-    assert set(SEEN["thread"]) <= ids
-    assert len(SEEN["thread"]) == len(set(SEEN["thread"]))
+    with Runtime({"sync": Sync, "llm": Model}) as runtime:
+        for template, count in ((in_thread, 3), (Generate(), 6)):
+            app = App("b", template, inputs=text, outputs=answer, runtime=runtime)
+            app.run(question="first: everything is started")
+            PAIRS.clear()
+            results = app.batch([{"question": str(k)} for k in range(6)])
+            assert {result.state for result in results} == {"ok"}
+            assert len(PAIRS) >= count
+            assert all(whom == believed for whom, believed in PAIRS)
+
+
+async def test_a_prefix_is_computed_for_its_query() -> None:
+    call = Call(QueryContext("q7"), (), DecodeParams())
+    await asyncio.create_task(LocalHost(Model(), 0).prefill(call))
+    assert SEEN["prefill"] == ("q7",)
