@@ -124,9 +124,10 @@ async def _migrate(connection: AsyncConnection[Any]) -> None:
         await connection.execute("CREATE SCHEMA IF NOT EXISTS teola_journal")
         await connection.execute("CREATE TABLE teola_journal.settings (version int PRIMARY KEY)")
     cursor = await connection.execute(
-        "SELECT coalesce(max(version), 0) FROM teola_journal.settings"
+        "SELECT coalesce(max(version), 0), to_regrole('teola_journal') IS NULL"
+        " FROM teola_journal.settings"
     )
-    (version,) = await cursor.fetchone() or (0,)
+    version, alone = await cursor.fetchone() or (0, True)
     if version > len(MIGRATIONS):
         raise EngineUnavailable(
             f"the schema 'teola_journal' has version {version}, this Teola knows "
@@ -134,6 +135,8 @@ async def _migrate(connection: AsyncConnection[Any]) -> None:
             retryable=False,
         )
     if version == len(MIGRATIONS):
+        if alone:  # restored into another server, to which roles do not come along
+            await _grant(connection)
         return
     for number, statements in enumerate(MIGRATIONS[version:], version + 1):
         await connection.execute(statements)

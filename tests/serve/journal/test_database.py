@@ -18,7 +18,7 @@ from teola.serve.journal_database import Given
 from teola_engines.vectorstore import EmbeddedPostgres, PgVector
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.serve.conftest import applications, serving, soon
-from tests.serve.journal.conftest import ask, ended, put, rows
+from tests.serve.journal.conftest import Serve, ask, ended, put, rows
 
 FORCED = """
 SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity
@@ -119,13 +119,12 @@ def test_a_database_that_comes_back_is_used_again(monkeypatch: pytest.MonkeyPatc
         embedded.close()
 
 
-def test_it_is_kept_where_the_vector_store_is() -> None:
-    with temporary_folder() as folder:
-        home = PgVector(data_dir=folder).database()
-        dsn = home.start()
-        assert rows(dsn, "SELECT 1") == [(1,)]
-        home.close()
-        assert EmbeddedPostgres(folder).pid() is None
+def test_it_is_kept_where_the_vector_store_is(postgres: EmbeddedPostgres) -> None:
+    home = PgVector(data_dir=postgres.data_dir).database()
+    assert home.start() == postgres.start()[0]
+    home.close()
+    home.close()
+    assert postgres.pid() is not None, "others still use it"
     assert PgVector(dsn="host=there").database().start() == "host=there"
     with Runtime() as runtime:
         assert journal_of(runtime, False, 7) is None
@@ -136,3 +135,20 @@ def test_it_is_kept_where_the_vector_store_is() -> None:
 def test_an_engine_without_postgresql_has_no_journal() -> None:
     with Runtime({"vectorstore": "documents"}) as runtime:
         assert journal_of(runtime, True, 7) is None
+
+
+def test_a_restored_database_gets_its_role_anew(
+    made: str, serve: Serve, postgres: EmbeddedPostgres
+) -> None:
+    """Roles belong to the server and are in no dump."""
+    admin = postgres.start()[0]
+    rows(admin, "ALTER ROLE teola_journal RENAME TO set_aside")
+    try:
+        with serve() as (_, client):
+            assert ended(client, ask(client, "hello").json()["query_id"])["state"] == "ok"
+        allowed = "SELECT has_table_privilege('teola_journal', 'teola_journal.queries', 'SELECT')"
+        assert rows(made, allowed) == [(True,)]
+    finally:
+        rows(made, "DROP OWNED BY teola_journal")
+        rows(admin, "DROP ROLE teola_journal")
+        rows(admin, "ALTER ROLE set_aside RENAME TO teola_journal")
