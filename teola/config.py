@@ -39,8 +39,8 @@ class ServerTable(_Table):
     max_wait_s: float | None = Field(
         default=None,
         gt=0,
-        description="A query that would wait longer for an engine is refused; else: longer than ten "
-        "queries like it take there, 0.5 to 30 s.",
+        description="A query that would wait longer for an engine is refused; else: longer than "
+        "ten queries like it take there, 0.5 to 30 s.",
     )
     max_rate_per_tenant: float | None = Field(
         default=None, gt=0, description="Queries a second of one tenant, over ten seconds."

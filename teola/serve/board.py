@@ -205,7 +205,7 @@ class Board:
                 entry.ticket = self.admission.admit(app.name, size, tenant, now, deadline_s)
             else:
                 entry.ticket = self.admission.take(app.name, size, tenant, now)
-        job.watcher = entry.watch
+        job.watcher, job.streams = entry.watch, mode != "sync"
         self.running[job.id] = entry
         self.of_tenant[tenant] += 1
         self.on_start(entry)
