@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """One query of `app`, its inputs checked. trace: what has run of it, from its admission on."""
+    """One query of `app`, its inputs checked. streams: the watcher is told tokens as they come, and
+    not the answer as a whole once it is certain. trace: what has run of it, from its admission on.
+    """
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class Job:
         self.watcher, self.profile = watcher, profile
         self.id = uuid.uuid4().hex
         self.chunks = 0
+        self.streams = True
         self.trace: Trace | None = None
 
     async def run(self) -> Result:
@@ -109,7 +112,9 @@ class Job:
         began = loop.time()
         plan = optimiser.plan(self.overrides, sizes, self.passes, debug=runtime.debug)
         trace.step("optimise", began, loop.time())
-        return await runtime.live.execute(plan, values, context, trace, self.watcher)
+        return await runtime.live.execute(
+            plan, values, context, trace, self.watcher, streams=self.streams
+        )
 
     def _result(self, ending: Ending) -> Result:
         error: TeolaError | None = None

@@ -81,12 +81,14 @@ class Live(Driver):
         context: QueryContext,
         trace: Trace,
         watcher: Watcher | None = None,
+        streams: bool = True,
     ) -> Ending:
-        """Run a query to its end. Cancelling this coroutine cancels the query."""
+        """Run a query to its end. Cancelling this coroutine cancels the query. streams: the watcher
+        is told tokens as they come, after which no try can be another's; else the whole text."""
         trace.plan = plan
         run = GraphRun(context.query_id, plan, tenant=context.tenant, app=trace.app)
         done: asyncio.Future[Ending] = self.loop.create_future()
-        query = LiveQuery(context, plan, Store(plan, inputs), run, trace, done, watcher)
+        query = LiveQuery(context, plan, Store(plan, inputs), run, trace, done, watcher, streams)
         if context.deadline != float("inf"):
             query.timer = self.loop.call_at(
                 context.deadline, self._late, context.query_id, DeadlineReached()
@@ -110,22 +112,14 @@ class Live(Driver):
             query.timer.cancel()
         graph = query.plan.graph
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
-        if command.state is State.OK and query.watcher and not query.streamed:
-            self._stream_whole(query, outputs)
+        if command.state is State.OK:
+            query.tell_whole(outputs)
         error = command.cause.error if command.cause else None
         failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
         query.store = Store(query.plan, {})
         ending = Ending(command.state, outputs, error, command.missing, query.trace, failed)
         if not query.done.done():
             query.done.set_result(ending)
-
-    def _stream_whole(self, query: LiveQuery, outputs: Mapping[str, Any]) -> None:
-        """The call that would have streamed was skipped: pass on the text that stands instead."""
-        for name, ref in query.plan.graph.outputs.items():
-            text = outputs[name]
-            if ref.producer and isinstance(text, str) and query.watcher:
-                query.watcher(Token(text))
-                return
 
     async def drain(self, engine: str, instance: int) -> None:
         """Send an instance nothing more, and wait until what it has is done."""
@@ -370,7 +364,7 @@ class Live(Driver):
         params = members[0].params
         assert isinstance(params, DecodeParams)
         call = self._prepare(query, i, host.instance, params)
-        shown = query.watcher is not None and any(plan.streams[m] for m in plan.members[i])
+        shown = query.streams and any(plan.streams[m] for m in plan.members[i])
         engine, instance = command.engine, command.instance
 
         def first() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -50,7 +50,7 @@ class Ending:
 
 
 class LiveQuery(Query):
-    """A query with what a live one needs besides."""
+    """A query with what a live one needs. streams: its watcher is told tokens as they come."""
 
     def __init__(
         self,
@@ -61,11 +61,23 @@ class LiveQuery(Query):
         trace: Trace,
         done: asyncio.Future[Ending],
         watcher: Watcher | None,
+        streams: bool,
     ) -> None:
         super().__init__(context.query_id, plan, store, run, trace)
         self.context, self.done, self.watcher = context, done, watcher
         self.timer: asyncio.TimerHandle | None = None
-        self.streamed = False
+        self.streams, self.streamed = streams and watcher is not None, False
+
+    def tell_whole(self, outputs: Mapping[str, Any]) -> None:
+        """Pass on the answer's text if none of it went out as it came: the watcher is not to have
+        it in pieces, or the call that would have streamed was skipped, and another text stands."""
+        if self.watcher is None or self.streamed:
+            return
+        for name, ref in self.plan.graph.outputs.items():
+            text = outputs[name]
+            if ref.producer and isinstance(text, str):
+                self.watcher(Token(text))
+                return
 
 
 def describe(error: Exception, failed: Primitive) -> QueryFailed:
