@@ -147,9 +147,18 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     ),
 }
 
-_EVENTS: Final[Content] = {
-    "text/event-stream": {"type": "string", "description": "Numbered events, see docs/serving.md."}
+
+def _stream(**fields: Schema) -> Content:
+    """Server-sent events; the schema is that of each."""
+    return {"text/event-stream": _object({"data": _TEXT}, **fields)}
+
+
+_KINDS: Final[Schema] = {
+    "type": "string",
+    "enum": ["primitive", "token", "restarted", "done", "error"],
 }
+_EVENTS: Final = _stream(id=_TEXT, event=_KINDS)
+_CHUNKS: Final = _stream()
 _QUERY: Final = json_of("Query")
 _PLAIN: Final[Content] = {"text/plain": _TEXT}
 
@@ -168,7 +177,7 @@ ANSWERS: Final[Mapping[str, Mapping[int, Content]]] = {
     "GET /v1/engines": {200: json_of(_object({"engines": _list(_object({"name": _TEXT}))}))},
     "GET /v1/models": {200: json_of(_object({"object": _TEXT, "data": _list(_ref("Model"))}))},
     "GET /v1/models/{model}": {200: json_of("Model")},
-    "POST /v1/chat/completions": {200: {**json_of("Completion"), **_EVENTS}},
+    "POST /v1/chat/completions": {200: {**json_of("Completion"), **_CHUNKS}},
     "POST /v1/embeddings": {200: json_of("Embeddings")},
     "POST /v1/rerank": {200: json_of("Ranking")},
     "GET /healthz": {200: json_of("Status")},
