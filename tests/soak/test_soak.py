@@ -9,6 +9,7 @@ import pytest
 
 from tests.soak import cancelling, connecting, lasting, shooting, stopping
 from tests.soak.conftest import Figures
+from tests.soak.forms import SEED, short_and_long
 from tests.soak.server import SERVED, Server, serving
 
 pytestmark = [
@@ -16,20 +17,6 @@ pytestmark = [
     pytest.mark.timeout(900),  # a machine that does much besides
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # clients leave without closing
 ]
-SEED = 20261121
-
-
-def short_and_long(names: str, short: object, long: object) -> pytest.MarkDecorator:
-    """Parameters of the two forms."""
-    marks = [pytest.mark.soak, pytest.mark.timeout(3600)]
-    return pytest.mark.parametrize(
-        names, [pytest.param(*_tuple(short), id="short"),
-                pytest.param(*_tuple(long), id="long", marks=marks)],
-    )  # fmt: skip
-
-
-def _tuple(values: object) -> tuple[object, ...]:
-    return values if isinstance(values, tuple) else (values,)
 
 
 @short_and_long("count,limit_s", (25, 20.0), (500, 1.0))

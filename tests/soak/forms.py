@@ -1,0 +1,20 @@
+"""The two forms of a test: a short one that always runs, and the long one of `make soak`."""
+
+from __future__ import annotations
+
+import pytest
+
+SEED = 20261121
+
+
+def short_and_long(names: str, short: object, long: object) -> pytest.MarkDecorator:
+    """Parameters of the two forms."""
+    marks = [pytest.mark.soak, pytest.mark.timeout(3600)]
+    return pytest.mark.parametrize(
+        names, [pytest.param(*_tuple(short), id="short"),
+                pytest.param(*_tuple(long), id="long", marks=marks)],
+    )  # fmt: skip
+
+
+def _tuple(values: object) -> tuple[object, ...]:
+    return values if isinstance(values, tuple) else (values,)
