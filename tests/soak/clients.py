@@ -17,7 +17,7 @@ import httpx
 from tests.soak.server import Server
 
 LIMIT_S: Final = 120.0
-HALF_A_HEAD: Final = b"POST /v1/apps/null/queries HTTP/1.1\r\nhost: so"
+HALF_A_HEAD: Final = b"POST /v1/apps/null/queries HTTP/1.1\r\nhost: lo"
 VOCABULARY: Final = (
     "lamp harbour keeper herring boat tide rope market barrel oil winter letter garden bridge "
     "engine river clock window paper silver tower forest copper signal bread stone candle ladder"
@@ -39,7 +39,7 @@ class Ask:
         """As it travels. close: the connection ends with the answer."""
         body = json.dumps(self.body).encode()
         head = (
-            f"POST {self.path} HTTP/1.1\r\nhost: soak\r\ncontent-type: application/json\r\n"
+            f"POST {self.path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n{'connection: close' if close else 'x-soak: 1'}\r\n"
         )
         return f"{head}\r\n".encode() + body

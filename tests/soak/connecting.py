@@ -31,7 +31,7 @@ MARGIN_S: Final = 30.0
 KEPT_ALIVE_S: Final = 5.0
 """uvicorn closes a connection that is idle for so long after an answer."""
 OTHERS: Final = 10
-GET: Final = b"GET /healthz HTTP/1.1\r\nhost: soak\r\n\r\n"
+GET: Final = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def descriptors(server: Server) -> int:
