@@ -44,14 +44,11 @@ class Background:
         await self._keeper.ready()
         body = Body(inputs=wanted.inputs, overrides=wanted.overrides, passes=wanted.passes)
         packed, files = await asyncio.to_thread(body.packed)
-        digest = None
-        if key is not None:
-            told = f"{name}\n{packed}"
-            digest = await asyncio.to_thread(digest_of, told, files)
-            known = await self._journal.known(tenant, key, digest)
-            if known is not None:
-                upload.remove()
-                return self._accepted(known)
+        told = f"{name}\n{packed}"
+        digest = await asyncio.to_thread(digest_of, told, files) if key else None
+        if key and (known := await self._journal.known(tenant, key, digest)):
+            upload.remove()
+            return self._accepted(known)
         record = Record(self._journal)
         entry = self._board.start(
             app,
@@ -65,14 +62,8 @@ class Background:
             record=record,
         )
         what = (entry.id, tenant, name, packed, entry.created, wanted.deadline_s)
-        asked = Asked(*what, files, key, digest)
-        try:
-            known = await self._journal.accept(asked)
-        except BaseException:
-            await self._withdraw(entry)
-            raise
+        known = await self._committed(entry, Asked(*what, files, key, digest))
         if known is not None:
-            await self._withdraw(entry)
             return self._accepted(known)
         record.accepted.set()
         return _accepted(entry.summary())
@@ -82,6 +73,17 @@ class Background:
         entry = self._board.find(known.id, known.tenant)
         summary = entry.summary() if entry else known.summary()
         return _accepted(summary, {"idempotency-replayed": "true"})
+
+    async def _committed(self, entry: Entry, asked: Asked) -> Kept | None:
+        """None; or the one that had its key before. Then, and after an error, this one is gone."""
+        try:
+            known = await self._journal.accept(asked)
+        except BaseException:
+            await self._withdraw(entry)
+            raise
+        if known is not None:
+            await self._withdraw(entry)
+        return known
 
     async def _withdraw(self, entry: Entry) -> None:
         """Of one that was not accepted: it has done nothing, and nobody knows it."""

@@ -16,21 +16,24 @@ import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, LiteralString
-
-from psycopg import AsyncConnection
-from psycopg.rows import class_row
+from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from teola.engine import DatabaseServer
 from teola.errors import InputError
 from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve import journal_statements as statements
-from teola.serve.journal_database import Given, JournalDatabase
 from teola.serve.journal_rows import Asked, Ended, Kept, Taken
-from teola.serve.journal_tables import CHANNEL
-from teola.serve.problems import JournalLost
+from teola.serve.problems import AWAY, JournalLost
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from teola.serve.journal_database import JournalDatabase
+
+    Session = AsyncConnection[Any]
 
 LEASE_S: Final = 10.0
 FENCE_S: Final = 8.0
@@ -43,7 +46,19 @@ DAY_S: Final = 86_400.0
 
 log = logging.getLogger(__name__)
 
-Session = AsyncConnection[Any]
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A DatabaseServer that somebody else runs."""
+
+    dsn: str
+
+    def start(self) -> str:
+        """The DSN; whether it answers shows itself."""
+        return self.dsn
+
+    def close(self) -> None:
+        """It is not ours to stop."""
 
 
 class Journal:
@@ -58,17 +73,30 @@ class Journal:
         self.token = secrets.randbits(62)
         self.away, self.closed = True, False
         self.unwritten: dict[str, Ended] = {}
-        self._database, self._keep_s = JournalDatabase(server), keep_s
+        self._server, self._keep_s = server, keep_s
+        self._opened: JournalDatabase | None = None
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     async def open(self) -> None:
         """Reach the server, again if it was lost, and make the tables. Raises JournalLost."""
-        await self._database.open()
+        if self._opened is None:
+            self._opened = await asyncio.to_thread(_database, self._server)
+        await self._opened.open()
 
     async def close(self) -> None:
-        """Leave no connection. What is still this server's is another's once its lock is free."""
+        """Leave no connection and, as the last user of an embedded server, no process. What is
+        still this server's is another's once its lock is free."""
         self.closed = True
-        await self._database.close()
+        if self._opened is not None:
+            await self._opened.close()
+        await asyncio.to_thread(self._server.close)
+
+    @property
+    def _database(self) -> JournalDatabase:
+        """Raises JournalLost."""
+        if self._opened is None:
+            raise JournalLost(AWAY)
+        return self._opened
 
     def session(self) -> AbstractAsyncContextManager[Session]:
         """A connection that shows that this server lives, and hears news. Raises JournalLost."""
@@ -112,7 +140,7 @@ class Journal:
         self, tenant: str, statement: LiteralString, values: tuple[Any, ...]
     ) -> Kept | None:
         async with self._database.transaction(tenant) as connection:
-            cursor = connection.cursor(row_factory=class_row(Kept))
+            cursor = self._database.cursor(connection, Kept)
             return await (await cursor.execute(statement, values)).fetchone()
 
     async def all(
@@ -121,14 +149,14 @@ class Journal:
         """The tenant's queries but for some ids, the newest first. Raises JournalLost."""
         values = (tenant, list(apart), app, state, most)
         async with self._database.transaction(tenant) as connection:
-            cursor = connection.cursor(row_factory=class_row(Kept))
+            cursor = self._database.cursor(connection, Kept)
             return await (await cursor.execute(statements.LIST, values)).fetchall()
 
     async def cancel(self, tenant: str, id: str) -> None:
         """Ask whoever runs it, or may take it, to end it. Raises JournalLost."""
         async with self._database.transaction(tenant) as connection:
             await connection.execute(statements.CANCEL, (tenant, id))
-            await connection.execute(statements.NOTIFY, (CHANNEL, LOOK))
+            await connection.execute(statements.NOTIFY, (statements.CHANNEL, LOOK))
 
     # --- for the server's own work ----------------------------------------------------------
 
@@ -144,7 +172,8 @@ class Journal:
 
     async def _end(self, connection: Session, ended: Ended) -> bool:
         how = (ended.state, ended.latency_s, ended.result, ended.problem)
-        cursor = await connection.execute(statements.END, (*how, ended.id, self.token, CHANNEL))
+        values = (*how, ended.id, self.token, statements.CHANNEL)
+        cursor = await connection.execute(statements.END, values)
         return cursor.rowcount == 1
 
     async def write_rest(self, session: Session) -> None:
@@ -170,14 +199,14 @@ class Journal:
         oldest first. mine: ours already, but not running. apart: not these."""
         values: dict[str, Any] = {"me": self.token, "lease": LEASE_S, "most": most}
         values |= {"mine": list(mine), "apps": list(apps), "apart": list(apart)}
-        async with session.transaction(), session.cursor(row_factory=class_row(Taken)) as cursor:
+        async with session.transaction(), self._database.cursor(session, Taken) as cursor:
             await cursor.execute(statements.TAKE, values)
             return sorted(await cursor.fetchall(), key=lambda row: row.created)
 
     async def give_back(self, apart: Iterable[str]) -> None:
         """Let other servers have what is this server's, but for some. Raises JournalLost."""
         async with self._database.transaction(None) as connection:
-            values = (self.token, list(apart), CHANNEL, LOOK)
+            values = (self.token, list(apart), statements.CHANNEL, LOOK)
             await connection.execute(statements.GIVE_BACK, values)
 
     async def release(self, id: str) -> None:
@@ -218,6 +247,12 @@ class Journal:
         for waiting in [self._waiting.get(id, ())] if id else self._waiting.values():
             for event in waiting:
                 event.set()
+
+
+def _database(server: DatabaseServer) -> JournalDatabase:
+    from teola.serve.journal_database import JournalDatabase  # whose imports take their time
+
+    return JournalDatabase(server)
 
 
 async def _store(connection: Session, asked: Asked, number: int, path: Path) -> None:

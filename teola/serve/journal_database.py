@@ -5,26 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, TypeVar
 
-from psycopg import AsyncConnection, InterfaceError, OperationalError, ProgrammingError, conninfo
+from psycopg import (
+    AsyncConnection,
+    AsyncCursor,
+    Error,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    conninfo,
+)
+from psycopg.rows import class_row
 from psycopg_pool import AsyncConnectionPool
 
 from teola.engine import DatabaseServer
 from teola.errors import EngineUnavailable
-from teola.serve.journal_tables import CHANNEL, TAKE_ROLE, migrate
-from teola.serve.problems import JournalLost
+from teola.serve.journal_statements import CHANNEL
+from teola.serve.journal_tables import TAKE_ROLE, migrate
+from teola.serve.problems import AWAY, JournalLost
+
+T = TypeVar("T")
 
 POOL: Final = 4
 PATIENCE_S: Final = 5.0
 """How long a connection of the pool is waited for."""
 CONNECT_TIMEOUT_S: Final = 5
-AWAY: Final = (
-    "background queries cannot be taken or looked up now: the database of the journal is away; "
-    "try again soon, or ask with mode sync or stream"
-)
-
 _ONLY_ONE: Final[LiteralString] = """
 SELECT pg_terminate_backend(pid) FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ExclusiveLock' AND granted
@@ -37,20 +43,6 @@ SELECT set_config('teola.journal', 'server', false), set_config('tcp_keepalives_
     set_config('tcp_keepalives_count', '3', false), pg_advisory_lock(%s)
 """
 """A machine that is gone is noticed after 11 seconds, which is more than FENCE_S (journal.py)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A DatabaseServer that somebody else runs."""
-
-    dsn: str
-
-    def start(self) -> str:
-        """The DSN; whether it answers shows itself."""
-        return self.dsn
-
-    def close(self) -> None:
-        """It is not ours to stop."""
 
 
 class JournalDatabase:
@@ -69,7 +61,7 @@ class JournalDatabase:
                 await migrate(connection)
         except EngineUnavailable as error:
             raise JournalLost(str(error)) from error
-        except OperationalError as error:
+        except Error as error:
             raise JournalLost(self._reason(error)) from error
         if self._pool is None:
             self._pool = AsyncConnectionPool(
@@ -86,10 +78,9 @@ class JournalDatabase:
             await self._pool.open()
 
     async def close(self) -> None:
-        """Leave no connection and, as the last user of an embedded server, no process."""
+        """Leave no connection."""
         if self._pool is not None:
             await self._pool.close()
-        await asyncio.to_thread(self._server.close)
 
     @asynccontextmanager
     async def session(self, token: int) -> AsyncIterator[AsyncConnection[Any]]:
@@ -105,7 +96,7 @@ class JournalDatabase:
                     await connection.execute(_SHOW_LIFE, (token,))
                     await connection.execute(f"LISTEN {CHANNEL}")
                 yield connection
-        except (OperationalError, InterfaceError) as error:
+        except Error as error:
             raise JournalLost(self._reason(error)) from error
 
     @asynccontextmanager
@@ -126,6 +117,11 @@ class JournalDatabase:
                 yield connection
         except (OperationalError, InterfaceError) as error:
             raise JournalLost(AWAY) from error
+
+    @staticmethod
+    def cursor(connection: AsyncConnection[Any], kind: type[T]) -> AsyncCursor[T]:
+        """One whose rows are of this kind."""
+        return connection.cursor(row_factory=class_row(kind))
 
     def _reason(self, error: Exception) -> str:
         """One line, without the password."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
+CHANNEL: Final = "teola_journal"
+
 INSERT: Final[LiteralString] = """
 INSERT INTO teola_journal.queries
     (id, tenant, key, digest, app, request, created, deadline, holder)

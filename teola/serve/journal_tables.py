@@ -22,7 +22,6 @@ from psycopg import AsyncConnection, errors
 from teola.errors import EngineUnavailable
 
 SCHEMA: Final = "teola_journal"
-CHANNEL: Final = "teola_journal"
 ROLE: Final = "teola_journal"
 MIGRATION_LOCK: Final = 0x7E01A5
 

@@ -21,10 +21,8 @@ from collections.abc import Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
-
-import psycopg
 
 from teola.app import App
 from teola.errors import (
@@ -38,10 +36,12 @@ from teola.result import Result
 from teola.runtime.noting import note
 from teola.serve.asking import Upload, as_json, checked
 from teola.serve.board import Board, Entry
-from teola.serve.journal import FENCE_S, LOOK, Journal, Session
-from teola.serve.journal_database import AWAY
+from teola.serve.journal import FENCE_S, LOOK, Journal
 from teola.serve.journal_rows import Body, Taken, ended
-from teola.serve.problems import Draining, JournalLost, Postponed
+from teola.serve.problems import AWAY, Draining, JournalLost, Postponed
+
+if TYPE_CHECKING:
+    from teola.serve.journal import Session
 
 BEAT_S: Final = 2.0
 """Well below FENCE_S: a beat or two may fail."""
@@ -134,7 +134,7 @@ class Keeper:
             try:
                 await self.journal.open()
                 await self._watch()
-            except (JournalLost, TimeoutError, psycopg.Error) as error:
+            except (JournalLost, TimeoutError) as error:
                 self.opened.clear()
                 self.journal.away = True
                 why = " ".join(str(error).split()) or "it does not answer"

@@ -33,6 +33,12 @@ class Draining(TeolaError):
     """Refused because the server is about to stop."""
 
 
+AWAY: Final = (
+    "background queries cannot be taken or looked up now: the database of the journal is away; "
+    "try again soon, or ask with mode sync or stream"
+)
+
+
 class JournalLost(TeolaError):
     """Nothing can be done with background queries: the database of their journal is away."""
 

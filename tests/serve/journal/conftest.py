@@ -18,8 +18,7 @@ from teola import App, Runtime
 from teola.serve import journal as journals
 from teola.serve import journal_tables, keeper
 from teola.serve.auth import KeyFile
-from teola.serve.journal import Journal
-from teola.serve.journal_database import Given
+from teola.serve.journal import Given, Journal
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.serve.conftest import Served, applications, serving

@@ -13,8 +13,7 @@ import pytest
 from teola import Runtime
 from teola.errors import EngineUnavailable
 from teola.serve import journal_tables, keeper
-from teola.serve.journal import Journal, journal_of
-from teola.serve.journal_database import Given
+from teola.serve.journal import Given, Journal, journal_of
 from teola_engines.vectorstore import EmbeddedPostgres, PgVector
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.serve.conftest import applications, serving, soon
