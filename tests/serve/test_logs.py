@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 import os
 import pty
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +19,9 @@ from typing import Any
 import httpx
 import pytest
 
+from teola.runtime.live import Live
 from teola.runtime.noting import note, working_for
+from teola.schedule.events import Cause, Ejected, Recovered
 from teola.serve.auth import KeyFile
 from teola.serve.logs import WAITING, AsText, Form, Lines, as_json, failure, logging_to
 from tests.serve.conftest import soon
@@ -146,6 +150,33 @@ def test_a_person_at_a_terminal_gets_text(tmp_path: Path) -> None:
             os.close(mine)
     assert b"serving echo" in told
     assert b"{" not in told
+
+
+def test_what_the_http_server_says_has_the_same_form(server: tuple[Running, str]) -> None:
+    running, _ = server
+    port = int(running.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(f"GET / HTTP/9.9 {QUESTION}\r\n\r\n".encode())
+        connection.recv(1000)
+    soon(lambda: bool(running.lines("log")))
+    line = running.lines("log")[0]
+    assert line["logger"].startswith("uvicorn")
+    assert line["level"] == "warning"
+    assert QUESTION not in running.log.read_text()
+
+
+async def test_an_instances_fate_is_told_without_what_it_said() -> None:
+    stream = io.StringIO()
+    live = Live({}, asyncio.get_running_loop())
+    with logging_to(stream, Form.JSON):
+        live.ejected(Ejected("llm", 1, 31.0, Cause(ValueError(QUESTION))), 1.0)
+        live.recovered(Recovered("llm", 1))
+    ejected, recovered = map(json.loads, stream.getvalue().splitlines())
+    assert (ejected["event"], ejected["level"]) == ("engine_ejected", "warning")
+    assert (ejected["engine"], ejected["instance"], ejected["for_s"]) == ("llm", 1, 30.0)
+    assert ejected["error_type"] == "ValueError"
+    assert recovered["event"] == "engine_recovered"
+    assert QUESTION not in stream.getvalue()
 
 
 # --- lines ---------------------------------------------------------------------------------------
