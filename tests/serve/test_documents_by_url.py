@@ -15,6 +15,8 @@ import pytest
 
 from teola import Runtime
 from teola.catalogue import load_app
+from teola.cli.serving import intake
+from teola.config import ServerTable
 from teola.serve.documents import URLS, Intake
 from teola.serve.fetch_policy import Policy
 from teola.serve.fetching import Fetcher
@@ -157,3 +159,12 @@ def test_a_client_that_leaves_ends_the_fetching(client: httpx.Client, web: Web) 
         client.post(ASK, json={"inputs": inputs}, timeout=0.3)
     soon(web.left.is_set)
     soon(lambda: kept() == before)
+
+
+def test_the_configuration_says_what_is_fetched() -> None:
+    off = intake(ServerTable())
+    assert (off.fetcher, off.history_characters) == (None, 16_000)
+    told = {"documents_by_url": True, "url_hosts": ["Docs.test"], "history_characters": 0}
+    on = intake(ServerTable(**told))
+    assert on.fetcher.policy == Policy(hosts=("docs.test",))
+    assert on.history_characters == 0
