@@ -42,7 +42,7 @@ def kill_during_ingestion(n: int, seed: int = 0) -> Killed:
     try:
         database = Database(embedded.start()[0])
         with ExitStack() as stack:
-            server = stack.enter_context(mortal(folder, pause_s=0.15))
+            server = stack.enter_context(mortal(folder, pause_s=0.1))
             span_s = _undisturbed(server, database)
             for round_ in range(n):
                 documents = [document(f"{round_}-{i}", chance.randint(20, 120)) for i in range(2)]
@@ -50,7 +50,7 @@ def kill_during_ingestion(n: int, seed: int = 0) -> Killed:
                 sleep(chance.uniform(0, span_s))
                 server.end(signal.SIGKILL)
                 amid += database.pending() > 0 or not _has_ended(database, asked)
-                server = stack.enter_context(mortal(folder, pause_s=0.15))
+                server = stack.enter_context(mortal(folder, pause_s=0.1))
                 _check(server, database, round_, documents, asked)
                 chunks += len(wanted(documents))
         assert database.pending() == 0
