@@ -134,8 +134,8 @@ class Entry:
     def cancel(self) -> None:
         """Ask it to end."""
         self.unwanted = True
-        if self.task is not None:
-            self.task.cancel()
+        if self.task is not None:  # in the next turn: before its first step it would end unheard
+            asyncio.get_running_loop().call_soon(self.task.cancel)
 
     async def ended(self) -> Result:
         """Its result, whatever it is; leaving off waiting does not cancel it."""

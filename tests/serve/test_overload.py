@@ -106,6 +106,30 @@ def test_a_profile_says_what_to_expect_before_any_query_has_ended() -> None:
     assert large.work["embedding"] > 10 * small.work["embedding"] > 0
 
 
+def test_a_query_that_is_cancelled_before_it_begins_counts_no_more() -> None:
+    apps = applications()
+    with Runtime() as runtime, serving(runtime, apps) as found:
+        board = found.board
+
+        async def at_once() -> str:
+            entry = board.start(
+                apps["echo"],
+                {"question": "hello"},
+                mode="sync",
+                overrides={},
+                passes=None,
+                deadline_s=60.0,
+                tenant="default",
+            )
+            entry.cancel()
+            return (await asyncio.wait_for(entry.ended(), 20)).state
+
+        assert runtime.start(at_once()).result(30) == "cancelled"
+        assert not board.running
+        assert board.admission is not None
+        assert board.admission.running == 0
+
+
 # --- shares on the live runtime -------------------------------------------------------------
 
 
