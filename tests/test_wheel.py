@@ -128,6 +128,10 @@ def test_wheel_holds_our_packages_under_names_of_our_own(wheel: Path) -> None:
         "teola_engines",
     }
     assert "teola/py.typed" in names
+    page = ROOT / "teola" / "serve" / "ui"
+    parts = [file for file in page.rglob("*") if file.is_file()]
+    assert len(parts) > 30
+    assert {file.relative_to(ROOT).as_posix() for file in parts} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

@@ -51,8 +51,8 @@ class Optimiser:
             self._plans.move_to_end(key)
             return plan
         self.misses += 1
-        graph = self.optimise(overrides, sizes, names, debug=debug).e_graph
-        plan = Plan(graph, self.profile)
+        optimised = self.optimise(overrides, sizes, names, debug=debug)
+        plan = Plan(optimised.e_graph, self.profile, optimised)
         self._plans[key] = plan
         if len(self._plans) > CACHED_PLANS:
             self._plans.popitem(last=False)

@@ -22,7 +22,7 @@ from teola.graph import (
 )
 from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, retries
 from teola.graph.primitive import refs_of
-from teola.passes import estimate
+from teola.passes import Optimised, estimate
 from teola.policies.work import Estimate
 from teola.profile import Profile
 
@@ -39,10 +39,13 @@ class Plan:
     is (or may become) an output of the application. sequence_of: producer of the sequence that it
     continues, or -1. guessed: (primitive, branch) that need not wait for a condition. item_inputs:
     names of the lists it may be cut along. retries: further tries. estimates: by its profile.
+    optimised: how the passes made the graph, for whoever wants it explained.
     """
 
-    def __init__(self, graph: Graph, profile: Profile | None = None) -> None:
-        self.graph = graph
+    def __init__(
+        self, graph: Graph, profile: Profile | None = None, optimised: Optimised | None = None
+    ) -> None:
+        self.graph, self.optimised = graph, optimised
         self.primitives = graph.primitives
         self.ids = tuple(p.id for p in graph.primitives)
         self.index = {id: i for i, id in enumerate(self.ids)}

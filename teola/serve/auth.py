@@ -26,8 +26,9 @@ from teola.serve.problems import Problem, answer
 
 PREFIX: Final = "teola_"
 SCOPES: Final = ("query", "metrics")
-OPEN: Final = frozenset({"/healthz", "/readyz"})
-"""Paths for which no key is needed."""
+OPEN: Final = frozenset({"/", "/healthz", "/readyz", "/ui"})
+"""Paths for which no key is needed, beside the page's own files."""
+PAGE: Final = "/ui/"
 LOOK_EVERY_S: Final = 1.0
 DEFAULT_TENANT: Final = "default"
 
@@ -117,7 +118,7 @@ class Guard:
         self._looked = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN:
+        if scope["type"] != "http" or scope["path"] in OPEN or scope["path"].startswith(PAGE):
             await self._app(scope, receive, send)
             return
         if self._keys is None:

@@ -29,7 +29,7 @@ from teola.errors import InputError, TeolaError
 from teola.runtime import loops
 from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
-from teola.serve import api, engines_api, openai_api
+from teola.serve import api, engines_api, looking, openai_api, page
 from teola.serve.admission import NO_SHARES, Shares
 from teola.serve.auth import Guard, KeyFile
 from teola.serve.board import Board
@@ -101,6 +101,8 @@ def make_app(
     found.include_router(api.router(service))
     found.include_router(openai_api.router(service))
     found.include_router(engines_api.router(runtime, service))
+    found.include_router(looking.router(runtime, service))
+    page.mount(found)
 
     @found.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, str]:

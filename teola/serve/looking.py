@@ -1,0 +1,231 @@
+"""What the page shows beside results: why a query has the graph that it has, where its time went,
+and what the engines are doing. Any client may ask for it.
+
+Everything is worked out when somebody looks, and nothing while queries run; what takes long is done
+in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from teola.explain import Explanation
+from teola.passes import Optimised
+from teola.profile import Profile
+from teola.runtime.critical_path import NONE, critical_path, waited_for
+from teola.runtime.runtime import Runtime
+from teola.runtime.trace import Batch, Span, Trace
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.instances import Instance
+from teola.serve.api import Service
+from teola.serve.board import Board, Entry
+from teola.serve.problems import NotFound
+
+RECENT_QUERIES: Final = 64
+"""Out of so many queries that ended last come an engine's recent batches."""
+RECENT_BATCHES: Final = 60
+
+
+def router(runtime: Runtime, service: Service) -> APIRouter:
+    """All routes of this module."""
+    routes = APIRouter(prefix="/v1")
+
+    @routes.get("/queries/{id}/explanation", tags=["queries"])
+    async def explanation(id: str, request: Request) -> dict[str, Any]:
+        """Its p-graph and e-graph, and what each pass did and why."""
+        job = service.entry(id, request).job
+        plan = job.trace.plan if job.trace else None
+        if plan is None or plan.optimised is None:
+            raise NotFound(f"query {id!r} has no graph yet")
+        profile = job.app.optimiser(runtime, job.profile).profile
+        return await run_in_threadpool(explained, job.app.name, plan.optimised, profile, job.passes)
+
+    @routes.get("/queries/{id}/timeline", tags=["queries"])
+    async def timeline(id: str, request: Request) -> dict[str, Any]:
+        """Its spans so far, what each one waited for, and the critical path."""
+        entry = service.entry(id, request)
+        trace = entry.job.trace
+        if trace is None:
+            raise NotFound(f"query {id!r} has not been admitted yet")
+        now = runtime.loop.time() - trace.admitted
+        spans = trace.spans
+        spans += [*_decoding(trace, spans), *_waiting(entry, trace, runtime)]
+        return await run_in_threadpool(timed, trace, spans, now)
+
+    @routes.get("/engines", tags=["engines"])
+    async def engines() -> dict[str, Any]:
+        """What each engine is, what waits for it, what runs on each of its instances."""
+        now = runtime.loop.time()
+        batches = recent_batches(service.board)
+        found = [
+            {**_engine(runtime, name, queue, now), "recent_batches": _recent(batches, name, now)}
+            for name, queue in runtime.live.core.queues.items()
+        ]
+        return {"engines": found}
+
+    return routes
+
+
+# --- a query --------------------------------------------------------------------------------
+
+
+def explained(
+    app: str, optimised: Optimised, profile: Profile, passes: tuple[str, ...]
+) -> dict[str, Any]:
+    """As `teola explain --format json`, with the passes in order and where each primitive of the
+    e-graph comes from."""
+    found = Explanation(app, optimised, profile).to_json()
+    return {**found, "passes": list(passes), "origins": origins(optimised)}
+
+
+def origins(optimised: Optimised) -> dict[str, str]:
+    """Primitive of the e-graph -> the one of the p-graph that it was made from, if there is one.
+
+    What joins the pieces of a primitive comes from that primitive.
+    """
+    before, after = optimised.p_graph, optimised.e_graph
+    found: dict[str, str] = {}
+    for id in after.order:
+        p = after[id]
+        joined = [found[ref.producer] for ref in p.refs() if ref.producer in found]
+        origin = id if id in before else p.origin or next(iter(joined), "")
+        if origin in before:
+            found[id] = origin
+    return found
+
+
+def timed(trace: Trace, spans: list[Span], now_s: float) -> dict[str, Any]:
+    """The timeline as JSON values. now_s: seconds since admission."""
+    running = trace.finished is None
+    end = now_s if running else trace.latency_s
+    ended = [replace(span, end=end) if span.state in _OPEN else span for span in spans]
+    ended = [replace(span, start=end) if span.state == "queued" else span for span in ended]
+    parents = trace.plan.graph.parents if trace.plan else {}
+    before = waited_for(ended, parents)
+    answered = trace.state in ("running", "ok", "partial")
+    path = critical_path(ended, parents, end, answered=answered)
+    return {
+        "query_id": trace.query_id,
+        "app": trace.app,
+        "state": trace.state,
+        "end_s": end,
+        "spans": [
+            {**asdict(span), "waited_for": None if i == NONE else i}
+            for span, i in zip(ended, before, strict=True)
+        ],
+        "critical_path": [
+            {**asdict(stretch), "span": None if stretch.span == NONE else stretch.span}
+            for stretch in path
+        ],
+    }
+
+
+_OPEN: Final = ("running", "queued")
+"""States of spans that have not ended."""
+
+
+def _waiting(entry: Entry, trace: Trace, runtime: Runtime) -> Iterator[Span]:
+    """What is ready and has not been sent yet, as spans with the state `queued`."""
+    run = runtime.live.core.runs.get(entry.id)
+    if run is None:
+        return
+    for engine in {p.engine: None for p in run.plan.primitives if p.engine}:
+        for (query, i), flight in runtime.live.core.queues[engine].flights.items():
+            if query == entry.id and flight.work.queued:
+                p, at = run.plan.primitives[i], flight.work.arrival - trace.admitted
+                for lo, hi in flight.work.spans:
+                    yield Span(
+                        p.id, p.op.value, p.component, engine, at, at, at,
+                        lo=lo, hi=hi, state="queued",
+                    )  # fmt: skip
+
+
+def _decoding(trace: Trace, spans: Iterable[Span]) -> Iterator[Span]:
+    """The decodings that are being generated: nothing is recorded of one until it has ended."""
+    if trace.plan is None or trace.finished is not None:
+        return
+    ended = {span.primitive: span for span in spans if span.state == "done"}
+    for head, members in enumerate(trace.plan.members):
+        before = ended.get(trace.plan.ids[head])
+        for i in members if before else ():
+            p = trace.plan.primitives[i]
+            if p.id not in ended:
+                assert before is not None
+                yield replace(
+                    before,
+                    primitive=p.id,
+                    op=p.op.value,
+                    component=p.component,
+                    queued=before.end,
+                    start=before.end,
+                    state="running",
+                )
+                break
+            before = ended[p.id]
+
+
+# --- engines --------------------------------------------------------------------------------
+
+
+def recent_batches(board: Board) -> list[Batch]:
+    """What running queries and the last that ended were sent in, each batch once, oldest first."""
+    entries = [*list(board.past.values())[-RECENT_QUERIES:], *board.running.values()]
+    found: dict[tuple[str, int], Batch] = {}
+    for entry in entries:
+        trace = entry.job.trace
+        for batch in trace.batches() if trace and trace.plan else ():
+            found[batch.engine, batch.batch] = batch
+    return sorted(found.values(), key=lambda batch: (batch.at, batch.batch))
+
+
+def _recent(batches: Iterable[Batch], engine: str, now: float) -> list[dict[str, Any]]:
+    mine = [batch for batch in batches if batch.engine == engine][-RECENT_BATCHES:]
+    return [{"instance": b.instance, "size": b.size, "ago_s": round(now - b.at, 3)} for b in mine]
+
+
+def _engine(runtime: Runtime, name: str, queue: EngineQueue, now: float) -> dict[str, Any]:
+    config, spec = runtime.configs[name], runtime.spec(name)
+    factory = config.factory if isinstance(config.factory, str) else config.factory.__name__
+    return {
+        "name": name,
+        "type": factory,
+        "kind": spec.kind.value,
+        "ops": sorted(op.value for op in spec.ops),
+        "batching": config.batching,
+        "routing": config.routing,
+        "max_batch": queue.limits.max_batch,
+        "max_sequences": queue.limits.max_sequences,
+        "concurrency": queue.limits.concurrency,
+        "continuous": queue.limits.continuous,
+        "queued": queue.queued,
+        "in_flight": sum(instance.entries for instance in queue.instances),
+        "instances": [
+            {"instance": i, **_instance(instance, now)}
+            for i, instance in enumerate(queue.instances)
+        ],
+    }
+
+
+def _instance(instance: Instance, now: float) -> dict[str, Any]:
+    """kv_free_tokens: None where the engine does not tell, or has not yet."""
+    health = instance.health
+    if not instance.up:
+        state = "gone" if instance.gone else "down"
+    elif health is not None and health.ejected(now):
+        state = "ejected"
+    elif health is not None and not health.well(now):
+        state = "recovering"
+    else:
+        state = "up"
+    return {
+        "state": state,
+        "in_flight": instance.entries,
+        "batches": len(instance.batches),
+        "weight": instance.weight,
+        "kv_free_tokens": instance.free,
+    }

@@ -1,0 +1,57 @@
+// The answer as it comes, its sources, and every other output. All of it is text, never markup.
+import { html, nothing } from "../vendor/lit-html/lit-html.js";
+import { plural, shorter } from "./format.js";
+
+const isHit = (one) => typeof one?.text === "string" && "document" in one;
+
+// The output that is the answer: "answer", or the only one.
+function parts(outputs) {
+  const names = Object.keys(outputs);
+  const main = names.includes("answer") ? "answer" : names.length === 1 ? names[0] : null;
+  const hits = names.filter((name) => Array.isArray(outputs[name]) && outputs[name].some(isHit));
+  const rest = names.filter((name) => name !== main && !hits.includes(name));
+  return { main: hits.includes(main) ? null : main, hits, rest };
+}
+
+const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+
+export function answer(query) {
+  const { result } = query;
+  if (!result?.outputs) return html`${streaming(query)} ${failure(query)}`;
+  const { main, hits, rest } = parts(result.outputs);
+  const text = main && result.outputs[main] !== null ? asText(result.outputs[main]) : "";
+  return html`
+    ${text
+      ? html`<div class="answer" data-testid="answer">${text}</div>`
+      : query.error
+        ? nothing
+        : html`<p class="empty">Nothing was found to answer from: the application gave no text.</p>`}
+    ${result.missing
+      ? html`<p class="note">Without ${result.missing.join(", ")}, which failed.</p>`
+      : nothing}
+    ${failure(query)}
+    ${hits.map((name) => sources(name, result.outputs[name]))}
+    ${rest.map((name) => html`<details><summary>${name}</summary>
+      <pre>${asText(result.outputs[name])}</pre></details>`)}`;
+}
+
+function streaming({ state, text }) {
+  if (text) {
+    return html`<div class="answer ${state === "running" ? "coming" : ""}" data-testid="answer"
+      aria-busy=${state === "running"}>${text}</div>`;
+  }
+  return state === "running" ? html`<div class="answer coming"></div>` : nothing;
+}
+
+const failure = ({ error }) => (error ? html`<p class="error" role="alert">${error}</p>` : nothing);
+
+function sources(name, hits) {
+  return html`<details class="sources" open><summary>${name}
+      <small>${plural(hits.length, "passage")}</small></summary>
+    <ol>
+      ${hits.map((hit) => html`<li><b>${hit.document}</b> <small class="digits">${
+        Number(hit.score).toFixed(2)
+      }</small><p>${shorter(hit.text, 400)}</p></li>`)}
+    </ol>
+  </details>`;
+}

@@ -1,0 +1,151 @@
+// Queries as this page follows them: events as they come, and the timeline and graphs that belong to
+// them. One that this page asked for is followed to its end, whatever view is open, because leaving
+// would cancel it; others only while they are looked at.
+import { call, follow, get, queryPath, Refused } from "./api.js";
+import { changed, say } from "./store.js";
+
+const AFTER_PRIMITIVE = 250; // ms from an event until the timeline is asked for again
+const AFTER_TOKEN = 800;
+const AT_LEAST = 2000; // while nothing happens: what runs grows
+const KEPT = 50;
+const UNSURE = "It may have ended before the server was started; the last 512 are kept.";
+
+const known = new Map();
+
+function fresh(id, own) {
+  const query = {
+    id, own, app: "", mode: "", state: "running", created: Date.now() / 1000, question: "",
+    text: "", result: null, error: "", missing: "", timeline: null, explanation: null,
+    cancelling: false, following: null, timer: 0, due: 0,
+  };
+  known.set(id, query);
+  const oldest = [...known.values()].find((one) => one.state !== "running");
+  if (known.size > KEPT && oldest) known.delete(oldest.id);
+  return query;
+}
+
+// Asks, and gives the id as soon as the server has taken the query. Throws what it refuses with.
+export async function begin(app, body, question) {
+  const headers = typeof body === "string" ? { "content-type": "application/json" } : {};
+  const path = `v1/apps/${encodeURIComponent(app)}/queries`;
+  const response = await call(path, { method: "POST", body, headers });
+  const query = fresh(response.headers.get("x-query-id"), true);
+  Object.assign(query, { app, question, mode: "stream" });
+  attend(query, response);
+  return query.id;
+}
+
+// The query `id`, which is asked for if this page does not follow it yet.
+export function opened(id) {
+  const query = known.get(id) ?? fresh(id, false);
+  if (!query.following && query.state === "running") look(query);
+  return query;
+}
+
+// Nobody looks any more.
+export function closed(id) {
+  const query = known.get(id);
+  if (!query || query.own) return;
+  query.following?.abort();
+  query.following = null;
+  clearTimeout(query.timer);
+  query.timer = 0;
+  if (query.state === "running") known.delete(id);
+}
+
+async function look(query) {
+  query.following = new AbortController();
+  const { signal } = query.following;
+  try {
+    const { result, ...about } = await get(queryPath(query.id), { signal });
+    if (query.result || query.error) return;
+    Object.assign(query, about, { result: result ?? null, error: result?.error ?? "" });
+    if (about.state === "running") await attend(query, null);
+    else await settle(query);
+  } catch (error) {
+    if (signal.aborted) return;
+    if (error instanceof Refused && error.status === 401) query.following = null;
+    query.missing = error.status === 404 ? `${error.message}. ${UNSURE}` : error.message;
+  }
+  changed();
+}
+
+async function attend(query, response) {
+  query.following ??= new AbortController();
+  soon(query, AFTER_PRIMITIVE);
+  try {
+    await follow(query.id, response, (event) => take(query, event), query.following.signal);
+  } catch (error) {
+    query.error = error.message;
+  }
+  if (!query.following.signal.aborted) await settle(query);
+}
+
+function take(query, { kind, data }) {
+  if (kind === "token") {
+    query.text += data.text;
+    soon(query, AFTER_TOKEN);
+  } else if (kind === "primitive") soon(query, AFTER_PRIMITIVE);
+  else if (kind === "done") {
+    query.result = data;
+    query.state = data.state;
+    say("The answer is there");
+  } else if (kind === "restarted") query.text = ""; // another server begins anew
+  else if (kind === "error") {
+    query.error = data.error.message;
+    query.state = { cancelled: "cancelled", deadline: "deadline" }[data.error.code] ?? "failed";
+    say(`The query ended: ${query.state}`);
+  }
+  changed();
+}
+
+// Asks for the timeline in `ms` at the latest.
+function soon(query, ms) {
+  const due = performance.now() + ms;
+  if (query.timer && query.due <= due) return;
+  clearTimeout(query.timer);
+  query.due = due;
+  query.timer = setTimeout(async () => {
+    await lookInside(query);
+    query.timer = 0;
+    if (query.state === "running" && !query.following?.signal.aborted) soon(query, AT_LEAST);
+  }, ms);
+}
+
+// The query has ended: everything once more, as it stays.
+async function settle(query) {
+  clearTimeout(query.timer);
+  query.timer = 0;
+  await lookInside(query);
+  try {
+    const { state, created, latency_s } = await get(queryPath(query.id));
+    Object.assign(query, { state, created, latency_s });
+  } catch (error) {
+    if (query.state === "running") query.error = error.message;
+  }
+  changed();
+}
+
+async function lookInside(query) {
+  const ask = (rest) => get(queryPath(query.id, rest)).catch(() => null); // not there yet, or gone
+  const [timeline, explanation] = await Promise.all([
+    ask("/timeline"),
+    query.explanation ?? ask("/explanation"),
+  ]);
+  query.timeline = timeline ?? query.timeline;
+  query.explanation = explanation ?? query.explanation;
+  query.looked = true;
+  changed();
+}
+
+export async function cancel(query) {
+  query.cancelling = true;
+  changed();
+  try {
+    await call(queryPath(query.id), { method: "DELETE" });
+  } catch (error) {
+    say(error.message);
+  }
+  query.cancelling = false;
+  changed();
+}

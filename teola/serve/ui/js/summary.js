@@ -1,0 +1,39 @@
+// The critical path as one bar: what the query's time was spent on, without counting twice what
+// happened at the same time.
+import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
+import { seconds } from "./format.js";
+import { classOf, CLASSES } from "./ops.js";
+
+// [{name, label, s}] by class of operation, waiting apart, the longest first.
+export function shares(path) {
+  const found = new Map();
+  for (const { kind, op, start, end } of path) {
+    const name = kind === "ran" ? classOf(op) : kind;
+    found.set(name, (found.get(name) ?? 0) + end - start);
+  }
+  const label = (name) =>
+    ({ queued: "waiting for an instance", between: "between primitives" })[name] ?? CLASSES[name].label;
+  return [...found]
+    .map(([name, s]) => ({ name, label: label(name), s }))
+    .sort((a, b) => b.s - a.s);
+}
+
+export function summary(timeline) {
+  const parts = shares(timeline.critical_path);
+  const total = timeline.end_s || 1;
+  let at = 0;
+  const bar = parts.map(({ name, s }) => {
+    const x = (at / total) * 1000;
+    at += s;
+    return svg`<rect class="share op-${name}" x=${x} y="0" height="10" width=${(s / total) * 1000}></rect>`;
+  });
+  return html`<div class="summary">
+    <svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">${bar}</svg>
+    <ul class="legend" aria-label="The critical path by what was done">
+      ${parts.map(({ name, label, s }) => html`<li><i class="swatch op-${name}"></i>${label}
+        <b class="digits">${seconds(s)}</b>
+        <small class="digits">${Math.round((100 * s) / total)} %</small></li>`)}
+      ${parts.length ? nothing : html`<li>nothing yet</li>`}
+    </ul>
+  </div>`;
+}
