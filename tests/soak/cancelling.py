@@ -40,10 +40,12 @@ async def cancelling(server: Server, count: int, seed: int) -> dict[str, Any]:
     """`count` clients leave before their queries have ended; seconds until nothing is held of what
     a crowd had asked, once for each of it. where: what their queries were doing."""
     rng, took, where, crowds = random.Random(seed), [], Counter[str](), 0
+    slowest: list[tuple[float, list[str], list[str]]] = []
     async with httpx.AsyncClient(timeout=120) as client:
         while len(took) < count:
-            seconds, doing = await _crowd(server, client, rng)
+            seconds, last, doing = await _crowd(server, client, rng)
             took += [seconds] * sum(doing.values())
+            slowest = sorted([*slowest, (round(seconds, 3), last, sorted(doing))])[-5:]
             where += doing
             crowds += 1
             assert crowds < 9 or len(took) > crowds // 3, "hardly anybody leaves in the middle"
@@ -54,6 +56,7 @@ async def cancelling(server: Server, count: int, seed: int) -> dict[str, Any]:
         "left": len(took),
         "crowds": crowds,
         "where": dict(where.most_common()),
+        "slowest": slowest,
         "p50_s": round(took[len(took) // 2], 3),
         "p99_s": round(took[min(len(took) - 1, int(len(took) * 0.99))], 3),
         "max_s": round(took[-1], 3),
@@ -62,19 +65,19 @@ async def cancelling(server: Server, count: int, seed: int) -> dict[str, Any]:
 
 async def _crowd(
     server: Server, client: httpx.AsyncClient, rng: random.Random
-) -> tuple[float, Counter[str]]:
-    """Seconds until all is free, and what each of them left."""
+) -> tuple[float, list[str], Counter[str]]:
+    """Seconds until all is free, what was held last, and what each of them left."""
     known = {one["query_id"] for one in await _listed(server, client)}
     size = rng.randint(1, MOST)
     arrivals = [(rng.uniform(0, ARRIVE_S), asked(rng)) for _ in range(size)]
     streams = await asyncio.gather(*(_arrive(server, after, ask) for after, ask in arrivals))
     await asyncio.sleep(rng.uniform(0, STAY_S))
     leave(streams)
-    seconds = await free(server, client)
+    seconds, last = await free(server, client)
     new = [one for one in await _listed(server, client) if one["query_id"] not in known]
     assert not [one for one in new if one["state"] in ("running", "failed")], new
     gone = [one["query_id"] for one in new if one["state"] == "cancelled"]
-    return seconds, Counter([await _doing(server, client, id) for id in gone])
+    return seconds, last, Counter([await _doing(server, client, id) for id in gone])
 
 
 async def _arrive(server: Server, after: float, ask: Ask) -> Stream:

@@ -108,17 +108,20 @@ async def until(true: Callable[[], Awaitable[bool]], what: str, limit_s: float =
     return time.monotonic() - began
 
 
-async def free(server: Server, client: httpx.AsyncClient, limit_s: float = LIMIT_S) -> float:
-    """Wait until nothing is held for any query; how many seconds that took."""
+async def free(
+    server: Server, client: httpx.AsyncClient, limit_s: float = LIMIT_S
+) -> tuple[float, list[str]]:
+    """Wait until nothing is held for any query; how many seconds that took, and what was last."""
     held: dict[str, float] = {}
 
     async def nothing() -> bool:
         nonlocal held
-        held = await server.held(client)
-        return not held
+        found = await server.held(client)
+        held = found or held
+        return not found
 
     try:
-        return await until(nothing, "free", limit_s)
+        return await until(nothing, "free", limit_s), sorted(held)
     except AssertionError:
         raise AssertionError(f"held {limit_s:.0f} s after all clients left: {held}") from None
 
