@@ -134,10 +134,10 @@ class Keeper:
             try:
                 await self.journal.open()
                 await self._watch()
-            except (JournalLost, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - the task's edge: without it none would end
                 self.opened.clear()
                 self.journal.away = True
-                why = " ".join(str(error).split()) or "it does not answer"
+                why = " ".join(str(error).split()) or type(error).__name__
                 if why != self._lost:
                     told = "the journal is away, background queries are refused: %(reason)s"
                     note(log, logging.WARNING, "journal_lost", told, reason=why)
