@@ -13,9 +13,9 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 
 from teola_engines.vectorstore import EmbeddedPostgres
+from tests.serve.conftest import soon
 from tests.serve.mortal import Database, Document, Mortal, document, mortal, wanted
 
 
@@ -30,8 +30,8 @@ class Killed:
 
 
 def kill_during_ingestion(n: int, seed: int = 0) -> Killed:
-    """Kill `n` servers with SIGKILL, each at a moment of its own during a background query that
-    ingests two documents; after each the next one must complete that query.
+    """Kill `n` servers with SIGKILL, each when a background query that ingests two documents has
+    stored as many chunks as chance will have it; the next server must complete that query.
 
     Raises AssertionError where a query is lost, or the stored chunks are not the documents'.
     """
@@ -43,11 +43,12 @@ def kill_during_ingestion(n: int, seed: int = 0) -> Killed:
         database = Database(embedded.start()[0])
         with ExitStack() as stack:
             server = stack.enter_context(mortal(folder, pause_s=0.1))
-            span_s = _undisturbed(server, database)
+            _undisturbed(server, database)
             for round_ in range(n):
                 documents = [document(f"{round_}-{i}", chance.randint(20, 120)) for i in range(2)]
                 asked = _asked(server, round_, documents)
-                sleep(chance.uniform(0, span_s))
+                most = chance.randrange(len(wanted(documents)))
+                soon(lambda n=round_, most=most: len(_chunks(database, n)) >= most, 60)
                 server.end(signal.SIGKILL)
                 amid += database.pending() > 0 or not _has_ended(database, asked)
                 server = stack.enter_context(mortal(folder, pause_s=0.1))
@@ -67,14 +68,12 @@ def _asked(server: Mortal, round_: int, documents: list[Document]) -> str:
     return id
 
 
-def _undisturbed(server: Mortal, database: Database) -> float:
-    """How long it takes if nobody is killed."""
+def _undisturbed(server: Mortal, database: Database) -> None:
+    """What is stored if nobody is killed."""
     documents = [document(f"calm-{i}", 70) for i in range(2)]
-    began = monotonic()
     found = server.ended(_asked(server, -1, documents))
     assert found["state"] == "ok", found
     assert database.stored("round--1") == wanted(documents)
-    return monotonic() - began
 
 
 def _check(
@@ -86,6 +85,11 @@ def _check(
     assert database.stored(f"round-{round_}") == wanted(documents)
     assert _asked(server, round_, documents) == asked
     assert database.stored(f"round-{round_}") == wanted(documents)
+
+
+def _chunks(database: Database, round_: int) -> list[object]:
+    """What is stored of a round so far, visible or not."""
+    return [row for row in database.stored(f"round-{round_}") if row[2] is not None]
 
 
 def _has_ended(database: Database, id: str) -> bool:
