@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import math
 import shutil
-import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +19,13 @@ from teola.engine import BatchEngine, EngineKind
 from teola.errors import EngineError, EngineUnavailable, InputError, UnknownName
 from teola.graph.ops import Op
 from teola_engines.vectorstore import EmbeddedPostgres
-from teola_engines.websearch import Corpus, corpus_indexing
-from teola_engines.websearch.corpus_documents import of_python, titled
+from teola_engines.websearch import Corpus
+from teola_engines.websearch.corpus_documents import titled
 from teola_engines.websearch.corpus_indexing import words
 from teola_engines.websearch.corpus_tables import INDEXING_LOCK
 
 from .conftest import ask, execute, request
+from .indexing import searching, told
 
 
 @pytest.fixture(scope="module")
@@ -58,45 +56,12 @@ def folder(harbour: Path, tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-@asynccontextmanager
-async def searching(data_dir: Path, folder: Path | None, **options: Any) -> AsyncIterator[Corpus]:
-    engine = Corpus(folder=folder, data_dir=data_dir, dtype="float32", **options)
-    try:
-        await engine.start()
-        yield engine
-    finally:
-        await engine.close()
-
-
 async def refused(engine: Corpus) -> str:
     with pytest.raises((EngineUnavailable, UnknownName)) as caught:
         await engine.start()
     await engine.close()
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-@contextmanager
-def told(count: int) -> Iterator[asyncio.Event]:
-    """Set when the indexer has told of `count` documents."""
-    event = asyncio.Event()
-
-    class Counting(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            nonlocal count
-            count -= 1
-            if count == 0:
-                event.set()
-
-    log, handler = logging.getLogger(corpus_indexing.__name__), Counting()
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield event
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
 
 
 # --- what is found ----------------------------------------------------------------------------
@@ -387,33 +352,3 @@ async def test_nothing_is_left_open(
 def test_options_that_contradict_each_other() -> None:
     with pytest.raises(InputError, match="a dsn or a data_dir, not both"):
         Corpus(dsn="postgresql://localhost/x", data_dir="/tmp/x")
-
-
-def test_without_a_folder_it_is_pythons_language_reference() -> None:
-    collected = of_python()
-    assert collected.name.startswith("python-3.")
-    urls = [document.url for document in collected.documents]
-    assert "pydoc:nonlocal" in urls
-    assert len(urls) > 60
-    assert "Python's language reference" in Corpus().spec.description
-
-
-@pytest.fixture
-def empty_dir() -> Iterator[Path]:
-    """A data folder in which nothing has been indexed."""
-    folder = Path(tempfile.mkdtemp(prefix="teola-test-"))
-    yield folder
-    shutil.rmtree(folder)
-
-
-async def test_what_is_packaged_is_indexed_beside_the_first_searches(empty_dir: Path) -> None:
-    with told(1) as first:
-        async with searching(empty_dir, None) as engine, asyncio.timeout(60):
-            assert not first.is_set(), "the engine takes requests before anything is indexed"
-            await first.wait()
-            await engine.close()  # which ends it; another start goes on
-            with pytest.raises(EngineError, match="is not started"):
-                await ask(engine, "nonlocal")
-    async with searching(empty_dir, None) as engine:
-        (hits,) = await ask(engine, "nonlocal")
-    assert hits[0].id == "pydoc:nonlocal"
