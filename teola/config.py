@@ -56,11 +56,12 @@ class ServerTable(_Table):
         default=30.0, ge=0, description="Seconds that queries get to end on SIGTERM."
     )
     documents_by_url: bool = Field(
-        default=False, description="Fetch documents that a query names by URL, from public addresses."
+        default=False,
+        description="Fetch documents that a query names by URL, from public addresses.",
     )
     url_hosts: list[str] = Field(
         default_factory=list,
-        description="Hosts that documents are fetched from, \".x.org\" being all below it; none: any.",
+        description='Hosts that documents are fetched from, ".x.org" being all below it; none: any.',
     )
     url_ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(
         default=[80, 443], description="Ports that documents are fetched from."

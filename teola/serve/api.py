@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -63,7 +63,7 @@ class Service:
     apps: Mapping[str, App]
     board: Board
     background: Background | None = None
-    intake: Intake = Intake()
+    intake: Intake = field(default_factory=Intake)
 
     def app(self, name: str) -> App:
         """Raises NotFound."""

@@ -1,8 +1,8 @@
 """JSON and texts as clients send them, and what is refused of them though Python would take it.
 
 Python's parser takes NaN, two equal keys, numbers of any size, half a surrogate pair and almost any
-depth. None of that survives the way on: JSON has no NaN, UTF-8 no half pairs, PostgreSQL no NUL, and
-whatever walks a value calls itself for each level of it. So it ends here, with what is wrong.
+depth. None of that survives the way on: JSON has no NaN, UTF-8 no half pairs, PostgreSQL no NUL,
+and whatever walks a value calls itself for each level of it. So it ends here, with what is wrong.
 """
 
 from __future__ import annotations

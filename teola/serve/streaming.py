@@ -126,4 +126,5 @@ async def first(wanted: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any
 
 
 def _body(text: str) -> Message:
-    return {"type": "http.response.body", "body": text.encode("utf-8", "replace"), "more_body": True}
+    body = text.encode("utf-8", "replace")
+    return {"type": "http.response.body", "body": body, "more_body": True}
