@@ -364,7 +364,8 @@ class Live(Driver):
         params = members[0].params
         assert isinstance(params, DecodeParams)
         call = self._prepare(query, i, host.instance, params)
-        shown = query.streams and any(plan.streams[m] for m in plan.members[i])
+        final = any(plan.streams[m] for m in plan.members[i])
+        shown = query.streams and final
         engine, instance = command.engine, command.instance
 
         def first() -> None:
@@ -386,7 +387,7 @@ class Live(Driver):
                 query.watcher(Token(text))
 
         def cut() -> None:
-            query.trace.cut = query.trace.cut or shown
+            query.trace.cut = query.trace.cut or final
 
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         listener = Listener(first, deliver, token if shown else None, cut)

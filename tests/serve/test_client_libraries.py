@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -41,6 +43,12 @@ def served(world: tuple[Served, Model]) -> Served:
 
 
 # --- LlamaIndex ------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that `kept` sees what these tests leave there, and nothing else."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 import threading
 from collections.abc import Iterator
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -68,6 +70,12 @@ def rag(runtime: Runtime, web: Web) -> Iterator[Served]:
     with serving(runtime, {"naive-rag": app}, intake=intake) as found:
         yield found
     app.runtime = own
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that `kept` sees what these tests leave there, and nothing else."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture
