@@ -61,7 +61,7 @@ class ServerTable(_Table):
     )
     url_hosts: list[str] = Field(
         default_factory=list,
-        description='Hosts that documents are fetched from, ".x.org" being all below it; none: any.',
+        description='Hosts that documents come from, ".x.org" being all below it; none: any.',
     )
     url_ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(
         default=[80, 443], description="Ports that documents are fetched from."
