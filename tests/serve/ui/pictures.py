@@ -60,8 +60,9 @@ def session(page: Page, folder: Path) -> None:
     page.one("figure .node")
     id = page.query_id()
     path = page.told(f"queries/{id}/timeline")["critical_path"]
-    last = [s["primitive"] for s in path if s["engine"] == "llm"][-1]
-    page.open(f"/queries/{id}?at={last}")
+    waited = [s for s in path if s["kind"] == "queued"]
+    longest = max(waited, key=lambda s: s["end"] - s["start"])["primitive"]
+    page.open(f"/queries/{id}?at={longest}")
     page.one("figure .node.lit")
     take(page, "query", folder, 1900)
     page.prefer("dark")

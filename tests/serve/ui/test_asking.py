@@ -65,7 +65,7 @@ def test_tokens_come_one_after_another_and_stay_text(page: Page) -> None:
 
 
 def test_files_are_uploaded_and_their_names_stay_text(page: Page, tmp_path: Path) -> None:
-    (tmp_path / ODD).write_text(PAGES["lighthouse.md"])
+    (tmp_path / ODD).write_text(f"{PAGES['lighthouse.md']}\nOnly here: {tmp_path.name}.")
     (tmp_path / "boats.md").write_text(PAGES["boats.md"])
     fill(page, "naive-rag")
     for name in (ODD, "boats.md"):

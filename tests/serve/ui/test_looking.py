@@ -152,7 +152,10 @@ def test_the_timeline_grows_while_the_query_runs(page: Page) -> None:
 
 
 def test_nothing_moves_while_the_pointer_does(page: Page, answered: str) -> None:
-    place = "return [...document.querySelectorAll('section, .inspector')].map(e => e.offsetTop)"
+    place = (
+        "return [...[...document.querySelectorAll('section')].map(e => e.offsetTop),"
+        "document.querySelector('.inspector').offsetHeight]"
+    )
     before = page.js(place)
     page.point(f"{E} .node .box")
     page.one(".inspector .what")
