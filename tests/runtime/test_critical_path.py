@@ -98,6 +98,12 @@ def test_what_was_withdrawn_at_the_end_held_nothing_up() -> None:
     assert [s.primitive for s in cancelled] == ["a", "guess"]
 
 
+def test_what_ended_later_was_not_waited_for() -> None:
+    parents = {"a": (), "late": (), "guess": ("a", "late")}
+    spans = [span("a", 0, 0, 1), span("late", 0, 0, 2), span("guess", 1, 1, 3)]
+    assert waited_for(spans, parents) == (NONE, NONE, 0)
+
+
 def test_ties_are_taken_by_what_came_after() -> None:
     parents = {"a": (), "check": ("a",), "b": ("check", "a")}
     spans = [span("a", 0, 0, 1), span("check", 1, 1, 1, engine=""), span("b", 1, 1, 2)]
