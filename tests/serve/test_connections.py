@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
@@ -24,6 +26,17 @@ GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 WAIT = b"GET /wait HTTP/1.1\r\nhost: here\r\n\r\n"
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+OPENED: list[asyncio.StreamWriter] = []
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Clients that a test leaves open are gone before another test can be blamed for them."""
+    yield
+    OPENED.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +77,7 @@ async def connect(port: int, first: bytes) -> asyncio.StreamReader:
     """What the server says to a client that says `first`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(first)
-    reader.writer = writer  # type: ignore[attr-defined]  # else it would be closed as garbage
+    OPENED.append(writer)
     return reader
 
 
@@ -116,7 +129,7 @@ async def test_a_head_must_come_soon(
         reader = await connect(port, GET if before else half)
         if before:
             await said(reader)
-            reader.writer.write(half)  # type: ignore[attr-defined]
+            OPENED[-1].write(half)
         assert await closed(reader)
 
 
