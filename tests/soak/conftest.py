@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,15 @@ type = "embedding"
 options = { max_batch = 4 }
 """
 """A batch cannot be interrupted, and one chunk takes a slow core a tenth of a second."""
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Clients that a test leaves open are gone before another test can be blamed for them."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
