@@ -186,9 +186,7 @@ class Runtime:
             if isinstance(host.engine, RemoteEngine):
                 self._supervisor.watch(name, host.instance, host.engine)
 
-    def _serve(
-        self, name: str, engine: Engine, hosts: Collection[LocalHost], began: float
-    ) -> None:
+    def _serve(self, name: str, engine: Engine, hosts: Collection[LocalHost], began: float) -> None:
         """Let the core send work for engine `name` to these instances, which began to start."""
         self.live.core.queues[name] = queue_for(name, engine, self.configs[name])
         for host in hosts:

@@ -87,9 +87,7 @@ class LocalHost:
         working_for.set(_queries(requests))
         engine, within = cast("BatchEngine", self.engine), copy_context()
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(
-            self._threads, lambda: within.run(engine.execute, requests)
-        )
+        work = loop.run_in_executor(self._threads, lambda: within.run(engine.execute, requests))
         return cast("Sequence[Result | Exception]", await work)
 
 
