@@ -21,7 +21,7 @@ from experiments.common.arrivals import arrivals
 from experiments.common.scratch import scratch_runtime
 from experiments.common.simulate import Latencies
 from experiments.common.tiny_model import make_model
-from experiments.fidelity.workload import ANSWER_TOKENS, Asked, app, queries
+from experiments.fidelity.workload import ANSWER_TOKENS, INSTRUCTION, Asked, app, queries
 from teola import App, EngineConfig, Runtime
 from teola.graph import Op
 from teola.profile import Cost, EngineProfile, Profile
@@ -84,13 +84,19 @@ def measure(size: Size, seed: int, told: Told) -> dict[str, Any]:
         application.runtime = runtime
         told("starting the engines")
         runtime.start(runtime.ensure(application.engine_names)).result()
+        encode = runtime.host("embedding").engine.encode  # type: ignore[attr-defined]
+        asked = queries(size.queries + 1, size.chunks, encode, seed)
         measured = {}
         for name in ENGINES:
             told(f"profiling: {name}")
-            profiler = Profiler(runtime.host(name), repeats=size.repeats, limit=LARGEST[name])
+            profiler = Profiler(
+                runtime.host(name),
+                repeats=size.repeats,
+                limit=LARGEST[name],
+                texts=[chunk for query in asked for chunk in query.texts],
+                context=_context(runtime, asked),
+            )
             measured[name] = runtime.start(profiler.measure()).result()
-        encode = runtime.host("embedding").engine.encode  # type: ignore[attr-defined]
-        asked = queries(size.queries + 1, size.chunks, encode, seed)
         profile = _profile(runtime, measured, asked)
         _ask(application, asked[:1], [0.0])  # the first one loads what only runs bring in
         runs = _runs(application, asked[1:], profile, seed, told)
@@ -200,29 +206,30 @@ def _run(
 
 
 def _profile(runtime: Runtime, measured: dict[str, Measured], asked: Sequence[Asked]) -> Profile:
-    """What was measured, for texts as long as the workload's and in the embedder's tokens.
-
-    The profiler's reranked texts are as long as its embedded ones; an LLM counts other tokens.
-    """
+    """What was measured, in the embedder's tokens, of which an LLM counts more."""
     engines = {name: found.profile for name, found in measured.items()}
-    lengths = [length for query in asked for length in query.chunks]
-    typical = engines["embedding"].cost(Op.EMBEDDING).item_tokens
-    rerank = engines["rerank"].cost(Op.RERANKING)
-    engines["rerank"] = _with(
-        engines["rerank"],
-        Op.RERANKING,
-        replace(rerank, per_item_s=rerank.per_item_s * fmean(lengths) / typical),
-    )
-    count = runtime.host("llm").engine.count_tokens  # type: ignore[attr-defined]
-    theirs = sum(count(query.document) for query in asked)
     prefill = engines["llm"].cost(Op.PREFILLING)
-    engines["llm"] = _with(
-        engines["llm"],
-        Op.PREFILLING,
-        replace(prefill, per_token_s=prefill.per_token_s * theirs / sum(lengths)),
-    )
+    more = replace(prefill, per_token_s=prefill.per_token_s * _ratio(runtime, asked))
+    engines["llm"] = _with(engines["llm"], Op.PREFILLING, more)
     specs = [runtime.spec(name) for name in ENGINES]
     return Profile("measured", engines, structure=False).for_engines(specs)
+
+
+def _ratio(runtime: Runtime, asked: Sequence[Asked]) -> float:
+    """Tokens of the LLM for each of the embedder."""
+    count = runtime.host("llm").engine.count_tokens  # type: ignore[attr-defined]
+    theirs = sum(count(chunk) for query in asked for chunk in query.texts)
+    return float(theirs / sum(length for query in asked for length in query.chunks))
+
+
+def _context(runtime: Runtime, asked: Sequence[Asked]) -> int:
+    """Tokens of the LLM in the prompt of an answer from one chunk."""
+    count = runtime.host("llm").engine.count_tokens  # type: ignore[attr-defined]
+    return round(
+        count(INSTRUCTION)
+        + fmean(count(query.question) for query in asked)
+        + fmean(count(chunk) for query in asked for chunk in query.texts)
+    )
 
 
 def _with(engine: EngineProfile, op: Op, cost: Cost) -> EngineProfile:

@@ -48,11 +48,13 @@ def app() -> App:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One query. chunks: tokens of each, as the embedder counts them; question: likewise."""
+    """One query. texts: the document's chunks. chunks: tokens of each, as the embedder counts
+    them; question: likewise."""
 
     number: int
     question: str
     document: str
+    texts: tuple[str, ...]
     chunks: tuple[int, ...]
     question_tokens: int
 
@@ -86,4 +88,4 @@ def _one(
     found = split(document, SPLITTING, encode)
     question = f"In reference {number}: {QUESTIONS[number % len(QUESTIONS)]}"
     lengths = tuple(len(encode(chunk)) for chunk in found)
-    return Asked(number, question, document, lengths, len(encode(question)))
+    return Asked(number, question, document, tuple(found), lengths, len(encode(question)))

@@ -106,12 +106,26 @@ Once = Callable[[int], Awaitable[tuple[float, int]]]
 
 
 class Profiler:
-    """Measures one started engine. repeats: runs of each size; limit: largest batch tried."""
+    """Measures one started engine.
+
+    repeats: runs of each size. limit: largest batch tried. texts: what is embedded and reranked;
+    by default random words, `CHUNK_WORDS` each; texts of different lengths take an embedder up to a
+    fifth longer a token. context: tokens of the prompts behind which steps of a
+    language model are measured.
+    """
 
     def __init__(
-        self, host: LocalHost, *, repeats: int = 3, limit: int | None = None, seed: int = 0
+        self,
+        host: LocalHost,
+        *,
+        repeats: int = 3,
+        limit: int | None = None,
+        texts: Sequence[str] = (),
+        context: int = CONTEXT,
+        seed: int = 0,
     ) -> None:
         self.host, self.repeats, self.limit = host, repeats, limit
+        self._texts, self._context = texts, context
         self.spec: EngineSpec = host.engine.spec
         self._random = random.Random(seed)
         self._points: list[Point] = []
@@ -188,12 +202,12 @@ class Profiler:
         return seconds, results[0]
 
     async def _embed(self, size: int) -> tuple[float, int]:
-        texts = [self._text() for _ in range(size)]
+        texts = [self._chunk() for _ in range(size)]
         seconds, _ = await self._execute(Op.EMBEDDING, EmbeddingParams(), {"texts": texts})
         return seconds, sum(map(self._tokens, texts))
 
     async def _rerank(self, size: int) -> tuple[float, int]:
-        hits = [Hit(str(i), "profile", self._text(), 0.0) for i in range(size)]
+        hits = [Hit(str(i), "profile", self._chunk(), 0.0) for i in range(size)]
         inputs = {"hits": hits, "question": "Where does the river cross the garden?"}
         seconds, _ = await self._execute(Op.RERANKING, RerankParams(), inputs)
         return seconds, 0
@@ -208,7 +222,7 @@ class Profiler:
             owner = uuid.uuid4().hex
             (claim,) = await store.claim(scope.tenant, scope.collection, [key], owner)
             await store.expect(owner, {claim.document: size})
-            chunks = [Chunk(claim.document, i, self._text(), "profile") for i in range(size)]
+            chunks = [Chunk(claim.document, i, self._chunk(), "profile") for i in range(size)]
             inputs = {"vectors": self._vectors(size, width), "chunks": chunks, "scope": scope}
             seconds, _ = await self._execute(Op.INGESTION, IngestionParams(), inputs)
             await store.release(owner)
@@ -230,7 +244,10 @@ class Profiler:
         made = numpy.random.default_rng(self._random.getrandbits(32)).normal(size=(count, width))
         return list((made / numpy.linalg.norm(made, axis=1, keepdims=True)).astype("float32"))
 
-    def _text(self, words: int = CHUNK_WORDS) -> str:
+    def _chunk(self) -> str:
+        return self._random.choice(self._texts) if self._texts else self._text(CHUNK_WORDS)
+
+    def _text(self, words: int) -> str:
         return " ".join(self._random.choices(_WORDS, k=words))
 
     def _tokens(self, text: str) -> int:
@@ -245,10 +262,11 @@ class Profiler:
         self._planned = len(sizes) + len(widths)
         prefills, best = await self._prefills(sizes)
         self._done = len(sizes)
-        fitting = [s for s in sizes[: len(prefills)] if s <= CONTEXT]
-        if len(prefills) < len(sizes) and len(fitting) > 1:
-            fitting.pop()  # the window may have no room for an answer behind it
-        steps = [await self._step(width, fitting[-1] if fitting else sizes[0]) for width in widths]
+        fitting = sizes[: len(prefills)]
+        if len(fitting) < len(sizes):  # the window may have no room for an answer behind the last
+            fitting = fitting[:-1] or fitting
+        context = min(self._context, fitting[-1])
+        steps = [await self._step(width, context) for width in widths]
         self._points += prefills + steps
         return EngineProfile(
             costs={Op.PREFILLING: fit(prefills, by_tokens=True)},

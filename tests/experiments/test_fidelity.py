@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.fidelity import __main__ as fidelity
-from experiments.fidelity.measure import Run
+from experiments.fidelity.measure import QUICK, Run
 from experiments.fidelity.workload import SPLITTING, queries
 
 
@@ -43,7 +43,7 @@ def test_the_simulator_is_near_real_engines(tmp_path: Path) -> None:
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
     assert set(report["profile"]) == {"embedding", "rerank", "vectorstore", "llm"}
     alone, arriving = report["runs"]
-    assert alone["queries"] == arriving["queries"] == 5
+    assert alone["queries"] == arriving["queries"] == QUICK.queries
     assert report["mean_error"] == max(alone["mean_error"], arriving["mean_error"])
     assert report["p95_error"] == max(alone["p95_error"], arriving["p95_error"])
     assert alone["mean_error"] < 0.5
