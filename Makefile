@@ -57,7 +57,7 @@ demo: $(STAMP)  ## answer two questions about these docs, with and without the p
 # What failed beside its neighbours is run once more alone: some tests watch real servers, which a
 # busy machine can starve. What fails then fails the build.
 test: lint vllm  ## everything that must pass: lint, then the tests
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(ARGS) || \
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || \
 	OMP_NUM_THREADS=1 $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS)
 
 # Everything that takes minutes: leaks, disconnects, kills, restarts, load. On a machine that does

@@ -22,9 +22,14 @@ PAGES = {
     "which is 170 litres.\n",
 }
 
+WAITING = ("/soak/", "/serve/ui/", "/serve/fuzz/", "/serve/journal/", "/serve/test_restart")
+"""Tests of servers that are watched for a while."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long forms of tests run only where they are asked for: `-m soak`."""
+    """Long forms of tests run only where they are asked for: `-m soak`. What mostly waits begins
+    first, so that no worker is left alone with it at the end."""
+    items.sort(key=lambda item: not any(part in item.path.as_posix() for part in WAITING))
     if "soak" in config.option.markexpr:
         return
     long = [item for item in items if item.get_closest_marker("soak")]

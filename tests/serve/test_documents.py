@@ -59,7 +59,7 @@ def test_an_uploaded_pdf_is_asked_about_and_not_kept(client: httpx.Client) -> No
 
 
 def test_several_files_and_inline_documents_go_together(client: httpx.Client) -> None:
-    inline = {"name": "more.md", "text": PAGES["boats.md"]}
+    inline = {"name": "more.md", "text": PAGES["boats.md"] + "\nThat is all of them.\n"}
     files = [("documents", (name, text.encode())) for name, text in PAGES.items()]
     told = json.dumps({"inputs": {"question": "Which boat is the largest?", "documents": inline}})
     response = client.post(ASK, data={"request": told}, files=files[::2])

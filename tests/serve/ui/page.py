@@ -20,7 +20,7 @@ from tests.conftest import PAGES
 from tests.serve.conftest import Served
 
 T = TypeVar("T")
-WAIT_S = 60
+WAIT_S = 120
 EXPECTED = "Failed to load resource"
 """What a browser says of every answer that is not 2xx, also of those that the page shows."""
 
