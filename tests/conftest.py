@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from teola import EngineConfig, Runtime
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.command_line import CommandLine
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells start what is in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # programs under test inherit it
 
 PAGES = {
     "lighthouse.md": "# The lighthouse\n\nThe lamp of the lighthouse is looked after by Mara "
