@@ -1,22 +1,22 @@
-"""The one route that must be quick, answered without FastAPI around it.
+"""The one route that must be quick, answered without FastAPI's routes around it.
 
 FastAPI looks for a route among all of them, solves its dependencies and keeps stacks for what they
-opened: for each request that takes longer than running a small query. Queries are asked by a route
-of Starlette's instead, on which nothing of that hangs. FastAPI knows the same route, for
-/openapi.json, answers all others, and its handlers of errors serve here too.
+opened: for each request that takes longer than running a small query. Queries are asked here
+instead. FastAPI knows the same route, for /openapi.json, answers all others, and its handlers of
+errors serve here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI
-from starlette.applications import Starlette
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import request_response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 BEFORE: Final = "/v1/apps/"
 BEHIND: Final = "/queries"
@@ -32,18 +32,28 @@ class Direct:
         async def query(request: Request) -> Response:
             return await ask(request.path_params["app"], request)
 
-        route = Route(f"{BEFORE}{{app}}{BEHIND}", query, methods=["POST"])
-        handlers = app.exception_handlers
+        handlers = dict(app.exception_handlers)
+        bug = handlers.pop(Exception)
         self._rest = app
-        self._quick = Starlette(routes=[route], exception_handlers=handlers)
+        self._handlers: tuple[dict[Any, Any], dict[int, Any]] = (handlers, {})
+        self._quick: ASGIApp = ServerErrorMiddleware(request_response(query), handler=bug)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self._quick if _asks(scope) else self._rest)(scope, receive, send)
+        name = _asked(scope)
+        if name is None:
+            await self._rest(scope, receive, send)
+            return
+        scope["path_params"] = {"app": name}
+        scope["starlette.exception_handlers"] = self._handlers
+        await self._quick(scope, receive, send)
 
 
-def _asks(scope: Scope) -> bool:
-    """Whether a request is a query. What only looks like one ends in the same 404."""
+def _asked(scope: Scope) -> str | None:
+    """The application whose query a request is, if it is one."""
     if scope["type"] != "http" or scope["method"] != "POST":
-        return False
+        return None
     path: str = scope["path"]
-    return path.startswith(BEFORE) and path.endswith(BEHIND)
+    if not (path.startswith(BEFORE) and path.endswith(BEHIND)):
+        return None
+    name = path[len(BEFORE) : -len(BEHIND)]
+    return None if not name or "/" in name else name

@@ -61,6 +61,7 @@ def logging_to(stream: TextIO, form: Form | None = None) -> Iterator[None]:
     levels = {logger: logger.level for logger in (ours, *map(logging.getLogger, QUIET))}
     root.addHandler(lines)
     ours.setLevel(logging.INFO)
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # never told
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:

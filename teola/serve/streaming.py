@@ -21,7 +21,7 @@ BUFFER: Final = 256
 """Events that may wait while earlier ones are being sent: a slower client is cut off."""
 SILENCE_S: Final = 15.0
 """After so long without an event a comment is sent, so that nobody on the way hangs up."""
-QUICK_S: Final = 0.02
+QUICK_S: Final = 0.25
 """A query that has ended by then has not been watched for its client's leaving."""
 
 T = TypeVar("T")
