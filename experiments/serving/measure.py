@@ -28,8 +28,8 @@ CLIENTS: Final = 200
 BLOCK: Final = 50
 """Requests to one server before the other one's turn."""
 LOADS: Final = (0.8, 1.0, 2.0, 10.0)
-FULL_S: Final = (10.0, 5.0, 20.0)
-QUICK_S: Final = (2.0, 1.5, 2.5)
+FULL_S: Final = (10.0, 5.0, 20.0, 60.0)
+QUICK_S: Final = (2.0, 1.5, 2.5, 2.5)
 """See Lengths."""
 START_S: Final = 120.0
 DOCUMENT: Final = " ".join(
@@ -58,12 +58,14 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long everything takes, in seconds; singles: requests one at a time."""
+    """How long everything takes, in seconds; singles: requests one at a time. each_s, slow_s: a
+    load, on an application that answers dozens of queries a second, or one."""
 
     singles: int
     crowd_s: float
     warm_s: float
     each_s: float
+    slow_s: float
 
 
 def measure(options: Options, progress: Progress) -> Report:
@@ -81,8 +83,12 @@ def measure(options: Options, progress: Progress) -> Report:
         crowd = {served.url: _crowd(served, lengths.crowd_s) for served in (bare, null)}
         done()
         overload = []
-        for served, peak in ((waiting, PLACES / SECONDS), (rag, None)):
-            overload += _overloaded(served, peak, lengths, options.seed, done)
+        for served, peak, each_s in (
+            (waiting, PLACES / SECONDS, lengths.each_s),
+            (rag, None, lengths.slow_s),
+        ):
+            _warm([served], lengths.warm_s)
+            overload += _overloaded(served, peak, each_s, options.seed, done)
     return {
         "added": added,
         "crowd": {
@@ -213,18 +219,17 @@ def _crowd(served: Served, seconds: float) -> dict[str, Any]:
 
 
 def _overloaded(
-    served: Served, peak: float | None, lengths: Lengths, seed: int, done: Any
+    served: Served, peak: float | None, each_s: float, seed: int, done: Any
 ) -> list[dict[str, Any]]:
     """A row for each load, in multiples of the most that it answers. peak: if that is known."""
-    _warm([served], lengths.warm_s)
     if peak is None:
-        answers = load.run(load.closed(served.where, served.request, 8, lengths.each_s))
+        answers = load.run(load.closed(served.where, served.request, 8, each_s / 3))
         peak = max(1, len(answers.of(200))) / answers.seconds
     done()
     rows = []
     for times in LOADS:
         rate = times * peak
-        opened = load.opened(served.where, served.request, rate, lengths.each_s, seed)
+        opened = load.opened(served.where, served.request, rate, each_s, seed)
         rows.append(_row(served.name, times, rate, load.run(opened)))
         done()
     best = max(row["goodput_per_s"] for row in rows)

@@ -102,7 +102,7 @@ def test_quantiles_and_errors() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_whole_of_it_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "QUICK_S", (0.5, 0.5, 1.0))
+    monkeypatch.setattr(measure, "QUICK_S", (0.5, 0.5, 1.0, 1.0))
     monkeypatch.setattr(measure, "LOADS", (0.8, 4.0))
     serving.main(["--quick", "--queries", "100", "--out", str(tmp_path)])
     assert (tmp_path / "serving.svg").read_text().startswith("<?xml")
