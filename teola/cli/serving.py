@@ -50,9 +50,9 @@ def intake(where: ServerTable) -> Any:
     fetcher = None
     if where.documents_by_url:
         hosts, ports = tuple(map(str.lower, where.url_hosts)), tuple(where.url_ports)
-        policy = part("fetch_policy").Policy(hosts=hosts, ports=ports)
-        fetcher = part("fetching").Fetcher(policy)
-    return part("documents").Intake(fetcher, where.history_characters)
+        policy = part("intake.fetch_policy").Policy(hosts=hosts, ports=ports)
+        fetcher = part("intake.fetching").Fetcher(policy)
+    return part("intake.documents").Intake(fetcher, where.history_characters)
 
 
 def serve(
@@ -124,7 +124,7 @@ def serve(
     from teola.runtime.noting import note
 
     server = part("server")
-    logs = part("logs")
+    logs = part("observe.logs")
     configuration = read(config) if config else Configuration()
     configuration.check()
     where = configuration.server
@@ -156,7 +156,7 @@ def serve(
             max_wait_s=where.max_wait_s,
             shares=server.Shares(where.tenant_weights, where.max_rate_per_tenant),
         )
-        journal = part("journal").journal_of(runtime, where.journal, where.journal_days)
+        journal = part("journal.journal").journal_of(runtime, where.journal, where.journal_days)
         server.serve(
             runtime,
             served,

@@ -13,16 +13,16 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from teola.app import App
 from teola.errors import UnknownName
 from teola.graph import render
-from teola.serve.asking import QueryRequest, Upload, asked
 from teola.serve.board import Board, Entry
-from teola.serve.describing import described
-from teola.serve.documents import Intake
+from teola.serve.intake.asking import QueryRequest, Upload, asked
+from teola.serve.intake.documents import Intake
+from teola.serve.openapi.describing import described
 from teola.serve.problems import NotFound, problem_of
 from teola.serve.streaming import EventStream, numbered, result_for
 
 if TYPE_CHECKING:
-    from teola.serve.background import Background
-    from teola.serve.journal_rows import Kept
+    from teola.serve.journal.background import Background
+    from teola.serve.journal.rows import Kept
 
 _KEY = {
     "name": "Idempotency-Key",

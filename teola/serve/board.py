@@ -21,9 +21,9 @@ from teola.job import Job
 from teola.result import Result
 from teola.runtime.demand import demand
 from teola.runtime.live_query import Progress, Token
-from teola.serve.admission import Admission, Ticket
-from teola.serve.expecting import characters_of
-from teola.serve.limits import QueryLimits
+from teola.serve.admission.admission import Admission, Ticket
+from teola.serve.admission.expecting import characters_of
+from teola.serve.intake.limits import QueryLimits
 from teola.serve.problems import Draining, problem_of
 
 KEPT: Final = 512

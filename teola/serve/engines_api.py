@@ -21,9 +21,9 @@ from teola.engine import Hit
 from teola.errors import InputError
 from teola.runtime.runtime import Runtime
 from teola.serve.api import Service, tenant
-from teola.serve.asking import checked
 from teola.serve.board import Entry
-from teola.serve.bodies import as_json
+from teola.serve.intake.asking import checked
+from teola.serve.intake.bodies import as_json
 from teola.serve.problems import NotFound, answer, problem_of
 from teola.serve.streaming import result_for
 from teola.workflow.components import Embedding, Rerank

@@ -29,25 +29,26 @@ from teola.errors import InputError, TeolaError
 from teola.runtime import loops
 from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
-from teola.serve import api, engines_api, looking, openai_api, page
-from teola.serve.admission import NO_SHARES, Shares
-from teola.serve.auth import Guard, KeyFile
+from teola.serve import api, engines_api, looking, page
+from teola.serve.access.auth import Guard, KeyFile
+from teola.serve.admission.admission import NO_SHARES, Shares
+from teola.serve.admission.expecting import admission_for
 from teola.serve.board import Board
-from teola.serve.bounds import Bounded
+from teola.serve.chat import openai_api
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.direct import Direct
-from teola.serve.documents import Intake
-from teola.serve.expecting import admission_for
-from teola.serve.metrics import Metrics
-from teola.serve.observing import Observers
+from teola.serve.intake.bounds import Bounded
+from teola.serve.intake.documents import Intake
+from teola.serve.observe.metrics import Metrics
+from teola.serve.observe.observing import Observers
+from teola.serve.observe.telemetry import Telemetry, from_environment
+from teola.serve.openapi.published import publish
 from teola.serve.problems import NotFound, Problem, answer, problem
-from teola.serve.published import publish
-from teola.serve.telemetry import Telemetry, from_environment
 
 if TYPE_CHECKING:
-    from teola.serve.background import Background
-    from teola.serve.journal import Journal
-    from teola.serve.keeper import Keeper
+    from teola.serve.journal.background import Background
+    from teola.serve.journal.journal import Journal
+    from teola.serve.journal.keeper import Keeper
 
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 LAST_WORDS_S: Final = 5
@@ -288,7 +289,7 @@ async def _stop(board: Board, server: uvicorn.Server, drain_s: float) -> None:
 def _keeper(journal: Journal | None, board: Board, apps: Mapping[str, App]) -> Keeper | None:
     if journal is None:
         return None
-    from teola.serve.keeper import Keeper  # only here, for what it imports takes its time
+    from teola.serve.journal.keeper import Keeper  # only here, for what it imports takes its time
 
     return Keeper(journal, board, apps)
 
@@ -296,7 +297,7 @@ def _keeper(journal: Journal | None, board: Board, apps: Mapping[str, App]) -> K
 def _background(keeper: Keeper | None, board: Board) -> Background | None:
     if keeper is None:
         return None
-    from teola.serve.background import Background
+    from teola.serve.journal.background import Background
 
     return Background(keeper, board)
 

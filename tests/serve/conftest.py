@@ -14,11 +14,11 @@ import uvicorn
 
 from teola import App, Runtime, component
 from teola.serve import server
-from teola.serve.auth import KeyFile
+from teola.serve.access.auth import KeyFile
 from teola.serve.board import Board
-from teola.serve.documents import Intake
-from teola.serve.journal import Journal
-from teola.serve.keeper import Keeper
+from teola.serve.intake.documents import Intake
+from teola.serve.journal.journal import Journal
+from teola.serve.journal.keeper import Keeper
 
 WAIT_S = 60.0
 

@@ -10,7 +10,7 @@ from random import Random
 
 from teola.errors import Overloaded
 from teola.runtime.demand import Demand
-from teola.serve.admission import Admission, Lanes, Ticket
+from teola.serve.admission.admission import Admission, Lanes, Ticket
 
 ENGINE = "engine"
 Phase = tuple[float, int]

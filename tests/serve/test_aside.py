@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from time import monotonic
 
-from teola.serve.aside import Aside
+from teola.serve.observe.aside import Aside
 
 LIMIT_S = 30.0
 

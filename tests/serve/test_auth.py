@@ -13,7 +13,7 @@ import pytest
 
 from teola import Runtime
 from teola.errors import InputError, UnknownName
-from teola.serve.auth import LOOK_EVERY_S, OPEN, KeyFile, digest
+from teola.serve.access.auth import LOOK_EVERY_S, OPEN, KeyFile, digest
 from tests.command_line import CommandLine
 from tests.serve.conftest import Served, applications, serving, soon
 

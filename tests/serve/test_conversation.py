@@ -8,7 +8,7 @@ from teola import App, Embedding, Generate, Judge, QueryExpansion, component
 from teola.graph import Op, Primitive, Prompt, Ref
 from teola.passes import optimise
 from teola.profile import paper
-from teola.serve.conversation import Conversation, Forms, Turn, recent
+from teola.serve.chat.conversation import Conversation, Forms, Turn, recent
 from teola_apps.advanced_rag import app as advanced
 from teola_apps.chat_rag import app as chat
 

@@ -19,9 +19,9 @@ from teola import Runtime
 from teola.catalogue import load_app
 from teola.cli.serving import intake
 from teola.config import ServerTable
-from teola.serve.documents import URLS, Intake
-from teola.serve.fetch_policy import Policy
-from teola.serve.fetching import Fetcher
+from teola.serve.intake.documents import URLS, Intake
+from teola.serve.intake.fetch_policy import Policy
+from teola.serve.intake.fetching import Fetcher
 from tests.conftest import PAGES
 from tests.serve.conftest import Served, serving, soon
 from tests.serve.test_documents import kept, pdf

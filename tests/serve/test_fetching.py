@@ -14,10 +14,10 @@ from uuid import uuid4
 import pytest
 
 from teola.errors import InputError
-from teola.serve.addresses import public
-from teola.serve.documents import Room
-from teola.serve.fetch_policy import Policy, suffix_of
-from teola.serve.fetching import Fetcher, resolved
+from teola.serve.intake.addresses import public
+from teola.serve.intake.documents import Room
+from teola.serve.intake.fetch_policy import Policy, suffix_of
+from teola.serve.intake.fetching import Fetcher, resolved
 from tests.serve.web import HANG, Canary, Web, serving
 
 NAMES = {

@@ -22,8 +22,8 @@ import pytest
 from teola.runtime.live import Live
 from teola.runtime.noting import note, working_for
 from teola.schedule.events import Cause, Ejected, Recovered
-from teola.serve.auth import KeyFile
-from teola.serve.logs import WAITING, AsText, Form, Lines, as_json, failure, logging_to
+from teola.serve.access.auth import KeyFile
+from teola.serve.observe.logs import WAITING, AsText, Form, Lines, as_json, failure, logging_to
 from tests.serve.conftest import soon
 from tests.serve.running import Running, running
 

@@ -13,9 +13,9 @@ from teola import App, Runtime, component
 from teola.runtime.demand import Demand
 from teola.runtime.engines import EngineConfig, fair_to_tenants
 from teola.runtime.python_engine import PythonEngine
-from teola.serve.admission import Admission, Lanes
-from teola.serve.expecting import admission_for
-from teola.serve.learning import Kind, size_class
+from teola.serve.admission.admission import Admission, Lanes
+from teola.serve.admission.expecting import admission_for
+from teola.serve.admission.learning import Kind, size_class
 from tests.serve.conftest import Served, applications, serving, soon
 
 ECHO = "/v1/apps/echo/queries"

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from teola import Runtime
-from teola.serve.auth import KeyFile
+from teola.serve.access.auth import KeyFile
 from teola.serve.page import FILES
 from tests.serve.conftest import Served, applications, serving
 

@@ -13,8 +13,8 @@ import pytest
 from teola import Runtime
 from teola.errors import InputError
 from teola.runtime.trace import Trace
-from teola.serve.operations import Maker, operations
-from teola.serve.telemetry import from_environment
+from teola.serve.observe.operations import Maker, operations
+from teola.serve.observe.telemetry import from_environment
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.fake_openai import FakeOpenAI
 from tests.serve.collector import Collector, ReceivedSpan

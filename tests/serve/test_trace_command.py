@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from teola import Runtime
-from teola.serve.auth import KeyFile
+from teola.serve.access.auth import KeyFile
 from tests.command_line import CommandLine
 from tests.serve.conftest import Served, applications, serving
 

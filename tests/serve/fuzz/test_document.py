@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from teola import Runtime
 from teola.serve import server
-from teola.serve.auth import OPEN, KeyFile
+from teola.serve.access.auth import OPEN, KeyFile
 from teola.serve.board import Board
 from teola.serve.problems import OPENAI
 from tests.serve.conftest import Served, applications
@@ -40,7 +40,7 @@ def test_every_answer_has_a_schema(document: dict[str, Any]) -> None:
         assert any(int(code) < 300 for code in operation["responses"]), path
         for code, response in operation["responses"].items():
             for kind, content in response["content"].items():
-                told = f"{method} {path} {code} {kind}: list it in teola/serve/answers.py"
+                told = f"{method} {path} {code} {kind}: list it in teola/serve/openapi/answers.py"
                 assert content["schema"], told
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.datastructures import UploadFile
 
-from teola.serve.asking import Upload
+from teola.serve.intake.asking import Upload
 from tests.serve.hostile.asking import RAG, refused
 from tests.serve.hostile.bombs import PDFS, zipped
 

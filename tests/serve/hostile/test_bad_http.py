@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from teola.serve import bounds
+from teola.serve.intake import bounds
 from tests.serve.conftest import Served
 from tests.serve.hostile.asking import ECHO, OF_FORM, RAG, field, form
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from teola.serve.auth import KeyFile
+from teola.serve.access.auth import KeyFile
 from tests.serve.conftest import soon
 
 APP = """

@@ -13,7 +13,7 @@ import pytest
 
 from teola import Runtime
 from teola.catalogue import load_app
-from teola.serve.auth import OPEN, KeyFile
+from teola.serve.access.auth import OPEN, KeyFile
 from tests.serve.conftest import Served, serving
 from tests.serve.fuzz.conftest import instant
 from tests.serve.hostile.asking import ECHO

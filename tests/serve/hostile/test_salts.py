@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from teola import App, EngineConfig, Generate, Runtime
-from teola.serve.auth import KeyFile
+from teola.serve.access.auth import KeyFile
 from tests.fake_openai import FakeOpenAI
 from tests.serve.conftest import Served, serving
 

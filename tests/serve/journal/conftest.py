@@ -15,10 +15,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from teola import App, Runtime
-from teola.serve import journal as journals
-from teola.serve import journal_tables, keeper
-from teola.serve.auth import KeyFile
-from teola.serve.journal import Given, Journal
+from teola.serve.access.auth import KeyFile
+from teola.serve.journal import journal as journals
+from teola.serve.journal import keeper, tables
+from teola.serve.journal.journal import Given, Journal
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.serve.conftest import Served, applications, serving
@@ -108,7 +108,7 @@ def made(dsn: str) -> str:
 
     async def make() -> None:
         async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-            await journal_tables.migrate(connection)
+            await tables.migrate(connection)
 
     asyncio.run(make())
     return dsn

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from teola.serve.auth import KeyFile
+from teola.serve.access.auth import KeyFile
 from tests.serve.journal.conftest import ECHO, Serve, ask, ended, rows
 from tests.serve.test_queries import events
 

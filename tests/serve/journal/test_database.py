@@ -12,8 +12,8 @@ import pytest
 
 from teola import Runtime
 from teola.errors import EngineUnavailable
-from teola.serve import journal_tables, keeper
-from teola.serve.journal import Given, Journal, journal_of
+from teola.serve.journal import keeper, tables
+from teola.serve.journal.journal import Given, Journal, journal_of
 from teola_engines.vectorstore import EmbeddedPostgres, PgVector
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.serve.conftest import applications, serving, soon
@@ -34,7 +34,7 @@ def test_the_role_at_work_sees_one_tenants_rows_and_no_other_tables(made: str) -
     seen = "SELECT tenant FROM teola_journal.queries"
     with psycopg.connect(made) as connection:
         connection.execute("CREATE TABLE other AS SELECT 1")
-        connection.execute(journal_tables.TAKE_ROLE)
+        connection.execute(tables.TAKE_ROLE)
         assert connection.execute("SELECT current_user").fetchone() == ("teola_journal",)
         assert connection.execute(seen).fetchall() == []
         connection.execute("SELECT set_config('teola.tenant', 'alice', true)")
@@ -58,13 +58,13 @@ def test_the_role_at_work_sees_one_tenants_rows_and_no_other_tables(made: str) -
 def test_tables_are_made_once_by_many(dsn: str) -> None:
     async def make() -> None:
         async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-            await journal_tables.migrate(connection)
+            await tables.migrate(connection)
 
     async def all_at_once() -> None:
         await asyncio.gather(*(make() for _ in range(6)))
 
     asyncio.run(all_at_once())
-    versions = len(journal_tables.MIGRATIONS)
+    versions = len(tables.MIGRATIONS)
     found = rows(dsn, "SELECT version FROM teola_journal.settings ORDER BY version")
     assert found == [(n,) for n in range(1, versions + 1)]
     rows(dsn, "INSERT INTO teola_journal.settings VALUES (99)")

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from teola.serve import journal as journals
-from teola.serve import keeper
+from teola.serve.journal import journal as journals
+from teola.serve.journal import keeper
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.serve.conftest import soon
 from tests.serve.journal.conftest import Serve, ask, ended, put, rows, shut

@@ -9,7 +9,7 @@ from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
 from teola import Runtime
-from teola.serve.auth import KeyFile
+from teola.serve.access.auth import KeyFile
 from tests.serve.conftest import applications, serving
 from tests.serve.ui.page import Page
 

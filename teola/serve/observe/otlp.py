@@ -35,9 +35,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
-from teola.serve.operations import GENAI, Maker, Operation, operations
+from teola.serve.observe.operations import GENAI, Maker, Operation, operations
+from teola.serve.observe.telemetry import Ended
 from teola.serve.problems import problem_of
-from teola.serve.telemetry import Ended
 
 SECONDS: Final = (
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,

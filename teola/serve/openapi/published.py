@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
-from teola.serve.answers import ANSWERS, SCHEMAS, Content, json_of
-from teola.serve.auth import OPEN
+from teola.serve.access.auth import OPEN
+from teola.serve.openapi.answers import ANSWERS, SCHEMAS, Content, json_of
 from teola.serve.problems import OPENAI
 
 METHODS: Final = ("get", "post", "put", "patch", "delete")

@@ -16,9 +16,9 @@ from starlette.types import ASGIApp
 from teola.errors import TeolaError
 from teola.runtime.noting import note
 from teola.serve.board import Board, Entry
-from teola.serve.metrics import Metrics
+from teola.serve.observe.metrics import Metrics
+from teola.serve.observe.telemetry import Telemetry
 from teola.serve.problems import Problem, problem_of
-from teola.serve.telemetry import Telemetry
 
 REFUSALS_EVERY_S: Final = 1.0
 """Of refusals with one code, one in so long is logged, with how many there were since."""

@@ -15,7 +15,7 @@ from typing import Final
 import httpx
 
 from teola.errors import InputError
-from teola.serve.addresses import Address, public
+from teola.serve.intake.addresses import Address, public
 
 MOST_BYTES: Final = 50 * 2**20
 URL_CHARACTERS: Final = 2000

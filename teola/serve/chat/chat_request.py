@@ -16,8 +16,8 @@ from pydantic_core import PydanticCustomError
 from teola.app import DEADLINE_S, App
 from teola.errors import InputError, OutputError, UnknownName
 from teola.runtime.hosts.structured import validate_schema
-from teola.serve.asking import MOST_DEADLINE_S, checked
-from teola.serve.conversation import HISTORY, INSTRUCTIONS, QUESTION, Conversation, Turn
+from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, QUESTION, Conversation, Turn
+from teola.serve.intake.asking import MOST_DEADLINE_S, checked
 from teola.workflow.component import Kind
 
 PASSED_OVER: Final = frozenset(

@@ -21,8 +21,8 @@ from psycopg_pool import AsyncConnectionPool
 
 from teola.engine import DatabaseServer
 from teola.errors import EngineUnavailable
-from teola.serve.journal_statements import CHANNEL
-from teola.serve.journal_tables import TAKE_ROLE, migrate
+from teola.serve.journal.statements import CHANNEL
+from teola.serve.journal.tables import TAKE_ROLE, migrate
 from teola.serve.problems import AWAY, JournalLost
 
 T = TypeVar("T")

@@ -24,12 +24,12 @@ from starlette.types import Message
 from teola.app import App
 from teola.engine import Source
 from teola.errors import DeadlineExceeded, InputError
-from teola.serve.asking import Upload, check_label, shown
+from teola.serve.intake.asking import Upload, check_label, shown
 from teola.serve.streaming import first, gone
 from teola.workflow.component import Kind
 
 if TYPE_CHECKING:  # it takes a while to import, and few servers fetch
-    from teola.serve.fetching import Fetcher
+    from teola.serve.intake.fetching import Fetcher
 
 URLS: Final = 16
 """Documents by URL of one query."""

@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from teola.errors import InputError
 from teola.result import Result
 from teola.runtime.runtime import Runtime
-from teola.serve.aside import Aside
 from teola.serve.board import Entry
+from teola.serve.observe.aside import Aside
 
 if TYPE_CHECKING:
-    from teola.serve.otlp import Pipeline
+    from teola.serve.observe.otlp import Pipeline
 
 WAITING: Final = 4096
 """Queries that may wait to be told; further ones are dropped."""
@@ -93,7 +93,7 @@ def from_environment(
     if all(exporter == "none" for exporter in wanted.values()):
         return None
     try:
-        from teola.serve.otlp import Pipeline
+        from teola.serve.observe.otlp import Pipeline
     except ImportError as error:
         raise InputError(f"{error.name} is not installed: pip install 'teola[server]'") from None
     return Telemetry(Pipeline(runtime, **wanted))

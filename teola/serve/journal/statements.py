@@ -1,7 +1,7 @@
 """What is asked of the journal's tables: one statement for each step in the life of a query.
 
 Every statement that a client's request leads to names the tenant, and row-level security would hold
-it to that in any case (journal_tables.py).
+it to that in any case (tables.py).
 """
 
 from __future__ import annotations

@@ -21,13 +21,13 @@ from starlette.requests import Request
 from teola.app import DEADLINE_S, App
 from teola.engine import Source
 from teola.errors import InputError
-from teola.serve.bodies import as_json as as_json
-from teola.serve.bodies import check_text
+from teola.serve.intake.bodies import as_json as as_json
+from teola.serve.intake.bodies import check_text
 from teola.serve.problems import TooLarge
 from teola.workflow.component import Kind
 
 if TYPE_CHECKING:
-    from teola.serve.documents import Intake
+    from teola.serve.intake.documents import Intake
 
 M = TypeVar("M", bound=BaseModel)
 

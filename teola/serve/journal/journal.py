@@ -24,14 +24,14 @@ from teola.engine import DatabaseServer
 from teola.errors import InputError
 from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
-from teola.serve import journal_statements as statements
-from teola.serve.journal_rows import Asked, Ended, Kept, Taken
+from teola.serve.journal import statements
+from teola.serve.journal.rows import Asked, Ended, Kept, Taken
 from teola.serve.problems import AWAY, JournalLost
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-    from teola.serve.journal_database import JournalDatabase
+    from teola.serve.journal.database import JournalDatabase
 
     Session = AsyncConnection[Any]
 
@@ -250,7 +250,7 @@ class Journal:
 
 
 def _database(server: DatabaseServer) -> JournalDatabase:
-    from teola.serve.journal_database import JournalDatabase  # whose imports take their time
+    from teola.serve.journal.database import JournalDatabase  # whose imports take their time
 
     return JournalDatabase(server)
 

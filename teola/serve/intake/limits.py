@@ -12,7 +12,7 @@ from teola.app import App
 from teola.errors import InputError
 from teola.graph import Op
 from teola.runtime.values import tokens_of
-from teola.serve.bodies import as_json
+from teola.serve.intake.bodies import as_json
 from teola.workflow.component import Kind
 
 _prompted: WeakKeyDictionary[App, bool] = WeakKeyDictionary()

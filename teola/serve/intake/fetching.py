@@ -26,11 +26,11 @@ import httpcore
 import httpx
 
 from teola.errors import InputError, Overloaded
-from teola.serve.addresses import Address
-from teola.serve.fetch_policy import Policy, cut, suffix_of
+from teola.serve.intake.addresses import Address
+from teola.serve.intake.fetch_policy import Policy, cut, suffix_of
 
 if TYPE_CHECKING:
-    from teola.serve.documents import Room
+    from teola.serve.intake.documents import Room
 
 ADDRESSES: Final = 4
 """Addresses of one name that are tried."""

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from teola.errors import Overloaded
 from teola.runtime.demand import Demand
-from teola.serve.learning import Crowd, Kind, Learned, size_class
+from teola.serve.admission.learning import Crowd, Kind, Learned, size_class
 
 TURNS: Final = 10
 """If no wait is configured: as long as so many like it take their turn at the engine (about what

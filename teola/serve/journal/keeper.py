@@ -34,14 +34,14 @@ from teola.errors import (
 )
 from teola.result import Result
 from teola.runtime.noting import note
-from teola.serve.asking import Upload, as_json, checked
 from teola.serve.board import Board, Entry
-from teola.serve.journal import FENCE_S, LOOK, Journal
-from teola.serve.journal_rows import Body, Taken, ended
+from teola.serve.intake.asking import Upload, as_json, checked
+from teola.serve.journal.journal import FENCE_S, LOOK, Journal
+from teola.serve.journal.rows import Body, Taken, ended
 from teola.serve.problems import AWAY, Draining, JournalLost, Postponed
 
 if TYPE_CHECKING:
-    from teola.serve.journal import Session
+    from teola.serve.journal.journal import Session
 
 BEAT_S: Final = 2.0
 """Well below FENCE_S: a beat or two may fail."""

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any, Final, TextIO
 
 from teola.runtime.noting import working_for
-from teola.serve.aside import Aside
+from teola.serve.observe.aside import Aside
 
 WAITING: Final = 10_000
 """Lines that may wait for a reader who is slow; further ones are dropped."""

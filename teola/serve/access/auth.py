@@ -21,7 +21,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from teola.errors import InputError, UnknownName
-from teola.serve.neighbours import REFUSAL, from_here
+from teola.serve.access.neighbours import REFUSAL, from_here
 from teola.serve.problems import Problem, answer
 
 PREFIX: Final = "teola_"

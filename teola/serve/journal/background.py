@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from teola.app import App
-from teola.serve.asking import QueryRequest, Upload
 from teola.serve.board import RUN, Board, Entry, Event
-from teola.serve.journal_rows import Asked, Body, Kept, digest_of
-from teola.serve.keeper import Keeper, Record
+from teola.serve.intake.asking import QueryRequest, Upload
+from teola.serve.journal.keeper import Keeper, Record
+from teola.serve.journal.rows import Asked, Body, Kept, digest_of
 from teola.serve.problems import JournalLost
 from teola.serve.streaming import SILENCE_S, numbered
 

@@ -20,12 +20,12 @@ from teola.errors import DeadlineExceeded, OutputError
 from teola.result import Result
 from teola.runtime.hosts.structured import Misfit, validate_schema
 from teola.serve.api import Service, announced, tenant
-from teola.serve.asking import Upload
 from teola.serve.board import Entry
-from teola.serve.bodies import as_json
-from teola.serve.chat_request import ChatRequest, check_chats, decoding, read
-from teola.serve.completions import Chunks, completion, said
-from teola.serve.conversation import HISTORY, INSTRUCTIONS, Conversation, Forms
+from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read
+from teola.serve.chat.completions import Chunks, completion, said
+from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, Conversation, Forms
+from teola.serve.intake.asking import Upload
+from teola.serve.intake.bodies import as_json
 from teola.serve.problems import answer, problem, problem_of
 from teola.serve.streaming import EventStream, result_for
 from teola.workflow.component import Kind

@@ -10,8 +10,8 @@ from teola.engine import Source
 from teola.passes import estimate
 from teola.runtime.demand import Demand
 from teola.runtime.runtime import Runtime
-from teola.serve.admission import NO_SHARES, Admission, Lanes, Shares
-from teola.serve.learning import SMALLEST, Kind
+from teola.serve.admission.admission import NO_SHARES, Admission, Lanes, Shares
+from teola.serve.admission.learning import SMALLEST, Kind
 from teola.workflow.component import Kind as InputKind
 
 FRESH_S: Final = 0.05

@@ -1,0 +1,1 @@
+"""Background queries that outlive the server."""
