@@ -26,7 +26,7 @@ PAGES = {
     "which is 170 litres.\n",
 }
 
-WAITING = ("/soak/", "/serve/ui/", "/serve/fuzz/", "/serve/journal/", "/serve/test_restart")
+WAITING = ("/soak/", "/serve/ui/", "/serve/fuzz/", "/serve/journal/")
 """Tests of servers that are watched for a while."""
 
 

@@ -64,6 +64,19 @@ def applications() -> dict[str, App]:
 
 
 @contextmanager
+def lent(apps: Mapping[str, App], runtime: Runtime) -> Iterator[None]:
+    """Meanwhile they run there."""
+    own = [(app, app.runtime) for app in apps.values()]
+    for app in apps.values():
+        app.runtime = runtime
+    try:
+        yield
+    finally:
+        for app, before in own:
+            app.runtime = before
+
+
+@contextmanager
 def serving(
     runtime: Runtime,
     apps: Mapping[str, App],
@@ -72,8 +85,18 @@ def serving(
     intake: Intake | None = None,
 ) -> Iterator[Served]:
     """Serve `apps` as `teola serve` does, but from a thread that has no signals."""
-    for app in apps.values():
-        app.runtime = runtime
+    with lent(apps, runtime), _serving(runtime, apps, keys, journal, intake) as found:
+        yield found
+
+
+@contextmanager
+def _serving(
+    runtime: Runtime,
+    apps: Mapping[str, App],
+    keys: KeyFile | None,
+    journal: Journal | None,
+    intake: Intake | None,
+) -> Iterator[Served]:
     listener = server.listen("127.0.0.1", 0)
     board, readiness = Board(runtime.max_queries), server.Readiness()
     keeper = Keeper(journal, board, apps) if journal else None

@@ -23,10 +23,8 @@ INPUTS = {
 @pytest.fixture(scope="module")
 def rag(runtime: Runtime) -> Iterator[Served]:
     app = load_app("advanced-rag")
-    own = app.runtime
     with serving(runtime, {"advanced-rag": app}) as found:
         yield found
-    app.runtime = own
 
 
 def got(served: Served, path: str) -> Any:

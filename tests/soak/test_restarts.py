@@ -26,7 +26,7 @@ def test_restarts_in_turn_fail_no_background_query(figures: Figures, restarts: i
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_servers_killed_while_they_ingest(figures: Figures) -> None:
-    """Its short form is in tests/serve/test_restart.py."""
+    """Its short form is in tests/serve/journal/test_restart.py."""
     found = kill_during_ingestion(50, SEED)
     figures("killed_during_ingestion", asdict(found))
     assert found.kills == 50

@@ -76,11 +76,8 @@ def site(model: FakeOpenAI, data_dir: Path) -> Iterator[Served]:
         "vectorstore": EngineConfig("vectorstore", {"data_dir": data_dir}),
     }
     rag = {name: load_app(name) for name in ("naive-rag", "advanced-rag")}
-    own = {name: app.runtime for name, app in rag.items()}
     with Runtime(engines) as runtime, serving(runtime, {**rag, **applications()}) as found:
         yield found
-    for name, app in rag.items():
-        app.runtime = own[name]
 
 
 @pytest.fixture

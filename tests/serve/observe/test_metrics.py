@@ -133,7 +133,7 @@ def test_labels_come_from_the_configuration_and_never_from_clients(client: httpx
 
 # --- who else names them -------------------------------------------------------------------------
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SOMETIMES = {"teola_instance_kv_free_tokens"}
 """Only where an engine tells."""
 

@@ -17,9 +17,9 @@ from teola import Runtime, collections
 from teola.catalogue import load_app
 from tests.conftest import PAGES
 from tests.docs.blocks import ROOT, blocks
+from tests.serve.chat.talking import BEGIN, GOOD, TALK, Keeper, Model, talking, user
 from tests.serve.conftest import Served, applications, serving, soon
-from tests.serve.talking import BEGIN, GOOD, TALK, Keeper, Model, talking, user
-from tests.serve.test_documents import kept, pdf
+from tests.serve.intake.test_documents import kept, pdf
 
 
 @pytest.fixture(scope="module")
@@ -152,11 +152,8 @@ def test_langchain_gets_objects(served: Served, model: Model, method: str) -> No
 @pytest.fixture(scope="module")
 def rag(runtime: Runtime) -> Iterator[Served]:
     real = {name: load_app(name) for name in ("naive-rag", "advanced-rag")}
-    own = {name: app.runtime for name, app in real.items()}
     with serving(runtime, {**real, **applications()}) as found:
         yield found
-    for name, app in real.items():
-        app.runtime = own[name]
 
 
 def test_langchain_embeds(rag: Served) -> None:

@@ -14,7 +14,7 @@ from teola.runtime.demand import Demand
 from teola.serve.admission.admission import Admission, Lanes, Shares, Ticket
 from teola.serve.admission.expecting import characters_of
 from teola.serve.admission.learning import Crowd, size_class
-from tests.serve.queueing import ENGINE, on_lanes, side_by_side
+from tests.serve.admission.queueing import ENGINE, on_lanes, side_by_side
 
 NOTHING = Demand(0.0, {ENGINE: 0.0})
 """Planned where no times are known."""

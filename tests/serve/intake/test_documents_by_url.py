@@ -24,9 +24,9 @@ from teola.serve.intake.fetch_policy import Policy
 from teola.serve.intake.fetching import Fetcher
 from tests.conftest import PAGES
 from tests.serve.conftest import Served, serving, soon
-from tests.serve.test_documents import kept, pdf
-from tests.serve.web import HANG, Web
-from tests.serve.web import serving as web_at
+from tests.serve.intake.test_documents import kept, pdf
+from tests.serve.intake.web import HANG, Web
+from tests.serve.intake.web import serving as web_at
 
 ASK = "/v1/apps/naive-rag/queries"
 QUESTION = "Who looks after the lamp of the lighthouse?"
@@ -63,13 +63,11 @@ def web() -> Iterator[Web]:
 @pytest.fixture(scope="module")
 def rag(runtime: Runtime, web: Web) -> Iterator[Served]:
     app = load_app("naive-rag")
-    own = app.runtime
     here = ip_address("127.0.0.2")
     policy = Policy(ports=(web.port,), allowed=lambda address: address == here)
     intake = Intake(Fetcher(policy))
     with serving(runtime, {"naive-rag": app}, intake=intake) as found:
         yield found
-    app.runtime = own
 
 
 @pytest.fixture(autouse=True)

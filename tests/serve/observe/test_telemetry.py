@@ -17,7 +17,7 @@ from teola.serve.observe.operations import Maker, operations
 from teola.serve.observe.telemetry import from_environment
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.fake_openai import FakeOpenAI
-from tests.serve.collector import Collector, ReceivedSpan
+from tests.serve.observe.collector import Collector, ReceivedSpan
 from tests.serve.running import running
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

@@ -24,10 +24,8 @@ QUESTION = "Who looks after the lamp of the lighthouse?"
 @pytest.fixture(scope="module")
 def rag(runtime: Runtime) -> Iterator[Served]:
     app = load_app("naive-rag")
-    own = app.runtime
     with serving(runtime, {"naive-rag": app}) as found:
         yield found
-    app.runtime = own
 
 
 @pytest.fixture

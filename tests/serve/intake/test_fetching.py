@@ -18,7 +18,7 @@ from teola.serve.intake.addresses import public
 from teola.serve.intake.documents import Room
 from teola.serve.intake.fetch_policy import Policy, suffix_of
 from teola.serve.intake.fetching import Fetcher, resolved
-from tests.serve.web import HANG, Canary, Web, serving
+from tests.serve.intake.web import HANG, Canary, Web, serving
 
 NAMES = {
     "inside.test": ["127.0.0.1"],

@@ -12,8 +12,8 @@ from typing import Any
 import openai
 import pytest
 
+from tests.serve.chat.talking import BEGIN, FORM, GOOD, TALK, Keeper, Model, talking, user
 from tests.serve.conftest import Served, soon
-from tests.serve.talking import BEGIN, FORM, GOOD, TALK, Keeper, Model, talking, user
 
 
 @pytest.fixture(scope="module")

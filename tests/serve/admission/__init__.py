@@ -1,0 +1,1 @@
+"""Who is let in while there is much to do."""

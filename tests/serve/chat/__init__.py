@@ -1,0 +1,1 @@
+"""Applications as models, for OpenAI's clients."""

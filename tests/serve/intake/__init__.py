@@ -1,0 +1,1 @@
+"""What clients send: bodies, files, documents by URL, and how much of it is too much."""

@@ -1,0 +1,1 @@
+"""What operators are told: metrics, spans, log lines."""
