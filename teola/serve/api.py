@@ -16,6 +16,7 @@ from teola.graph import render
 from teola.serve.board import Board, Entry
 from teola.serve.intake.asking import QueryRequest, Upload, asked
 from teola.serve.intake.documents import Intake
+from teola.serve.intake.schemas import check_schemas
 from teola.serve.openapi.describing import described
 from teola.serve.problems import NotFound, problem_of
 from teola.serve.streaming import EventStream, numbered, result_for
@@ -121,6 +122,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
     service.board.check(chosen, announced(request), tenant(request))
     try:
         wanted = await asked(request, chosen, upload, service.intake)
+        await check_schemas(wanted.overrides)
         if wanted.mode == "background" and service.background is not None:
             return await service.background.accept(request, app, chosen, wanted, upload)
         entry = service.board.start(

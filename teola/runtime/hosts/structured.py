@@ -1,7 +1,9 @@
 """Structured answers: the JSON value in a model's output, checked against the caller's schema.
 
 Servers that know JSON schemas make sure of it while they decode, others do not, and either may
-stop at its token limit; so every answer is checked here, whoever wrote it.
+stop at its token limit; so every answer is checked here, whoever wrote it. That may be on an event
+loop, so there is an end to how long it takes; of a schema, which takes longer, nobody finds out
+there whether it is one who has called `check_schema` elsewhere before.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NoReturn
@@ -18,9 +22,10 @@ from teola.errors import InputError, OutputError
 EXCERPT: Final = 80
 """Characters of the output, and of a validator's explanation, that an error shows."""
 
-MOST_STEPS: Final = 100_000
-"""Keywords of a schema that are looked at for one answer: references to references multiply them,
-a schema of a kilobyte can ask for more than there is time for."""
+MOST_STEPS: Final = 5_000
+"""Keywords of a schema that are looked at for one answer, and one more for each of its characters:
+references to references multiply them, a schema of a kilobyte can ask for more than there is time
+for. A plain schema looks at fewer than one a character."""
 
 _OPENING: Final = re.compile(r"[\[{]")
 _FENCED: Final = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
@@ -35,49 +40,70 @@ def validate_schema(text: str, schema_json: str) -> Any:
 
     Raises Misfit (no JSON, or the path that does not fit) and InputError (not a schema).
     """
-    from jsonschema.exceptions import best_match
-    from referencing.exceptions import Unresolvable
-
-    validator, steps = _validator(schema_json)
-    failure, steps.taken = None, 0
-    for value in _values(text):
-        try:
-            error = best_match(validator.iter_errors(value))
-        except Unresolvable as missing:
-            raise InputError(f"the JSON schema refers to {missing.ref!r}, not in it") from None
-        except RecursionError:
-            raise InputError("the JSON schema or the output nests without end") from None
-        if error is None:
-            return value
-        failure = failure or f"at {error.json_path}: {_short(error.message)}"
+    validator, failure = _validator(schema_json), None
+    before = _steps.set(_Steps(MOST_STEPS + len(text)))
+    try:
+        for value in _values(text):
+            error = _misfit(validator, value)
+            if error is None:
+                return value
+            failure = failure or f"at {error.json_path}: {_short(error.message)}"
+    finally:
+        _steps.reset(before)
     if failure is None:
         raise Misfit(f"expected JSON, found none; the output begins {text[:EXCERPT]!r}")
     raise Misfit(f"the output does not fit its JSON schema {failure}")
 
 
+def check_schema(schema_json: str) -> None:
+    """Raise InputError for what is no schema, or refers to what is not there. On any thread; takes
+    about a millisecond for each part of a schema, and nothing the next time."""
+    with suppress(Misfit):
+        validate_schema("null", schema_json)
+
+
+def _misfit(validator: Any, value: Any) -> Any:
+    """What is wrong with `value` (a ValidationError), if anything is. Raises InputError."""
+    from jsonschema.exceptions import best_match
+    from referencing.exceptions import Unresolvable
+
+    try:
+        return best_match(validator.iter_errors(value))
+    except Unresolvable as missing:
+        raise InputError(f"the JSON schema refers to {missing.ref!r}, not in it") from None
+    except RecursionError:
+        raise InputError("the JSON schema or the output nests without end") from None
+
+
 @dataclass(slots=True)
 class _Steps:
-    """How many keywords of a schema were looked at for one answer."""
+    """How many keywords may still be looked at for one answer."""
 
-    taken: int = 0
-
-    def counting(self, check: Callable[..., Any]) -> Callable[..., Any]:
-        """`check`, which then raises InputError after `MOST_STEPS`."""
-
-        def counted(*arguments: Any) -> Any:
-            self.taken += 1
-            if self.taken > MOST_STEPS:
-                raise InputError("the JSON schema is too involved; use fewer references in it")
-            return check(*arguments)
-
-        return counted
+    left: int
 
 
-@lru_cache(maxsize=64)
-def _validator(schema_json: str) -> tuple[Any, _Steps]:
+_steps: Final[ContextVar[_Steps]] = ContextVar("teola_schema_steps")
+"""Of the answer that is being checked here: validators are shared, by threads too."""
+
+
+def _counting(check: Callable[..., Any]) -> Callable[..., Any]:
+    """`check`, which then takes a step each time. Raises InputError after the last one."""
+
+    def counted(*arguments: Any) -> Any:
+        steps = _steps.get()
+        steps.left -= 1
+        if steps.left < 0:
+            raise InputError("the JSON schema is too involved; use fewer references in it")
+        return check(*arguments)
+
+    return counted
+
+
+@lru_cache(maxsize=256)
+def _validator(schema_json: str) -> Any:
     """A validator that never fetches what a `$ref` names, and counts its steps."""
     from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, extend, validator_for
+    from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
 
     try:
@@ -91,10 +117,16 @@ def _validator(schema_json: str) -> tuple[Any, _Steps]:
     except SchemaError as error:
         place = error.json_path
         raise InputError(f"not a JSON schema at {place}: {_short(error.message)}") from None
-    steps = _Steps()
-    counted = {name: steps.counting(check) for name, check in kind.VALIDATORS.items()}
-    kind = extend(kind, counted)  # type: ignore[no-untyped-call]
-    return kind(_in_one_dialect(schema), registry=Registry()), steps
+    return _counted(kind)(_in_one_dialect(schema), registry=Registry())
+
+
+@lru_cache(maxsize=16)
+def _counted(kind: Any) -> Any:
+    """A class of validators that takes a step for each keyword."""
+    from jsonschema.validators import extend
+
+    counted = {name: _counting(check) for name, check in kind.VALIDATORS.items()}
+    return extend(kind, counted)  # type: ignore[no-untyped-call]
 
 
 def _in_one_dialect(schema: Any) -> Any:

@@ -11,10 +11,11 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.concurrency import run_in_threadpool
 
 from teola.errors import DeadlineExceeded, OutputError
 from teola.result import Result
@@ -26,6 +27,7 @@ from teola.serve.chat.completions import Chunks, completion, said
 from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, Conversation, Forms
 from teola.serve.intake.asking import Upload
 from teola.serve.intake.bodies import as_json
+from teola.serve.intake.schemas import SCHEMA, check_schemas
 from teola.serve.problems import answer, problem, problem_of
 from teola.serve.streaming import EventStream, result_for
 from teola.workflow.component import Kind
@@ -60,6 +62,7 @@ def router(service: Service) -> APIRouter:
         upload = Upload()
         try:
             asking = _Asking(service, forms, request, read(as_json(await request.body())))
+            await check_schemas({**asking.wanted.overrides, SCHEMA: asking.schema or {}})
             await asking.get_documents(upload)
             if asking.wanted.stream and asking.schema is None:
                 return asking.streamed(upload)
@@ -76,6 +79,16 @@ def router(service: Service) -> APIRouter:
 
 def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "teola"}
+
+
+class _Answer(NamedTuple):
+    """result: None if the client has left. text: what is sent of it. misfit: why it is not what was
+    wanted."""
+
+    entry: Entry
+    result: Result | None
+    text: str = ""
+    misfit: OutputError | None = None
 
 
 class _Asking:
@@ -137,9 +150,9 @@ class _Asking:
 
     async def answered(self) -> Response:
         """The whole answer."""
-        entry, result, misfit = await self._asked(self.said)
+        entry, result, text, misfit = await self._asked(self.said)
         if misfit is not None and (again := self._again(misfit)) is not None:
-            entry, result, misfit = await self._asked(again)
+            entry, result, text, misfit = await self._asked(again)
         if result is None:
             return Response(status_code=499)  # nobody reads it
         headers, path = {"x-query-id": entry.id}, self.request.scope["path"]
@@ -147,35 +160,28 @@ class _Asking:
             return answer(path, problem_of(result), headers)
         if misfit is not None:
             return answer(path, problem(misfit, entry.id), headers)
-        text, model = self._text(result), self.wanted.model
+        model = self.wanted.model
         if not self.wanted.stream:
             return JSONResponse(completion(entry, model, text), headers=headers)
         whole = Chunks(entry, model, self.wanted.wants_usage).rest(text)
         return Response("".join(whole), media_type="text/event-stream", headers=headers)
 
-    async def _asked(
-        self, conversation: Conversation
-    ) -> tuple[Entry, Result | None, OutputError | None]:
-        """The result (None: the client has left), and why it is not what was wanted."""
+    async def _asked(self, conversation: Conversation) -> _Answer:
+        """What comes of it."""
         entry = self._start(conversation)
         result = await result_for(entry, self.request.receive)
-        if result is None or self.schema is None:
-            return entry, result, None
+        if result is None:
+            return _Answer(entry, result)
         if result.state not in ("ok", "partial"):
             cause = result.error.__cause__ if result.error else None
-            return entry, result, cause if isinstance(cause, Misfit) else None
-        try:
-            self._text(result)
-        except OutputError as error:
-            return entry, result, error
-        return entry, result, None
-
-    def _text(self, result: Result) -> str:
-        """What is sent. Raises OutputError if it was wanted otherwise."""
+            misfit = cause if isinstance(cause, Misfit) and self.schema is not None else None
+            return _Answer(entry, result, misfit=misfit)
         if self.schema is None:
-            return said(result)
-        value = validate_schema(said(result), json.dumps(self.schema))
-        return json.dumps(value, ensure_ascii=False)
+            return _Answer(entry, result, said(result))
+        try:
+            return _Answer(entry, result, await run_in_threadpool(_fitting, result, self.schema))
+        except OutputError as error:
+            return _Answer(entry, result, misfit=error)
 
     def _again(self, misfit: OutputError) -> Conversation | None:
         """The same, told what was wrong; None if there is no time left, or nobody to be told."""
@@ -184,6 +190,12 @@ class _Asking:
         form, _ = again.inputs(self.app, self.forms, self.service.intake.history_characters)
         hears = {INSTRUCTIONS, HISTORY} & form.inputs.keys()
         return again if hears and _now() < self.until else None
+
+
+def _fitting(result: Result, schema: dict[str, Any]) -> str:
+    """The answer as JSON. Raises OutputError if it does not fit."""
+    value = validate_schema(said(result), json.dumps(schema))
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _now() -> float:

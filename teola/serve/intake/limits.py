@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -12,7 +12,7 @@ from teola.app import App
 from teola.errors import InputError
 from teola.graph import Op
 from teola.runtime.values import tokens_of
-from teola.serve.intake.bodies import as_json
+from teola.serve.intake.schemas import check_form, schemas
 from teola.workflow.component import Kind
 
 _prompted: WeakKeyDictionary[App, bool] = WeakKeyDictionary()
@@ -50,14 +50,10 @@ class QueryLimits:
                 f"overrides have {characters} characters of JSON, more than the "
                 f"{self.override_characters} that are taken; shorten them"
             )
-        if any(map(_has_patterns, _schemas(overrides))):
-            raise InputError(
-                "a JSON schema may hold no pattern and no patternProperties here: some take forever"
-            )
+        for schema in schemas(overrides):
+            check_form(schema)
 
 
-SCHEMA: Final = "json_schema"
-"""Name of the parameters that are JSON schemas."""
 _TEXTS: Final = (Kind.TEXT, Kind.TEXTS)
 
 
@@ -68,27 +64,6 @@ def _check_scope(collection: Any, filters: Any) -> None:
         raise InputError(f"collection must be a name, not {str(collection)[:80]!r}")
     if filters is not None and not isinstance(filters, Mapping):
         raise InputError(f"filters must be an object, not {type(filters).__name__}")
-
-
-def _schemas(overrides: Mapping[str, Any]) -> Iterator[Any]:
-    """The JSON schemas among overrides."""
-    for key, value in overrides.items():
-        if key.rpartition(".")[2] == SCHEMA:
-            yield as_json(value, SCHEMA) if isinstance(value, str) else value
-        elif isinstance(value, Mapping):
-            yield from _schemas(value)
-
-
-def _has_patterns(value: Any) -> bool:
-    """Whether there is a regular expression in a JSON schema. (A property that is called `pattern`
-    has a schema there and no text.)"""
-    if isinstance(value, (list, tuple)):
-        return any(map(_has_patterns, value))
-    if not isinstance(value, Mapping):
-        return False
-    if isinstance(value.get("pattern"), str) or "patternProperties" in value:
-        return True
-    return any(map(_has_patterns, value.values()))
 
 
 def asks_a_model(app: App) -> bool:

@@ -1,9 +1,10 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from teola.errors import InputError, OutputError
-from teola.runtime.hosts.structured import validate_schema
+from teola.runtime.hosts.structured import MOST_STEPS, check_schema, validate_schema
 
 SCORES = json.dumps(
     {
@@ -97,3 +98,28 @@ def test_a_schema_that_multiplies_is_given_up(schema):
     with pytest.raises(InputError, match="too involved"):
         validate_schema(deep, json.dumps(schema))
     assert validate_schema("1", '{"type": "integer"}') == 1
+
+
+def test_a_long_answer_may_take_more_steps_than_a_short_one():
+    schema = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
+    text = json.dumps([[i] for i in range(MOST_STEPS)])
+    assert len(validate_schema(text, json.dumps(schema))) == MOST_STEPS
+
+
+def test_answers_that_are_checked_side_by_side_have_steps_of_their_own():
+    schema = json.dumps({"type": "array", "items": {"type": "integer"}})
+    text = json.dumps([7] * 1500)
+
+    def check(_):
+        return len(validate_schema(text, schema))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(check, range(64))) == [1500] * 64
+
+
+def test_a_schema_is_checked_by_itself():
+    check_schema(SCORES)
+    with pytest.raises(InputError, match="not a JSON schema"):
+        check_schema('{"type": "thing"}')
+    with pytest.raises(InputError, match="not in it"):
+        check_schema('{"$ref": "#/$defs/none"}')

@@ -19,6 +19,16 @@ def calls(hostile: Served) -> int:
     return sum(len(trace.spans) for trace in traces if trace and trace.plan)
 
 
+DOUBLE = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+MULTIPLYING = {"$defs": {**DOUBLE, "d40": {}}, "$ref": "#/$defs/d0"}
+"""References that lead twice to the next, forty times over."""
+
+
+def wanted(schema: dict[str, Any]) -> dict[str, Any]:
+    """As a chat asks for it."""
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+
+
 LIMITS: list[tuple[str, dict[str, Any], str]] = [
     (RAG, {"overrides": {"search.top_k": 0}}, "greater than or equal to 1"),
     (RAG, {"overrides": {"search.top_k": 201}}, "less than or equal to 200"),
@@ -29,6 +39,10 @@ LIMITS: list[tuple[str, dict[str, Any], str]] = [
     (RAG, {"overrides": {"generate.json_schema": "[" * 20_000}}, "nests"),
     (RAG, {"overrides": {"generate.json_schema": {"pattern": "(a+)+$"}}}, "no pattern"),
     (RAG, {"overrides": {"generate": {"json_schema": '{"patternProperties": {}}'}}}, "no pattern"),
+    (RAG, {"overrides": {"generate.json_schema": {"type": "thing"}}}, "not a JSON schema"),
+    (RAG, {"overrides": {"generate.json_schema": {"allOf": [True] * 1999}}}, "2000 values"),
+    (RAG, {"overrides": {"generate": {"json_schema": MULTIPLYING}}}, "too involved"),
+    ("/v1/chat/completions", {"response_format": wanted(MULTIPLYING)}, "too involved"),
     (RAG, {"overrides": {"generate.instruction": "x" * 70_000}}, "65536"),
     (RAG, {"inputs": {"question": "x" * 263_000, "documents": LIGHTHOUSE}}, "65536"),
     (RAG, {"deadline_s": 3600.1}, "3600"),
@@ -84,4 +98,4 @@ def test_a_property_may_be_called_pattern(client: httpx.Client) -> None:
     given = {"question": "lamp?", "documents": LIGHTHOUSE}
     body = {"inputs": given, "overrides": {"generate.json_schema": schema}}
     response = client.post(RAG, json=body)
-    assert "no pattern" not in response.text
+    refused(response, 502, "cannot fill a JSON schema")  # it got as far as the small engine
