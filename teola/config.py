@@ -69,7 +69,7 @@ class ServerTable(_Table):
     history_characters: int = Field(
         default=16_000,
         ge=0,
-        description="So much of a conversation, its end, goes into prompts; 0: nothing.",
+        description="Characters of a conversation, its end, that go into prompts at most; 0: none.",
     )
     journal: bool | str = Field(
         default=True,
@@ -244,7 +244,7 @@ drain_s = 30
 documents_by_url = false
 # url_hosts = ["docs.example.org", ".wiki.example.org"]
 url_ports = [80, 443]
-# Characters of a conversation, its end, that go into prompts.
+# Characters of a conversation, its end, that go into prompts at most.
 history_characters = 16000
 # Background queries survive a restart: true, in the PostgreSQL of the engine vectorstore; a DSN, in
 # another; false, not at all. They are forgotten so many days after their end.
