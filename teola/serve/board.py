@@ -53,7 +53,15 @@ class Event:
             told = told.to_json()
         elif isinstance(told, (Token, Progress)):
             told = told._asdict()
-        return json.dumps(told, ensure_ascii=False, default=str)
+        return _encode(told)
+
+    @property
+    def text(self) -> str:
+        """What a token says; of any other event, nothing."""
+        return self._told.text if isinstance(self._told, Token) else ""
+
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 class Record(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from teola.app import App
-from teola.engine import Source
+from teola.engine import Hit, Source
 from teola.passes import estimate
 from teola.runtime.demand import Demand
 from teola.runtime.runtime import Runtime
@@ -84,6 +84,8 @@ def characters_of(given: Mapping[str, Any]) -> int:
 def _characters(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
+    if isinstance(value, Hit):
+        return len(value.text)
     if isinstance(value, Source):
         if value.path is not None:
             return value.path.stat().st_size  # it was written a moment ago: no disk is waited for

@@ -59,17 +59,23 @@ def _reason(entry: Entry) -> str:
 
 
 class Chunks:
-    """The events of a query as pieces of a completion. wants_usage: a last one with it."""
+    """The events of a query as pieces of a completion. wants_usage: a last one with it.
+
+    Of the piece for a token only the text differs; what stands before and behind it is encoded once
+    a query.
+    """
 
     def __init__(self, entry: Entry, model: str, wants_usage: bool) -> None:
         self._entry, self._wants_usage, self._begun = entry, wants_usage, False
         self._head = _head(entry, model, "chat.completion.chunk")
         self._counted = {"usage": None} if wants_usage else {}
+        piece = self._chunk({"content": ""}, None)
+        self._before, _, self._behind = piece.rpartition('""')
 
     def encode(self, n: int, event: Event) -> Iterable[str]:
         """Text for the client."""
         if event.kind == "token":
-            yield from self._delta(json.loads(event.data)["text"])
+            yield from self._delta(event.text)
         elif event.kind == "done":
             assert self._entry.result is not None
             # an answer that is no text comes whole
@@ -91,7 +97,7 @@ class Chunks:
         if not self._begun:
             self._begun = True
             yield self._chunk({"role": "assistant", "content": ""}, None)
-        yield self._chunk({"content": text}, None)
+        yield f"{self._before}{_encode(text)}{self._behind}"
 
     def _chunk(self, delta: Mapping[str, str], reason: str | None) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -100,4 +106,7 @@ class Chunks:
 
 def line(value: Mapping[str, Any]) -> str:
     """A server-sent event as OpenAI's servers write it."""
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+    return f"data: {_encode(value)}\n\n"
+
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False).encode

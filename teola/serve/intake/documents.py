@@ -125,7 +125,8 @@ class Intake:
             return document
         metadata = document.get("metadata") or {}
         if "data" in document:
-            path = await asyncio.to_thread(_decoded, document, upload)
+            path = upload.place(Path(document["name"]).suffix)
+            await _decode(document, path)
             return Source(shown(document["name"]), path=path, metadata=metadata)
         assert self.fetcher is not None
         path = await self.fetcher.fetch(document["url"], upload.place, room)
@@ -152,15 +153,23 @@ def _form(name: str, document: Any) -> str:
     return forms[0]
 
 
-def _decoded(document: Mapping[str, Any], upload: Upload) -> Path:
+async def _decode(document: Mapping[str, Any], path: Path) -> None:
+    """Write its bytes to `path`, in a thread. Cancelled, it ends once nothing is written any more,
+    so that whoever deletes the file afterwards has deleted it."""
+    writing = asyncio.ensure_future(asyncio.to_thread(_write, document, path))
+    try:
+        await asyncio.shield(writing)
+    finally:
+        await asyncio.wait((writing,))
+
+
+def _write(document: Mapping[str, Any], path: Path) -> None:
     try:
         data = base64.b64decode(document["data"], validate=True)
     except (binascii.Error, ValueError):
         told = f"document {shown(document['name'])!r}"
         raise InputError(f'{told}: "data" is not base64 of its bytes; encode them') from None
-    path = upload.place(Path(document["name"]).suffix)
     path.write_bytes(data)
-    return path
 
 
 def _label(url: str) -> str:

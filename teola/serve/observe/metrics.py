@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from teola.app import App
 from teola.runtime.demand import timings
+from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
 from teola.serve.board import Board, Entry
 
@@ -79,7 +80,8 @@ class Metrics:
         self._refused = Counter(
             "teola_refused", "Requests that were refused.", ("code",), registry=self.registry
         )
-        self.registry.register(_Now(runtime, apps, board))
+        self._asked = dict.fromkeys(apps.values())
+        self.registry.register(_Now(runtime, self._asked, board))
         self.registry.register(_Instances(runtime))
         self.registry.register(_Backlog(runtime, board))
         ProcessCollector(registry=self.registry)
@@ -96,6 +98,7 @@ class Metrics:
         """A query has ended."""
         assert entry.result is not None
         app, trace = entry.job.app.name, entry.job.trace
+        self._asked[entry.job.app] = None
         self._latency.labels(app, entry.state).observe(entry.result.latency_s)
         if entry.first_token_s is not None:
             self._first_token.labels(app, entry.state).observe(entry.first_token_s)
@@ -110,9 +113,10 @@ class Metrics:
 
 
 class _Now(Collector):
-    """What holds at the moment of asking."""
+    """What holds at the moment of asking. apps: those that are served, and what else was asked:
+    forms of them with a history, and what embeds and reranks by itself."""
 
-    def __init__(self, runtime: Runtime, apps: Mapping[str, App], board: Board) -> None:
+    def __init__(self, runtime: Runtime, apps: Iterable[App], board: Board) -> None:
         self._runtime, self._apps, self._board = runtime, apps, board
         self._version = version("teola")
 
@@ -145,10 +149,12 @@ class _Now(Collector):
         misses = CounterMetricFamily(
             "teola_plan_cache_misses", "Queries whose graph had to be optimised.", labels=["app"]
         )
-        for name, app in self._apps.items():
-            found = app.optimisers.get(self._runtime, {}).values()
-            hits.add_metric((name,), sum(one.hits for one in found))
-            misses.add_metric((name,), sum(one.misses for one in found))
+        found: dict[str, list[Optimiser]] = {}
+        for app in self._apps:
+            found.setdefault(app.name, []).extend(app.optimisers.get(self._runtime, {}).values())
+        for name, optimisers in found.items():
+            hits.add_metric((name,), sum(one.hits for one in optimisers))
+            misses.add_metric((name,), sum(one.misses for one in optimisers))
         yield from (hits, misses)
 
 

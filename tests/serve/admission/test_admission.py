@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from teola.engine import Hit
 from teola.errors import Overloaded
 from teola.runtime.demand import Demand
 from teola.serve.admission.admission import Admission, Lanes, Shares, Ticket
@@ -198,6 +199,7 @@ def test_size_classes() -> None:
 def test_how_much_a_query_brings() -> None:
     documents = [{"name": "a", "text": "bcd"}]
     assert characters_of({"question": "12345", "documents": documents, "filters": None}) == 9
+    assert characters_of({"documents": [Hit("0", "0", "seven77", 0.0)] * 3}) == 21
 
 
 # --- tenants --------------------------------------------------------------------------------

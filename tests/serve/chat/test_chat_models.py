@@ -6,9 +6,11 @@ The model is a server that remembers what it was sent; what is between it and th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -94,6 +96,21 @@ def test_plans_of_conversations_are_made_once(
     assert len(counts) == 1
     assert counts[0][1] == 1
     assert counts[0][0] >= 2
+
+
+def test_metrics_count_the_plans_of_conversations_too(
+    client: openai.OpenAI, model: Model, served: Served
+) -> None:
+    def plans() -> float:
+        text = httpx.get(f"{served.url}/metrics").text
+        found = re.findall(r'teola_plan_cache_(?:hits|misses)_total{app="plain"} (\S+)', text)
+        assert len(found) == 2
+        return sum(map(float, found))
+
+    before = plans()
+    for messages in (TALK, TALK, [user("Since when?")]):
+        client.chat.completions.create(model="plain", messages=messages)
+    assert plans() == before + 3
 
 
 def test_a_rewriting_knows_the_conversation(client: openai.OpenAI, model: Model) -> None:

@@ -70,6 +70,12 @@ def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
     assert len({piece.id for piece in pieces}) == 1
 
 
+def test_any_text_is_streamed_as_it_is(client: openai.OpenAI) -> None:
+    text = '"" "content": ""} \\ \n\u2028 é \U0001f4a1'
+    stream = client.chat.completions.create(model="echo", messages=[user(text)], stream=True)
+    assert "".join(p.choices[0].delta.content or "" for p in stream) == f"you said: {text}"
+
+
 async def test_an_asynchronous_client_gets_the_same(served: Served) -> None:
     async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none") as client:
         chats = client.chat.completions

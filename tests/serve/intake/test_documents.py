@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import openai
 import pytest
 from fpdf import FPDF
+from starlette.types import Message
 
 from teola import Runtime
 from teola.catalogue import load_app
+from teola.serve.intake.asking import Upload
+from teola.serve.intake.documents import Intake
 from tests.conftest import PAGES
 from tests.serve.conftest import Served, serving, soon
 
@@ -105,3 +111,46 @@ def test_openais_client_gets_a_streamed_answer_about_a_document(rag: Served) -> 
     assert pieces[-1].usage is not None
     assert pieces[-1].usage.prompt_tokens > 20
     assert pieces[-1].usage.completion_tokens > 0
+
+
+# --- files within JSON -----------------------------------------------------------------------
+
+FILES = [{"name": f"{i}.txt", "data": base64.b64encode(bytes(500_000)).decode()} for i in range(4)]
+
+
+async def _stays() -> Message:
+    """A client that waits for its answer."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_the_files_of_a_query_share_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    app = load_app("naive-rag")
+    for _ in range(30):
+        upload = Upload()
+        found = await Intake().documents(app, {"documents": FILES}, upload, _stays, 30.0)
+        assert {source.path.parent for source in found["documents"]} == {upload.folder}
+        upload.remove()
+        assert not list(tmp_path.iterdir())
+
+
+async def test_files_of_a_query_that_is_cancelled_while_they_are_written_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    app = load_app("naive-rag")
+    for turns in range(12):
+        upload = Upload()
+        getting = Intake().documents(app, {"documents": FILES}, upload, _stays, 30.0)
+        task = asyncio.ensure_future(getting)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        upload.remove()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert not list(tmp_path.iterdir())
