@@ -58,11 +58,11 @@ _HOMES = {
     "Component": "teola.workflow.component",
     "Engine": "teola.engine",
     "EngineConfig": "teola.runtime.engines",
-    "Progress": "teola.runtime.live",
+    "Progress": "teola.runtime.live_query",
     "Result": "teola.result",
     "Runtime": "teola.runtime.runtime",
     "TeolaError": "teola.errors",
-    "Token": "teola.runtime.live",
+    "Token": "teola.runtime.live_query",
 }
 _COMPONENTS = "teola.workflow.components"
 

@@ -12,11 +12,10 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from teola.engine import Call, LanguageModel, QueryContext, Request, Result, SequenceHandle
+from teola.engine import Call, QueryContext, Request, Result, SequenceHandle
 from teola.errors import OutputError, QueryCancelled, TeolaError
-from teola.graph import DecodeParams, Op
+from teola.graph import DecodeParams
 from teola.runtime.driver import Driver, Query
-from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live_batch import (
     GONE,
@@ -26,7 +25,8 @@ from teola.runtime.live_batch import (
     lies_elsewhere,
     misshapen,
 )
-from teola.runtime.live_query import Ending, LiveQuery, Progress, Token, Watcher
+from teola.runtime.live_call import LiveCall
+from teola.runtime.live_query import Ending, LiveQuery, Progress, Watcher
 from teola.runtime.store import Store
 from teola.runtime.trace import Trace
 from teola.schedule.engine_queue import EngineQueue
@@ -37,10 +37,8 @@ from teola.schedule.events import (
     DeadlineReached,
     Dispatch,
     Finish,
-    FirstToken,
     InstanceChanged,
     InstanceDraining,
-    MemberCompleted,
     Piece,
     QueueEvent,
     SetTimer,
@@ -56,6 +54,8 @@ MEMORY_INTERVAL_S: Final = 0.25
 """How often a busy LLM instance is asked for its free KV memory. A vLLM computes 10 ms on that, so
 up to a second apart while there is room for `AMPLE` times what may be in prefilling."""
 AMPLE: Final = 4
+PREFILLED: Final = DecodeParams(max_tokens=1)
+"""What is asked of a prefilling that nothing is decoded from yet."""
 
 
 class Live(Driver):
@@ -114,6 +114,9 @@ class Live(Driver):
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
         if command.state is State.OK:
             query.tell_whole(outputs)
+        query.trace.cut = bool(query.cut) and any(
+            query.plan.head[i] in query.cut for i in query.wrote()
+        )
         error = command.cause.error if command.cause else None
         failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
         query.store = Store(query.plan, {})
@@ -234,13 +237,33 @@ class Live(Driver):
 
     def _fail(self, command: Dispatch | AbortRequest, piece: Piece, cause: Cause) -> None:
         self._tasks.pop((piece.run, piece.primitive, command.batch), None)
-        where = command[:3] + piece[:4]
-        self.post(SliceFailed(*where, cause))
+        self.post(
+            SliceFailed(
+                command.engine,
+                command.instance,
+                command.batch,
+                piece.run,
+                piece.primitive,
+                piece.lo,
+                piece.hi,
+                cause,
+            )
+        )
 
     def _complete(self, command: Dispatch, piece: Piece, counts: Mapping[str, int]) -> None:
         self._tasks.pop((piece.run, piece.primitive, command.batch), None)
-        where = command[:3] + piece[:4]
-        self.post(SliceCompleted(*where, counts))
+        self.post(
+            SliceCompleted(
+                command.engine,
+                command.instance,
+                command.batch,
+                piece.run,
+                piece.primitive,
+                piece.lo,
+                piece.hi,
+                counts,
+            )
+        )
 
     async def _batch(self, host: LocalHost, command: Dispatch) -> None:
         pieces = command.pieces
@@ -318,24 +341,24 @@ class Live(Driver):
             return
         assert isinstance(query, LiveQuery)
         self._watch(query, piece, "started")
-        streamed = [False]
+        generated = LiveCall(command, query, i, self.post, self.loop.time)
         try:
             if query.plan.members[i]:
-                await self._generate(host, command, query, piece, streamed)
+                await generated.run(host, self._prepare(query, i, host.instance))
                 counts: Mapping[str, int] = {}
             else:
                 counts = await self._prefill(host, query, i)
         except asyncio.CancelledError:
             self._fail(command, piece, Cause(QueryCancelled("aborted")))
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
-            retryable = isinstance(error, TeolaError) and error.retryable and not streamed[0]
+            retryable = isinstance(error, TeolaError) and error.retryable and not generated.sent
             self._fail(command, piece, Cause(error, retryable))
         else:
             self._watch(query, piece, "finished")
             self._complete(command, piece, counts)
 
     async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
-        call = self._prepare(query, i, host.instance, DecodeParams(max_tokens=1))
+        call = self._prepare(query, i, host.instance)
         if call.parts:
             handle = await host.prefill(call)
         else:
@@ -343,53 +366,14 @@ class Live(Driver):
         query.trace.ended(i, 0, self.loop.time())
         return query.store.put(i, {"sequence": replace(handle, instance=host.instance)})
 
-    def _prepare(self, query: LiveQuery, i: int, instance: int, decode: DecodeParams) -> Call:
+    def _prepare(self, query: LiveQuery, i: int, instance: int) -> Call:
+        """The call that primitive `i` leads, or its prefilling if it leads none."""
+        members = query.plan.members[i]
+        decode = query.plan.primitives[members[0]].params if members else PREFILLED
+        assert isinstance(decode, DecodeParams)
         before = query.plan.sequence_of[i]
         prefix = query.store.values[before]["sequence"] if before >= 0 else None
         if prefix is not None and prefix.instance != instance:
             prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
         parts = query.store.prompt(i)
         return Call(query.context, parts, decode, prefix, query.plan.depth[i])
-
-    async def _generate(
-        self,
-        host: LocalHost,
-        command: Dispatch,
-        query: LiveQuery,
-        piece: Piece,
-        streamed: list[bool],
-    ) -> None:
-        plan, i = query.plan, piece.primitive
-        members = [plan.primitives[m] for m in plan.members[i]]
-        params = members[0].params
-        assert isinstance(params, DecodeParams)
-        call = self._prepare(query, i, host.instance, params)
-        final = any(plan.streams[m] for m in plan.members[i])
-        shown = query.streams and final
-        engine, instance = command.engine, command.instance
-
-        def first() -> None:
-            if not query.run.ended(i):  # another try: what was released must not come back
-                query.store.put(i, {"sequence": True})
-            query.trace.ended(i, 0, self.loop.time())
-            self.post(FirstToken(engine, instance, query.id, i, shown))
-
-        def deliver(k: int, result: Mapping[str, Any]) -> None:
-            member = plan.members[i][k]
-            if query.id in self.queries and not query.run.ended(member):
-                counts = query.store.put(member, result)
-                query.trace.ended(member, 0, self.loop.time())
-                self.post(MemberCompleted(engine, instance, query.id, i, member, counts))
-
-        def token(text: str) -> None:
-            streamed[0] = query.streamed = True
-            if query.watcher and query.id in self.queries:
-                query.watcher(Token(text))
-
-        def cut() -> None:
-            query.trace.cut = query.trace.cut or final
-
-        wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
-        listener = Listener(first, deliver, token if shown else None, cut)
-        model = cast("LanguageModel", host.engine)
-        query.trace.used(await run_call(model, call, members, listener, wanted), i)

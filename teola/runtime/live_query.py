@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from teola.engine import QueryContext
 from teola.errors import QueryFailed, TeolaError
-from teola.graph import Primitive
+from teola.graph import QUERY, AggregateParams, Aggregation, Primitive
+from teola.graph.ops import DECODES
 from teola.runtime.driver import Query
 from teola.runtime.store import Store
 from teola.runtime.trace import Trace
 from teola.schedule.events import State
 from teola.schedule.graph_run import GraphRun
-from teola.schedule.plan import Plan
+from teola.schedule.plan import CHOOSES, Plan
 
 
 class Token(NamedTuple):
@@ -50,7 +51,8 @@ class Ending:
 
 
 class LiveQuery(Query):
-    """A query with what a live one needs. streams: its watcher is told tokens as they come."""
+    """A query with what a live one needs. streams: its watcher is told tokens as they come. cut:
+    primitives that lead a call whose last try had all the tokens that it might have."""
 
     def __init__(
         self,
@@ -67,6 +69,23 @@ class LiveQuery(Query):
         self.context, self.done, self.watcher = context, done, watcher
         self.timer: asyncio.TimerHandle | None = None
         self.streams, self.streamed = streams and watcher is not None, False
+        self.cut: set[int] = set()
+
+    def wrote(self) -> Iterator[int]:
+        """The decodings whose text is an output now: where one of several parts is chosen, the one
+        that was. To be asked when the query has ended."""
+        plan, frontier = self.plan, list(self.plan.graph.outputs.values())
+        while frontier:
+            ref = frontier.pop()
+            if ref.producer == QUERY:
+                continue
+            i = plan.index[ref.producer]
+            p = plan.primitives[i]
+            if p.op in DECODES and ref.port == "text":
+                yield i
+            elif isinstance(p.params, AggregateParams) and p.params.mode in CHOOSES:
+                parts = [part for part in p.refs() if self.run.delivered(part)]
+                frontier += parts[-1:] if p.params.mode is Aggregation.LAST else parts[:1]
 
     def tell_whole(self, outputs: Mapping[str, Any]) -> None:
         """Pass on the answer's text if none of it went out as it came: the watcher is not to have

@@ -74,7 +74,7 @@ class Trace:
     """Records of one query. Times are the driver's clock; spans are relative to `admitted`.
 
     prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them. cut: the
-    call that wrote the answer had all the tokens that it might have.
+    call that wrote the answer had all the tokens that it might have (known when the query ended).
     """
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:

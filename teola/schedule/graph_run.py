@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from teola.errors import DeadlineExceeded, QueryCancelled
+from teola.graph import Ref
 from teola.schedule.events import (
     Cancelled,
     Cause,
@@ -69,6 +70,10 @@ class GraphRun:
     def ended(self, i: int) -> bool:
         """Whether primitive `i` is done, skipped, failed or cancelled."""
         return self.status[i] >= DONE
+
+    def delivered(self, ref: Ref) -> bool:
+        """Whether there has been something behind `ref`, even if it is released by now."""
+        return not self._absence.absent(ref, empty=False)
 
     def _started(self, event: Started) -> None:
         self._absence.query = event.counts

@@ -176,13 +176,14 @@ class Plan:
             p = self.primitives[i]
             if p.op in DECODES:
                 streams[i] = ref.port == "text"
-            elif isinstance(p.params, AggregateParams) and p.params.mode in _CHOOSES:
+            elif isinstance(p.params, AggregateParams) and p.params.mode in CHOOSES:
                 parts = [r for r in p.refs() if r.producer != QUERY]
                 frontier += parts[-1:] if p.params.mode is Aggregation.LAST else parts
         return tuple(streams)
 
 
-_CHOOSES = (Aggregation.FIRST, Aggregation.LAST)
+CHOOSES: Final = (Aggregation.FIRST, Aggregation.LAST)
+"""Aggregates that pass on one of their parts."""
 
 
 def _part_refs(p: Primitive) -> list[Ref]:

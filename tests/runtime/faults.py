@@ -49,12 +49,15 @@ class Flaky(Started):
 
 
 class Scripted(HashModel):
-    """Streams the given pieces. An exception among them is raised there, an Event awaited.
+    """Streams the given pieces. An exception among them is raised there, an Event awaited. A Delta
+    goes as it is; one at the end takes the place of the `stop` that otherwise ends the stream.
 
     scripts: one for each call, in order; the last one is used again.
     """
 
-    def __init__(self, *scripts: Sequence[str | Exception | asyncio.Event], **limits: Any) -> None:
+    def __init__(
+        self, *scripts: Sequence[str | Exception | asyncio.Event | Delta], **limits: Any
+    ) -> None:
         super().__init__(**limits)
         self.scripts = scripts
         self.calls: list[Call] = []
@@ -71,7 +74,8 @@ class Scripted(HashModel):
                 if isinstance(piece, asyncio.Event):
                     await piece.wait()
                 else:
-                    yield Delta(piece)
-            yield Delta("", "stop", Usage())
+                    yield piece if isinstance(piece, Delta) else Delta(piece)
+            if not isinstance(script[-1], Delta):
+                yield Delta("", "stop", Usage())
         finally:
             self.generating -= 1

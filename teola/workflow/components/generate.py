@@ -37,9 +37,10 @@ INSTRUCTION = (
 
 
 class GenerateConfig(Config):
-    """mode: see the module; json_schema: of the final answer, which is then a JSON value.
-    stop: texts before which it ends. seed: the same one gives the same answer, where an engine
-    heeds it.
+    """mode: see the module. json_schema: of the final answer, which is then a JSON value; any round
+    of a refinement may be the last, so the answer of each must fit, else the query fails. stop:
+    texts before which the final answer ends. seed: the same one gives the same answer, where an
+    engine heeds it.
 
     context_required: without context nothing is generated and the answer is absent. answer_last: a
     refinement reads its context before the answer so far, so that the context can be prefilled
@@ -113,16 +114,18 @@ class Generate(Component):
         return self._call(block, "merge.", parts, final=True)
 
     def _refine(self, block: Block, context: Feed, count: int) -> Ref:
+        """Every round is a final call, because it may be the last. The next one reads its text: a
+        JSON value would lose its form where prompts join the items of a list."""
         rounds: list[Ref] = []
         for i in range(count):
             parts: tuple[Part, ...] = self._context(_item(context, i), required=True)
             if rounds:
                 before = (
                     Part(Role.INSTRUCTION, "\n\nThe answer so far, to be improved:\n"),
-                    Part(Role.ANSWER, rounds[-1]),
+                    Part(Role.ANSWER, Ref(rounds[-1].producer, "text")),
                 )
                 parts = parts + before if block.config.answer_last else before + parts
-            rounds.append(self._call(block, f"{i + 1}.", parts, final=True))  # it may be the last
+            rounds.append(self._call(block, f"{i + 1}.", parts, final=True))
         if count == 1:
             return rounds[0]
         last = block.add(

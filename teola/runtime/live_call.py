@@ -1,0 +1,73 @@
+"""One LLM call of a live query: who hears what of its stream.
+
+the first piece of text   the core: the prefilling is over
+a decoding's output       the store and the core
+every piece of text       the query's watcher, if it is of the answer; never the core
+the end                   the query remembers whether the text was cut
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from teola.engine import Call, LanguageModel
+from teola.graph import Op
+from teola.runtime.hosts.call import Listener, run_call
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live_query import LiveQuery, Token
+from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent
+
+
+class LiveCall:
+    """A try of the call that primitive `head` leads. shown: its text goes to the watcher as it
+    comes. sent: some of it has, so there can be no further try."""
+
+    __slots__ = ("_clock", "_command", "_head", "_post", "_query", "sent", "shown")
+
+    def __init__(
+        self,
+        command: Dispatch,
+        query: LiveQuery,
+        head: int,
+        post: Callable[[QueueEvent], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._command, self._query, self._head = command, query, head
+        self._post, self._clock = post, clock
+        plan = query.plan
+        self.shown = query.streams and any(plan.streams[m] for m in plan.members[head])
+        self.sent = False
+
+    async def run(self, host: LocalHost, call: Call) -> None:
+        """To its end. Raises EngineError."""
+        query, head = self._query, self._head
+        query.cut.discard(head)  # that was an earlier try's
+        members = [query.plan.primitives[m] for m in query.plan.members[head]]
+        wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
+        token = self._token if self.shown else None
+        listener = Listener(self._first, self._deliver, token, lambda: query.cut.add(head))
+        model = cast("LanguageModel", host.engine)
+        query.trace.used(await run_call(model, call, members, listener, wanted), head)
+
+    def _first(self) -> None:
+        query, head = self._query, self._head
+        if not query.run.ended(head):  # another try: what was released must not come back
+            query.store.put(head, {"sequence": True})
+        query.trace.ended(head, 0, self._clock())
+        engine, instance = self._command.engine, self._command.instance
+        self._post(FirstToken(engine, instance, query.id, head, self.shown))
+
+    def _deliver(self, k: int, result: Mapping[str, Any]) -> None:
+        query, member = self._query, self._query.plan.members[self._head][k]
+        if query.run.state is None and not query.run.ended(member):
+            counts = query.store.put(member, result)
+            query.trace.ended(member, 0, self._clock())
+            engine, instance = self._command.engine, self._command.instance
+            self._post(MemberCompleted(engine, instance, query.id, self._head, member, counts))
+
+    def _token(self, text: str) -> None:
+        query = self._query
+        self.sent = query.streamed = True
+        if query.watcher and query.run.state is None:
+            query.watcher(Token(text))
