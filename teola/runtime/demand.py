@@ -45,12 +45,24 @@ def demand(trace: Trace) -> Demand:
             place = (i, lo) if head == i else (head, 0)
             ends[place] = max(at, ends.get(place, at))
     work: dict[str, float] = {}
-    for i, lo, _, _, start, _, _, size in sent:
-        end = ends.get((i, lo), start)
+    later: dict[tuple[int, int], float] = {}
+    for i, lo, _, _, start, _, _, size in reversed(sent):
+        if (i, lo) in later:  # this try was not the last
+            end = _failed(trace, i, lo, start, later[i, lo])
+        else:
+            end = max(start, ends.get((i, lo), start))
+        later[i, lo] = start
         busy.append((start - trace.admitted, end - trace.admitted))
         if engine := plan.primitives[i].engine:
             work[engine] = work.get(engine, 0.0) + (end - start) / size
     return Demand(_covered(busy), work)
+
+
+def _failed(trace: Trace, i: int, lo: int, start: float, until: float) -> float:
+    """When a try ended after which there was another, which began at `until`: a lost instance tells
+    of it late or never."""
+    told = (at for k, low, at, state in trace.raw[1] if (k, low, state) == (i, lo, "failed"))
+    return max((at for at in told if start <= at <= until), default=until)
 
 
 def timings(trace: Trace) -> Iterator[Timing]:

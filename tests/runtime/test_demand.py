@@ -102,6 +102,33 @@ def test_who_shares_a_batch_shares_its_time() -> None:
         assert demand(trace).own_s == pytest.approx(1.0)
 
 
+def tries(*told: tuple[float, float | None, str]) -> Trace:
+    """A primitive that was sent at each first time, and came back at each second one."""
+    trace = Trace("q", "app", plan(tool("t")), 0.0)
+    for sent, ended, state in told:
+        trace.sent(0, 0, 1, 0.0, sent)
+        if ended is not None:
+            trace.ended(0, 0, ended, state)
+    return trace
+
+
+def test_a_try_that_failed_counts_until_it_did() -> None:
+    taken = demand(tries((1.0, 3.0, "failed"), (10.0, 12.0, "done")))
+    assert taken.work == {"python": 4.0}
+    assert taken.own_s == 4.0
+
+
+def test_a_try_on_a_lost_instance_counts_until_the_next_one() -> None:
+    assert demand(tries((1.0, None, ""), (3.0, 6.0, "done"))).work == {"python": 5.0}
+    late = tries((1.0, None, ""), (3.0, 3.5, "failed"))
+    late.ended(0, 0, 6.0)
+    assert demand(late).work == {"python": 5.0}
+
+
+def test_a_try_that_was_given_up_counts_nothing() -> None:
+    assert demand(tries((1.0, 2.0, "failed"), (5.0, None, ""))).work == {"python": 1.0}
+
+
 def test_a_query_that_never_had_a_plan_took_nothing() -> None:
     trace = Trace("q", "app", None, 5.0)
     trace.step("load", 6.0, 8.0)
