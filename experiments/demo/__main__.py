@@ -23,9 +23,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 import teola
 from experiments.common.scratch import scratch_runtime
-from experiments.demo import comparison, egraph, timeline
+from experiments.demo import comparison, egraph
 from experiments.demo.documents import Documents
 from teola import App, Result, Runtime
+from teola.cli.timeline import show_timeline
+from teola.runtime.recorded import Recorded
 from teola_apps.advanced_rag import app
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -140,7 +142,7 @@ def show_run(console: Console, result: Result) -> None:
     console.print()
     console.print(egraph.table(result.trace.plan.graph))
     console.print()
-    console.print(timeline.gantt(result.trace, console.width))
+    show_timeline(Recorded.of(result.trace), console)
 
 
 def _progress(console: Console) -> Progress:

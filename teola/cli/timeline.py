@@ -1,6 +1,7 @@
 """A trace on the terminal: a row for each primitive on each instance, time from left to right.
 
-`░` waits for an instance, `█` runs. In a pipe it is 100 columns wide.
+`░` waits for an instance, `█` runs, `*` is on the critical path: what the latency went along. In a
+pipe it is 100 columns wide.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from teola.runtime.trace import Span
 PIPED: Final = 100
 NAME: Final = 30
 """Columns for names, at most."""
+LEGEND: Final = "* critical path"
 RIGHT: Final = 30
 """Columns for numbers."""
 COLOURS: Final = {
@@ -53,13 +55,17 @@ def show_timeline(trace: Recorded, out: Console) -> None:
     bars = max(20, width - name - RIGHT - 2)
     out.print(
         Text.assemble(
-            " " * (name + 2), _axis(trace.end_s, bars), (f" {'wait':>7} {'run':>7}", "dim")
+            (LEGEND.ljust(name + 2), "dim"),
+            _axis(trace.end_s, bars),
+            (f" {'wait':>7} {'run':>7}", "dim"),
         )
     )
+    path = trace.critical_path()
     for lane, spans in rows.items():
         out.print(Text(str(lane), style="bold"))
         for primitive, slices in spans.items():
-            row = _row(primitive, slices, name, bars, trace.end_s)
+            marked = not path.isdisjoint(slices)
+            row = _row(primitive, slices, name, bars, trace.end_s, marked)
             out.print(row, no_wrap=True, overflow="crop")
 
 
@@ -78,7 +84,9 @@ def _axis(end_s: float, bars: int) -> Text:
     return Text(line.ljust(bars - len(end)) + end, style="dim")
 
 
-def _row(primitive: str, spans: list[Span], name: int, bars: int, end_s: float) -> Text:
+def _row(
+    primitive: str, spans: list[Span], name: int, bars: int, end_s: float, marked: bool
+) -> Text:
     shown = primitive if len(primitive) <= name - 2 else primitive[: name - 3] + "…"
     waited = max(0.0, spans[0].start - spans[0].queued)
     ran = sum(span.end - span.start for span in spans)
@@ -86,7 +94,8 @@ def _row(primitive: str, spans: list[Span], name: int, bars: int, end_s: float) 
     batch = max(span.batch_size for span in spans)
     note = f" ×{len(spans)}" if len(spans) > 1 else ""
     note += f" batch {batch}" if batch > 1 else ""
-    row = Text("  " + shown.ljust(name))
+    row = Text()
+    row.append(f"{'*' if marked else ' '} {shown.ljust(name)}", style="bold" if marked else "")
     row.append_text(_bar(spans, bars, end_s))
     row.append(f" {_time(waited)} {_time(ran)}", style="dim")
     row.append(note, style="dim")

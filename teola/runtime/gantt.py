@@ -17,9 +17,7 @@ def to_mermaid(trace: Recorded) -> str:
     lines = ["gantt", f"  title {_plain(head)}", "  dateFormat x", "  axisFormat %S.%L"]
     for lane, spans in trace.lanes().items():
         lines.append(f"  section {_plain(str(lane))}")
-        lines += [
-            f"  {_plain(_name(span))} :{_MARKS.get(span.state, '')}{_ms(span)}" for span in spans
-        ]
+        lines += map(_task, spans)
     return "\n".join(lines)
 
 

@@ -20,8 +20,8 @@ from teola.runtime.trace import Span
 Event = dict[str, Any]
 LEAST_US: Final = 0.001
 """Slices are at least that long, so that a flow can begin and end inside."""
-TRACKS: Final = 100
-"""Threads of one instance."""
+TRACKS: Final = 1000
+"""Threads of one instance: more calls at once than a query has ever made there."""
 
 
 def to_perfetto(trace: Recorded) -> dict[str, Any]:

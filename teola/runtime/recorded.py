@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from teola.errors import InputError
+from teola.runtime.critical_path import critical_path
 from teola.runtime.trace import Span, Trace
 
-QUERY: str = "query"
-"""Where what needs no engine runs: steps outside the graph, conditions, aggregates."""
+ITSELF: Final = "query"
+"""The lane of what needs no engine: steps outside the graph, conditions, aggregates."""
 
 
 class Lane(NamedTuple):
@@ -65,11 +66,22 @@ class Recorded:
         """When the last thing ended: the latency, unless the query still runs."""
         return max((self.latency_s, *(max(span.end, span.start) for span in self.spans)))
 
+    def critical_path(self) -> frozenset[Span]:
+        """Spans that the latency went along (see `runtime.critical_path`)."""
+        parents: dict[str, list[str]] = {
+            span.primitive: [] for span in self.spans if span.primitive != span.op
+        }  # a step outside the graph is named like what it does, and nothing stands above it
+        for source, target in self.edges:
+            parents.setdefault(target, []).append(source)
+        answered = self.state in ("running", "ok", "partial")
+        path = critical_path(self.spans, parents, self.end_s, answered=answered)
+        return frozenset(self.spans[part.span] for part in path if part.kind != "between")
+
     def lanes(self) -> dict[Lane, list[Span]]:
         """Spans by where they ran: the query itself first, then engines by their first span."""
-        found: dict[Lane, list[Span]] = {Lane(QUERY, -1): []}
+        found: dict[Lane, list[Span]] = {Lane(ITSELF, -1): []}
         for span in self.spans:
-            lane = Lane(span.engine, span.instance) if span.engine else Lane(QUERY, -1)
+            lane = Lane(span.engine, span.instance) if span.engine else Lane(ITSELF, -1)
             found.setdefault(lane, []).append(span)
         order = list(dict.fromkeys(lane.engine for lane in found))
         return {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from experiments.demo import egraph, timeline
+from experiments.demo import egraph
 from experiments.demo.__main__ import _excerpt
 from experiments.demo.documents import Documents
 from teola.profile import paper
@@ -38,37 +37,6 @@ def drawn(picture: object) -> list[str]:
     with console.capture() as capture:
         console.print(picture)
     return capture.get().splitlines()
-
-
-def test_timeline_shows_every_primitive_that_ran(trace: Trace) -> None:
-    lines = drawn(timeline.gantt(trace, WIDTH))
-    for span in trace.spans:
-        row = next(line for line in lines if f" {span.primitive} " in line)
-        assert "█" in row
-        assert "…" not in row
-    assert max(map(len, lines)) <= WIDTH
-
-
-def test_bars_end_where_the_latency_does(trace: Trace) -> None:
-    rows = timeline.rows_of(trace.spans)
-    last = max(rows, key=lambda row: row.end)
-    bar = timeline._bar(last, trace.latency_s, 50)
-    assert len(bar) == 50
-    assert bar.plain.endswith("█")
-    first = timeline._bar(rows[0], trace.latency_s, 50)
-    assert first.plain.startswith("█")
-
-
-def test_critical_path_is_a_chain_that_ends_last(trace: Trace) -> None:
-    assert trace.plan is not None
-    graph = trace.plan.graph
-    rows = timeline.rows_of(trace.spans)
-    path = timeline.critical_path(graph, rows) - set(timeline.BEFORE)
-    ordered = [id for id in graph.order if id in path]
-    for before, after in pairwise(ordered):
-        assert before in graph.parents[after]
-    assert not graph.parents[ordered[0]]
-    assert ordered[-1] == "generate.last"
 
 
 def test_graph_table_numbers_the_parents(trace: Trace) -> None:

@@ -110,6 +110,16 @@ def test_processes_are_engines_and_threads_instances(recorded: Recorded) -> None
             assert named[event["pid"]] == engines[event["name"]]
 
 
+def test_a_crowd_on_one_instance_stays_there() -> None:
+    crowd = [span(f"c{i}", 0.0, 0.1, 0.9) for i in range(250)]
+    other = span("other", 0.0, 0.2, 0.8, instance=1)
+    events = to_perfetto(Recorded("q", "app", "ok", 1.0, (*crowd, other)))["traceEvents"]
+    names = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
+    assert len(names) == len(set(names)) == 251
+    tracks = {e["name"]: (e["pid"], e["tid"]) for e in events if e["ph"] == "X"}
+    assert len(set(tracks.values())) == 251
+
+
 def test_waiting_is_an_asynchronous_slice(recorded: Recorded) -> None:
     events = to_perfetto(recorded)["traceEvents"]
     opened: dict[Any, float] = {}
@@ -232,7 +242,8 @@ def drawn(recorded: Recorded, width: int = 10_000, terminal: bool = False) -> li
 def test_a_timeline_draws_what_waited_and_what_ran() -> None:
     lines = drawn(OVERLAPPING)
     assert lines[0].startswith("an-app  ok · 1.000 s · q1")
-    (row,) = [line for line in lines if line.startswith("  a ")]
+    assert lines[1].startswith("* critical path ")
+    (row,) = [line for line in lines if line.startswith("* a ")]
     assert row.index("░") < row.index("█")
     assert "100.0ms" in row
     assert "400.0ms" in row
@@ -245,11 +256,21 @@ def test_a_timeline_draws_what_waited_and_what_ran() -> None:
 
 
 def test_bars_of_later_spans_begin_further_right() -> None:
-    lines = {line.split()[0]: line for line in drawn(OVERLAPPING) if "█" in line}
+    lines = {line[2:].split()[0]: line for line in drawn(OVERLAPPING) if "█" in line}
     begins = [lines[name].index("█") for name in ("load", "a", "b", "c", "d")]
     assert begins == sorted(begins)
     width = lines["b"].count("█") / lines["a"].count("█")
     assert width == pytest.approx(5 / 4, rel=0.15)
+
+
+def test_the_critical_path_is_marked(real: Recorded) -> None:
+    marked = {line[2:].split()[0] for line in drawn(OVERLAPPING) if line.startswith("* ")}
+    assert marked == {"critical", "a", "c"}, "b ended later than a, but c began before that"
+    path = {span.primitive for span in real.critical_path()}
+    rows = [line[2:].split()[0] for line in drawn(real, 200) if line.startswith("* ")]
+    assert path >= {"load", "generate.3.decode"}
+    assert len(rows) == len(path) + 1
+    assert 3 < len(path) < len({span.primitive for span in real.spans})
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
