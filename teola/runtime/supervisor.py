@@ -42,10 +42,11 @@ class Supervisor:
                 log,
                 logging.WARNING,
                 "engine_lost",
-                "%(reason)s (instance %(instance)d); starting another",
+                "engine %(engine)s: instance %(instance)d is lost (%(error_type)s); "
+                "starting another",
                 engine=name,
                 instance=instance,
-                reason=str(error),
+                error_type=type(error).__name__,
             )
             self._post(InstanceDown(name, instance))
             self.heal(name, instance, engine)
@@ -103,17 +104,17 @@ class Supervisor:
                     log,
                     logging.WARNING,
                     "engine_start_failed",
-                    "engine %(engine)s, instance %(instance)d: attempt %(attempt)d: %(reason)s",
+                    "engine %(engine)s, instance %(instance)d: attempt %(attempt)d: %(error_type)s",
                     engine=name,
                     instance=instance,
                     attempt=attempt,
-                    reason=str(error),
+                    error_type=type(error).__name__,
                 )
             else:
                 self.watch(name, instance, engine)
                 self._post(InstanceUp(name, instance))
                 told = "engine %(engine)s: instance %(instance)d runs again"
-                note(log, logging.INFO, "engine_recovered", told, engine=name, instance=instance)
+                note(log, logging.INFO, "engine_restarted", told, engine=name, instance=instance)
                 return
             if attempt < TRIES - 1:
                 await asyncio.sleep(pause)

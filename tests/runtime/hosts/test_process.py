@@ -202,7 +202,10 @@ def test_work_of_a_process_that_dies_is_done_by_another(runtime: Runtime, tmp_pa
     assert os.getpid() not in {int(v[0]) for v in found}
 
 
-def test_a_process_that_died_is_replaced(runtime: Runtime) -> None:
+def test_a_process_that_died_is_replaced(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "teola.runtime.supervisor")
     app = embedding_app(runtime)
     app.run(texts=["a"] * 8, deadline_s=60)
     queue = runtime.live.core.queues["embedding"]
@@ -216,6 +219,13 @@ def test_a_process_that_died_is_replaced(runtime: Runtime) -> None:
     }  # type: ignore[attr-defined]
     assert {int(v[0]) for v in found} == pids
     assert len(pids) == 2
+    told = [(r.event, r.fields["engine"]) for r in caplog.records if "embedding" in str(r.args)]  # type: ignore[attr-defined]
+    assert told == [("engine_lost", "embedding"), ("engine_restarted", "embedding")]
+    (lost,) = [r for r in caplog.records if r.event == "engine_lost"]  # type: ignore[attr-defined]
+    assert lost.getMessage() == (
+        f"engine embedding: instance {lost.fields['instance']} is lost (EngineUnavailable); "  # type: ignore[attr-defined]
+        "starting another"
+    )
 
 
 def test_a_drained_instance_is_replaced_without_harm(runtime: Runtime, tmp_path: Path) -> None:
