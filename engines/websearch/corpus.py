@@ -79,7 +79,8 @@ class Corpus:
         self._shared = await asyncio.to_thread(self._load)
         self._database = await self._connect()
         await self._database.open()
-        self._indexing = self._index(self._database, collected, self._shared)
+        self._again = partial(self._index, self._database, collected, self._shared)
+        self._indexing = self._again()
         if self._folder is not None or self._language != LANGUAGE:  # what users give may be wrong
             await self._indexing
 
@@ -91,7 +92,6 @@ class Corpus:
 
         task = asyncio.create_task(refresh(database, collected, self._reader(shared)))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._again = partial(self._index, database, collected, shared)
         return task
 
     async def _indexed(self) -> int:
