@@ -24,7 +24,7 @@ from teola.runtime.live_query import Progress, Token
 from teola.serve.admission.admission import Admission, Ticket
 from teola.serve.admission.expecting import characters_of
 from teola.serve.intake.limits import QueryLimits
-from teola.serve.problems import Draining, problem_of
+from teola.serve.problems import Draining, Problem, problem_of
 
 KEPT: Final = 512
 """Queries that have ended and can still be looked at."""
@@ -172,7 +172,8 @@ class Entry:
 class Board:
     """See the module. most: queries at once, most_of_tenant: of one tenant;
     more are refused with Overloaded. on_start, on_end: are told
-    every query that begins and that has ended."""
+    every query that begins and that has ended; on_refused: what was refused before it became a
+    request."""
 
     def __init__(self, most: int, most_of_tenant: int | None = None) -> None:
         self.most, self.most_of_tenant, self.draining = most, most_of_tenant, False
@@ -181,6 +182,7 @@ class Board:
         self.admission: Admission | None = None
         self.on_start: Callable[[Entry], None] = lambda entry: None
         self.on_end: Callable[[Entry], None] = lambda entry: None
+        self.on_refused: Callable[[Problem], None] = lambda found: None
         self.running: dict[str, Entry] = {}
         self.past: OrderedDict[str, Entry] = OrderedDict()
 
@@ -204,7 +206,7 @@ class Board:
         """
         self._check_room(tenant)
         job = app.job(given, overrides, passes, deadline_s, tenant)
-        job.id = id or job.id
+        job.id, job.most_primitives = id or job.id, self.limits.primitives
         self.limits.check(app, given, overrides)
         entry = Entry(job, mode, time.time(), record=record)
         if self.admission is not None:
@@ -250,7 +252,7 @@ class Board:
         except Exception as error:  # noqa: BLE001 - the server's edge: a bug ends one query only
             result = self._without(job, "failed", TeolaError(f"{type(error).__name__}: {error}"))
         if entry.record is not None:
-            result = await entry.record.end(entry, result)
+            result = await self._recorded(entry, entry.record, result)
         cleanup()
         job.given = {}  # documents may be large, and nobody asks for them again
         entry.result = result
@@ -267,6 +269,14 @@ class Board:
             entry.tell("done", result)
         else:
             entry.tell("error", problem_of(result).body())
+
+    async def _recorded(self, entry: Entry, record: Record, result: Result) -> Result:
+        """What is told of its end, which comes also where the record has a bug."""
+        try:
+            return await record.end(entry, result)
+        except Exception as error:  # noqa: BLE001 - the server's edge, as in `_run`
+            told = f"how it ended cannot be recorded: {type(error).__name__}: {error}"
+            return self._without(entry.job, "failed", TeolaError(told))
 
     def _keep(self, entry: Entry) -> None:
         """Of a query that has ended."""

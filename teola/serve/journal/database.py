@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final, LiteralString, TypeVar
@@ -25,6 +26,7 @@ from teola.serve.journal.statements import CHANNEL
 from teola.serve.journal.tables import TAKE_ROLE, migrate
 from teola.serve.problems import AWAY, JournalLost
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POOL: Final = 4
@@ -115,7 +117,10 @@ class JournalDatabase:
             ):
                 await connection.execute("SELECT set_config(%s, %s, true)", (name, value))
                 yield connection
-        except (OperationalError, InterfaceError) as error:
+        except Error as error:
+            if not isinstance(error, (OperationalError, InterfaceError)):
+                # its text may quote what a client sent
+                log.warning("the journal's database refuses to work: %s", type(error).__name__)
             raise JournalLost(AWAY) from error
 
     @staticmethod
