@@ -19,7 +19,7 @@ from teola.serve.intake.documents import Intake
 from teola.serve.intake.schemas import check_schemas
 from teola.serve.openapi.describing import described
 from teola.serve.problems import NotFound, problem_of
-from teola.serve.streaming import EventStream, numbered, result_for
+from teola.serve.streaming import Events, EventStream, numbered, result_for
 
 if TYPE_CHECKING:
     from teola.serve.journal.background import Background
@@ -140,7 +140,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
         raise
     headers = {"x-query-id": entry.id}
     if wanted.mode == "stream":
-        return EventStream(entry, numbered, headers=headers)
+        return EventStream(Events(entry, numbered), owned=entry, headers=headers)
     if wanted.mode == "background":
         where = {**headers, "location": f"/v1/queries/{entry.id}"}
         return JSONResponse(entry.summary(), 202, headers=where)
@@ -218,7 +218,7 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
         last = request.headers.get("last-event-id", "")
         seen = int(last) - entry.base if last.isdecimal() and len(last) < 16 else 0
         after = min(max(seen, 0), len(entry.events))  # of an earlier run: from the beginning
-        return EventStream(entry, partial(numbered, base=entry.base), after=after, owned=False)
+        return EventStream(Events(entry, partial(numbered, base=entry.base), after))
 
     @routes.get("/queries/{id}/trace", tags=["queries"])
     async def trace(id: str, request: Request) -> dict[str, Any]:

@@ -6,9 +6,9 @@ Whoever asked for a query and goes away cancels it; whoever only looked on does 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, Final, Protocol, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -21,6 +21,7 @@ BUFFER: Final = 256
 """Events that may wait while earlier ones are being sent: a slower client is cut off."""
 SILENCE_S: Final = 15.0
 """After so long without an event a comment is sent, so that nobody on the way hangs up."""
+SILENCE: Final = ": still running\n\n"
 QUICK_S: Final = 0.25
 """A query that has ended by then has not been watched for its client's leaving."""
 
@@ -29,24 +30,59 @@ Encode = Callable[[int, Event], Iterable[str]]
 """The number of an event (from 1) and the event -> text for the client."""
 
 
+class Told(Protocol):
+    """What one client is told of a query."""
+
+    def pieces(self) -> AsyncGenerator[str, None]:
+        """Text as it comes, until the last event; in silence comments."""
+        ...
+
+    async def too_slow(self) -> None:
+        """Wait until more events wait to be taken from `pieces` than may."""
+        ...
+
+
+class Events:
+    """Told: the events of a query that runs here, or ran. after: number of the last event that the
+    client has already."""
+
+    def __init__(self, entry: Entry, encode: Encode, after: int = 0) -> None:
+        self._entry, self._encode, self._at = entry, encode, after
+
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        """See Told."""
+        entry = self._entry
+        while not ((at := self._at) >= len(entry.events) and entry.result is not None):
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    await entry.changed(at)
+            except TimeoutError:
+                yield SILENCE
+                continue
+            pieces: list[str] = []
+            for n, event in enumerate(entry.events[at:], at + 1):
+                pieces += self._encode(n, event)
+            self._at = len(entry.events)
+            if pieces:
+                yield "".join(pieces)
+
+    async def too_slow(self) -> None:
+        """See Told; those that were there before do not count."""
+        known = len(self._entry.events)
+        while (most := max(self._at, known) + BUFFER) >= len(self._entry.events):
+            await self._entry.changed(most)
+
+
 class EventStream(Response):
-    """after: number of the last event that the client has already. owned: the
-    client's leaving cancels the query."""
+    """Sends what is told. owned: the query that the client's leaving cancels."""
 
     def __init__(
-        self,
-        entry: Entry,
-        encode: Encode,
-        *,
-        after: int = 0,
-        owned: bool = True,
-        headers: Mapping[str, str] | None = None,
+        self, told: Told, *, owned: Entry | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
-        self._entry, self._encode = entry, encode
-        self._owned, self._at = owned, after
+        self._told, self._owned = told, owned
         named = {
-            "content-type": "text/event-stream; charset=utf-8",
             "cache-control": "no-store",
+            "content-type": "text/event-stream; charset=utf-8",
             "x-accel-buffering": "no",
             **(headers or {}),
         }
@@ -56,34 +92,17 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head: Message = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(head)
-        whole = await first(self._pump(send), gone(receive), self._too_slow())
-        if not whole and self._owned:
-            self._entry.cancel()
+        whole = await first(self._pump(send), gone(receive), self._told.too_slow())
+        if not whole and self._owned is not None:
+            self._owned.cancel()
 
     async def _pump(self, send: Send) -> bool:
         """Send until the last event; True then."""
-        entry = self._entry
-        while not ((at := self._at) >= len(entry.events) and entry.result is not None):
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    await entry.changed(at)
-            except TimeoutError:
-                await send(_body(": still running\n\n"))
-                continue
-            pieces: list[str] = []
-            for n, event in enumerate(entry.events[at:], at + 1):
-                pieces += self._encode(n, event)
-            self._at = len(entry.events)
-            if pieces:
-                await send(_body("".join(pieces)))
+        async with aclosing(self._told.pieces()) as pieces:
+            async for piece in pieces:
+                await send(_body(piece))
         await send({"type": "http.response.body", "body": b""})
         return True
-
-    async def _too_slow(self) -> None:
-        """Wait until more events wait than may, besides those that were there before."""
-        known = len(self._entry.events)
-        while (most := max(self._at, known) + BUFFER) >= len(self._entry.events):
-            await self._entry.changed(most)
 
 
 def numbered(n: int, event: Event, base: int = 0) -> Iterable[str]:

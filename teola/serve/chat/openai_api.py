@@ -29,7 +29,7 @@ from teola.serve.intake.asking import Upload
 from teola.serve.intake.bodies import as_json
 from teola.serve.intake.schemas import SCHEMA, check_schemas
 from teola.serve.problems import answer, problem, problem_of
-from teola.serve.streaming import EventStream, result_for
+from teola.serve.streaming import Events, EventStream, result_for
 from teola.workflow.component import Kind
 
 AGAIN: Final = """\
@@ -146,7 +146,8 @@ class _Asking:
         self.cleanup = upload.remove
         entry = self._start(self.said)
         chunks = Chunks(entry, self.wanted.model, self.wanted.wants_usage)
-        return EventStream(entry, chunks.encode, headers={"x-query-id": entry.id})
+        told = Events(entry, chunks.encode)
+        return EventStream(told, owned=entry, headers={"x-query-id": entry.id})
 
     async def answered(self) -> Response:
         """The whole answer."""

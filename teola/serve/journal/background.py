@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from teola.app import App
 from teola.serve.board import RUN, Board, Entry, Event
 from teola.serve.intake.asking import QueryRequest, Upload
+from teola.serve.journal.journal import Journal
 from teola.serve.journal.keeper import Keeper, Record
 from teola.serve.journal.rows import Asked, Body, Kept, digest_of
 from teola.serve.problems import JournalLost
-from teola.serve.streaming import SILENCE_S, numbered
+from teola.serve.streaming import SILENCE, SILENCE_S, Events, EventStream, numbered
 
 KEY: Final = "idempotency-key"
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -130,37 +133,7 @@ class Background:
 
     def follow(self, kept: Kept) -> Response:
         """Its events from now on; of one that has ended, how it did."""
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        told = self._told(kept.id, kept.tenant)
-        return StreamingResponse(told, media_type="text/event-stream", headers=headers)
-
-    async def _told(self, id: str, tenant: str) -> AsyncIterator[str]:
-        with self._journal.hearing(id) as heard:
-            while True:
-                heard.clear()
-                entry = self._board.find(id, tenant)
-                if entry is not None:
-                    async for piece in _live(entry):
-                        yield piece
-                    return
-                kept = await self._found(id, tenant)
-                if kept is not None and kept.ended:
-                    yield _last(kept)
-                    return
-                try:
-                    async with asyncio.timeout(SILENCE_S):
-                        await heard.wait()
-                except TimeoutError:
-                    yield _SILENCE
-
-    async def _found(self, id: str, tenant: str) -> Kept | None:
-        try:
-            return await self._journal.find(tenant, id)
-        except JournalLost:
-            return None  # it comes back, or the client goes
-
-
-_SILENCE: Final = ": still running\n\n"
+        return EventStream(_Elsewhere(kept, self._journal, self._board))
 
 
 def _key(request: Request) -> str | None:
@@ -175,23 +148,49 @@ def _accepted(summary: dict[str, Any], more: dict[str, str] | None = None) -> Re
     return JSONResponse(summary, 202, headers=headers)
 
 
-async def _live(entry: Entry) -> AsyncIterator[str]:
-    """All events of a query that runs here."""
-    at = 0
-    while not (at >= len(entry.events) and entry.result is not None):
+class _Elsewhere:
+    """Told of a query that another server runs, or none: how it ended, or its events once this
+    server has taken it."""
+
+    def __init__(self, kept: Kept, journal: Journal, board: Board) -> None:
+        self._kept, self._journal, self._board = kept, journal, board
+        self._events: Events | None = None
+        self._taken = asyncio.Event()
+
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        """See Told."""
+        with self._journal.hearing(self._kept.id) as heard:
+            while self._events is None:
+                heard.clear()
+                if (entry := self._board.find(self._kept.id, self._kept.tenant)) is not None:
+                    self._events = Events(entry, partial(numbered, base=entry.base))
+                    self._taken.set()
+                    break
+                if (last := await self._end()) is not None:
+                    yield last
+                    return
+                try:
+                    async with asyncio.timeout(SILENCE_S):
+                        await heard.wait()
+                except TimeoutError:
+                    yield SILENCE
+        async with aclosing(self._events.pieces()) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def too_slow(self) -> None:
+        """See Told."""
+        await self._taken.wait()
+        assert self._events is not None
+        await self._events.too_slow()
+
+    async def _end(self) -> str | None:
+        """The last event of one that has ended."""
         try:
-            async with asyncio.timeout(SILENCE_S):
-                await entry.changed(at)
-        except TimeoutError:
-            yield _SILENCE
-            continue
-        news = entry.events[at:]
-        yield "".join(
-            piece
-            for n, event in enumerate(news, at + 1)
-            for piece in numbered(n, event, entry.base)
-        )
-        at += len(news)
+            kept = await self._journal.find(self._kept.tenant, self._kept.id)
+        except JournalLost:
+            return None  # it comes back, or the client goes
+        return _last(kept) if kept is not None and kept.ended else None
 
 
 def _last(kept: Kept) -> str:
