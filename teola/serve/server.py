@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -39,6 +39,7 @@ from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.direct import Direct
 from teola.serve.intake.bounds import Bounded
 from teola.serve.intake.documents import Intake
+from teola.serve.intake.limits import QueryLimits
 from teola.serve.observe.metrics import Metrics
 from teola.serve.observe.observing import Observers
 from teola.serve.observe.telemetry import Telemetry, from_environment
@@ -73,13 +74,22 @@ class Readiness:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """queries: at once; queries_of_tenant: of one tenant (None: no fewer). drain_s: seconds that
-    they get to end when the server stops. max_wait_s, shares: see Admission."""
+    they get to end when the server stops. max_wait_s, shares: see Admission. query: of each."""
 
     queries: int
     queries_of_tenant: int | None = None
     drain_s: float = 30.0
     max_wait_s: float | None = None
     shares: Shares = NO_SHARES
+    query: QueryLimits = field(default_factory=QueryLimits)
+
+
+def board_for(runtime: Runtime, apps: Mapping[str, App], limits: Limits) -> Board:
+    """An empty board for queries of `apps`."""
+    board = Board(limits.queries, limits.queries_of_tenant)
+    board.limits = limits.query
+    board.admission = admission_for(runtime, apps, limits.max_wait_s, limits.shares)
+    return board
 
 
 def make_app(
@@ -125,9 +135,9 @@ def make_app(
         return JSONResponse({"status": "ready"})
 
     metrics = Metrics(runtime, apps, board)
+    if keeper is not None:
+        metrics.watch_journal(keeper.opened.is_set)
     observers = Observers(board, metrics, telemetry)
-    if board.admission is None:
-        board.admission = admission_for(runtime, apps)
 
     @found.get("/metrics", tags=["health"], response_model=None)
     async def scrape() -> Response:
@@ -213,14 +223,13 @@ def serve(
     """
     limits = limits or Limits(runtime.max_queries)
     runtime.new_loop = loops.quick
-    board, readiness = Board(limits.queries, limits.queries_of_tenant), Readiness()
-    board.admission = admission_for(runtime, apps, limits.max_wait_s, limits.shares)
+    board, readiness = board_for(runtime, apps, limits), Readiness()
     keeper = _keeper(journal, board, apps)
     telemetry, known = from_environment(runtime), KeyFile(keys) if keys else None
     asgi = make_app(runtime, apps, board, readiness, known, keeper, intake, telemetry)
     config = uvicorn.Config(
         asgi,
-        http=protocol(most_connections()),
+        http=protocol(most_connections(), lambda found: board.on_refused(found)),
         ws="none",
         log_config=None,
         access_log=False,
@@ -231,7 +240,9 @@ def serve(
     server = uvicorn.Server(config)
     serving = runtime.start(server.serve(sockets=[listener]))
     starting = runtime.start(_start(runtime, apps, readiness, keeper))
-    starting.add_done_callback(lambda done: started() if not done.exception() else None)
+    starting.add_done_callback(
+        lambda done: None if done.cancelled() or done.exception() else started()
+    )
     with _signals() as stopped:
         while not serving.done() and not stopped():
             with suppress(TimeoutError):
@@ -262,6 +273,8 @@ async def _start(
     runtime: Runtime, apps: Mapping[str, App], readiness: Readiness, keeper: Keeper | None
 ) -> None:
     """Start every engine that any application uses; then what was left to run goes on."""
+    if keeper is not None:
+        keeper.open()
     names = {name: None for app in apps.values() for name in app.engine_names}
     try:
         await runtime.ensure(names)

@@ -21,8 +21,7 @@ from starlette.requests import Request
 from teola.app import DEADLINE_S, App
 from teola.engine import Source
 from teola.errors import InputError
-from teola.serve.intake.bodies import as_json as as_json
-from teola.serve.intake.bodies import check_text
+from teola.serve.intake.bodies import as_json, check_text
 from teola.serve.problems import TooLarge
 from teola.workflow.component import Kind
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, LiteralString
+from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 from teola.engine import DatabaseServer
 from teola.errors import InputError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from teola.serve.journal.database import JournalDatabase
 
     Session = AsyncConnection[Any]
+    Pieces = AsyncGenerator[tuple[int, bytes], None]
 
 LEASE_S: Final = 10.0
 FENCE_S: Final = 8.0
@@ -41,6 +43,8 @@ PIECE: Final = 2**20
 """Bytes of a document in one row."""
 LOOK: Final = "look"
 """What servers are told when there may be something to take over or to cancel."""
+FORGET_AT_ONCE: Final = 1000
+"""Rows; the session that shows life has to answer soon again."""
 STORE: Final = "vectorstore"
 DAY_S: Final = 86_400.0
 
@@ -221,12 +225,15 @@ class Journal:
             await asyncio.to_thread(path.touch)
         async with self._database.transaction(None) as connection:
             cursor = connection.cursor(binary=True)
-            async for number, body in cursor.stream(statements.PIECES, (id,)):
-                await asyncio.to_thread(_append, paths[number], body)
+            stream = cast("Pieces", cursor.stream(statements.PIECES, (id,)))
+            async with aclosing(stream) as pieces:
+                async for number, body in pieces:
+                    await asyncio.to_thread(_append, paths[number], body)
 
-    async def forget(self, session: Session) -> None:
-        """Delete what ended long ago."""
-        await session.execute(statements.FORGET, (self._keep_s,))
+    async def forget(self, session: Session) -> bool:
+        """Delete some of what ended long ago; whether there may be more."""
+        cursor = await session.execute(statements.FORGET, (self._keep_s, FORGET_AT_ONCE))
+        return cursor.rowcount == FORGET_AT_ONCE
 
     # --- news -------------------------------------------------------------------------------
 
@@ -266,7 +273,8 @@ async def _store(connection: Session, asked: Asked, number: int, path: Path) -> 
 
 
 def _append(path: Path, body: bytes) -> None:
-    with path.open("ab") as out:
+    with path.open("r+b") as out:  # never makes it again: nobody may wait for it any more
+        out.seek(0, os.SEEK_END)
         out.write(body)
 
 

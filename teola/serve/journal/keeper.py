@@ -7,8 +7,9 @@
                    ▼    │
                  waiting ──▶ cancelled, deadline, failed: ended without running
 
-One task looks around every BEAT_S, and at once when the journal has news. What has taken TRIES
-servers down with it is failed. While the journal is away for longer than FENCE_S, nothing that is
+One task looks around every BEAT_S, and at once when the journal has news; another begins what was
+taken, which may be long when there are documents. What has taken TRIES servers down with it is
+failed. While the journal is away for longer than FENCE_S, nothing that is
 journaled runs here: another server may have taken it.
 """
 
@@ -16,13 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
-from uuid import uuid4
 
 from teola.app import App
 from teola.errors import (
@@ -35,10 +33,12 @@ from teola.errors import (
 from teola.result import Result
 from teola.runtime.noting import note
 from teola.serve.board import Board, Entry
-from teola.serve.intake.asking import Upload, as_json, checked
+from teola.serve.intake.asking import Upload, checked
+from teola.serve.intake.bodies import as_json
 from teola.serve.journal.journal import FENCE_S, LOOK, Journal
 from teola.serve.journal.rows import Body, Taken, ended
 from teola.serve.problems import AWAY, Draining, JournalLost, Postponed
+from teola.serve.streaming import first
 
 if TYPE_CHECKING:
     from teola.serve.journal.journal import Session
@@ -55,7 +55,11 @@ CLOSE_S: Final = 2.0
 FORGET_EVERY_S: Final = 600.0
 TRIES: Final = 3
 MOST_AT_ONCE: Final = 8
-"""Queries taken with one look; so few that beginning them all takes less than a beat or two."""
+"""Queries taken with one look, to be begun one after another: what is left is for others, too."""
+OPENING: Final = (
+    "background queries cannot be taken or looked up yet: the database of the journal is starting; "
+    "try again soon, or ask with mode sync or stream"
+)
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -94,14 +98,22 @@ class Keeper:
         self.journal, self.opened, self._tried = journal, asyncio.Event(), asyncio.Event()
         self._board, self._apps = board, apps
         self._task: asyncio.Task[None] | None = None
+        self._engines = asyncio.Event()
+        self._beginning: asyncio.Task[None] | None = None
         self._fence: asyncio.TimerHandle | None = None
         self._forgot = float("-inf")
         self._lost = ""
         self._refused: set[str] = set()
 
+    def open(self) -> None:
+        """Reach the journal, so that queries can be accepted and looked up; none is taken yet."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="journal")
+
     def start(self) -> None:
-        """Look around from now on. The engines are there."""
-        self._task = asyncio.create_task(self._run(), name="journal")
+        """The engines are there: take what nobody runs from now on."""
+        self._engines.set()
+        self.open()
 
     async def close(self) -> None:
         """Give back what is left. The engines are still there."""
@@ -115,6 +127,9 @@ class Keeper:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+        if self._beginning is not None:
+            self._beginning.cancel()
+            await asyncio.wait({self._beginning}, timeout=CLOSE_S)
         if self._fence is not None:
             self._fence.cancel()
         await self.journal.close()
@@ -125,7 +140,7 @@ class Keeper:
             async with asyncio.timeout(OPEN_S):
                 await self._tried.wait()
         if not self.opened.is_set():
-            raise JournalLost(AWAY)
+            raise JournalLost(AWAY if self._tried.is_set() else OPENING)
 
     # --- looking around ---------------------------------------------------------------------
 
@@ -155,18 +170,41 @@ class Keeper:
                 async with asyncio.timeout(ANSWER_S):
                     taken = await self._look(session)
                 self._beat(began)
-                self._lost = ""
-                self.opened.set()
-                self.journal.away = False
-                self._tried.set()
-                for row in taken:
-                    await self._resume(row)
-                if not taken:
-                    self._refused.clear()
-                    await self._news(session)
+                self._reached()
+                if taken:
+                    self._beginning = asyncio.create_task(self._resume(taken), name="resume")
+                await self._pause(session)
+
+    def _reached(self) -> None:
+        """The journal can be used (again)."""
+        if self._lost:
+            told = "the journal is back, background queries are accepted"
+            note(log, logging.INFO, "journal_recovered", told)
+        self._lost = ""
+        self.opened.set()
+        self.journal.away = False
+        self._tried.set()
+
+    async def _pause(self, session: Session) -> None:
+        """Wait until there may be something to look at, a beat at most."""
+        begun = self._beginning
+        if begun is not None:
+            await first(self._news(session), asyncio.wait({begun}))
+            if begun.done():
+                self._beginning = None
+                if not begun.cancelled():
+                    begun.result()
+        elif not self._engines.is_set():
+            await first(self._news(session), self._engines.wait())
+        else:
+            self._refused.clear()
+            await self._news(session)
 
     async def _rejoin(self, session: Session) -> None:
-        """After a time without the journal: stop what others have taken."""
+        """After a time without the journal: stop what others have taken, and do not go on beginning
+        what they may have."""
+        if self._beginning is not None:
+            self._beginning.cancel()
         async with asyncio.timeout(ANSWER_S):
             before = self._journaled()
             held = await self.journal.held(session)
@@ -188,9 +226,10 @@ class Keeper:
                 entry.cancel()
         now = asyncio.get_running_loop().time()
         if now - self._forgot > FORGET_EVERY_S:
-            await self.journal.forget(session)
-            self._forgot = now
-        if self._board.draining:
+            self._forgot = now  # first: what takes too long must not be tried with every look
+            if await self.journal.forget(session):
+                self._forgot = float("-inf")
+        if self._board.draining or self._beginning is not None or not self._engines.is_set():
             return []
         known |= running.keys() | self.journal.unwritten.keys()
         room = self._board.most - len(running)
@@ -209,6 +248,8 @@ class Keeper:
     def _suspend(self) -> set[asyncio.Task[None]]:
         """Stop what is journaled; the rows stay, and who holds them then runs them anew."""
         tasks = {entry.task for entry in self._journaled() if entry.task is not None}
+        if self._beginning is not None:
+            tasks.add(self._beginning)
         for task in tasks:
             task.cancel()
         return tasks
@@ -232,26 +273,23 @@ class Keeper:
 
     # --- what was taken ---------------------------------------------------------------------
 
-    async def _resume(self, row: Taken) -> None:
-        """Run it, or end it if it cannot run."""
-        error = self._hopeless(row)
-        if error is None:
-            error = await self._begin(row)
-        if error is not None:
-            state = _STATES.get(type(error), "failed")
-            result = Result(row.app, row.id, state, {}, 0.0, error=error)
-            await self.journal.end(ended(result))
-            told = "query %(query_id)s of %(app)s cannot go on and ended %(state)s"
-            note(
-                log,
-                logging.WARNING,
-                "query_given_up",
-                told,
-                query_id=row.id,
-                app=row.app,
-                state=state,
-            )
-        self.journal.wake(row.id)
+    async def _resume(self, rows: Sequence[Taken]) -> None:
+        """Run each, or end it if it cannot run."""
+        for row in rows:
+            error = self._hopeless(row)
+            if error is None:
+                error = await self._begin(row)
+            if error is not None:
+                await self._give_up(row, error)
+            self.journal.wake(row.id)
+
+    async def _give_up(self, row: Taken, error: TeolaError) -> None:
+        state = _STATES.get(type(error), "failed")
+        result = Result(row.app, row.id, state, {}, 0.0, error=error)
+        await self.journal.end(ended(result))
+        fields = {"query_id": row.id, "app": row.app, "state": state}
+        told = "query %(query_id)s of %(app)s cannot go on and ended %(state)s"
+        note(log, logging.WARNING, "query_given_up", told, **fields)
 
     def _hopeless(self, row: Taken) -> TeolaError | None:
         """Why it is not to be run."""
@@ -286,15 +324,15 @@ class Keeper:
             upload.remove()
             told = str(wrong) if isinstance(wrong, TeolaError) else type(wrong).__name__
             return QueryFailed(f"the query cannot go on: {told}")
+        except BaseException:
+            upload.remove()
+            raise
 
     async def _start(self, row: Taken, upload: Upload) -> None:
         app = self._apps[row.app]
         body = checked(Body, as_json(row.request or ""))
-        folder = Path(tempfile.gettempdir()) / f"teola-upload-{uuid4().hex}"
-        inputs, paths = body.unpacked(app, folder)
+        inputs, paths = body.unpacked(app, upload.place)
         if paths:
-            folder.mkdir(mode=0o700)
-            upload.folder = folder
             await self.journal.restore(row.id, paths)
         record = Record(self.journal)
         record.accepted.set()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict
 
@@ -136,18 +134,15 @@ class Body(BaseModel):
         whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
         return json.dumps(whole, sort_keys=True), files
 
-    def unpacked(self, app: App, folder: Path) -> tuple[dict[str, Any], list[Path]]:
-        """The inputs, with documents in `folder` in the place of what stands for them, and the
-        files that these must be written into, in order. Raises InputError."""
+    def unpacked(self, app: App, place: Callable[[str], Path]) -> tuple[dict[str, Any], list[Path]]:
+        """The inputs, with documents in the place of what stands for them, and the files that these
+        must be written into, in order. place: a new path for a suffix. Raises InputError."""
         inputs, paths = dict(self.inputs), dict[int, Path]()
 
         def item(value: Any) -> Any:
             if not isinstance(value, dict) or "text" in value or "file" not in value:
                 return value
-            suffix = str(value.get("suffix", ""))
-            known = re.fullmatch(r"\.[a-z0-9]{1,10}", suffix)
-            path = folder / f"{uuid4().hex}{suffix if known else ''}"
-            paths[int(value["file"])] = path
+            path = paths[int(value["file"])] = place(str(value.get("suffix", "")))
             return Source(str(value.get("name")), path=path, metadata=value.get("metadata") or {})
 
         for name, kind in app.inputs.items():

@@ -88,5 +88,8 @@ UPDATE teola_journal.queries SET holder = NULL, runs = runs - 1
 WHERE id = %s AND holder = %s AND ended IS NULL
 """
 FORGET: Final[LiteralString] = """
-DELETE FROM teola_journal.queries WHERE ended < now() - make_interval(secs => %s)
+DELETE FROM teola_journal.queries WHERE id IN (
+    SELECT id FROM teola_journal.queries WHERE ended < now() - make_interval(secs => %s)
+    ORDER BY ended LIMIT %s FOR UPDATE SKIP LOCKED
+)
 """

@@ -6,13 +6,14 @@ Nothing is counted while queries run; what is true now (queues, slots) is read w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     Histogram,
     ProcessCollector,
     disable_created_metrics,
@@ -89,6 +90,11 @@ class Metrics:
     def page(self) -> bytes:
         """In the text format of Prometheus."""
         return generate_latest(self.registry)
+
+    def watch_journal(self, opened: Callable[[], bool]) -> None:
+        """Tell also whether it can be used."""
+        told = "Whether the journal of background queries can be used."
+        Gauge("teola_journal_up", told, registry=self.registry).set_function(opened)
 
     def refused(self, code: str) -> None:
         """A request was refused."""

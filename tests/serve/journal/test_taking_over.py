@@ -67,7 +67,7 @@ def test_who_lost_the_journal_stops_and_goes_on_later(
     serve: Serve, dsn: str, postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it nobody can know whether another server has taken the query."""
-    monkeypatch.setattr(keeper, "FENCE_S", 1.0)
+    monkeypatch.setattr(keeper, "FENCE_S", 5.0)
     with serve() as (served, client):
         id = ask(client, "please wait").json()["query_id"]
         first = served.board.running[id]
