@@ -55,9 +55,9 @@ class Rewritten:
         self._builder, self._rewrite = builder, rewrite
         self.configure = builder.configure
 
-    def build(self, configs: Any, sizes: Mapping[str, int]) -> Graph:
+    def build(self, configs: Any, sizes: Mapping[str, int], *bound: float) -> Graph:
         """The p-graph, rewritten."""
-        return self._rewrite(self._builder.build(configs, sizes))
+        return self._rewrite(self._builder.build(configs, sizes, *bound))
 
 
 class Planner:
