@@ -43,6 +43,7 @@ class Direct:
         if name is None:
             await self._rest(scope, receive, send)
             return
+        scope["app"] = self._rest  # else Starlette takes broken forms for ours
         scope["path_params"] = {"app": name}
         scope["starlette.exception_handlers"] = self._handlers
         await self._quick(scope, receive, send)
