@@ -18,7 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from teola.errors import InputError
 from teola.policies import batching, routing
 from teola.profile import load as load_profile
-from teola.runtime.engines import DEFAULTS, EngineConfig, with_policies
+from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_policies
+
+HISTORY_CHARACTERS: Final = 16_000
+URL_PORTS: Final = (80, 443)
+PROMPT_TOKENS: Final = 65_536
+OVERRIDE_CHARACTERS: Final = 65_536
+PRIMITIVES: Final = 512
+"""Defaults that hold also where a server is started without a file."""
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
@@ -49,6 +56,17 @@ class ServerTable(_Table):
         default_factory=dict,
         description="Shares of the engines, by tenant, where several want them; 1 if not named.",
     )
+    max_prompt_tokens: int = Field(
+        default=PROMPT_TOKENS,
+        ge=1,
+        description="Of the texts of one query, at four characters each, where an LLM reads them.",
+    )
+    max_override_characters: int = Field(
+        default=OVERRIDE_CHARACTERS, ge=2, description="Of one query's overrides, as JSON."
+    )
+    max_primitives: int = Field(
+        default=PRIMITIVES, ge=1, description="In the p-graph of one query."
+    )
     keys: str | None = Field(
         default=None, description="File of API keys (`teola keys`); then every request needs one."
     )
@@ -64,10 +82,10 @@ class ServerTable(_Table):
         description='Hosts that documents come from, ".x.org" being all below it; none: any.',
     )
     url_ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(
-        default=[80, 443], description="Ports that documents are fetched from."
+        default=list(URL_PORTS), description="Ports that documents are fetched from."
     )
     history_characters: int = Field(
-        default=16_000,
+        default=HISTORY_CHARACTERS,
         ge=0,
         description="Characters of a conversation, its end, that go into prompts at most; 0: none.",
     )
@@ -145,7 +163,10 @@ class Configuration(_Table):
         """Everything that can be known without starting. Raises UnknownName, InputError."""
         if self.policies.profile:
             load_profile(self.policies.profile)
-        for name, config in self.engine_configs().items():
+        configs = self.engine_configs()
+        if self.server.keys:
+            configs = fair_to_tenants(configs, self.server.tenant_weights)
+        for name, config in configs.items():
             batching.make(config.batching, **config.batching_options)
             routing.make(config.routing)
             config.recipe(name)
@@ -236,6 +257,10 @@ max_queries = 1024
 # max_wait_s = 5
 # max_rate_per_tenant = 10
 # tenant_weights = { shop = 2 }
+# Of one query: tokens of its texts, characters of its overrides, primitives of its graph.
+max_prompt_tokens = 65536
+max_override_characters = 65536
+max_primitives = 512
 # API keys (`teola keys create`): then every request needs one. Without keys, only 127.0.0.1.
 # keys = "teola-keys.json"
 # Seconds that queries get to end on SIGTERM.

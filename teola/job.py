@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from teola.engine import QueryContext
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 class Job:
     """One query of `app`, its inputs checked. streams: the watcher is told tokens as they come, and
     not the answer as a whole once it is certain. trace: what has run of it, from its admission on.
+    most_primitives: that its p-graph may have.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Job:
         self.id = uuid.uuid4().hex
         self.chunks = 0
         self.streams = True
+        self.most_primitives = inf
         self.trace: Trace | None = None
 
     async def run(self) -> Result:
@@ -110,7 +113,13 @@ class Job:
         optimiser = app.optimiser(runtime, self.profile)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        plan = optimiser.plan(self.overrides, sizes, self.passes, debug=runtime.debug)
+        plan = optimiser.plan(
+            self.overrides,
+            sizes,
+            self.passes,
+            debug=runtime.debug,
+            most_primitives=self.most_primitives,
+        )
         trace.step("optimise", began, loop.time())
         return await runtime.live.execute(
             plan, values, context, trace, self.watcher, streams=self.streams

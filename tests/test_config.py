@@ -78,6 +78,11 @@ def test_an_engines_own_policy_goes_before_that_of_all(tmp_path: Path) -> None:
         ('[policies]\nprofile = "paper-14b"', "paper-13b"),
         ('[engines.llm]\ntype = "extractive"\nhost = "rya"', "did you mean 'ray'?"),
         ('apps = ["naive-rga"]', "did you mean 'naive-rag'?"),
+        (
+            '[server]\nkeys = "k.json"\n[engines.llm]\ntype = "extractive"\nbatching = "fair"\n'
+            'batching_options = { by = "app" }',
+            "engine 'llm' is shared by application",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(

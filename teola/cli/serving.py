@@ -136,7 +136,7 @@ def serve(
     keys = keys or (Path(where.keys) if where.keys else None)
     address = (host or where.host, where.port if port is None else port)
     with (
-        logs.logging_to(sys.stderr, logs.Form(log_format.value) if log_format else None),
+        logs.logging_to(sys.stderr, log_format.value if log_format else None),
         server.listen(*address, keys=keys) as listener,
         engines.configured(configuration, served.values()) as runtime,
     ):
@@ -155,6 +155,9 @@ def serve(
             drain_s=where.drain_s,
             max_wait_s=where.max_wait_s,
             shares=server.Shares(where.tenant_weights, where.max_rate_per_tenant),
+            query=server.QueryLimits(
+                where.max_prompt_tokens, where.max_override_characters, where.max_primitives
+            ),
         )
         journal = part("journal.journal").journal_of(runtime, where.journal, where.journal_days)
         server.serve(

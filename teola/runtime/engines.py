@@ -250,20 +250,34 @@ def fair_to_tenants(
 ) -> dict[str, EngineConfig]:
     """All engines shared by tenants (policy `fair`), each with its own policy within a tenant.
 
-    weights: 1 for a tenant that is not named. An engine that is fair already stays as it is.
+    weights: 1 for a tenant that is not named. An engine that is fair already stays as it is, but
+    for weights if it names none; InputError where tenants would not have their shares there.
     """
-    return {
-        name: config
-        if config.batching == "fair"
-        else replace(
-            config,
-            batching="fair",
-            batching_options={
-                "by": "tenant",
-                "weights": dict(weights),
-                "inner": config.batching,
-                "inner_options": dict(config.batching_options),
-            },
+    return {name: _shared(name, config, weights) for name, config in configs.items()}
+
+
+def _shared(name: str, config: EngineConfig, weights: Mapping[str, float]) -> EngineConfig:
+    if config.batching != "fair":
+        inner = {"inner": config.batching, "inner_options": dict(config.batching_options)}
+        options = {"by": "tenant", "weights": dict(weights), **inner}
+        return replace(config, batching="fair", batching_options=options)
+    by = config.batching_options.get("by", "both")
+    own = config.batching_options.get("weights") or {}
+    if by == "app":
+        raise InputError(
+            f"engine {name!r} is shared by application, so tenants have no shares there: take "
+            '`by` out of its batching_options, or say by = "tenant"'
         )
-        for name, config in configs.items()
-    }
+    if not weights or own == weights:
+        return config
+    if by != "tenant":
+        raise InputError(
+            f"engine {name!r} is shared by tenant and application, where tenant_weights say "
+            'nothing: say by = "tenant" in its batching_options, or take tenant_weights out'
+        )
+    if own:
+        raise InputError(
+            f"engine {name!r} has weights of its own, which are not tenant_weights: take one of "
+            "them out"
+        )
+    return replace(config, batching_options={**config.batching_options, "weights": dict(weights)})

@@ -11,6 +11,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from teola.graph import QUERY, Graph, Primitive
@@ -18,7 +19,7 @@ from teola.passes import Optimised, optimise, select
 from teola.passes.rewrite import aligned_successors
 from teola.profile import Profile
 from teola.schedule.plan import Plan
-from teola.workflow.build import Builder, Overrides
+from teola.workflow.build import Builder, Overrides, too_many_primitives
 
 CACHED_PLANS: Final = 256
 
@@ -40,18 +41,24 @@ class Optimiser:
         passes: Sequence[str] | str | None = None,
         *,
         debug: bool = False,
+        most_primitives: float = inf,
     ) -> Plan:
-        """The plan for a query. sizes: lengths of its list inputs. Raises InputError."""
+        """The plan for a query. sizes: lengths of its list inputs. Raises InputError, also where
+        its p-graph would have more than `most_primitives`."""
         names = passes if type(passes) is tuple else select(passes)
         chosen = json.dumps(overrides, sort_keys=True, default=repr) if overrides else ""
-        key = (chosen, names, self._stages(sizes), self._lengths(chosen, overrides, sizes))
+        lengths = self._lengths(chosen, overrides, sizes, most_primitives)
+        key = (chosen, names, self._stages(sizes), lengths)
         plan = self._plans.get(key)
         if plan is not None:
+            if plan.optimised and len(plan.optimised.p_graph.primitives) > most_primitives:
+                raise too_many_primitives()
             self.hits += 1
             self._plans.move_to_end(key)
             return plan
         self.misses += 1
-        optimised = self.optimise(overrides, sizes, names, debug=debug)
+        graph = self.builder.build(self.builder.configure(overrides), sizes, most_primitives)
+        optimised = self._optimised(graph, names, debug)
         plan = Plan(optimised.e_graph, self.profile, optimised)
         self._plans[key] = plan
         if len(self._plans) > CACHED_PLANS:
@@ -68,9 +75,12 @@ class Optimiser:
     ) -> Optimised:
         """p-graph, e-graph and every decision between them; not cached."""
         graph = self.builder.build(self.builder.configure(overrides), sizes)
+        return self._optimised(graph, select(passes), debug)
+
+    def _optimised(self, graph: Graph, passes: Sequence[str], debug: bool) -> Optimised:
         if debug:
             graph.validate()
-        return optimise(graph, self.profile, select(passes), debug=debug)
+        return optimise(graph, self.profile, passes, debug=debug)
 
     def _stages(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
         """Into how many stages each list falls, for each batch size that may cut it."""
@@ -83,22 +93,25 @@ class Optimiser:
         )
 
     def _lengths(
-        self, chosen: str, overrides: Overrides, sizes: Mapping[str, int]
+        self, chosen: str, overrides: Overrides, sizes: Mapping[str, int], most: float
     ) -> tuple[int, ...]:
         """Lengths of the lists that shape the p-graph under the overrides `chosen`."""
         shaping = self._shaping.get(chosen)
         if shaping is None:
             if len(self._shaping) >= CACHED_PLANS:
                 self._shaping.clear()
-            shaping = self._shaping[chosen] = self._find_shaping(overrides, sizes)
+            shaping = self._shaping[chosen] = self._find_shaping(overrides, sizes, most)
         return tuple(sizes[name] for name in sizes if name in shaping) if shaping else ()
 
-    def _find_shaping(self, overrides: Overrides, sizes: Mapping[str, int]) -> frozenset[str]:
+    def _find_shaping(
+        self, overrides: Overrides, sizes: Mapping[str, int], most: float
+    ) -> frozenset[str]:
         """Inputs whose length changes more of the p-graph than numbers of planned items."""
         configs, one = self.builder.configure(overrides), dict.fromkeys(sizes, 1)
-        shape = _shape(self.builder.build(configs, one))
+        build = self.builder.build
+        shape = _shape(build(configs, one, most))
         return frozenset(
-            name for name in sizes if _shape(self.builder.build(configs, {**one, name: 2})) != shape
+            name for name in sizes if _shape(build(configs, {**one, name: 2}, most)) != shape
         )
 
     def _find_batches(self) -> dict[str, tuple[int, ...]]:

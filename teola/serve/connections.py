@@ -16,6 +16,7 @@ import asyncio
 import json
 import socket
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
@@ -39,20 +40,22 @@ FULL: Final = Problem(
 )
 
 _Idle = OrderedDict["Connection", None]
+Refused = Callable[[Problem], None]
 
 
 class Connection(HttpToolsProtocol):
     """One client. idle: the connections on which no request is being answered, in the order in
-    which they became so. most: connections at once."""
+    which they became so. most: connections at once. refused: is told who finds no room."""
 
-    def __init__(self, *given: Any, idle: _Idle, most: int, **named: Any) -> None:
+    def __init__(self, *given: Any, idle: _Idle, most: int, refused: Refused, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._idle, self._most = idle, most
+        self._idle, self._most, self._refused = idle, most, refused
         self._head: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self._most and not self._make_room():
+            self._refused(FULL)
             transport.write(_refusal())
             transport.close()
             return
@@ -98,9 +101,9 @@ class Connection(HttpToolsProtocol):
             self._head = None
 
 
-def protocol(most: int) -> type[asyncio.Protocol]:
-    """What uvicorn makes connections of. most: at once."""
-    made = partial(Connection, idle=OrderedDict(), most=most)
+def protocol(most: int, refused: Refused = lambda found: None) -> type[asyncio.Protocol]:
+    """What uvicorn makes connections of. most: at once. refused: is told of each one more."""
+    made = partial(Connection, idle=OrderedDict(), most=most, refused=refused)
     return cast("type[asyncio.Protocol]", made)
 
 

@@ -20,7 +20,7 @@ from teola.app import DEADLINE_S, App
 from teola.engine import Hit
 from teola.errors import InputError
 from teola.runtime.runtime import Runtime
-from teola.serve.api import Service, tenant
+from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
 from teola.serve.intake.asking import checked
 from teola.serve.intake.bodies import as_json
@@ -86,8 +86,10 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
     @routes.post("/embeddings", openapi_extra=_body(EmbeddingsRequest), response_model=None)
     async def embeddings(request: Request) -> Response:
         """A unit vector for each text."""
+        service.board.check(apps[EMBEDDING], announced(request), tenant(request))
         wanted = checked(EmbeddingsRequest, as_json(await request.body()))
         _named(wanted.model, EMBEDDING)
+        _check_dimensions(wanted, _told(runtime))
         texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
         if not texts or len(texts) > MOST_TEXTS or not all(texts):
             raise InputError(f"input: 1 to {MOST_TEXTS} texts that are not empty")
@@ -96,8 +98,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         if result is None or result.state != "ok":
             return _failed(entry, request)
         vectors = np.asarray(result["vectors"], np.float32)
-        if wanted.dimensions not in (None, vectors.shape[1]):
-            raise InputError(f"dimensions: this model has {vectors.shape[1]}")
+        _check_dimensions(wanted, vectors.shape[1])
         few = len(texts) <= QUICK_TEXTS and sum(map(len, texts)) <= QUICK_CHARACTERS
         work = partial(_embedded, runtime, wanted, texts, vectors, {"x-query-id": entry.id})
         return work() if few else await run_in_threadpool(work)
@@ -105,6 +106,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
     @routes.post("/rerank", openapi_extra=_body(RerankRequest), response_model=None)
     async def rerank(request: Request) -> Response:
         """The documents that fit a query best, best first."""
+        service.board.check(apps[RERANK], announced(request), tenant(request))
         wanted = checked(RerankRequest, as_json(await request.body()))
         _named(wanted.model, RERANK)
         hits = [Hit(str(i), str(i), text, 0.0) for i, text in enumerate(wanted.documents)]
@@ -134,6 +136,17 @@ def _body(model: type[BaseModel]) -> dict[str, Any]:
 def _named(model: str, engine: str) -> None:
     if model != engine:
         raise NotFound(f"no model {model!r} here; it is called {engine!r}")
+
+
+def _told(runtime: Runtime) -> int:
+    """Dimensions of a vector, as the engine says; 0 if it does not, or is not there yet."""
+    host = runtime.live.hosts.get((EMBEDDING, 0))
+    return int(getattr(host.engine, "dimensions", 0)) if host else 0
+
+
+def _check_dimensions(wanted: EmbeddingsRequest, known: int) -> None:
+    if known and wanted.dimensions not in (None, known):
+        raise InputError(f"dimensions: this model has {known}")
 
 
 def _start(

@@ -77,10 +77,7 @@ class Block:
         Raises InputError if the graph becomes larger than it may.
         """
         if len(self.primitives) >= self._room:
-            raise InputError(
-                "this query's graph has more primitives than are allowed; ask for fewer results "
-                "or expansions, or give fewer items"
-            )
+            raise too_many_primitives()
         control = op in (Op.AGGREGATE, Op.CONDITION)
         primitive = Primitive(
             id=f"{self.component.name}.{key}",
@@ -103,13 +100,16 @@ class Block:
         self.given[port] = Feed(ref, items)
 
 
+def too_many_primitives() -> InputError:
+    """Why a graph is not built."""
+    return InputError(
+        "this query's graph has more primitives than are allowed; ask for fewer results or "
+        "expansions, or give fewer items"
+    )
+
+
 class Builder:
-    """Builds p-graphs of one template. Declaring it checks the template (TemplateError).
-
-    most_primitives: of a graph, unlimited at first; a larger one is not built (InputError).
-    """
-
-    most_primitives: float = inf
+    """Builds p-graphs of one template. Declaring it checks the template (TemplateError)."""
 
     def __init__(
         self,
@@ -138,9 +138,15 @@ class Builder:
             for c in self.template.components
         }
 
-    def build(self, configs: Mapping[str, Config], sizes: Mapping[str, int]) -> Graph:
-        """The p-graph. sizes: lengths of the query inputs that are lists."""
-        return _Build(self, configs, sizes).graph()
+    def build(
+        self,
+        configs: Mapping[str, Config],
+        sizes: Mapping[str, int],
+        most_primitives: float = inf,
+    ) -> Graph:
+        """The p-graph. sizes: lengths of the query inputs that are lists. Raises InputError instead
+        of building one of more than `most_primitives`."""
+        return _Build(self, configs, sizes, most_primitives).graph()
 
 
 def expand_inputs(inputs: Mapping[str, Kind]) -> dict[str, Kind]:
@@ -156,9 +162,13 @@ def expand_inputs(inputs: Mapping[str, Kind]) -> dict[str, Kind]:
 
 class _Build:
     def __init__(
-        self, builder: Builder, configs: Mapping[str, Config], sizes: Mapping[str, int]
+        self,
+        builder: Builder,
+        configs: Mapping[str, Config],
+        sizes: Mapping[str, int],
+        most: float,
     ) -> None:
-        self.builder, self.configs, self.sizes = builder, configs, sizes
+        self.builder, self.configs, self.sizes, self.most = builder, configs, sizes, most
         self.template = builder.template
         self.primitives: list[Primitive] = []
         self.given: dict[tuple[str, str], Feed] = {}
@@ -180,7 +190,7 @@ class _Build:
             sources = self.builder.wiring[component.name, port]
             if sources:
                 feeds[port] = self._join(component.name, port, sources, joins.append)
-        room = self.builder.most_primitives - len(self.primitives) - len(joins)
+        room = self.most - len(self.primitives) - len(joins)
         block = Block(component, self.configs[component.name], feeds, room)
         component.decompose(block)
         own = joins + block.primitives

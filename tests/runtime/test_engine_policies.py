@@ -65,3 +65,29 @@ def test_tenants_share_every_engine_and_each_engine_keeps_its_own_policy() -> No
     assert isinstance(inner, Fifo)
     assert found["plain"].batching_options["weights"] == {"a": 2.0}
     assert found["plain"].batching_options["inner_options"] == {"max_wait_s": 0.5}
+
+
+def test_an_engine_that_is_fair_to_tenants_already_gets_the_weights_it_lacks() -> None:
+    options = {"by": "tenant", "inner": "fifo"}
+    fair = EngineConfig("embedding", batching="fair", batching_options=options)
+    both = EngineConfig("embedding", batching="fair")
+    found = fair_to_tenants({"fair": fair}, {"a": 2.0})["fair"]
+    assert found.batching_options == {**options, "weights": {"a": 2.0}}
+    assert fair_to_tenants({"fair": fair, "both": both}, {}) == {"fair": fair, "both": both}
+
+
+@pytest.mark.parametrize(
+    ("options", "weights", "told"),
+    [
+        ({"by": "app"}, {}, "by application, so tenants have no shares"),
+        ({"by": "app", "weights": {"rag": 2}}, {"a": 2.0}, "by application"),
+        ({}, {"a": 2.0}, 'tenant_weights say nothing: say by = "tenant"'),
+        ({"by": "tenant", "weights": {"b": 3}}, {"a": 2.0}, "'x' has weights of its own"),
+    ],
+)
+def test_an_engine_where_tenants_would_not_have_their_shares_is_refused(
+    options: dict[str, object], weights: dict[str, float], told: str
+) -> None:
+    config = EngineConfig("embedding", batching="fair", batching_options=options)
+    with pytest.raises(InputError, match=told):
+        fair_to_tenants({"x": config}, weights)

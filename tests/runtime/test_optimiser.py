@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from teola import App, Embedding, Generate, Indexing, QueryExpansion, Rerank, Runtime, Search
+from teola.errors import InputError
 from teola.graph import Aggregation
 from teola.passes import PIPELINE
 from teola.profile import paper
@@ -35,6 +36,20 @@ def test_another_number_of_stages_misses(rag: Optimiser) -> None:
     assert [p for p in two.ids if p.startswith("index.embed")] == ["index.embed.1", "index.embed.2"]
     assert len([p for p in three.ids if p.startswith("index.embed")]) == 3
     assert rag.hits == 0
+
+
+def test_a_graph_that_is_too_large_is_not_planned_even_if_another_may_have_it(
+    rag: Optimiser,
+) -> None:
+    sizes = {"chunks": 48}
+    with pytest.raises(InputError, match="more primitives than are allowed"):
+        rag.plan({}, sizes, most_primitives=5)
+    plan = rag.plan({}, sizes)
+    assert plan.optimised is not None
+    size = len(plan.optimised.p_graph.primitives)
+    assert rag.plan({}, sizes, most_primitives=size) is plan
+    with pytest.raises(InputError, match="more primitives than are allowed"):
+        rag.plan({}, sizes, most_primitives=size - 1)
 
 
 def test_overrides_and_passes_make_plans_of_their_own(rag: Optimiser) -> None:

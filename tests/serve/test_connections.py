@@ -18,6 +18,7 @@ from teola import App, EngineConfig, Generate, Runtime
 from teola.engine import Call, Delta, Usage
 from teola.serve import connections, streaming
 from teola.serve.connections import RESERVE, give_up_the_dead, most_connections, protocol
+from teola.serve.problems import Problem
 from tests.serve.conftest import Served, serving, soon
 from tests.soak.engines import Flood
 
@@ -27,6 +28,9 @@ WAIT = b"GET /wait HTTP/1.1\r\nhost: here\r\n\r\n"
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 OPENED: list[asyncio.StreamWriter] = []
+REFUSED: list[Problem] = []
+WAITING: list[str] = []
+"""Paths of requests that are not answered."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +38,8 @@ def collected() -> Iterator[None]:
     """Clients that a test leaves open are gone before another test can be blamed for them."""
     yield
     OPENED.clear()
+    WAITING.clear()
+    REFUSED.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
@@ -41,6 +47,8 @@ def collected() -> Iterator[None]:
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
     """Says hello; at /wait once the client has left."""
+    if scope["path"] == "/wait":
+        WAITING.append(scope["path"])
     while scope["path"] == "/wait" and (await receive())["type"] != "http.disconnect":
         pass
     headers = [(b"content-length", b"5")]
@@ -53,7 +61,7 @@ def listening(most: int = MOST, keep_alive_s: int = 5) -> Iterator[int]:
     """A server of `hello`; its port."""
     config = uvicorn.Config(
         hello,
-        http=protocol(most),
+        http=protocol(most, REFUSED.append),
         log_config=None,
         lifespan="off",
         timeout_keep_alive=keep_alive_s,
@@ -109,13 +117,14 @@ async def test_each_new_one_takes_the_place_of_the_one_idle_for_longest(port: in
 
 async def test_one_that_is_being_answered_is_never_closed_for_another(port: int) -> None:
     busy = [await connect(port, WAIT) for _ in range(MOST)]
-    await asyncio.sleep(0.2)
+    await asyncio.to_thread(soon, lambda: len(WAITING) == MOST)
     told = await connect(port, b"")
     async with asyncio.timeout(20):
         answer = await told.read()
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 1" in answer
     assert b'"code": "overloaded"' in answer
+    assert REFUSED == [connections.FULL]
     assert not any(reader.at_eof() for reader in busy)
 
 

@@ -41,11 +41,13 @@ def test_vectors_are_the_same_in_both_encodings(client: openai.OpenAI) -> None:
     assert packed.usage.prompt_tokens >= 9
 
 
-def test_one_text_is_a_list_of_one(client: openai.OpenAI) -> None:
+def test_one_text_is_a_list_of_one(client: openai.OpenAI, engines: Served) -> None:
     (one,) = client.embeddings.create(model="embedding", input="a lamp").data
     assert len(one.embedding) == 384
+    asked = len(engines.board.past)
     with pytest.raises(openai.BadRequestError, match="384"):
         client.embeddings.create(model="embedding", input="a lamp", dimensions=7)
+    assert len(engines.board.past) == asked, "nothing was embedded for it"
 
 
 @pytest.mark.parametrize("given", [[], [""], ["x"] * 2049])
@@ -67,6 +69,23 @@ def test_the_best_documents_come_first_with_their_places(engines: Served) -> Non
     whole = rerank(engines, query="lamp", documents=documents, return_documents=True).json()
     assert {one["index"] for one in whole["results"]} == {0, 1, 2}
     assert all(documents[one["index"]] == one["document"]["text"] for one in whole["results"])
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/rerank"])
+def test_who_is_refused_anyway_is_not_listened_to(engines: Served, path: str) -> None:
+    engines.board.draining = True
+    try:
+        assert httpx.post(engines.url + path, content="{").status_code == 503
+    finally:
+        engines.board.draining = False
+    assert httpx.post(engines.url + path, content="{").status_code == 400
+
+
+def test_plans_are_counted(engines: Served, client: openai.OpenAI) -> None:
+    for _ in range(2):
+        client.embeddings.create(model="embedding", input="a lamp")
+    told = httpx.get(f"{engines.url}/metrics").text
+    assert 'teola_plan_cache_hits_total{app="embedding"}' in told
 
 
 def test_what_is_wrong_is_said_in_openais_form(engines: Served) -> None:

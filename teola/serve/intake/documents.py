@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from teola.app import App
+from teola.config import HISTORY_CHARACTERS
 from teola.engine import Source
 from teola.errors import DeadlineExceeded, InputError
 from teola.serve.intake.asking import Upload, check_label, shown
@@ -36,7 +37,6 @@ URLS: Final = 16
 TOGETHER_BYTES: Final = 64 * 2**20
 """Bytes of them all."""
 AT_ONCE: Final = 4
-HISTORY_CHARACTERS: Final = 16_000
 
 Receive = Callable[[], Awaitable[Message]]
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import httpx
 
+from teola.config import URL_PORTS
 from teola.errors import InputError
 from teola.serve.intake.addresses import Address, public
 
@@ -41,7 +42,7 @@ class Policy:
     total_s: for everything. allowed: whether an address may be connected to."""
 
     hosts: tuple[str, ...] = ()
-    ports: tuple[int, ...] = (80, 443)
+    ports: tuple[int, ...] = URL_PORTS
     most_bytes: int = MOST_BYTES
     redirects: int = 3
     connect_s: float = 5.0

@@ -9,6 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from teola.app import App
+from teola.config import OVERRIDE_CHARACTERS, PRIMITIVES, PROMPT_TOKENS
 from teola.errors import InputError
 from teola.graph import Op
 from teola.runtime.values import tokens_of
@@ -24,13 +25,12 @@ class QueryLimits:
     each. override_characters: of its overrides, as JSON: plans are kept with them. primitives: of
     its p-graph."""
 
-    prompt_tokens: int = 65_536
-    override_characters: int = 65_536
-    primitives: int = 512
+    prompt_tokens: int = PROMPT_TOKENS
+    override_characters: int = OVERRIDE_CHARACTERS
+    primitives: int = PRIMITIVES
 
     def check(self, app: App, given: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
         """Raise InputError if a query asks for more; the graph is measured when it is built."""
-        app.builder.most_primitives = self.primitives
         _check_scope(given.get("collection"), given.get("filters"))
         if overrides:
             self._check_overrides(overrides)

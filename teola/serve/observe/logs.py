@@ -17,9 +17,8 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal, TextIO
 
 from teola.runtime.noting import working_for
 from teola.serve.observe.aside import Aside
@@ -42,11 +41,8 @@ _STYLES: Final = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m"}
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-class Form(StrEnum):
-    """How lines are written."""
-
-    JSON = "json"
-    TEXT = "text"
+Form = Literal["json", "text"]
+"""How lines are written."""
 
 
 @contextmanager
@@ -54,9 +50,9 @@ def logging_to(stream: TextIO, form: Form | None = None) -> Iterator[None]:
     """Meanwhile everything that is logged goes to `stream`; by default as text on a terminal, else
     as JSON."""
     terminal = stream.isatty()
-    chosen = form or (Form.TEXT if terminal else Form.JSON)
+    chosen = form or ("text" if terminal else "json")
     coloured = terminal and "NO_COLOR" not in os.environ
-    lines = Lines(stream, as_json if chosen is Form.JSON else AsText(coloured))
+    lines = Lines(stream, as_json if chosen == "json" else AsText(coloured))
     root, ours = logging.getLogger(), logging.getLogger("teola")
     levels = {logger: logger.level for logger in (ours, *map(logging.getLogger, QUIET))}
     root.addHandler(lines)

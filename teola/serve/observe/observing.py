@@ -35,6 +35,7 @@ class Observers:
         self._unlogged: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
         board.on_start, board.on_end = self.accepted, self.ended
+        board.on_refused = lambda found: self.refused(found, {})
 
     def around(self, app: ASGIApp) -> ASGIApp:
         """`app`, with what must be read of each request for it."""

@@ -21,6 +21,8 @@ METHODS: Final = ("get", "post", "put", "patch", "delete")
 OF_BODIES: Final = (408, 413, 422)
 OF_OPENAIS_BODIES: Final = (400, 408, 413)
 OF_QUERIES: Final = (404, 409, 429, 502, 503, 504)
+JOURNALED: Final = ("/v1/queries", "/v1/queries/{id}", "/v1/queries/{id}/events")
+"""Paths that also the journal is asked about, which may be away."""
 _LAST_EVENT: Final = {
     "name": "Last-Event-ID",
     "in": "header",
@@ -92,6 +94,8 @@ def _refusals(path: str, method: str, operation: Mapping[str, Any], locked: bool
         yield from OF_OPENAIS_BODIES if path.startswith(OPENAI) else OF_BODIES
     if method == "post":
         yield from OF_QUERIES
+    if path in JOURNALED:
+        yield 503
 
 
 def _response(status: int, content: Content) -> dict[str, Any]:

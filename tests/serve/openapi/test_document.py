@@ -61,6 +61,19 @@ def test_every_refusal_is_told(document: dict[str, Any]) -> None:
     assert "OpenAIError" not in str(ours)
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/queries", ["get"]),
+        ("/v1/queries/{id}", ["get", "delete"]),
+        ("/v1/queries/{id}/events", ["get"]),
+    ],
+)
+def test_the_journal_may_be_away(document: dict[str, Any], path: str, methods: list[str]) -> None:
+    for method in methods:
+        assert "503" in document["paths"][path][method]["responses"]
+
+
 def test_references_lead_somewhere(document: dict[str, Any]) -> None:
     def check(value: Any) -> None:
         for item in value if isinstance(value, list) else []:
