@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.ablation_graph.measure import LOADS, ONE, VARIANTS
 from experiments.common import pages, plots
@@ -35,15 +34,11 @@ def _lines(report: Report) -> list[list[str]]:
 
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
-    for title in dict.fromkeys(r["instructions"] for r in report["rows"]):
-        table = Table(title=f"{title}: mean latency without passes, and how many times lower")
-        for i, name in enumerate(HEAD):
-            if name != "prompts":
-                table.add_column(name, justify="left" if i < 3 else "right")
-        for app, instructions, *rest in _lines(report):
-            if instructions == title:
-                table.add_row(app, *rest)
-        console.print(table)
+    head = [name for name in HEAD if name != "prompts"]
+    for kept in dict.fromkeys(r["instructions"] for r in report["rows"]):
+        title = f"{kept}: mean latency without passes, and how many times lower"
+        lines = [(line[0], *line[2:]) for line in _lines(report) if line[1] == kept]
+        console.print(pages.terminal(title, head, lines, left=2))
 
 
 def plot(report: Report, path: Path) -> None:

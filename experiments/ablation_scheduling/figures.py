@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.ablation_scheduling.measure import COMPARED, INSTRUCTIONS, ONE, POLICIES
 from experiments.common import pages, plots
@@ -39,22 +38,14 @@ TREE_HEAD: Final = ("load", "order", "mean, s")
 def show(report: Report, console: Console) -> None:
     """The tables on the terminal."""
     for kept in INSTRUCTIONS:
-        table = Table(
-            title=f"Mean latency in seconds by batching policy, instructions {kept}; "
+        title = (
+            f"Mean latency in seconds by batching policy, instructions {kept}; "
             "how many times lower it is"
         )
-        for i, name in enumerate(SHORT):
-            table.add_column(name, justify="left" if i == 0 else "right", no_wrap=i < 2)
-        for app, instructions, *rest in _lines(report):
-            if instructions == kept:
-                table.add_row(app, *rest)
-        console.print(table)
-    tree = Table(title="The two-level summarisation tree")
-    for i, name in enumerate(TREE_HEAD):
-        tree.add_column(name, justify="right" if i == 2 else "left")
-    for line in _tree_lines(report):
-        tree.add_row(*line)
-    console.print(tree)
+        lines = [(line[0], *line[2:]) for line in _lines(report) if line[1] == kept]
+        console.print(pages.terminal(title, SHORT, lines, left=1))
+    title = "The two-level summarisation tree"
+    console.print(pages.terminal(title, TREE_HEAD, _tree_lines(report), left=2))
 
 
 def _lines(report: Report) -> list[list[str]]:

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.baselines.systems import SYSTEMS
 from experiments.baselines.tuning import tuned
+from experiments.common import pages
 from experiments.common.simulate import Setting, alone
 from experiments.common.testbed import SIZES, testbed
 from experiments.common.workloads import APPS, example
@@ -21,13 +21,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         description="One query over 48 chunks on each simulated system, in seconds.",
     ).parse_args(argv)
     console = Console()
-    table = Table("application", "LLM", *SYSTEMS, title="One query alone, seconds")
+    lines = []
     for app in APPS:
         for llm in SIZES:
             setting = Setting(app, testbed(llm))
             seconds = (alone(system, setting, example(app)) for system in SYSTEMS.values())
-            table.add_row(app, llm, *(f"{found:.2f}" for found in seconds))
-    console.print(table)
+            lines.append((app, llm, *(f"{found:.2f}" for found in seconds)))
+    head = ("application", "LLM", *SYSTEMS)
+    console.print(pages.terminal("One query alone, seconds", head, lines, left=2))
     engines = tuned(testbed("13b").profile).engines
     sizes = (f"{name} {engines[name].max_batch}" for name in ("embedding", "rerank", "vectorstore"))
     console.print(f"Batch sizes of TO by doubling: {', '.join(sizes)}")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.common import pages, plots
 from experiments.common.command import Report
@@ -43,12 +42,8 @@ def _planning(report: Report) -> str:
 
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
-    table = Table(title="Latency along the real critical path")
-    for i, name in enumerate(SHORT):
-        table.add_column(name, justify="left" if i < 3 else "right")
-    for line in _lines(report):
-        table.add_row(*line)
-    console.print(table)
+    title = "Latency along the real critical path"
+    console.print(pages.terminal(title, SHORT, _lines(report), left=3))
     console.print(_planning(report))
     console.print(f"The paper's optimisation and communication: {PAPER} of the latency")
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from rich.table import Table
+
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 PAGE: Final = DOCS / "benchmarks.md"
 ORDER: Final = (
@@ -60,6 +62,19 @@ def write(name: str, section: str, page: Path = PAGE) -> None:
 
 def _later(name: str) -> tuple[str, ...]:
     return ORDER[ORDER.index(name) + 1 :] if name in ORDER else ()
+
+
+def terminal(
+    title: str | None, head: Iterable[Any], lines: Iterable[Iterable[Any]], left: int = 0
+) -> Table:
+    """A table for the terminal: `left` columns of words, which are not broken, and then numbers."""
+    found = Table(title=title)
+    for i, name in enumerate(head):
+        words = i < left
+        found.add_column(str(name), justify="left" if words else "right", no_wrap=words)
+    for line in lines:
+        found.add_row(*map(str, line))
+    return found
 
 
 def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:

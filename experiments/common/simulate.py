@@ -10,6 +10,7 @@ from typing import Final
 from experiments.baselines.systems import Planner, System, batching_options, profile_of
 from experiments.common import workloads
 from experiments.common.arrivals import arrivals
+from experiments.common.latencies import percentile
 from experiments.common.testbed import Testbed
 from experiments.common.workloads import Answers, Drawn
 from teola.runtime.driver import Query
@@ -51,12 +52,8 @@ class Latencies:
         return sum(self.seconds) / len(self.seconds)
 
     def percentile(self, percent: float) -> float:
-        """Linear between the nearest two."""
-        ranked = sorted(self.seconds)
-        at = percent / 100 * (len(ranked) - 1)
-        low = int(at)
-        high = min(low + 1, len(ranked) - 1)
-        return ranked[low] + (ranked[high] - ranked[low]) * (at - low)
+        """Seconds; see `latencies`."""
+        return percentile(self.seconds, percent)
 
 
 def under_load(

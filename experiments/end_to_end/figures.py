@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.baselines.systems import ALL, BASELINES, TEOLA, TOPOLOGY
 from experiments.common import pages, plots
@@ -116,10 +115,11 @@ SINGLES_HEAD: Final = ("application", "LLM", "Teola, s", "bound, s", "above", *S
 
 def show(report: Report, console: Console) -> None:
     """Tables on the terminal."""
-    _print(console, "One query at a time (baseline / Teola)", SINGLES_HEAD, singles(report))
+    title = "One query at a time (baseline / Teola)"
+    console.print(pages.terminal(title, SINGLES_HEAD, singles(report), left=2))
     for load in LOADS:
         title = f"{load.replace('_', ' ')}, mean latencies (baseline / Teola)"
-        _print(console, title, RATIOS_HEAD, speedups(report, load))
+        console.print(pages.terminal(title, RATIOS_HEAD, speedups(report, load), left=2))
     for name, worst in _worst(report):
         console.print(f"worst ratio with {name}: {worst}")
 
@@ -132,15 +132,6 @@ def _worst(report: Report) -> list[tuple[str, str]]:
         where = f"{worst['app']} with {worst['llm']} at {worst['rate']:.3g} queries a second"
         found.append((name, f"{worst['ratio']:.3f}, {worst['baseline']} on {where}"))
     return found
-
-
-def _print(console: Console, title: str, head: tuple[str, ...], rows: list[list[Any]]) -> None:
-    table = Table(title=title)
-    for i, name in enumerate(head):
-        table.add_column(name, justify="left" if i < 2 else "right")
-    for row in rows:
-        table.add_row(*map(str, row))
-    console.print(table)
 
 
 def plot(report: Report, path: Path) -> None:

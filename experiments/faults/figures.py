@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.common import pages, plots
 from experiments.common.command import Report
@@ -47,12 +46,8 @@ def _lines(report: Report) -> list[list[str]]:
 
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
-    table = Table(title="Instances killed while queries run on them")
-    for name in HEAD:
-        table.add_column(name, justify="right")
-    for line in _lines(report):
-        table.add_row(*line)
-    console.print(table)
+    title = "Instances killed while queries run on them"
+    console.print(pages.terminal(title, HEAD, _lines(report)))
     for row in report["rows"]:
         for held in row["held"]:
             console.print(f"{row['host']}: still held at the end: {held}")

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from experiments.common import command, pages, plots
 from experiments.common.command import Experiment, Options, Report
@@ -55,12 +54,8 @@ def _lines(report: Report) -> list[list[Any]]:
 
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
-    table = Table(title="Latency on real engines and in the simulator with their profile")
-    for i, name in enumerate(HEAD):
-        table.add_column(name, justify="right" if i else "left")
-    for line in _lines(report):
-        table.add_row(*map(str, line))
-    console.print(table)
+    title = "Latency on real engines and in the simulator with their profile"
+    console.print(pages.terminal(title, HEAD, _lines(report), left=1))
 
 
 def plot(report: Report, path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.common import pages, plots
 from experiments.common.command import Report
@@ -40,14 +39,11 @@ def _example_lines(report: Report) -> list[list[str]]:
 
 def show(report: Report, console: Console) -> None:
     """Both figures as tables."""
-    for head, lines in (
-        (SHARES_HEAD, _share_lines(report)),
-        (EXAMPLE_HEAD, _example_lines(report)),
+    for head, lines, left in (
+        (SHARES_HEAD, _share_lines(report), 3),
+        (EXAMPLE_HEAD, _example_lines(report), 1),
     ):
-        table = Table(*head)
-        for line in lines:
-            table.add_row(*line)
-        console.print(table)
+        console.print(pages.terminal(None, head, lines, left))
 
 
 def plot(report: Report, path: Path) -> None:

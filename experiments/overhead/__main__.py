@@ -17,8 +17,8 @@ from importlib import import_module
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from experiments.common import pages
 from experiments.overhead.case import Case
 from teola.runtime import machine
 
@@ -106,16 +106,14 @@ def _report(
 
 
 def _print_table(report: dict[str, Any]) -> None:
-    table = Table(title="Overhead of orchestration, medians")
-    table.add_column("figure")
-    table.add_column("median", justify="right")
-    table.add_column("10th to 90th percentile", justify="right")
+    lines = []
     for key in KEYS:
         if report[key] is not None:
             low, high = report["p10_p90"][key]
-            table.add_row(key, f"{report[key]:,.2f}", f"{low:,.2f} to {high:,.2f}")
+            lines.append((key, f"{report[key]:,.2f}", f"{low:,.2f} to {high:,.2f}"))
     console = Console()
-    console.print(table)
+    head = ("figure", "median", "10th to 90th percentile")
+    console.print(pages.terminal("Overhead of orchestration, medians", head, lines, left=1))
     about = report["machine"]
     console.print(f"{about['cpu']}, {about['cores']} cores, load {about['load_1min']}")
     console.print(f"{about['python']}, {report['repetitions']} repetitions, {about['packages']}")

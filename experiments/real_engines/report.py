@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 from rich.console import Console
-from rich.table import Table
 
+from experiments.common.latencies import percentile
+from experiments.common.pages import terminal
 from experiments.real_engines.measure import ONE, Point
 from teola.runtime import machine
 
@@ -67,8 +67,8 @@ def _run(point: Point) -> dict[str, Any]:
     latencies = [sample.latency_s for sample in point.samples]
     return {
         **_where(point),
-        "p50_s": _round(float(np.percentile(latencies, 50))),
-        "p95_s": _round(float(np.percentile(latencies, 95))),
+        "p50_s": _round(percentile(latencies, 50)),
+        "p95_s": _round(percentile(latencies, 95)),
         "ttft_p50_s": _round(statistics.median(s.first_token_s for s in point.samples)),
         "queries": len(latencies),
     }
@@ -125,23 +125,23 @@ def _round(value: float) -> float:
 def table(report: dict[str, Any], console: Console) -> None:
     """Every run, and how it compares with ours."""
     ratios = {_key(r, r["against"]): r["ratio"] for r in report["ratios"]}
-    found = Table(title="Latency in seconds; ratio: how many times slower than Teola")
-    for name in ("app", "chunks", "load", "system"):
-        found.add_column(name)
-    for name in ("p50", "p95", "first token", "ratio", "n"):
-        found.add_column(name, justify="right")
+    lines = []
     for run in report["runs"]:
         ratio = ratios.get(_key(run, run["system"]))
-        found.add_row(
-            run["app"],
-            str(run["chunks"]),
-            run["load"],
-            f"{run['system']} {run['style']}".strip(),
-            *(f"{run[key]:.2f}" for key in ("p50_s", "p95_s", "ttft_p50_s")),
-            "" if ratio is None else f"{ratio:.2f}",
-            str(run["queries"]),
+        lines.append(
+            (
+                run["app"],
+                run["chunks"],
+                run["load"],
+                f"{run['system']} {run['style']}".strip(),
+                *(f"{run[key]:.2f}" for key in ("p50_s", "p95_s", "ttft_p50_s")),
+                "" if ratio is None else f"{ratio:.2f}",
+                run["queries"],
+            )
         )
-    console.print(found)
+    head = ("app", "chunks", "load", "system", "p50", "p95", "first token", "ratio", "n")
+    title = "Latency in seconds; ratio: how many times slower than Teola"
+    console.print(terminal(title, head, lines, left=4))
     for path in report["critical_path"]:
         console.print(
             f"{path['app']}, {path['chunks']} chunks: longest path {path['bound_s']:.2f} s, "

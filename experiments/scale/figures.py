@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.common import pages, plots
 from experiments.common.command import Report
@@ -41,12 +40,8 @@ def _growth(report: Report) -> str:
 
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
-    table = Table(title=f"Simulating {report['about']['app']} ({report['about']['batching']})")
-    for name in HEAD:
-        table.add_column(name, justify="right")
-    for line in _lines(report):
-        table.add_row(*line)
-    console.print(table)
+    title = f"Simulating {report['about']['app']} ({report['about']['batching']})"
+    console.print(pages.terminal(title, HEAD, _lines(report)))
     console.print(f"On average {_growth(report)}.")
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.baselines.systems import BASELINES
 from experiments.common import pages, plots
@@ -56,12 +55,12 @@ def _baselines(report: Report) -> list[list[str]]:
 
 def show(report: Report, console: Console) -> None:
     """The headlines on the terminal."""
-    table = Table(title="Speedup over the slowest baseline, with one value halved or doubled")
-    for name in (*HEAD[:4], "range", "paper"):
-        table.add_column(name, justify="right" if name == "as it is" else "left")
-    for app, llm, load, speedup, least, _, most, _, paper in _headlines(report):
-        table.add_row(app, llm, load, speedup, f"{least} to {most}", paper)
-    console.print(table)
+    title = "Speedup over the slowest baseline, with one value halved or doubled"
+    lines = (
+        (app, llm, load, speedup, f"{least} to {most}", paper)
+        for app, llm, load, speedup, least, _, most, _, paper in _headlines(report)
+    )
+    console.print(pages.terminal(title, (*HEAD[:4], "range", "paper"), lines, left=3))
 
 
 def plot(report: Report, path: Path) -> None:

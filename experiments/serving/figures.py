@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.common import pages, plots
 from experiments.common.command import Report
@@ -57,12 +56,8 @@ def _speed(report: Report) -> str:
 def show(report: Report, console: Console) -> None:
     """The tables on the terminal."""
     console.print(_speed(report))
-    table = Table(title="Queries that come whether there is room or not")
-    for name in HEAD:
-        table.add_column(name, justify="right")
-    for line in _lines(report):
-        table.add_row(*line)
-    console.print(table)
+    title = "Queries that come whether there is room or not"
+    console.print(pages.terminal(title, HEAD, _lines(report), left=1))
     for row in report["overload"]:
         if row["errors"]:
             console.print(f"{row['app']} at {row['load']:g}: {row['errors']}")

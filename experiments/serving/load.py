@@ -12,13 +12,13 @@ import json
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from random import Random
 from time import perf_counter
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httptools
 
+from experiments.common.arrivals import arrivals
 from teola.runtime import loops
 
 T = TypeVar("T")
@@ -49,11 +49,6 @@ class Answers:
     @property
     def count(self) -> int:
         return sum(map(len, self.latencies.values()))
-
-
-def quantile(ordered: list[float], q: float) -> float:
-    """0 if there is nothing."""
-    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 0.0
 
 
 def post(url: str, body: Any) -> bytes:
@@ -164,10 +159,9 @@ async def closed(url: str, request: bytes, clients: int, seconds: float) -> Answ
 
 
 async def opened(url: str, request: bytes, rate: float, seconds: float, seed: int) -> Answers:
-    """Poisson arrivals, `rate` a second, for so long. Connections are kept and opened as needed."""
-    rng, at, due = Random(seed), 0.0, list[float]()
-    while (at := at + rng.expovariate(rate)) < seconds:
-        due.append(at)
+    """Poisson arrivals, `rate` a second, as many as come in so long on average. Connections are
+    kept and opened as needed."""
+    due = arrivals(rate, max(1, round(rate * seconds)), seed=seed)
     clients = _Open(url, request, len(due))
     began = perf_counter()
     for at in due:

@@ -18,9 +18,10 @@ from typing import Any, Final
 from rich.progress import Progress
 
 from experiments.common.command import Options, Report
+from experiments.common.latencies import percentile
 from experiments.serving import load
 from experiments.serving.apps import PLACES, SECONDS
-from experiments.serving.load import LOST, Answers, quantile
+from experiments.serving.load import LOST, Answers
 from teola.runtime import machine
 
 APPS: Final = Path(__file__).with_name("apps.py")
@@ -189,7 +190,7 @@ async def _added(bare: Served, null: Served, count: int) -> dict[str, float]:
     for _, connection in clients:
         connection.close()
     (bare_ms, null_ms) = (median(times[url]) * 1e3 for url in (bare.url, null.url))
-    ends = {url: quantile(sorted(found), 0.99) * 1e3 for url, found in times.items()}
+    ends = {url: percentile(found, 99) * 1e3 for url, found in times.items()}
     return {
         "requests": count,
         "bare_p50_ms": round(bare_ms, 3),
@@ -211,8 +212,8 @@ def _crowd(served: Served, seconds: float) -> dict[str, Any]:
     good = answers.of(200)
     return {
         "queries_per_s": round(len(good) / answers.seconds, 1),
-        "p50_ms": round(quantile(good, 0.5) * 1e3, 2),
-        "p99_ms": round(quantile(good, 0.99) * 1e3, 2),
+        "p50_ms": round(percentile(good, 50) * 1e3, 2),
+        "p99_ms": round(percentile(good, 99) * 1e3, 2),
         "refused": len(answers.of(429)),
         "errors": _errors(answers),
     }
@@ -247,13 +248,13 @@ def _row(app: str, times: float, rate: float, answers: Answers) -> dict[str, Any
         "load": times,
         "offered_per_s": round(rate, 1),
         "goodput_per_s": round(len(good) / answers.seconds, 1),
-        "p50_s": round(quantile(good, 0.5), 4),
-        "p99_s": round(quantile(good, 0.99), 4),
+        "p50_s": round(percentile(good, 50), 4),
+        "p99_s": round(percentile(good, 99), 4),
         "refused": len(refused),
-        "refusal_p50_ms": round(quantile(refused, 0.5) * 1e3, 2),
-        "refusal_p99_ms": round(quantile(refused, 0.99) * 1e3, 2),
+        "refusal_p50_ms": round(percentile(refused, 50) * 1e3, 2),
+        "refusal_p99_ms": round(percentile(refused, 99) * 1e3, 2),
         "errors": _errors(answers),
-        "late_p99_ms": round(quantile(sorted(answers.late), 0.99) * 1e3, 2),
+        "late_p99_ms": round(percentile(answers.late, 99) * 1e3, 2),
     }
 
 

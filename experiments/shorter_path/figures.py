@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.common import pages, plots
 from experiments.common.command import Report
@@ -31,13 +30,10 @@ def _lines(report: Report) -> list[list[str]]:
 
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
-    table = Table(title="Mean latency in seconds, without and with each step")
-    for name in ("step", "application", ONE, *LOADS):
-        table.add_column(name, justify="left" if name in ("step", "application") else "right")
+    title = "Mean latency in seconds, without and with each step"
     keys = list(dict.fromkeys((r["step"], r["app"]) for r in report["rows"]))
-    for (key, app), (_, _, *rest) in zip(keys, _lines(report), strict=True):
-        table.add_row(key, app, *rest[::2])
-    console.print(table)
+    lines = ((*key, *line[2::2]) for key, line in zip(keys, _lines(report), strict=True))
+    console.print(pages.terminal(title, ("step", "application", ONE, *LOADS), lines, left=2))
 
 
 def plot(report: Report, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from experiments.common import pages
 
@@ -40,3 +41,17 @@ def test_a_section_replaces_its_own_and_nothing_else(page: Path) -> None:
 
 def test_tables(page: Path) -> None:
     assert pages.table(("a", "b"), [(1, "x")]) == "| a | b |\n| --- | --- |\n| 1 | x |"
+
+
+def test_tables_for_the_terminal_never_break_words() -> None:
+    found = pages.terminal("Times", ("name", "s"), [("a-rather-long-name", 1.5), ("b", 10)], left=1)
+    console = Console(width=30)
+    with console.capture() as capture:
+        console.print(found)
+    lines = capture.get().splitlines()
+    assert "Times" in lines[0]
+    assert [line.strip("│ ").split() for line in lines if "│" in line] == [
+        ["a-rather-long-name", "│", "1.5"],
+        ["b", "│", "10"],
+    ]
+    assert lines[4].index("1.5") == lines[5].index("10") - 1, "numbers end below one another"

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from experiments.serving import __main__ as serving
 from experiments.serving import load, measure
-from experiments.serving.load import LOST, Answers, quantile
+from experiments.serving.load import LOST, Answers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 FULL = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
@@ -62,7 +62,7 @@ def request(url: str) -> bytes:
 async def test_clients_that_wait_for_their_answer() -> None:
     async with server(lambda n: OK if n % 2 else FULL) as url:
         answers = await load.closed(url, request(url), 4, 0.3)
-    assert answers.count >= 8
+    assert answers.count >= 4
     assert abs(len(answers.of(200)) - len(answers.of(429))) <= 1
     assert set(answers.latencies) == {200, 429}
     assert answers.seconds >= 0.3
@@ -72,7 +72,7 @@ async def test_clients_that_do_not_wait_are_all_answered() -> None:
     async with server(lambda n: OK) as url:
         answers = await load.opened(url, request(url), 200.0, 0.5, seed=1)
         again = await load.opened(url, request(url), 200.0, 0.5, seed=1)
-    assert 60 <= answers.count == len(answers.late) <= 140
+    assert answers.count == len(answers.late) == 100
     assert again.count == answers.count, "the same seed, the same arrivals"
     assert list(answers.latencies) == [200]
 
@@ -92,9 +92,7 @@ async def test_connections_that_are_lost_are_counted() -> None:
     assert len(answers.of(LOST)) == answers.count - 5 > 0
 
 
-def test_quantiles_and_errors() -> None:
-    assert quantile([], 0.5) == 0.0
-    assert quantile([1.0, 2.0, 3.0, 4.0], 0.99) == 4.0
+def test_errors_are_neither_answers_nor_refusals() -> None:
     answers = Answers({200: [1.0], 429: [1.0], 500: [1.0, 2.0], LOST: [1.0]})
     assert measure._errors(answers) == {"lost": 1, "500": 2}
 
