@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from teola import EngineConfig, Runtime
+from teola.runtime import machine
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.command_line import CommandLine
+from tests.soak.forms import Figures
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells start what is in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs under test inherit it
@@ -89,3 +95,16 @@ def admin(runtime: Runtime, data_dir: Path) -> Iterator[str]:
 def teola(data_dir: Path, admin: str, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     """Runs command lines on the runtime's database."""
     return CommandLine(capsys, data_dir, admin)
+
+
+@pytest.fixture(scope="module")
+def figures() -> Iterator[Figures]:
+    """Keeps what was seen, in the file that SOAK_REPORT names (`make soak` sets it)."""
+    for name in ("httpx", "httpcore"):  # a line for each request
+        logging.getLogger(name).setLevel(logging.WARNING)
+    found: dict[str, Any] = {}
+    yield found.__setitem__
+    if (where := os.environ.get("SOAK_REPORT")) and found:
+        about = {"machine": machine.describe(("teola", "uvicorn", "psycopg"))}
+        before = json.loads(Path(where).read_text()) if Path(where).exists() else {}
+        Path(where).write_text(json.dumps({**before, **found, "about": about}, indent=1) + "\n")

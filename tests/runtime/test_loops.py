@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from teola import App, Runtime, component
 from teola.runtime import loops
 
-uvloop = pytest.importorskip("uvloop")
+if sys.platform == "win32":
+    pytest.skip("there is no uvloop for Windows", allow_module_level=True)
+import uvloop
 
 
 @component(outputs="answer")

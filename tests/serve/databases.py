@@ -38,7 +38,12 @@ def new_database(admin: str) -> Iterator[str]:
 def journal_on(admin: str) -> Iterator[Journal]:
     """A journal of nobody else's: no other server's queries are in it, to be taken over."""
     with new_database(admin) as dsn:
-        yield Journal(Given(dsn), DAY_S)
+        yield journal_in(dsn)
+
+
+def journal_in(dsn: str) -> Journal:
+    """The journal in a database."""
+    return Journal(Given(dsn), DAY_S)
 
 
 @contextmanager

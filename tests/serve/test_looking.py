@@ -8,9 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from teola import Runtime
+from teola import App, EngineConfig, Generate, Runtime
 from teola.catalogue import load_app
 from tests.conftest import PAGES
+from tests.fake_openai import FakeOpenAI
 from tests.serve.conftest import WAIT_S, Served, serving, soon
 
 ECHO = "/v1/apps/echo/queries"
@@ -31,6 +32,9 @@ def got(served: Served, path: str) -> Any:
     response = httpx.get(served.url + path, timeout=60)
     assert response.status_code == 200, response.text
     return response.json()
+
+
+ROOM = "teola_instance_kv_free_tokens{"
 
 
 def asked(served: Served, **more: Any) -> str:
@@ -111,6 +115,28 @@ def test_engines_tell_their_queues_and_recent_batches(rag: Served) -> None:
     ages = [b["ago_s"] for b in embedding["recent_batches"]]
     assert ages == sorted(ages, reverse=True)
     assert engines["llm"]["instances"][0]["kv_free_tokens"] is None  # this one has none
+
+
+def test_engines_tell_the_room_in_their_caches() -> None:
+    """100 blocks of 32 tokens, of which a quarter is in use, says the model's server."""
+    template = Generate(context_required=False)
+    app = App("ask", template, inputs={"question": "text"}, outputs={"answer": "answer"})
+    with FakeOpenAI("a " * 500, token_delay_s=0.02, tokenizes=True) as model:
+        engines = {"llm": EngineConfig("vllm", {"url": model.url})}
+        with Runtime(engines) as runtime, serving(runtime, {"ask": app}) as found:
+            told = {"inputs": {"question": "Who?"}, "mode": "background"}
+            id = httpx.post(f"{found.url}/v1/apps/ask/queries", json=told).json()["query_id"]
+            soon(lambda: _free_tokens(found) == 2400)
+            metrics = httpx.get(f"{found.url}/metrics").text
+            free = [line for line in metrics.splitlines() if line.startswith(ROOM)]
+            assert [line.split()[1] for line in free] == ["2400.0"]
+            httpx.delete(f"{found.url}/v1/queries/{id}")
+
+
+def _free_tokens(served: Served) -> int | None:
+    (llm,) = (one for one in got(served, "/v1/engines")["engines"] if one["name"] == "llm")
+    found: int | None = llm["instances"][0]["kv_free_tokens"]
+    return found
 
 
 def test_what_nobody_may_see_does_not_exist(client: httpx.Client) -> None:

@@ -1,23 +1,16 @@
-"""Where the soak's figures go, and what all of it needs."""
+"""What all of the soak needs."""
 
 from __future__ import annotations
 
 import gc
-import json
-import logging
-import os
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from experiments.common.tiny_model import make_model
-from teola.runtime import machine
 from tests.soak.server import SERVED, Server, serving
 
-Figures = Callable[[str, dict[str, Any]], None]
 CONFIGURATION = """
 [engines.embedding]
 type = "embedding"
@@ -33,19 +26,6 @@ def collected() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-@pytest.fixture(scope="module")
-def figures() -> Iterator[Figures]:
-    """Keeps what was seen, in the file that SOAK_REPORT names (`make soak` sets it)."""
-    for name in ("httpx", "httpcore"):  # a line for each request
-        logging.getLogger(name).setLevel(logging.WARNING)
-    found: dict[str, Any] = {}
-    yield found.__setitem__
-    if (where := os.environ.get("SOAK_REPORT")) and found:
-        about = {"machine": machine.describe(("teola", "uvicorn", "psycopg"))}
-        before = json.loads(Path(where).read_text()) if Path(where).exists() else {}
-        Path(where).write_text(json.dumps({**before, **found, "about": about}, indent=1) + "\n")
 
 
 @pytest.fixture(scope="module")

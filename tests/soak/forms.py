@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 SEED = 20261121
+Figures = Callable[[str, dict[str, Any]], None]
+"""Keeps what was seen, under a name: the fixture `figures`."""
 
 
 def short_and_long(names: str, short: object, long: object) -> pytest.MarkDecorator:

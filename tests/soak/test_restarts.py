@@ -8,8 +8,7 @@ import pytest
 
 from tests.serve.killing import kill_during_ingestion
 from tests.soak import restarting
-from tests.soak.conftest import Figures
-from tests.soak.forms import SEED, short_and_long
+from tests.soak.forms import SEED, Figures, short_and_long
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -1,4 +1,5 @@
-"""A server of small applications, one of them with documents on the real engines, to be fuzzed."""
+"""A server of small applications, one of them with documents on the real engines, to be fuzzed.
+It keeps a journal, as `teola serve` does."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 from teola import App, Runtime, component
 from teola.catalogue import load_app
 from tests.serve.conftest import Served, applications, serving
+from tests.serve.databases import journal_on
 from tests.serve.hostile.asking import LIGHTHOUSE
 
 
@@ -28,14 +30,12 @@ def instant() -> dict[str, App]:
 
 
 @pytest.fixture(scope="module")
-def fuzzed(runtime: Runtime) -> Iterator[Served]:
-    rag = load_app("naive-rag")
-    own = rag.runtime
-    with serving(runtime, {**instant(), "naive-rag": rag}) as found:
+def fuzzed(runtime: Runtime, admin: str) -> Iterator[Served]:
+    apps = {**instant(), "naive-rag": load_app("naive-rag")}
+    with journal_on(admin) as journal, serving(runtime, apps, journal=journal) as found:
         with httpx.Client(base_url=found.url, timeout=120) as client:
             _some_queries(client)
         yield found
-    rag.runtime = own
 
 
 def _some_queries(client: httpx.Client) -> None:

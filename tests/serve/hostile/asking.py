@@ -10,6 +10,8 @@ import httpx
 ECHO = "/v1/apps/echo/queries"
 COUNT = "/v1/apps/count/queries"
 RAG = "/v1/apps/naive-rag/queries"
+PORE = "/v1/apps/pore/queries"
+"""Holds documents for as long as its question makes it wait."""
 LIGHTHOUSE = {"name": "lighthouse.md", "text": "The lamp is looked after by Mara Quist."}
 TEXT = "@@"
 """Stands for the text in the bodies below."""

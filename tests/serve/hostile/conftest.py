@@ -11,24 +11,30 @@ import pytest
 from teola import Runtime
 from teola.catalogue import load_app
 from tests.serve.conftest import Served, serving, soon
+from tests.serve.databases import journal_on
 from tests.serve.fuzz.conftest import instant
 from tests.serve.hostile.asking import BODIES, LIGHTHOUSE, RAG, body
-from tests.serve.hostile.left import held
+from tests.serve.hostile.left import Held, held
 
 
 @pytest.fixture(scope="package")
-def hostile(runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Its temporary files are in a folder of their own, so that one sees what is left there."""
-    rag = load_app("naive-rag")
-    own, tempfile.tempdir = rag.runtime, str(tmp_path_factory.mktemp("temporary"))
-    with serving(runtime, {**instant(), "naive-rag": rag}) as found:
+def hostile(
+    runtime: Runtime, admin: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """Its temporary files are in a folder of their own, so that one sees what is left there. It
+    keeps a journal, as `teola serve` does."""
+    apps = {**instant(), "naive-rag": load_app("naive-rag")}
+    tempfile.tempdir = str(tmp_path_factory.mktemp("temporary"))
+    with journal_on(admin) as journal, serving(runtime, apps, journal=journal) as found:
         with httpx.Client(base_url=found.url, timeout=120) as client:  # what stays, begins
             for path in BODIES:
                 client.post(path, content=body(path, '"hello"')).raise_for_status()
             given = {"question": "lamp?", "documents": LIGHTHOUSE}
-            client.post(RAG, json={"inputs": given}).raise_for_status()
+            for mode in ("sync", "background"):
+                client.post(RAG, json={"inputs": given, "mode": mode}).raise_for_status()
+        soon(lambda: not found.board.running)
         yield found
-    rag.runtime, tempfile.tempdir = own, None
+    tempfile.tempdir = None
 
 
 @pytest.fixture
@@ -40,9 +46,16 @@ def client(hostile: Served) -> Iterator[httpx.Client]:
 @pytest.fixture
 def nothing_left(hostile: Served, admin: str) -> Iterator[None]:
     """The server is afterwards as it was before."""
-    before = held(hostile, admin)
+    before = _calm(hostile, admin)
     yield
     try:
         soon(lambda: held(hostile, admin) == before)
     except AssertionError:
         assert held(hostile, admin) == before
+
+
+def _calm(hostile: Served, admin: str) -> Held:
+    """What is held between two looks of the journal, each of which takes a moment."""
+    while (found := held(hostile, admin)) != held(hostile, admin):
+        pass
+    return found

@@ -10,10 +10,13 @@ from typing import Any
 
 import httpx
 
-from tests.serve.hostile.asking import ECHO, RAG
+from tests.serve.hostile.asking import ECHO, PORE, RAG
 
 SHARED = "papers"
 """A collection that every tenant has, each its own."""
+MINE = {"question": "mine"}
+FIRST = {"idempotency-key": "the-first-one"}
+"""What every tenant asks in the background, and under which key: each its own query."""
 Probe = tuple[str, Callable[[], httpx.Response], tuple[str, ...]]
 """What is tried; the request; what of the victim's the request itself says, and may be repeated."""
 
@@ -21,7 +24,8 @@ Probe = tuple[str, Callable[[], httpx.Response], tuple[str, ...]]
 @dataclass
 class Tenant:
     """client: with its key. canary: in all its texts, and in no probe. label: in the names of its
-    documents and collections, which others may have heard of. ids: of its queries; the first runs.
+    documents and collections, which others may have heard of. ids: of its queries; the first and
+    the last run.
     """
 
     name: str
@@ -53,17 +57,29 @@ class Tenant:
         self._ask(ECHO, {"question": f"{self.canary} please wait"}, mode="background")
         self._ask(ECHO, {"question": self.canary})
         self._ask(ECHO, {"question": self.canary}, mode="background")
+        self.ids.append(_id_of(self.claim()))
         for collection in (SHARED, self.own):
             inputs = {"question": self.canary, "documents": self.document}
             self._ask(RAG, {**inputs, "collection": collection})
-        files = {"documents": (f"{self.label}.txt", f"The word is {self.canary}.".encode())}
-        response = self.client.post(RAG, data={"question": self.canary}, files=files)
-        self.ids.append(response.raise_for_status().headers["x-query-id"])
+        self._upload(RAG, self.canary)
+        self._upload(PORE, "please wait", request='{"mode": "background"}')
+
+    def claim(self) -> httpx.Response:
+        """Ask what every tenant asks, under the same key."""
+        body = {"inputs": MINE, "mode": "background"}
+        return self.client.post(ECHO, json=body, headers=FIRST)
 
     def _ask(self, path: str, inputs: dict[str, Any], **more: str) -> None:
-        key = {"idempotency-key": "the-first-one"} if more else {}
-        response = self.client.post(path, json={"inputs": inputs, **more}, headers=key)
-        self.ids.append(response.raise_for_status().headers["x-query-id"])
+        self.ids.append(_id_of(self.client.post(path, json={"inputs": inputs, **more})))
+
+    def _upload(self, path: str, question: str, **more: str) -> None:
+        files = {"documents": (f"{self.label}.txt", f"The word is {self.canary}.".encode())}
+        data = {"question": question, **more}
+        self.ids.append(_id_of(self.client.post(path, data=data, files=files)))
+
+
+def _id_of(response: httpx.Response) -> str:
+    return str(response.raise_for_status().headers["x-query-id"])
 
 
 def claims(victim: Tenant) -> list[dict[str, str]]:
@@ -100,7 +116,7 @@ class Prober:
 
     def probe(self) -> Probe:
         """The next one."""
-        kinds = (self._by_id, self._by_guess, self._list, self._search, self._chat, self._claim)
+        kinds = (self._by_id, self._by_guess, self._list, self._search, self._chat, self.claim)
         return self._rng.choice(kinds)()
 
     def _send(self, method: str, path: str, **more: Any) -> Callable[[], httpx.Response]:
@@ -171,12 +187,6 @@ class Prober:
             body["collection"] = rng.choice([SHARED, SHARED, victim.own])
         return "chat", self._send("POST", "/v1/chat/completions", json=body), (victim.label,)
 
-    def _claim(self) -> Probe:
-        """The key of a request of the victim's, which would give its first query."""
-        question = {"inputs": {"question": "mine"}, "mode": "background"}
-
-        def send() -> httpx.Response:
-            headers = {"idempotency-key": "the-first-one"}
-            return self._me.client.post(ECHO, json=question, headers=headers)
-
-        return "idempotency key", send, ()
+    def claim(self) -> Probe:
+        """The key of a request of the victim's, and the same request: it would give its query."""
+        return "idempotency key", self._me.claim, ()
