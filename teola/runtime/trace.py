@@ -126,6 +126,14 @@ class Trace:
         """Tokens of each LLM call that has ended, by the primitive that leads it."""
         return {self.plan.ids[i]: usage for i, usage in self._usage.items()} if self.plan else {}
 
+    def copy(self) -> Trace:
+        """As it is now, for another thread to look at while this one goes on."""
+        found = Trace.__new__(Trace)
+        found.__dict__ |= self.__dict__
+        found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
+        found._usage = {**self._usage}
+        return found
+
     @property
     def latency_s(self) -> float:
         """Seconds from admission to the end (0 while running)."""

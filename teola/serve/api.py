@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.concurrency import run_in_threadpool
 
 from teola.app import App
 from teola.errors import UnknownName
-from teola.graph import render
+from teola.graph import Graph, render
+from teola.runtime.trace import Trace
 from teola.serve.board import Board, Entry
 from teola.serve.intake.asking import QueryRequest, Upload, asked
 from teola.serve.intake.documents import Intake
@@ -220,14 +222,14 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
         after = min(max(seen, 0), len(entry.events))  # of an earlier run: from the beginning
         return EventStream(Events(entry, partial(numbered, base=entry.base), after))
 
-    @routes.get("/queries/{id}/trace", tags=["queries"])
-    async def trace(id: str, request: Request) -> dict[str, Any]:
+    @routes.get("/queries/{id}/trace", tags=["queries"], response_model=None)
+    async def trace(id: str, request: Request) -> Response:
         """Every span so far: what ran where and when."""
         entry = service.entry(id, request)
         found = entry.job.trace
         if found is None:
             raise NotFound(f"query {id!r} has not been admitted yet")
-        return found.to_json()
+        return await run_in_threadpool(_traced, found.copy())
 
     @routes.get("/queries/{id}/graph", tags=["queries"], response_model=None)
     async def graph(
@@ -238,6 +240,14 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
         plan = entry.job.trace.plan if entry.job.trace else None
         if plan is None:
             raise NotFound(f"query {id!r} has no graph yet")
-        if form == "json":
-            return JSONResponse(render.to_json(plan.graph))
-        return PlainTextResponse(render.render(plan.graph, form))
+        return await run_in_threadpool(_drawn, plan.graph, form)
+
+
+def _traced(trace: Trace) -> Response:
+    return JSONResponse(trace.to_json())
+
+
+def _drawn(graph: Graph, form: str) -> Response:
+    if form == "json":
+        return JSONResponse(render.to_json(graph))
+    return PlainTextResponse(render.render(graph, form))

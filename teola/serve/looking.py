@@ -1,17 +1,19 @@
 """What the page shows beside results: why a query has the graph that it has, where its time went,
 and what the engines are doing. Any client may ask for it.
 
-Everything is worked out when somebody looks, and nothing while queries run; what takes long is done
-in a thread.
+Everything is worked out when somebody looks, and nothing while queries run. On the event loop what
+is there is only copied: it is a thread that makes an answer of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from teola.explain import Explanation
@@ -35,38 +37,51 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
     """All routes of this module."""
     routes = APIRouter(prefix="/v1")
 
-    @routes.get("/queries/{id}/explanation", tags=["queries"])
-    async def explanation(id: str, request: Request) -> dict[str, Any]:
+    @routes.get("/queries/{id}/explanation", tags=["queries"], response_model=None)
+    async def explanation(id: str, request: Request) -> Response:
         """Its p-graph and e-graph, and what each pass did and why."""
         job = service.entry(id, request).job
         plan = job.trace.plan if job.trace else None
-        if plan is None or plan.optimised is None:
+        optimised = plan.optimised if plan else None
+        if optimised is None:
             raise NotFound(f"query {id!r} has no graph yet")
         profile = job.app.optimiser(runtime, job.profile).profile
-        return await run_in_threadpool(explained, job.app.name, plan.optimised, profile, job.passes)
 
-    @routes.get("/queries/{id}/timeline", tags=["queries"])
-    async def timeline(id: str, request: Request) -> dict[str, Any]:
+        def made() -> Response:
+            return JSONResponse(explained(job.app.name, optimised, profile, job.passes))
+
+        return await run_in_threadpool(made)
+
+    @routes.get("/queries/{id}/timeline", tags=["queries"], response_model=None)
+    async def timeline(id: str, request: Request) -> Response:
         """Its spans so far, what each one waited for, and the critical path."""
         entry = service.entry(id, request)
-        trace = entry.job.trace
-        if trace is None:
+        if entry.job.trace is None:
             raise NotFound(f"query {id!r} has not been admitted yet")
+        trace = entry.job.trace.copy()
         now = runtime.loop.time() - trace.admitted
-        spans = trace.spans
-        spans += [*_decoding(trace, spans), *_waiting(entry, trace, runtime)]
-        return await run_in_threadpool(timed, trace, spans, now)
+        waiting = list(_waiting(entry, trace, runtime))
 
-    @routes.get("/engines", tags=["engines"])
-    async def engines() -> dict[str, Any]:
+        def made() -> Response:
+            spans = trace.spans
+            spans += [*_decoding(trace, spans), *waiting]
+            return JSONResponse(timed(trace, spans, now))
+
+        return await run_in_threadpool(made)
+
+    @routes.get("/engines", tags=["engines"], response_model=None)
+    async def engines() -> Response:
         """What each engine is, what waits for it, what runs on each of its instances."""
-        now = runtime.loop.time()
-        batches = recent_batches(service.board)
-        found = [
-            {**_engine(runtime, name, queue, now), "recent_batches": _recent(batches, name, now)}
-            for name, queue in runtime.live.core.queues.items()
-        ]
-        return {"engines": found}
+        now, queues = runtime.loop.time(), runtime.live.core.queues
+        known = [_engine(runtime, name, queue, now) for name, queue in queues.items()]
+        traces = recent_traces(service.board)
+
+        def made() -> Response:
+            batches = recent_batches(traces)
+            found = [{**one, "recent_batches": _recent(batches, one["name"], now)} for one in known]
+            return JSONResponse({"engines": found})
+
+        return await run_in_threadpool(made)
 
     return routes
 
@@ -134,15 +149,16 @@ def _waiting(entry: Entry, trace: Trace, runtime: Runtime) -> Iterator[Span]:
     run = runtime.live.core.runs.get(entry.id)
     if run is None:
         return
-    for engine in {p.engine: None for p in run.plan.primitives if p.engine}:
-        for (query, i), flight in runtime.live.core.queues[engine].flights.items():
-            if query == entry.id and flight.work.queued:
-                p, at = run.plan.primitives[i], flight.work.arrival - trace.admitted
-                for lo, hi in flight.work.spans:
-                    yield Span(
-                        p.id, p.op.value, p.component, engine, at, at, at,
-                        lo=lo, hi=hi, state="queued",
-                    )  # fmt: skip
+    queues = runtime.live.core.queues
+    for i, p in enumerate(run.plan.primitives):
+        flight = queues[p.engine].flights.get((entry.id, i)) if p.engine else None
+        if flight is not None and flight.work.queued:
+            at = flight.work.arrival - trace.admitted
+            for lo, hi in flight.work.spans:
+                yield Span(
+                    p.id, p.op.value, p.component, p.engine, at, at, at,
+                    lo=lo, hi=hi, state="queued",
+                )  # fmt: skip
 
 
 def _decoding(trace: Trace, spans: Iterable[Span]) -> Iterator[Span]:
@@ -172,13 +188,18 @@ def _decoding(trace: Trace, spans: Iterable[Span]) -> Iterator[Span]:
 # --- engines --------------------------------------------------------------------------------
 
 
-def recent_batches(board: Board) -> list[Batch]:
-    """What running queries and the last that ended were sent in, each batch once, oldest first."""
-    entries = [*list(board.past.values())[-RECENT_QUERIES:], *board.running.values()]
+def recent_traces(board: Board) -> list[Trace]:
+    """Copies, of running queries and the last that ended."""
+    ended = islice(reversed(board.past.values()), RECENT_QUERIES)
+    traces = (entry.job.trace for entry in (*ended, *board.running.values()))
+    return [trace.copy() for trace in traces if trace and trace.plan]
+
+
+def recent_batches(traces: Sequence[Trace]) -> list[Batch]:
+    """What these queries were sent in, each batch once, oldest first."""
     found: dict[tuple[str, int], Batch] = {}
-    for entry in entries:
-        trace = entry.job.trace
-        for batch in trace.batches() if trace and trace.plan else ():
+    for trace in traces:
+        for batch in trace.batches():
             found[batch.engine, batch.batch] = batch
     return sorted(found.values(), key=lambda batch: (batch.at, batch.batch))
 
