@@ -9,8 +9,8 @@
 
 One task looks around every BEAT_S, and at once when the journal has news; another begins what was
 taken, which may be long when there are documents. What has taken TRIES servers down with it is
-failed. While the journal is away for longer than FENCE_S, nothing that is
-journaled runs here: another server may have taken it.
+failed. While the journal is away for longer than FENCE_S, nothing that is journaled runs here:
+another server may have taken it.
 """
 
 from __future__ import annotations
