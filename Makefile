@@ -27,7 +27,12 @@ TINY := .teola/models/tiny-82m
 CHECKED := teola engines apps experiments tests
 EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling shorter_path breakdown \
 	sensitivity fidelity scale
-UNDER_LOAD := end_to_end ablation_graph ablation_scheduling shorter_path
+QUERIES_end_to_end = $(QUERIES)
+QUERIES_ablation_graph = $(QUERIES)
+QUERIES_ablation_scheduling = $(QUERIES)
+QUERIES_shorter_path = $(QUERIES)
+QUERIES_sensitivity := 200
+QUERIES_scale := 20000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test soak experiments vllm lint format lock lock-vllm clean
@@ -62,16 +67,16 @@ test: lint vllm  ## everything that must pass: lint, then the tests
 
 # Everything that takes minutes: leaks, disconnects, kills, restarts, load. On a machine that does
 # nothing else, because here times count. What was seen goes into tests/soak/report.json.
-soak: $(STAMP)  ## the long forms of the tests that have one, about half an hour
+soak: $(STAMP)  ## the long forms of the tests that have one, which take many minutes
 	OMP_NUM_THREADS=1 SOAK_REPORT=tests/soak/report.json $(PY) -m pytest -m soak -v --durations 0 \
 	-o log_cli=true -o log_cli_level=INFO $(ARGS)
 
-# Under 15 minutes on two cores, with 500 queries at each point; QUERIES=2000 is the full count.
-# `sensitivity` has the most points and keeps to its own 300.
+# With 500 queries at each point; QUERIES=2000 is the full count. Where there are the most points
+# (`sensitivity`) or the most queries (`scale`), two thirds and a fifth of the command's own count.
 experiments: $(STAMP)  ## run the simulated experiments into build/experiments, and write docs/benchmarks.md
 	@set -e; $(foreach name,$(EXPERIMENTS),echo "experiments.$(name)"; \
 	$(PY) -m experiments.$(name) --out build/experiments/$(name) --docs \
-	$(if $(filter $(name),$(UNDER_LOAD)),--queries $(QUERIES)) $(ARGS);)
+	$(addprefix --queries ,$(QUERIES_$(name))) $(ARGS);)
 
 vllm: $(VLLM_STAMP) $(TINY)/config.json  ## create .venv-vllm with a real vLLM, and a small random model for it
 

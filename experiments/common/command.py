@@ -2,7 +2,7 @@
 
     python -m experiments.NAME [--quick] [--json] [--out FOLDER] [--docs] [--data FOLDER]
 
---quick: under a minute. --json: the report instead of a table. --out: report.json and the plot go
+--quick: a smaller run. --json: the report instead of a table. --out: report.json and the plot go
 there. --docs: write the experiment's section of docs/benchmarks.md and its picture, from this run
 or, with --report FILE, from an earlier one. --data: a folder with the public data sets (else the
 environment's TEOLA_DATA; without either, lengths are the sets' means).
@@ -43,6 +43,7 @@ class Options:
         """What a report says about how it was made, so that it can be made again."""
         return {
             "queries": self.queries,
+            "quick": self.quick,
             "seed": self.seed,
             "lengths": "TruthfulQA and HotpotQA" if self.data else "means of the data sets",
         }
@@ -115,7 +116,7 @@ def _parse(experiment: Experiment, argv: Sequence[str] | None) -> argparse.Names
         prog=f"python -m experiments.{experiment.name}", description=experiment.about
     )
     full, quick = experiment.queries
-    parser.add_argument("--quick", action="store_true", help="a smaller run, under a minute")
+    parser.add_argument("--quick", action="store_true", help="a smaller run")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="report.json and the plot")
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +44,11 @@ def end(name: str) -> str:
 def picture(name: str) -> Path:
     """Where the picture of an experiment is, seen from the page."""
     return Path(f"images/{name}.svg")
+
+
+def called(name: str, about: Mapping[str, Any]) -> str:
+    """The command that made a report. about: what the report says of itself."""
+    return f"`python -m experiments.{name}{' --quick' if about.get('quick') else ''}`"
 
 
 def write(name: str, section: str, page: Path = PAGE) -> None:

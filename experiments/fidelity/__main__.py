@@ -29,8 +29,10 @@ def measure(options: Options, progress: Progress) -> Report:
     def told(what: str) -> None:
         progress.update(task, description=what, advance=1)
 
-    found = measure_all(QUICK if options.quick else FULL, options.seed, told)
-    return {**found, "about": {"seed": options.seed}, "machine": machine.describe()}
+    size = QUICK if options.quick else FULL
+    found = measure_all(size, options.seed, told)
+    about = {**options.about(), "queries": size.queries}
+    return {**found, "about": about, "machine": machine.describe()}
 
 
 def _lines(report: Report) -> list[list[Any]]:
@@ -76,11 +78,11 @@ def plot(report: Report, path: Path) -> None:
 
 def section(report: Report, picture: Path) -> str:
     """The section of docs/benchmarks.md."""
-    about = report["machine"]
+    about, command_line = report["machine"], pages.called("fidelity", report["about"])
     return "\n\n".join(
         [
             "## How far the simulator is from real engines",
-            "`python -m experiments.fidelity` profiles MiniLM, the reranker, the embedded\n"
+            f"{command_line} profiles MiniLM, the reranker, the embedded\n"
             "pgvector and a small random Llama in this process, runs a workload on them, and\n"
             "simulates it with that profile. [More](../experiments/fidelity/README.md).",
             f"{about['cpu']}, {about['cores']} cores; load average {about['load_1min']}.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,8 +32,6 @@ from teola.runtime.trace import Trace
 from teola.runtime.values import Tokens
 
 ENGINES: Final = ("embedding", "rerank", "vectorstore", "llm")
-LARGEST: Final = {"embedding": 64, "rerank": 32, "vectorstore": 64, "llm": 1024}
-"""Where the profiler stops doubling; the workload has nothing larger."""
 DEADLINE_S: Final = 600.0
 LOAD: Final = 0.3
 """Arrivals a second, times the seconds that one query takes alone."""
@@ -42,16 +40,30 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Size:
-    """How large the workload is. model: width and layers of the LLM."""
+    """How large the workload is. model: width and layers of the LLM. largest: where the profiler
+    stops doubling, by engine; the workload has nothing larger."""
 
     queries: int
     chunks: tuple[int, int]
     model: tuple[int, int]
     repeats: int
+    largest: Mapping[str, int]
 
 
-QUICK: Final = Size(4, (6, 10), (256, 4), 1)
-FULL: Final = Size(10, (16, 32), (512, 6), 3)
+QUICK: Final = Size(
+    3,
+    (6, 10),
+    (256, 4),
+    1,
+    {"embedding": 16, "rerank": 8, "vectorstore": 16, "llm": 1024},
+)
+FULL: Final = Size(
+    6,
+    (16, 32),
+    (512, 6),
+    3,
+    {"embedding": 64, "rerank": 32, "vectorstore": 64, "llm": 1024},
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,7 @@ def measure(size: Size, seed: int, told: Told) -> dict[str, Any]:
             profiler = Profiler(
                 runtime.host(name),
                 repeats=size.repeats,
-                limit=LARGEST[name],
+                limit=size.largest[name],
                 texts=[chunk for query in asked for chunk in query.texts],
                 context=_context(runtime, asked),
             )

@@ -2,9 +2,9 @@
 
     python -m experiments.real_engines [--quick] [--json] [--out FOLDER] [--docs]
 
---quick: one application, one document size, one query at a time; under 4 minutes. --out: the report
-(report.json) and the plot (latency.svg) go there. --docs: write docs/benchmarks.md and its picture,
-from this run or, with --report FILE, from an earlier one. See README.md here.
+--quick: one application, one document size, one query at a time; 5 minutes on two cores. --out: the
+report (report.json) and the plot (latency.svg) go there. --docs: write docs/benchmarks.md and its
+picture, from this run or, with --report FILE, from an earlier one. See README.md here.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def section(report: Report, picture: Path) -> str:
     return "\n\n".join(
         [
             "## How the simulator scales",
-            "`python -m experiments.scale` simulates advanced RAG, with instructions computed\n"
+            f"{pages.called('scale', about)} simulates advanced RAG, with instructions computed\n"
             "ahead, on ever more instances and with ever more queries. The rate grows with the\n"
             "instances, so that engines are busy for about 60 % of the time. On average\n"
             f"{_growth(report)}.\n"
