@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import os
+from pathlib import Path
+from typing import Any, Final
 
 import httpx
 
@@ -21,6 +23,8 @@ BODIES: dict[str, Any] = {
     "/v1/embeddings": {"model": "embedding", "input": TEXT},
     "/v1/rerank": {"model": "rerank", "query": "lamp", "documents": [TEXT]},
 }
+TIMES: Final = "SOAK_REFUSALS"
+"""Names the file, if there is to be one, where it is written down how long refusals took."""
 OF_FORM = "multipart/form-data; boundary=B"
 
 
@@ -42,6 +46,10 @@ def refused(response: httpx.Response, status: int, *told: str) -> None:
     assert "\n" not in error["message"]
     assert len(error["message"]) < 1100
     assert not told or any(one in error["message"] for one in told), error["message"]
+    if name := os.environ.get(TIMES):
+        seconds, test = response.elapsed.total_seconds(), os.environ["PYTEST_CURRENT_TEST"]
+        with Path(name).open("a") as times:
+            times.write(f"{seconds}\t{error['code']}\t{test!a}\n")
 
 
 def form(*parts: bytes, boundary: bytes = b"B") -> bytes:
