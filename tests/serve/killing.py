@@ -6,17 +6,13 @@
 from __future__ import annotations
 
 import random
-import shutil
 import signal
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
-from teola_engines.vectorstore import EmbeddedPostgres
 from tests.serve.conftest import soon
-from tests.serve.mortal import Database, Document, Mortal, document, mortal, wanted
+from tests.serve.mortal import Database, Document, Mortal, document, mortal, place, wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +32,20 @@ def kill_during_ingestion(n: int, seed: int = 0) -> Killed:
     Raises AssertionError where a query is lost, or the stored chunks are not the documents'.
     """
     chance, amid, chunks = random.Random(seed), 0, 0
-    folder = Path(tempfile.mkdtemp(prefix="teola-test-"))
-    folder.chmod(0o755)  # the account that serves root must come in
-    embedded = EmbeddedPostgres(folder / "data")
-    try:
-        database = Database(embedded.start()[0])
-        with ExitStack() as stack:
+    with place() as (folder, database), ExitStack() as stack:
+        server = stack.enter_context(mortal(folder, pause_s=0.1))
+        _undisturbed(server, database)
+        for round_ in range(n):
+            documents = [document(f"{round_}-{i}", chance.randint(20, 120)) for i in range(2)]
+            asked = _asked(server, round_, documents)
+            most = chance.randrange(len(wanted(documents)))
+            soon(lambda n=round_, most=most: len(_chunks(database, n)) >= most, 60)
+            server.end(signal.SIGKILL)
+            amid += database.pending() > 0 or not _has_ended(database, asked)
             server = stack.enter_context(mortal(folder, pause_s=0.1))
-            _undisturbed(server, database)
-            for round_ in range(n):
-                documents = [document(f"{round_}-{i}", chance.randint(20, 120)) for i in range(2)]
-                asked = _asked(server, round_, documents)
-                most = chance.randrange(len(wanted(documents)))
-                soon(lambda n=round_, most=most: len(_chunks(database, n)) >= most, 60)
-                server.end(signal.SIGKILL)
-                amid += database.pending() > 0 or not _has_ended(database, asked)
-                server = stack.enter_context(mortal(folder, pause_s=0.1))
-                _check(server, database, round_, documents, asked)
-                chunks += len(wanted(documents))
+            _check(server, database, round_, documents, asked)
+            chunks += len(wanted(documents))
         assert database.pending() == 0
-    finally:
-        embedded.close()
-        shutil.rmtree(folder, ignore_errors=True)
     return Killed(n, amid, chunks)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 
-from tests.serve.conftest import soon
+from tests.serve.databases import place_of_servers, rows
+from tests.serve.process import ROOT, ready
 
-ROOT = Path(__file__).resolve().parents[2]
 APPS = ROOT / "tests" / "serve" / "restartable.py"
 Document = dict[str, str]
 
@@ -74,27 +72,10 @@ def mortal(
     configuration = data_dir / "teola.toml"
     configuration.write_text(f"[server]\ndrain_s = {drain_s}\n")
     words = [f"{APPS}:{app}" for app in apps]
-    words += ["--config", str(configuration), "--data-dir", str(data_dir / "data"), "--port", "0"]
+    words += ["--config", str(configuration), "--data-dir", str(data_dir / "data")]
     known = {"TEOLA_PAUSE_S": str(pause_s), "TEOLA_EFFECTS": str(effects or os.devnull)}
-    with (
-        (data_dir / "stderr.log").open("a") as errors,
-        subprocess.Popen(
-            [sys.executable, "-m", "teola", "serve", *words],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, **known},
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            assert url, (data_dir / "stderr.log").read_text()
-            soon(lambda: httpx.get(f"{url}/readyz").status_code == 200, 60)
-            yield Mortal(url, process)
-        finally:
-            process.kill()
+    with ready(words, data_dir / "stderr.log", environment={**os.environ, **known}) as found:
+        yield Mortal(found[1], found[0])
 
 
 def document(name: str, lines: int) -> Document:
@@ -119,9 +100,7 @@ class Database:
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """What a statement gives."""
-        with psycopg.connect(self.admin, autocommit=True) as connection:
-            cursor = connection.execute(statement, values)
-            return cursor.fetchall() if cursor.description else []
+        return rows(self.admin, statement, *values)
 
     def stored(self, collection: str) -> list[tuple[Any, ...]]:
         """Document, whether it is visible, number and text of every chunk of a collection."""
@@ -130,6 +109,13 @@ class Database:
     def pending(self) -> int:
         """Documents that are not visible (yet)."""
         return int(self.rows("SELECT count(*) FROM teola.documents WHERE NOT ready")[0][0])
+
+
+@contextmanager
+def place() -> Iterator[tuple[Path, Database]]:
+    """A folder and a database that outlive servers."""
+    with place_of_servers() as (folder, admin):
+        yield folder, Database(admin)
 
 
 def wanted(documents: Sequence[Document]) -> list[tuple[Any, ...]]:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from tests.serve.conftest import soon
+from tests.serve.process import ready
 
 APPS = """
 from teola import App, Generate, QueryExpansion, component
@@ -68,21 +67,7 @@ def running(
     file.write_text(APPS)
     named = [f"{file}:{name}" for name in apps.split(",")]
     known = {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            [sys.executable, "-m", "teola", "serve", *named, "--port", "0", *words],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={**known, **(environment or {})},
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            assert url, log.read_text()
-            soon(lambda: httpx.get(f"{url}/readyz").status_code == 200, 60)
-            yield Running(url, process, log)
-        finally:
-            process.kill()
+    log.unlink(missing_ok=True)
+    given = {**known, **(environment or {})}
+    with ready([*named, *words], log, environment=given) as (process, url):
+        yield Running(url, process, log)

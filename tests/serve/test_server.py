@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.serve.conftest import soon
+from tests.serve.process import ready
 
 APP = """
 import asyncio
@@ -51,20 +51,9 @@ def server(
     """The process and its URL, ready."""
     file = folder / "served.py"
     file.write_text(text)
-    words = ["serve", str(file), "--port", "0", "--data-dir", str(data_dir)]
-    with subprocess.Popen(
-        [sys.executable, "-m", "teola", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            soon(lambda: httpx.get(f"{url}/readyz").status_code == 200)
-            yield process, url
-        finally:
-            process.kill()
+    words = [str(file), "--data-dir", str(data_dir)]
+    with ready(words, folder / "stderr.log") as found:
+        yield found
 
 
 def ask(url: str, seconds: float) -> str:

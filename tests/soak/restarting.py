@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import logging
 import random
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-from teola_engines.vectorstore import EmbeddedPostgres
-from tests.serve.mortal import Database, Document, Mortal, document, mortal, wanted
+from tests.serve.mortal import Document, Mortal, document, mortal, place, wanted
 
 SERVERS: Final = 2
 PAUSE_S: Final = 0.5
@@ -84,7 +80,7 @@ class Clients:
 def restarting(restarts: int, seed: int) -> dict[str, Any]:
     """Stop and start servers in turn, so many times; how all queries ended."""
     clients = Clients(random.Random(seed))
-    with _place() as (folder, database), ExitStack() as stack:
+    with place() as (folder, database), ExitStack() as stack:
         clients.servers = [stack.enter_context(_server(folder)) for _ in range(SERVERS)]
         thread = threading.Thread(target=clients.run)
         thread.start()
@@ -116,16 +112,3 @@ def restarting(restarts: int, seed: int) -> dict[str, Any]:
 
 def _server(folder: Path) -> Any:
     return mortal(folder, ("ingesting",), drain_s=1.0, pause_s=PAUSE_S)
-
-
-@contextmanager
-def _place() -> Iterator[tuple[Path, Database]]:
-    """A folder and a database that outlive servers."""
-    folder = Path(tempfile.mkdtemp(prefix="teola-soak-"))
-    folder.chmod(0o755)  # the account that serves root must come in
-    embedded = EmbeddedPostgres(folder / "data")
-    try:
-        yield folder, Database(embedded.start()[0])
-    finally:
-        embedded.close()
-        shutil.rmtree(folder, ignore_errors=True)

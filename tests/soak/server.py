@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +19,9 @@ import psutil
 import psycopg
 
 from teola_engines.vectorstore import EmbeddedPostgres
+from tests.serve.process import await_ready, started
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 SERVED: Final = "tests/soak/served.py"
-START_S: Final = 240.0
-"""Of a machine that does much besides."""
 STOP_S: Final = 120.0
 MIB: Final = 2**20
 GAUGES: Final = ("teola_queries_running", "teola_queue_depth", "teola_instance_in_flight")
@@ -150,23 +147,16 @@ def serving(
     descriptors: that it may have at most."""
     data_dir, other = (Path(tempfile.mkdtemp(prefix=f"teola-soak-{n}-")) for n in ("data", "tmp"))
     (other / "tmp").mkdir()
-    command = [sys.executable, "-m", "teola", "serve", *apps, *options]
-    command += ["--port", "0", "--data-dir", str(data_dir)]
-    if descriptors is not None:
-        command = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors), *command]
+    words = [*apps, *options, "--data-dir", str(data_dir)]
+    few = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors)] if descriptors else []
     given = {**os.environ, "TMPDIR": str(other / "tmp"), **(environment or {})}
     log, database = other / "log", EmbeddedPostgres(data_dir) if store else None
     try:
-        with log.open("w") as stderr:
-            process = subprocess.Popen(
-                command, cwd=ROOT, env=given, stdout=subprocess.PIPE, stderr=stderr, text=True
-            )
-        with process:
-            server = Server(process, "", data_dir, other / "tmp", log)
+        with started(words, log, environment=given, prefix=few) as (process, url):
             try:
-                _await_ready(server)
-                server.admin = database.start()[0] if database else None
-                yield server
+                await_ready(process, url, log)
+                admin = database.start()[0] if database else None
+                yield Server(process, url, data_dir, other / "tmp", log, admin)
             finally:
                 _end(process)
     finally:
@@ -174,17 +164,6 @@ def serving(
             database.close()
         shutil.rmtree(data_dir, ignore_errors=True)
         shutil.rmtree(other, ignore_errors=True)
-
-
-def _await_ready(server: Server) -> None:
-    process, until = server.process, time.monotonic() + START_S
-    assert process.stdout is not None
-    server.url = process.stdout.readline().strip()
-    assert server.url.startswith("http"), server.told
-    while httpx.get(f"{server.url}/readyz").status_code != 200:
-        assert process.poll() is None, server.told
-        assert time.monotonic() < until, f"it is not ready: {server.told}"
-        time.sleep(0.1)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -6,7 +6,6 @@ import json
 import secrets
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import httpx
 import pytest
 
 from teola.serve.access.auth import KeyFile
-from tests.serve.conftest import soon
+from tests.serve.process import ready
 
 APP = """
 from teola import App, component
@@ -48,7 +47,7 @@ KINDS = (
 class Process:
     """`teola serve`, its keys and what it wrote."""
 
-    running: subprocess.Popen[bytes]
+    running: subprocess.Popen[str]
     url: str
     key: str
     metrics_key: str
@@ -74,19 +73,10 @@ def process(
     (folder / "parrot.py").write_text(APP)
     keys = KeyFile(folder / "keys.json")
     key, metrics_key = keys.create("one", "red"), keys.create("two", "ops", ["metrics"])
-    line = [sys.executable, "-m", "teola", "serve", str(folder / "parrot.py"), "naive-rag"]
-    line += ["--port", "0", "--keys", str(keys.path), "--data-dir", str(data_dir)]
-    line += ["--debug"] if request.param else []
-    with (folder / "output").open("wb") as output:
-        running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=output)
-        try:
-            assert running.stdout is not None
-            url = running.stdout.readline().decode().strip()
-            soon(lambda: httpx.get(f"{url}/readyz").status_code == 200, 120)
-            yield Process(running, url, key, metrics_key, folder / "output")
-        finally:
-            running.kill()
-            running.communicate()
+    words = [str(folder / "parrot.py"), "naive-rag", "--keys", str(keys.path)]
+    words += ["--data-dir", str(data_dir), *(["--debug"] if request.param else [])]
+    with ready(words, folder / "output") as (running, url):
+        yield Process(running, url, key, metrics_key, folder / "output")
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +171,7 @@ def test_the_process_writes_no_secrets(
     process.running.send_signal(signal.SIGTERM)
     said, _ = process.running.communicate(timeout=60)
     assert process.running.returncode == 0
-    written = process.output.read_text() + said.decode()
+    written = process.output.read_text() + said
     assert "parrot" in written
     assert not found_in(written, canaries), written
     assert process.key not in written
