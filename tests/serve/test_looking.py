@@ -10,9 +10,10 @@ import pytest
 
 from teola import App, EngineConfig, Generate, Runtime
 from teola.catalogue import load_app
+from teola.runtime.python_engine import PythonEngine
 from tests.conftest import PAGES
 from tests.fake_openai import FakeOpenAI
-from tests.serve.conftest import WAIT_S, Served, serving, soon
+from tests.serve.conftest import WAIT_S, Served, applications, serving, soon
 
 ECHO = "/v1/apps/echo/queries"
 INPUTS = {
@@ -103,6 +104,20 @@ def test_what_runs_is_on_the_timeline_before_it_has_ended(
     ended = client.get(f"/v1/queries/{id}/timeline").json()
     assert ended["state"] == "cancelled"
     assert [s["state"] for s in ended["spans"] if s["primitive"] == "say.call"] == ["cancelled"]
+
+
+def test_what_waits_is_on_the_timeline_too() -> None:
+    config = EngineConfig(PythonEngine, {"concurrency": 1})
+    with Runtime({"python": config}) as runtime, serving(runtime, applications()) as found:
+        told = {"inputs": {"question": "please wait"}, "mode": "background"}
+        ids = [httpx.post(found.url + ECHO, json=told).json()["query_id"] for _ in range(2)]
+
+        def states(id: str) -> list[str]:
+            response = httpx.get(f"{found.url}/v1/queries/{id}/timeline")
+            spans = response.json()["spans"] if response.status_code == 200 else []
+            return [span["state"] for span in spans if span["primitive"] == "say.call"]
+
+        soon(lambda: sorted(map(states, ids)) == [["queued"], ["running"]])
 
 
 def test_engines_tell_their_queues_and_recent_batches(rag: Served) -> None:

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from teola.serve.connections import FULL
 from tests.serve.conftest import Served
 
 ECHO = "/v1/apps/echo/queries"
@@ -67,6 +68,12 @@ def test_refusals_are_counted_by_code(client: httpx.Client, path: str, code: str
     client.post(ECHO, content="{")
     assert grown(client, "teola_refused_total", {"code": code}, since) == 1
     assert grown(client, "teola_refused_total", {"code": "invalid_input"}, since) == 1
+
+
+def test_connections_that_find_no_room_are_counted(client: httpx.Client, served: Served) -> None:
+    since: dict[object, float] = {**scraped(client)}
+    served.runtime.loop.call_soon_threadsafe(served.board.on_refused, FULL)
+    assert grown(client, "teola_refused_total", {"code": "overloaded"}, since) == 1
 
 
 def test_no_question_is_in_a_metric(client: httpx.Client) -> None:
