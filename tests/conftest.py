@@ -16,6 +16,8 @@ import pytest
 
 from teola import EngineConfig, Runtime
 from teola.runtime import machine
+from teola.runtime.trace import Trace
+from teola_apps.advanced_rag import app as advanced_rag
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.command_line import CommandLine
 from tests.soak.forms import Figures
@@ -95,6 +97,22 @@ def admin(runtime: Runtime, data_dir: Path) -> Iterator[str]:
 def teola(data_dir: Path, admin: str, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     """Runs command lines on the runtime's database."""
     return CommandLine(capsys, data_dir, admin)
+
+
+@pytest.fixture(scope="session")
+def traced(runtime: Runtime) -> Trace:
+    """The trace of a query of a real application on real engines."""
+    before, advanced_rag.runtime = advanced_rag.runtime, runtime
+    try:
+        result = advanced_rag.run(
+            question="Who keeps the lamp?",
+            documents={"name": "notes.md", "text": "Mara keeps the lamp. " * 200},
+            tenant="traced",
+        )
+    finally:
+        advanced_rag.runtime = before
+    assert result.trace is not None
+    return result.trace
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ from teola.graph import render
 from teola.runtime.gantt import to_mermaid
 from teola.runtime.perfetto import to_perfetto
 from teola.runtime.recorded import Lane, Recorded
-from teola.runtime.trace import Span
-from teola_apps.advanced_rag import app as advanced_rag
+from teola.runtime.trace import Span, Trace
 
 
 def span(primitive: str, queued: float, start: float, end: float, **more: Any) -> Span:
@@ -45,19 +44,9 @@ OVERLAPPING = Recorded(
 
 
 @pytest.fixture(scope="module")
-def real(runtime: Runtime) -> Recorded:
+def real(traced: Trace) -> Recorded:
     """A query of a real application on real engines."""
-    before, advanced_rag.runtime = advanced_rag.runtime, runtime
-    try:
-        result = advanced_rag.run(
-            question="Who keeps the lamp?",
-            documents={"name": "notes.md", "text": "Mara keeps the lamp. " * 200},
-            tenant="pictures",
-        )
-    finally:
-        advanced_rag.runtime = before
-    assert result.trace is not None
-    return Recorded.of(result.trace)
+    return Recorded.of(traced)
 
 
 @pytest.fixture(params=["overlapping", "real"])

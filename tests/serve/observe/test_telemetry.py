@@ -15,7 +15,6 @@ from teola.errors import InputError
 from teola.runtime.trace import Trace
 from teola.serve.observe.operations import Maker, operations
 from teola.serve.observe.telemetry import from_environment
-from teola_apps.advanced_rag import app as advanced_rag
 from tests.fake_openai import FakeOpenAI
 from tests.serve.observe.collector import Collector, ReceivedSpan
 from tests.serve.running import running
@@ -211,41 +210,26 @@ def test_what_is_not_spoken_is_refused(environment: dict[str, str], told: str) -
 # --- operations ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def trace(runtime: Runtime) -> Trace:
-    before, advanced_rag.runtime = advanced_rag.runtime, runtime
-    try:
-        result = advanced_rag.run(
-            question="Who keeps the lamp?",
-            documents={"name": "notes.md", "text": "Mara keeps the lamp. " * 80},
-            tenant="operations",
-        )
-    finally:
-        advanced_rag.runtime = before
-    assert result.trace is not None
-    return result.trace
-
-
-def test_every_primitive_is_one_operation(trace: Trace) -> None:
-    found = list(operations(trace, lambda engine: Maker(engine, "a-model")))
+def test_every_primitive_is_one_operation(traced: Trace) -> None:
+    found = list(operations(traced, lambda engine: Maker(engine, "a-model")))
     kinds = {one.kind for one in found}
     assert {"embeddings", "retrieval", "chat", "reranking", "ingestion", "teola.load"} <= kinds
     heads = [one.attributes["teola.primitive"] for one in found if one.attributes]
     assert len(heads) == len(set(heads))
-    ran = {s.primitive for s in trace.spans if s.engine and s.state == "done"}
-    calls = {s.primitive for s in trace.spans if "decoding" in s.op}
+    ran = {s.primitive for s in traced.spans if s.engine and s.state == "done"}
+    calls = {s.primitive for s in traced.spans if "decoding" in s.op}
     assert set(heads) == ran - calls
 
 
-def test_an_operation_spans_its_slices_and_its_decodings(trace: Trace) -> None:
-    assert trace.plan is not None
-    for one in operations(trace, lambda engine: Maker(engine)):
-        assert 0 <= one.start <= one.end <= trace.latency_s + 1e-6
+def test_an_operation_spans_its_slices_and_its_decodings(traced: Trace) -> None:
+    assert traced.plan is not None
+    for one in operations(traced, lambda engine: Maker(engine)):
+        assert 0 <= one.start <= one.end <= traced.latency_s + 1e-6
         if one.kind != "chat":
             continue
         head = str(one.attributes["teola.primitive"])
-        members = trace.plan.members[trace.plan.index[head]]
-        ends = [s.end for s in trace.spans if s.primitive in {trace.plan.ids[m] for m in members}]
+        members = traced.plan.members[traced.plan.index[head]]
+        ends = [s.end for s in traced.spans if s.primitive in {traced.plan.ids[m] for m in members}]
         assert one.end == pytest.approx(max(ends))
 
 

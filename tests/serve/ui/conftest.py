@@ -22,27 +22,27 @@ WORDS = (
     "The lamp is kept by Mara Quist, <b>not</b> by <script>document.title='owned'</script> anybody."
 )
 REWRITINGS = "who keeps the lamp\nwho looks after the lighthouse\nthe keeper of the lamp"
+MISSING = "chromium and chromedriver are not installed: apt-get install chromium-driver"
 
 
 def _answer(messages: Any) -> str:
     return REWRITINGS if "Rewritings:" in messages[-1]["content"] else WORDS
 
 
-def _programs() -> tuple[str, str] | None:
+def programs() -> tuple[str, str] | None:
     found = shutil.which("chromium"), shutil.which("chromedriver")
     return (found[0], found[1]) if found[0] and found[1] else None
 
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    programs = _programs()
-    if programs is None:
-        missing = "chromium and chromedriver are not installed: apt-get install chromium-driver"
+    installed = programs()
+    if installed is None:
         if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
     options = webdriver.ChromeOptions()
-    options.binary_location = programs[0]
+    options.binary_location = installed[0]
     profile = tmp_path_factory.mktemp("chromium")
     for argument in (
         "headless=new",
@@ -56,7 +56,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
     ):
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options, Service(programs[1]))
+    found = webdriver.Chrome(options, Service(installed[1]))
     found.set_script_timeout(60)
     yield found
     found.quit()

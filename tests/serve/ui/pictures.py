@@ -16,6 +16,7 @@ from selenium.webdriver.chrome.service import Service
 from teola import EngineConfig, Runtime
 from teola.catalogue import load_app
 from tests.serve.conftest import serving
+from tests.serve.ui.conftest import MISSING, programs
 from tests.serve.ui.page import Page
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,11 +27,14 @@ QUESTION = "What happens when the last instance of an engine fails?"
 def browser() -> webdriver.Chrome:
     """Headless, 1360 px wide, without animations."""
     options = webdriver.ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
+    found = programs()
+    if found is None:
+        raise SystemExit(MISSING)
+    options.binary_location = found[0]
     for argument in ("headless=new", "no-sandbox", "force-prefers-reduced-motion", "lang=en"):
         options.add_argument(f"--{argument}")
     options.add_argument("--window-size=1360,900")
-    return webdriver.Chrome(options, Service("/usr/bin/chromedriver"))
+    return webdriver.Chrome(options, Service(found[1]))
 
 
 def take(page: Page, name: str, folder: Path, height: int | None = None) -> None:
