@@ -18,26 +18,6 @@ from tests.serve.chat.talking import BEGIN, FORM, GOOD, TALK, Keeper, Model, tal
 from tests.serve.conftest import Served, soon
 
 
-@pytest.fixture(scope="module")
-def world() -> Iterator[tuple[Served, Model]]:
-    with talking() as found:
-        yield found
-
-
-@pytest.fixture
-def model(world: tuple[Served, Model]) -> Model:
-    """Without a memory of earlier tests."""
-    found = world[1]
-    found.server.requests.clear()
-    found.says.clear()
-    return found
-
-
-@pytest.fixture
-def served(world: tuple[Served, Model]) -> Served:
-    return world[0]
-
-
 @pytest.fixture
 def client(served: Served) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
+import shlex
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,30 +21,10 @@ from teola import Runtime, collections
 from teola.catalogue import load_app
 from tests.conftest import PAGES
 from tests.docs.blocks import ROOT, blocks
-from tests.serve.chat.talking import BEGIN, GOOD, TALK, Keeper, Model, talking, user
+from tests.serve.chat.talking import BEGIN, GOOD, TALK, Keeper, Model, user
 from tests.serve.conftest import Served, applications, serving, soon
-from tests.serve.intake.test_documents import kept, pdf
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[tuple[Served, Model]]:
-    with talking() as found:
-        yield found
-
-
-@pytest.fixture
-def model(world: tuple[Served, Model]) -> Model:
-    """Without a memory of earlier tests."""
-    found = world[1]
-    found.server.requests.clear()
-    found.says.clear()
-    return found
-
-
-@pytest.fixture
-def served(world: tuple[Served, Model]) -> Served:
-    return world[0]
-
+from tests.serve.intake.test_documents import QUESTION, kept, pdf
+from tests.serve.test_queries import events
 
 # --- LlamaIndex ------------------------------------------------------------------------------
 
@@ -190,6 +174,47 @@ def test_a_pdf_goes_along_within_json(rag: Served) -> None:
         ):
             with pytest.raises(openai.BadRequestError, match=told):
                 client.chat.completions.create(**ask, extra_body={"documents": document})
+
+
+@pytest.mark.parametrize("name", ["naive-rag", "advanced-rag"])
+def test_a_streamed_answer_about_a_pdf(rag: Served, name: str) -> None:
+    data = base64.b64encode(pdf(PAGES["lighthouse.md"])).decode()
+    with openai.OpenAI(base_url=f"{rag.url}/v1", api_key="none", max_retries=0) as client:
+        pieces = client.chat.completions.create(
+            model=name,
+            messages=[user(QUESTION)],
+            stream=True,
+            extra_body={"documents": {"name": "lamp.pdf", "data": data}},
+        )
+        said = "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
+    assert "Mara Quist" in said
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("name", ["naive-rag", "advanced-rag"])
+def test_curl_uploads_a_pdf_and_gets_a_stream(rag: Served, tmp_path: Path, name: str) -> None:
+    """By the two commands of the documentation, first without and then with its events."""
+    (tmp_path / "offer.pdf").write_bytes(pdf(PAGES["lighthouse.md"]))
+    pages = blocks(ROOT / "docs" / "serving.md")
+    found = [b.text for b in pages if "@offer.pdf" in b.text and "background" not in b.text]
+    whole, streamed = (_said_by(_asking(text, rag.url, name), tmp_path) for text in found)
+    assert "Mara Quist" in json.loads(whole)["outputs"]["answer"]
+    told = events(streamed)
+    assert told[-1][1] == "done"
+    assert "Mara Quist" in "".join(data["text"] for _, kind, data in told if kind == "token")
+
+
+def _asking(command: str, url: str, app: str) -> list[str]:
+    """A documented command, of this server, and with a question that the document answers."""
+    asked = command.replace("localhost:8080", url).replace("What does it cost?", QUESTION)
+    words = shlex.split(asked.replace("advanced-rag", app).replace("\\\n", " "))
+    assert words[0] == "curl"
+    return [*words, "--silent", "--show-error"]
+
+
+def _said_by(command: list[str], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=True)
+    return done.stdout.decode()
 
 
 def test_files_that_came_along_are_not_kept(rag: Served) -> None:

@@ -40,6 +40,8 @@ CHECKS = [
 ]
 WIDE = 4
 """So many more cases are made of an operation that has a body."""
+SPARE = 1.02
+"""Of some operations there are fewer different cases than their share."""
 
 
 @dataclass
@@ -94,7 +96,7 @@ def shares(document: dict[str, Any], found: list[APIOperation]) -> Iterator[tupl
     for i, operation in enumerate(found):
         told = document["paths"][operation.path][operation.method]
         weights[i] = WIDE if "requestBody" in told else int(bool(told.get("parameters")))
-    each = CASES / (2 * max(1, sum(weights.values())))
+    each = SPARE * CASES / (2 * max(1, sum(weights.values())))
     for i, operation in enumerate(found):
         if not weights[i]:
             yield operation, GenerationMode.POSITIVE, 1
@@ -117,6 +119,6 @@ def test_no_case_breaks_it_and_every_answer_is_as_published(fuzzed: Served) -> N
             run.attempt(operation, mode, cases)
     print(f"seed {SEED}: {sum(run.statuses.values())} cases, {dict(run.statuses.most_common())}")
     if not ONLY:
-        assert sum(run.statuses.values()) >= 0.9 * CASES
+        assert sum(run.statuses.values()) >= CASES
         assert {200, 202, 400, 404, 422} <= run.statuses.keys()
     soon(lambda: not fuzzed.board.running)

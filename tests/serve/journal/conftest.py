@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from teola import App, Runtime
 from teola.serve.access.auth import KeyFile
@@ -22,6 +22,7 @@ from teola.serve.journal.journal import Given, Journal
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.serve.conftest import Served, applications, serving
+from tests.serve.databases import new_database, rows
 
 ECHO = "/v1/apps/echo/queries"
 Serve = Callable[..., AbstractContextManager[tuple[Served, httpx.Client]]]
@@ -41,12 +42,8 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 @pytest.fixture
 def dsn(postgres: EmbeddedPostgres) -> Iterator[str]:
     """Of an empty database, as a superuser."""
-    admin, name = postgres.start()[0], f"journal_{uuid4().hex[:8]}"
-    with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    yield make_conninfo(admin, dbname=name)
-    with psycopg.connect(postgres.start()[0], autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database(postgres.start()[0]) as found:
+        yield found
 
 
 @pytest.fixture
@@ -69,13 +66,6 @@ def serve(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Serve:
             yield served, client
 
     return serve
-
-
-def rows(dsn: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """As the superuser, who sees everything."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        cursor = connection.execute(statement, values)
-        return cursor.fetchall() if cursor.description else []
 
 
 def ask(client: httpx.Client, question: str, key: str | None = None, **more: Any) -> httpx.Response:

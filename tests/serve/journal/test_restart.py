@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from teola_engines.vectorstore import EmbeddedPostgres
 from tests.serve.conftest import soon
+from tests.serve.databases import place_of_servers
 from tests.serve.killing import kill_during_ingestion
 from tests.serve.mortal import Database, Mortal, document, mortal, wanted
 
@@ -39,14 +37,8 @@ class Place:
 
 @pytest.fixture
 def place() -> Iterator[Place]:
-    folder = Path(tempfile.mkdtemp(prefix="teola-test-"))
-    folder.chmod(0o755)  # the account that serves root must come in
-    embedded = EmbeddedPostgres(folder / "data")
-    try:
-        yield Place(folder, Database(embedded.start()[0]), folder / "effects")
-    finally:
-        embedded.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with place_of_servers() as (folder, admin):
+        yield Place(folder, Database(admin), folder / "effects")
 
 
 def load(server: Mortal, seconds: float = 1.0) -> dict[str, str]:
