@@ -14,7 +14,7 @@ nothing outside; models are loaded and connections opened in `start`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -61,6 +61,17 @@ class EngineSpec:
     description: str = ""
 
 
+class Life:
+    """over: whether a query has ended. An engine that works for long may look between two pieces of
+    its work, and raise QueryCancelled if nobody is left who wants it; in another process than the
+    query's it never changes."""
+
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        self.over = False
+
+
 @dataclass(frozen=True, slots=True)
 class QueryContext:
     """What travels with every request: identity, tenant, and the time that is left.
@@ -72,6 +83,7 @@ class QueryContext:
     tenant: str = "default"
     deadline: float = float("inf")
     category: tuple[str, str] = ("", "")
+    life: Life = field(default_factory=Life, compare=False, repr=False)
 
 
 class Request(NamedTuple):
@@ -87,6 +99,11 @@ class Request(NamedTuple):
     context: QueryContext
     key: str
     keep: frozenset[str] = frozenset()
+
+
+def any_wanted(requests: Iterable[Request]) -> bool:
+    """Whether any of their queries still goes on."""
+    return any(not request.context.life.over for request in requests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
-from teola.engine import Chunk, EngineKind, EngineSpec, Request, Result
+from teola.engine import Chunk, EngineKind, EngineSpec, Request, Result, any_wanted
 from teola.errors import EngineError
 from teola.graph.ops import EmbeddingParams, Op
 
@@ -81,6 +82,7 @@ class MiniLM:
         """`texts`, a list of str or Chunk -> `vectors`, a list of unit vectors (float32).
 
         All texts are embedded in one call; in two, queries and documents, if the model needs it.
+        Raises QueryCancelled when the queries of all of them have ended in the meantime.
         """
         shared = loaded(self._shared, self._spec.name)
         results: list[Result | Exception] = [_malformed(request) for request in requests]
@@ -89,7 +91,7 @@ class MiniLM:
             chosen = [i for i in runnable if _role(requests[i], shared.asymmetric) == role]
             texts = [_texts(requests[i]) for i in chosen]
             flat = [text for group in texts for text in group]
-            vectors = shared.embed(flat, role, self._spec.max_batch)
+            vectors = shared.embed(flat, role, self._spec.max_batch, partial(any_wanted, requests))
             at = 0
             for i, group in zip(chosen, texts, strict=True):
                 results[i] = {"vectors": list(vectors[at : at + len(group)])}

@@ -8,11 +8,12 @@ but its contextual token vectors serve well enough, and no other weights are nee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
-from teola.engine import EngineKind, EngineSpec, Request, Result
+from teola.engine import EngineKind, EngineSpec, Request, Result, any_wanted
 from teola.graph.ops import Op
 
 from ..embedding.model import Dtype, SharedModel, Tokens, acquire, loaded, release
@@ -63,13 +64,14 @@ class MaxSim:
 
     def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
         """`hits` and `question` -> `scores`; the whole batch goes through the model at once."""
-        return score_all(requests, self._score)
+        wanted = partial(any_wanted, requests)
+        return score_all(requests, lambda rankings: self._score(rankings, wanted))
 
-    def _score(self, rankings: Sequence[Ranking]) -> list[list[float]]:
+    def _score(self, rankings: Sequence[Ranking], wanted: Callable[[], bool]) -> list[list[float]]:
         shared = loaded(self._shared, self._spec.name)
         texts = {text for ranking in rankings for text in (ranking.question, *ranking.texts)}
         distinct = sorted(texts)  # a hit that several requests share is embedded once
-        tokens = shared.embed_tokens(distinct, self._spec.max_batch)
+        tokens = shared.embed_tokens(distinct, self._spec.max_batch, wanted)
         found = dict(zip(distinct, tokens, strict=True))
         return [
             [maxsim(found[ranking.question], found[text]) for text in ranking.texts]

@@ -108,6 +108,7 @@ class Live(Driver):
 
     def finished(self, query: Query, command: Finish, now: float) -> None:
         assert isinstance(query, LiveQuery)
+        query.context.life.over = True
         if query.timer:
             query.timer.cancel()
         graph = query.plan.graph

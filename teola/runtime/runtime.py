@@ -226,6 +226,8 @@ class Runtime:
             await host.close()
             await host.start()
         self.live.post(InstanceUp(name, instance))
+        if isinstance(host.engine, RemoteEngine):
+            self._supervisor.watch(name, instance, host.engine)
 
     async def _restart(self, name: str, instance: int, engine: RemoteEngine) -> None:
         self._supervisor.leave(name, instance, engine)
@@ -235,7 +237,6 @@ class Runtime:
         except EngineUnavailable:
             self._supervisor.heal(name, instance, engine)
             raise
-        self._supervisor.watch(name, instance, engine)
 
     def _go_first(self) -> None:
         """At the process's exit, close before the engines' own libraries shut themselves down: what

@@ -53,6 +53,8 @@ class Supervisor:
 
         self._mind(name, instance, self._ping(engine))
         engine.on_lost = lost
+        if engine.dead is not None:  # since it started, while nobody looked
+            lost(engine.dead)
 
     def heal(self, name: str, instance: int, engine: RemoteEngine) -> None:
         """Start an engine that does not run, if need be several times, and look after it then."""
@@ -111,10 +113,10 @@ class Supervisor:
                     error_type=type(error).__name__,
                 )
             else:
-                self.watch(name, instance, engine)
                 self._post(InstanceUp(name, instance))
                 told = "engine %(engine)s: instance %(instance)d runs again"
                 note(log, logging.INFO, "engine_restarted", told, engine=name, instance=instance)
+                self.watch(name, instance, engine)
                 return
             if attempt < TRIES - 1:
                 await asyncio.sleep(pause)

@@ -206,9 +206,11 @@ async def test_cancelling_one_of_a_batch_detaches_it() -> None:
     async with Bench({"embedding": flaky}) as bench:
         tasks = [bench.start(embed(), inputs(note)) for note in "ab"]
         await until(lambda: flaky.running)
+        lives = [query.context.life for query in bench.live.queries.values()]
         tasks[0].cancel()
         await asyncio.sleep(0)
         assert flaky.running == 1, "the other one is still wanted"
+        assert [life.over for life in lives] == [True, False]
         gate.set()
         assert (await tasks[1]).state is State.OK
         await bench.settle()

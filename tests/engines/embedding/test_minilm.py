@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from teola.engine import Chunk, QueryContext, Request
-from teola.errors import EngineError, EngineUnavailable
+from teola.errors import EngineError, EngineUnavailable, QueryCancelled
 from teola.graph.ops import EmbeddingParams, Op, SearchParams
 from teola_engines.embedding import MiniLM
 from teola_engines.embedding import model as models
@@ -55,6 +55,32 @@ def test_results_are_aligned_with_requests_whatever_is_in_the_batch(engine: Mini
     for one, vector in zip(alone, together, strict=True):
         assert isinstance(one, dict)
         assert np.allclose(one["vectors"][0], vector, atol=1e-5)
+
+
+@pytest.mark.parametrize("still", [False, True])
+def test_a_batch_stops_between_two_passes_once_nobody_waits_for_it(
+    engine: MiniLM, monkeypatch: pytest.MonkeyPatch, still: bool
+) -> None:
+    assert engine._shared is not None
+    batch, encode = [request([f"text {i}"] * 6) for i in range(3)], engine._shared.model.encode
+    passes = []
+
+    def one_pass(texts: list[str], **options: object) -> object:
+        passes.append(len(texts))
+        for left in batch[:2] if still else batch:
+            left.context.life.over = True
+        return encode(texts, **options)
+
+    monkeypatch.setattr(engine._shared.model, "encode_document", one_pass)
+    if still:
+        assert [len(one["vectors"]) for one in engine.execute(batch) if isinstance(one, dict)] == [
+            6, 6, 6,
+        ]  # fmt: skip
+        assert passes == [4, 4, 4, 4, 2]
+    else:
+        with pytest.raises(QueryCancelled):
+            engine.execute(batch)
+        assert passes == [4]
 
 
 def test_an_ill_formed_request_fails_alone(engine: MiniLM) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,10 @@ class Embedder:
     def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
         if self.dies:
             os._exit(9)
-        if self.flag and not Path(self.flag).exists():
-            Path(self.flag).touch()
-            os._exit(9)
+        if self.flag:
+            with suppress(FileExistsError):  # of two that look at once one finds it
+                Path(self.flag).touch(exist_ok=False)
+                os._exit(9)
         time.sleep(self.seconds)
         return [self._one(request) for request in requests]
 

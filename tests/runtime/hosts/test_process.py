@@ -22,6 +22,8 @@ from teola.errors import EngineError, EngineUnavailable, InputError, QueryFailed
 from teola.graph import DecodeParams, EmbeddingParams, Op, Role
 from teola.runtime.engines import EngineConfig
 from teola.runtime.hosts.process import ProcessEngine
+from teola.runtime.supervisor import Supervisor
+from teola.schedule.events import InstanceDown, InstanceUp
 from tests.runtime.hosts.elsewhere import Embedder, Writer
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -226,6 +228,25 @@ def test_a_process_that_died_is_replaced(
         f"engine embedding: instance {lost.fields['instance']} is lost (EngineUnavailable); "  # type: ignore[attr-defined]
         "starting another"
     )
+
+
+async def test_one_that_dies_before_anybody_looks_is_replaced() -> None:
+    far, told = engine(Embedder), []
+    await far.start()
+    dead = far.pid
+    far.kill()
+    while far.dead is None:
+        await asyncio.sleep(0.01)
+    supervisor = Supervisor(told.append)
+    supervisor.watch("one", 0, far)
+    async with asyncio.timeout(60):
+        while len(told) < 2:
+            await asyncio.sleep(0.01)
+    assert told == [InstanceDown("one", 0), InstanceUp("one", 0)]
+    assert far.pid != dead
+    assert await far.ask("ping") is None
+    await supervisor.close()
+    await far.close()
 
 
 def test_a_drained_instance_is_replaced_without_harm(runtime: Runtime, tmp_path: Path) -> None:
