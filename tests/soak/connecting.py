@@ -35,16 +35,18 @@ GET: Final = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def descriptors(server: Server) -> int:
-    """Open in its process."""
-    return int(psutil.Process(server.process.pid).num_fds())
+    """Open in its process, but for those to the database, of which the pools take as they need."""
+    process = psutil.Process(server.process.pid)
+    return int(process.num_fds()) - len(process.net_connections("unix"))
 
 
 async def never_reading(server: Server, count: int, *, stay: bool) -> dict[str, Any]:
     """Clients open a stream of 12 MB each and never read. stay: nor do they ever leave."""
+    await _whole(server)
     before = descriptors(server)
     asks = [query("flood", "go", "stream") if i % 2 else chat("flood", "go") for i in range(count)]
     async with httpx.AsyncClient(timeout=120) as client:
-        known = await _cancelled(server, client)
+        known, refused = await _cancelled(server, client), await _refused(server, client)
         streams = []
         for ask in asks:
             streams.append(await connect(server, SMALL))
@@ -53,15 +55,22 @@ async def never_reading(server: Server, count: int, *, stay: bool) -> dict[str, 
         await answered(server, OTHERS)
 
         async def cut() -> bool:
-            return len(await _cancelled(server, client) - known) == count
+            gone = await _cancelled(server, client) - known
+            return len(gone) + await _refused(server, client) - refused == count
 
         seconds = await until(cut, "clients that never read are cut off")
+        let_in = len(await _cancelled(server, client) - known)
         await free(server, client)
     if not stay:
         leave(streams)
     gone = await _closed(server, before, STALLED_S + MARGIN_S)
     leave(streams)
-    return {"clients": count, "cut_after_s": round(seconds, 2), "closed_after_s": round(gone, 2)}
+    return {
+        "clients": count,
+        "let_in": let_in,
+        "cut_after_s": round(seconds, 2),
+        "closed_after_s": round(gone, 2),
+    }
 
 
 async def _cancelled(server: Server, client: httpx.AsyncClient) -> set[str]:
@@ -69,6 +78,22 @@ async def _cancelled(server: Server, client: httpx.AsyncClient) -> set[str]:
     wanted = {"app": "flood", "state": "cancelled", "limit": 500}
     found = await client.get(f"{server.url}/v1/queries", params=wanted)
     return {one["query_id"] for one in found.json()["queries"]}
+
+
+async def _whole(server: Server) -> None:
+    """Wait until it has the descriptors that it keeps: the journal is opened beside the engines."""
+    async with httpx.AsyncClient(timeout=120) as client:
+
+        async def opened() -> bool:
+            return bool((await server.metrics(client)).get("teola_journal_up"))
+
+        await until(opened, "the journal is open")
+    await asyncio.sleep(KEPT_ALIVE_S)
+
+
+async def _refused(server: Server, client: httpx.AsyncClient) -> int:
+    found = await server.metrics(client)
+    return round(sum(n for name, n in found.items() if name.startswith("teola_refused_total")))
 
 
 async def idle(server: Server, count: int) -> dict[str, Any]:
@@ -96,6 +121,7 @@ async def half_open(server: Server, count: int) -> dict[str, Any]:
 
 async def more_than_descriptors(server: Server, count: int) -> dict[str, Any]:
     """Many more clients than the server has descriptors, of which none says anything."""
+    await _whole(server)
     before, streams, most = descriptors(server), list[Stream](), 0
     began = time.monotonic()
     for _ in range(count // 100):

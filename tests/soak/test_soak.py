@@ -58,7 +58,9 @@ async def test_nothing_grows(
 async def test_who_never_reads_is_cut_off(
     server: Server, figures: Figures, count: int, stay: bool
 ) -> None:
-    figures("never_reading", await connecting.never_reading(server, count, stay=stay))
+    found = await connecting.never_reading(server, count, stay=stay)
+    figures("never_reading", found)
+    assert found["let_in"] >= min(count, 20), "few of them were there at all"
 
 
 @short_and_long("count", 100, 500)
@@ -91,7 +93,7 @@ async def test_when_it_stops_every_client_is_told(
         found = await stopping.stopping(server, count, SEED)
         figures("stopping", found)
         ends = {end.partition(": ")[2] for end in found["ends"]}
-        assert ends == {"ok", "cancelled", "draining"}, found
+        assert ends - {"overloaded"} == {"ok", "cancelled", "draining"}, found
         assert found["exit_code"] == 0, server.told
         assert server.left() == []
 
