@@ -11,13 +11,6 @@ import pytest
 from experiments.common.tiny_model import make_model
 from tests.soak.server import SERVED, Server, serving
 
-CONFIGURATION = """
-[engines.embedding]
-type = "embedding"
-options = { max_batch = 4 }
-"""
-"""A batch cannot be interrupted, and one chunk takes a slow core a tenth of a second."""
-
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
@@ -34,9 +27,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("model")
     make_model(folder, hidden=64, layers=2, heads=2, vocabulary=1024)
     own = [f"{SERVED}:{name}" for name in ("null", "narrow", "flood", "scribe")]
-    config = folder / "teola.toml"
-    config.write_text(CONFIGURATION)
     given = {"SOAK_MODEL": str(folder)}
-    options = ("--config", str(config))
-    with serving("naive-rag", *own, store=True, options=options, environment=given) as found:
+    with serving("naive-rag", *own, store=True, environment=given) as found:
         yield found
