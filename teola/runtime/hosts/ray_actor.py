@@ -296,7 +296,9 @@ def _init(address: str | None) -> None:
     import ray
 
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-    ray.init(address=address, **quiet)  # type: ignore[arg-type]
+    # without an address Ray would join the last cluster that anybody started on this machine, and
+    # end this process together with that one
+    ray.init(address=address or "local", **quiet)  # type: ignore[arg-type]
 
 
 def _reach(address: str) -> None:

@@ -62,6 +62,27 @@ def test_batches_run_in_an_actor() -> None:
     assert os.getpid() not in {int(v[0]) for v in found}
 
 
+OTHER = """
+import ray
+from teola.runtime.hosts import ray_actor
+ray_actor.connect(None)
+print(ray.get_runtime_context().gcs_address)
+ray_actor.disconnect()
+"""
+
+
+def test_who_names_no_cluster_gets_one_of_his_own() -> None:
+    """One that somebody else started would take him along when it ends."""
+    import ray
+
+    mine = ray.get_runtime_context().gcs_address
+    command, beside = [sys.executable, "-c", OTHER], {**os.environ, "RAY_ADDRESS": mine}
+    other = subprocess.run(
+        command, env=beside, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert other.stdout.strip() not in ("", mine)
+
+
 def test_a_stream_comes_through_and_a_prefix_is_found_again() -> None:
     template = Generate(mode="simple", instruction="Read this at leisure, it is long enough. ")
     answers = []
