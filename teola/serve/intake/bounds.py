@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +17,8 @@ PATIENCE_S: Final = 30.0
 """Seconds that any body may take; more for large ones:"""
 SLOWEST: Final = 64 * 2**10
 """bytes a second, without the patience."""
+LINGER_S: Final = 2.0
+"""How long what is left of a body is still read once its request has been refused."""
 
 
 class Bounded:
@@ -33,24 +36,26 @@ class Bounded:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
+        announced = headers.get(b"content-length", b"0")
+        empty = announced == b"0" and b"transfer-encoding" not in headers
         form = headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data")
         most = FORM_BYTES if form else JSON_BYTES
-        announced = headers.get(b"content-length", b"0")
+        body = _Body(receive, send, most, empty)
         if announced.isdigit() and int(announced) > most:
             found = problem(_too_large(most))
             self._refused(found, scope)
-            await answer(scope["path"], found)(scope, receive, send)
+            await answer(scope["path"], found)(scope, receive, body.send)
             return
-        await self._app(scope, _Body(receive, most).receive, send)
+        await self._app(scope, body.receive, body.send)
 
 
 class _Body:
-    """One body on its way in. most: bytes."""
+    """One body on its way in, and the answer on its way out. most: bytes. empty: there is none."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
-        self._receive, self._most = receive, most
+    def __init__(self, receive: Receive, send: Send, most: int, empty: bool) -> None:
+        self._receive, self._send, self._most = receive, send, most
         self._until = asyncio.get_running_loop().time() + PATIENCE_S
-        self._seen, self._whole = 0, False
+        self._seen, self._whole = 0, empty
 
     async def receive(self) -> Message:
         """The next part, and later what befalls the connection. Raises TooLarge, TooSlow."""
@@ -68,6 +73,20 @@ class _Body:
         if self._seen > self._most:
             raise _too_large(self._most)
         return message
+
+    async def send(self, message: Message) -> None:
+        """Before the end of an answer that came before the body did, take in the rest of that: a
+        connection closed with something unread in it may take the answer along."""
+        if self._whole or message["type"] != "http.response.body" or message.get("more_body"):
+            await self._send(message)
+            return
+        await self._send({**message, "more_body": True})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while not self._whole:
+                    part = await self._receive()
+                    self._whole = not part.get("more_body", False)
+        await self._send({"type": "http.response.body", "body": b""})
 
 
 def _too_large(most: int) -> TooLarge:

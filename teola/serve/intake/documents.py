@@ -13,6 +13,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -160,7 +161,9 @@ async def _decode(document: Mapping[str, Any], path: Path) -> None:
     try:
         await asyncio.shield(writing)
     finally:
-        await asyncio.wait((writing,))
+        while not writing.done():
+            with suppress(asyncio.CancelledError):  # again: the first one goes on afterwards
+                await asyncio.wait((writing,))
 
 
 def _write(document: Mapping[str, Any], path: Path) -> None:

@@ -35,7 +35,8 @@ def rag(runtime: Runtime) -> Iterator[Served]:
 
 
 @pytest.fixture
-def client(rag: Served) -> Iterator[httpx.Client]:
+def client(rag: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # uploads of nobody else
     with httpx.Client(base_url=rag.url, timeout=120) as client:
         yield client
 
