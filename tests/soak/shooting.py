@@ -70,13 +70,20 @@ class Range:
         trace = await self.client.get(f"{self.server.url}/v1/queries/{id}/trace")
         return Counter(s["primitive"] for s in trace.json()["spans"] if s["state"] == "failed")
 
+    async def whole(self) -> bool:
+        """Whether all instances run; one that dies five times while it starts is given up."""
+        await asyncio.sleep(0.02)
+        found = await self.server.metrics(self.client)
+        return all(up for name, up in found.items() if name.startswith("teola_instance_up"))
+
     async def shoot(self, kills: int) -> None:
         """Kill one process after the other, when all are there again."""
         for k in range(kills):
             after = QUERIES_A_KILL * k
 
             async def due(after: int = after) -> bool:
-                return self.done >= after and len(children(self.server)) == CHILDREN
+                there = self.done >= after and len(children(self.server)) == CHILDREN
+                return there and await self.whole()
 
             await until(due, f"kill {k}", RETURN_S)
             await asyncio.sleep(self.rng.uniform(0.0, 0.2))
@@ -110,11 +117,7 @@ async def shooting(server: Server, kills: int, seed: int) -> dict[str, Any]:
         )
         await free(server, client)
 
-        async def whole() -> bool:
-            found = await server.metrics(client)
-            return all(up for name, up in found.items() if name.startswith("teola_instance_up"))
-
-        await until(whole, "all instances are back", RETURN_S)
+        await until(field.whole, "all instances are back", RETURN_S)
     return {
         "kills": kills,
         "queries": field.done,
