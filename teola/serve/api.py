@@ -16,9 +16,10 @@ from teola.errors import UnknownName
 from teola.graph import Graph, render
 from teola.runtime.trace import Trace
 from teola.serve.board import Board, Entry
-from teola.serve.intake.asking import QueryRequest, Upload, asked
+from teola.serve.intake.asking import QueryRequest, asked
 from teola.serve.intake.documents import Intake
 from teola.serve.intake.schemas import check_schemas
+from teola.serve.intake.uploads import Upload
 from teola.serve.openapi.describing import described
 from teola.serve.problems import NotFound, problem_of
 from teola.serve.streaming import Events, EventStream, numbered, result_for

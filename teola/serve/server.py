@@ -37,6 +37,7 @@ from teola.serve.board import Board
 from teola.serve.chat import openai_api
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.direct import Direct
+from teola.serve.intake import uploads
 from teola.serve.intake.bounds import Bounded
 from teola.serve.intake.documents import Intake
 from teola.serve.intake.limits import QueryLimits
@@ -222,6 +223,7 @@ def serve(
     clients may send. started: called (there) once every engine runs.
     """
     limits = limits or Limits(runtime.max_queries)
+    uploads.sweep()
     runtime.new_loop = loops.quick
     board, readiness = board_for(runtime, apps, limits), Readiness()
     keeper = _keeper(journal, board, apps)
@@ -266,6 +268,7 @@ def serve(
     if telemetry is not None and not server.force_exit:
         runtime.start(telemetry.close()).result()
     listener.close()
+    uploads.clear()
     note(log, logging.INFO, "stopped", "stopped")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from teola.serve.intake.asking import shown
+from teola.serve.intake.uploads import shown
 from tests.serve.conftest import Served, soon
 
 ECHO = "/v1/apps/echo/queries"

@@ -25,9 +25,9 @@ from teola.serve.board import Entry
 from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read
 from teola.serve.chat.completions import Chunks, completion, said
 from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, Conversation, Forms
-from teola.serve.intake.asking import Upload
 from teola.serve.intake.bodies import as_json
 from teola.serve.intake.schemas import SCHEMA, check_schemas
+from teola.serve.intake.uploads import Upload
 from teola.serve.problems import answer, problem, problem_of
 from teola.serve.streaming import Events, EventStream, result_for
 from teola.workflow.component import Kind

@@ -1,28 +1,22 @@
-"""What clients send to ask a query: JSON or a form with files, and where its files go meanwhile."""
+"""What clients send to ask a query: JSON, or a form with files."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
-from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from python_multipart.multipart import parse_options_header
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from teola.app import DEADLINE_S, App
-from teola.engine import Source
 from teola.errors import InputError
 from teola.serve.intake.bodies import as_json, check_text
-from teola.serve.problems import TooLarge
+from teola.serve.intake.uploads import Upload
 from teola.workflow.component import Kind
 
 if TYPE_CHECKING:
@@ -31,8 +25,6 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 MOST_DEADLINE_S: Final = 3600.0
-FILE_BYTES: Final = 50 * 2**20
-NAME_CHARACTERS: Final = 120
 LABEL_CHARACTERS: Final = 255
 _DECEIVING: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 REQUEST: Final = "request"
@@ -60,42 +52,6 @@ class QueryRequest(BaseModel):
         "sync",
         description="`sync` answers with the result, `stream` with events, `background` at once.",
     )
-
-
-class Upload:
-    """Files of one query in a folder of their own, which `remove` deletes."""
-
-    def __init__(self) -> None:
-        self.folder: Path | None = None
-
-    async def keep(self, file: UploadFile) -> Source:
-        """Store a file under a name of ours. Raises TooLarge."""
-        if file.size is not None and file.size > FILE_BYTES:
-            raise TooLarge(f"a document may have {FILE_BYTES // 2**20} MiB; split this one")
-        name = shown(file.filename or "document")
-        path = self.place(Path(name).suffix)
-        with path.open("wb") as out:
-            await run_in_threadpool(shutil.copyfileobj, file.file, out)
-        return Source(name, path=path)
-
-    def place(self, suffix: str) -> Path:
-        """A new path of ours. suffix: says what is in the file; a strange one is left out."""
-        if self.folder is None:
-            self.folder = Path(tempfile.mkdtemp(prefix="teola-upload-"))
-        known = re.fullmatch(r"\.[a-z0-9]{1,10}", suffix.lower())
-        return self.folder / f"{uuid4().hex}{known[0] if known else ''}"
-
-    def remove(self) -> None:
-        """Delete what was kept."""
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def shown(name: str) -> str:
-    """A client's file name as a label: no folders, nothing invisible, not too long."""
-    last = name.replace("\\", "/").rpartition("/")[2]
-    clean = "".join(c for c in last if c.isprintable()).strip(" .")
-    return clean[-NAME_CHARACTERS:] or "document"
 
 
 async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> QueryRequest:

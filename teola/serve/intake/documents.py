@@ -26,7 +26,8 @@ from teola.app import App
 from teola.config import HISTORY_CHARACTERS
 from teola.engine import Source
 from teola.errors import DeadlineExceeded, InputError
-from teola.serve.intake.asking import Upload, check_label, shown
+from teola.serve.intake.asking import check_label
+from teola.serve.intake.uploads import Upload, shown
 from teola.serve.streaming import first, gone
 from teola.workflow.component import Kind
 

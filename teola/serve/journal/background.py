@@ -15,7 +15,8 @@ from starlette.responses import JSONResponse, Response
 
 from teola.app import App
 from teola.serve.board import RUN, Board, Entry, Event
-from teola.serve.intake.asking import QueryRequest, Upload
+from teola.serve.intake.asking import QueryRequest
+from teola.serve.intake.uploads import Upload
 from teola.serve.journal.journal import Journal
 from teola.serve.journal.keeper import Keeper, Record
 from teola.serve.journal.rows import Asked, Body, Kept, digest_of

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import psycopg
 
+from teola.serve.intake.uploads import PREFIX
 from tests.serve.conftest import Served
 
 ROWS = """
@@ -37,7 +38,7 @@ def held(served: Served, admin: str = "") -> Held:
     runtime, folder = served.runtime, Path(tempfile.gettempdir())
     process = psutil.Process()
     opened = [file.path for file in process.open_files() if file.path.startswith(str(folder))]
-    uploads = [str(path) for path in folder.iterdir()]
+    uploads = [str(path) for depth in ("*", f"{PREFIX}*/*") for path in folder.glob(depth)]
     children = process.children(recursive=True)
     return Held(
         queries=(*served.board.running, *runtime.live.queries),

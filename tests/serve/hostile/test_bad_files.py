@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.datastructures import UploadFile
 
-from teola.serve.intake.asking import Upload
+from teola.serve.intake.uploads import Upload
 from tests.serve.hostile.asking import RAG, refused
 from tests.serve.hostile.bombs import PDFS, zipped
 
@@ -91,4 +91,5 @@ async def test_files_are_named_by_the_server(
     assert len(list(upload.folder.iterdir())) == count  # type: ignore[union-attr]
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
     upload.remove()
-    assert not list(inside.iterdir())
+    (home,) = inside.iterdir()
+    assert not list(home.iterdir())

@@ -18,8 +18,8 @@ from starlette.types import Message
 
 from teola import Runtime
 from teola.catalogue import load_app
-from teola.serve.intake.asking import Upload
 from teola.serve.intake.documents import Intake
+from teola.serve.intake.uploads import Upload
 from tests.conftest import PAGES
 from tests.serve.conftest import Served, serving, soon
 
@@ -42,7 +42,7 @@ def client(rag: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def kept() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("teola-upload-*"))
+    return set(Path(tempfile.gettempdir()).glob("teola-uploads-*/*"))
 
 
 def pdf(text: str) -> bytes:
@@ -135,7 +135,7 @@ async def test_the_files_of_a_query_share_a_folder(
         found = await Intake().documents(app, {"documents": FILES}, upload, _stays, 30.0)
         assert {source.path.parent for source in found["documents"]} == {upload.folder}
         upload.remove()
-        assert not list(tmp_path.iterdir())
+        assert not kept()
 
 
 async def test_files_of_a_query_that_is_cancelled_while_they_are_written_are_not_kept(
@@ -154,4 +154,4 @@ async def test_files_of_a_query_that_is_cancelled_while_they_are_written_are_not
             await task
         upload.remove()
     await asyncio.get_running_loop().shutdown_default_executor()
-    assert not list(tmp_path.iterdir())
+    assert not kept()

@@ -186,7 +186,7 @@ def die_and_lock_documents(session: psycopg.Connection) -> None:
 
 
 def folders() -> list[Path]:
-    return list(Path(tempfile.gettempdir()).glob("teola-upload-*"))
+    return list(Path(tempfile.gettempdir()).glob("teola-uploads-*/*"))
 
 
 @pytest.fixture

@@ -1,0 +1,62 @@
+"""Files of queries whose server is killed, beside servers that go on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from teola.serve.intake.uploads import PREFIX
+from tests.serve.conftest import soon
+from tests.serve.mortal import Mortal, mortal, place
+
+LONG_S = 600.0
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of all servers."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def files(shared: Path) -> list[Path]:
+    return list(shared.glob(f"{PREFIX}*/*/*"))
+
+
+def ask(server: Mortal) -> None:
+    """A query that stays, with a file, by a client that waits for it."""
+
+    def post() -> None:
+        with suppress(httpx.HTTPError):
+            httpx.post(
+                f"{server.url}/v1/apps/ingesting/queries",
+                files={"documents": ("a.txt", b"a line")},
+                timeout=LONG_S,
+            )
+
+    threading.Thread(target=post, daemon=True).start()
+
+
+def test_the_next_server_deletes_what_a_killed_one_left(shared: Path) -> None:
+    with place() as (folder, _), mortal(folder, ["ingesting"], pause_s=LONG_S) as killed:
+        ask(killed)
+        soon(lambda: len(files(shared)) == 1, 60)
+        (left,) = files(shared)
+        with mortal(folder, ["ingesting"], pause_s=LONG_S) as alive:
+            ask(alive)
+            soon(lambda: len(files(shared)) == 2, 60)
+            (kept,) = set(files(shared)) - {left}
+            killed.end(signal.SIGKILL)
+            assert left.exists()
+            with mortal(folder, ["ingesting"]) as following:
+                assert files(shared) == [kept]
+                assert not left.parents[1].exists()
+                assert following.end(signal.SIGTERM) == 0
+            assert files(shared) == [kept]
+            assert alive.end(signal.SIGTERM) == 0
+    assert not list(shared.glob(f"{PREFIX}*"))
