@@ -1,13 +1,15 @@
 """Keeps engine instances that run elsewhere alive: looks after them, replaces those that died.
 
-The core hears InstanceDown when one is lost and InstanceUp when its successor has started. One that
-cannot be started again in `TRIES` attempts is given up. Servers that others run (a vLLM by URL)
-are not ours to restart: the core's own ejection deals with them.
+The core hears InstanceDown when one is lost and InstanceUp when its successor has started. After
+`TRIES` attempts in vain it hears that nothing need wait for this one. What stands in the way may
+still go, so it is tried again every `MOST_PAUSE_S`. Servers that others run (a vLLM by URL) are not
+ours to restart: the core's own ejection deals with them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -22,6 +24,7 @@ PING_LIMIT_S: Final = 30.0
 TRIES: Final = 5
 PAUSE_S: Final = 0.5
 """Before the second attempt; doubled before each further one."""
+MOST_PAUSE_S: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +101,7 @@ class Supervisor:
 
     async def _replace(self, name: str, instance: int, engine: RemoteEngine) -> None:
         pause = PAUSE_S
-        for attempt in range(TRIES):
+        for attempt in itertools.count(1):
             try:
                 await engine.start()
             except EngineError as error:
@@ -118,9 +121,9 @@ class Supervisor:
                 note(log, logging.INFO, "engine_restarted", told, engine=name, instance=instance)
                 self.watch(name, instance, engine)
                 return
-            if attempt < TRIES - 1:
-                await asyncio.sleep(pause)
-                pause *= 2
-        told = "engine %(engine)s: instance %(instance)d is given up"
-        note(log, logging.ERROR, "engine_given_up", told, engine=name, instance=instance)
-        self._post(InstanceDown(name, instance, healing=False))
+            if attempt == TRIES:
+                self._post(InstanceDown(name, instance, healing=False))
+                told = "engine %(engine)s: instance %(instance)d is down; trying on now and then"
+                note(log, logging.ERROR, "engine_down", told, engine=name, instance=instance)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MOST_PAUSE_S)

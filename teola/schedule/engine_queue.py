@@ -6,8 +6,8 @@ retries what may be retried. What is sent to an instance is bounded by what it c
 order is decided here and not in the engine's own queue.
 
 An instance that keeps failing is ejected for a while (`health`), unless it is the last one. One
-that is gone takes nothing until it is up again; when none is left that could come back, what is
-queued fails.
+that is gone takes nothing until it is up again; when none is left that is worth waiting for, what
+is queued fails.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ class EngineQueue:
         return out
 
     def _give_up(self, now: float) -> list[Output]:
-        """No instance is left, and none will come back."""
+        """No instance is left, and none is worth waiting for."""
         error = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
         out: list[Output] = []
         for flight in [f for f in self.flights.values() if f.work.queued]:

@@ -122,7 +122,7 @@ class Timer(NamedTuple):
 
 
 class InstanceDown(NamedTuple):
-    """An instance is gone: nothing more comes from it. healing: it is being replaced."""
+    """An instance is gone: nothing more comes from it. healing: it is worth waiting for another."""
 
     engine: str
     instance: int

@@ -30,8 +30,8 @@ class Limits(NamedTuple):
 class Instance:
     """What is in flight on one instance. batches: slices left in each. free: tokens its KV memory
     could take when it last told, less what was sent since (None: it does not tell). up: it can be
-    reached. gone: it will never be again. health: None while nothing ever failed there. ejections,
-    restarts: how often so far."""
+    reached. gone: nothing need wait for it, though it may come back. health: None while nothing
+    ever failed there. ejections, restarts: how often so far."""
 
     up: bool = True
     gone: bool = False
@@ -75,7 +75,7 @@ class Instances:
 
     @property
     def lost(self) -> bool:
-        """Whether all are gone for good."""
+        """Whether all are gone."""
         return all(instance.gone for instance in self._all)
 
     @property

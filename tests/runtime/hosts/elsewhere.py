@@ -19,7 +19,8 @@ from tests.deterministic import HashModel, vector
 class Embedder:
     """Vectors of `width` numbers: the process id, then hashes. Takes `seconds` a batch.
 
-    flag: a file; a batch that finds it missing makes it and kills its own process.
+    flag: a file; a batch that finds it missing makes it and kills its own process. weights: a
+    file; it starts only if that is there.
     """
 
     def __init__(
@@ -31,16 +32,17 @@ class Embedder:
         flag: str = "",
         max_batch: int = 4,
         broken: bool = False,
+        weights: str | None = None,
         dies: bool = False,
     ) -> None:
-        self.dies = dies
+        self.dies, self.weights = dies, weights
         self.spec = EngineSpec(
             name, EngineKind.EMBEDDING, frozenset({Op.EMBEDDING}), max_batch=max_batch
         )
         self.seconds, self.width, self.flag, self.broken = seconds, width, flag, broken
 
     def start(self) -> None:
-        if self.broken:
+        if self.broken or (self.weights is not None and not Path(self.weights).exists()):
             raise EngineUnavailable("no weights here: put them there")
 
     def close(self) -> None:

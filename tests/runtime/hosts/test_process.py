@@ -20,9 +20,10 @@ from teola import App, Embedding, Generate, Runtime
 from teola.engine import Call, QueryContext, Request, TextPart
 from teola.errors import EngineError, EngineUnavailable, InputError, QueryFailed, UnknownName
 from teola.graph import DecodeParams, EmbeddingParams, Op, Role
+from teola.runtime import supervisor
 from teola.runtime.engines import EngineConfig
 from teola.runtime.hosts.process import ProcessEngine
-from teola.runtime.supervisor import Supervisor
+from teola.runtime.supervisor import TRIES, Supervisor
 from teola.schedule.events import InstanceDown, InstanceUp
 from tests.runtime.hosts.elsewhere import Embedder, Writer
 
@@ -237,15 +238,44 @@ async def test_one_that_dies_before_anybody_looks_is_replaced() -> None:
     far.kill()
     while far.dead is None:
         await asyncio.sleep(0.01)
-    supervisor = Supervisor(told.append)
-    supervisor.watch("one", 0, far)
+    watching = Supervisor(told.append)
+    watching.watch("one", 0, far)
     async with asyncio.timeout(60):
         while len(told) < 2:
             await asyncio.sleep(0.01)
     assert told == [InstanceDown("one", 0), InstanceUp("one", 0)]
     assert far.pid != dead
     assert await far.ask("ping") is None
-    await supervisor.close()
+    await watching.close()
+    await far.close()
+
+
+async def test_one_that_cannot_be_started_is_tried_on_and_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor, "PAUSE_S", 0.01)
+    monkeypatch.setattr(supervisor, "MOST_PAUSE_S", 0.1)
+    weights = tmp_path / "weights"
+    weights.touch()
+    far, told = engine(Embedder, weights=str(weights)), []
+    await far.start()
+    watching = Supervisor(told.append)
+    watching.watch("one", 0, far)
+    weights.unlink()
+    far.kill()
+    async with asyncio.timeout(120):
+        while len(told) < 2:
+            await asyncio.sleep(0.01)
+        assert told == [InstanceDown("one", 0), InstanceDown("one", 0, healing=False)]
+        weights.touch()
+        while len(told) < 3:
+            await asyncio.sleep(0.01)
+    assert told[2:] == [InstanceUp("one", 0)]
+    assert await far.ask("ping") is None
+    events = [record.event for record in caplog.records if hasattr(record, "event")]
+    assert events.count("engine_down") == 1
+    assert events.count("engine_start_failed") >= TRIES
+    await watching.close()
     await far.close()
 
 
