@@ -46,7 +46,7 @@ class MiniLM:
             kind=EngineKind.EMBEDDING,
             ops=frozenset({Op.EMBEDDING}),
             max_batch=max_batch,
-            description=f"{model or 'MiniLM'} through sentence-transformers",
+            description=f"{model or 'MiniLM'}",
         )
         self._model, self._dtype = model, dtype
         self._threads, self._device = threads, device

@@ -14,36 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from teola.errors import EngineError, EngineUnavailable, QueryCancelled
 
 from ..importing import importing
-from .weights import identify, locate, quiet
+from .encoder import NO_TOKENS, Encoder, Tokens, Vector, unit
+from .weights import PACKAGED_SHA256, identify, locate
 
-Vector = NDArray[np.float32]
 Dtype = Literal["auto", "float32", "bfloat16"]
 DTYPES = ("auto", "float32", "bfloat16")
 CPU_FORWARD = 4
 
 _Key = tuple[Path, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """One text as the model sees it: ids without special tokens, and a unit vector for each.
-
-    ids: [n]; vectors: [n, dimensions], float32. Cut at the model's `max_tokens`.
-    """
-
-    ids: NDArray[np.int64]
-    vectors: Vector
-
-
-NO_TOKENS: Final = Tokens(np.zeros(0, np.int64), np.zeros((0, 0), np.float32))
 
 
 def _always() -> bool:
@@ -52,16 +37,14 @@ def _always() -> bool:
 
 @dataclass(slots=True)
 class SharedModel:
-    """A loaded sentence-transformers model.
-
-    digest: SHA-256 of its files. asymmetric: it embeds queries and documents differently.
-    """
+    """A loaded model. digest: SHA-256 of its files. The rest: as the encoder has it, which goes
+    when the last user has gone."""
 
     name: str
     digest: str
     dtype: str
     device: str
-    model: Any
+    encoder: Encoder | None
     tokenizer: Any
     dimensions: int
     max_tokens: int
@@ -97,17 +80,10 @@ class SharedModel:
         two forward passes. Raises QueryCancelled once it says no.
         """
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
-        run = self.model.encode_query if role == "query" else self.model.encode_document
         with self._lock:
             for some in self._forwards(texts, batch, wanted):
-                raw = run(
-                    [sanitise(texts[i]) for i in some],
-                    batch_size=batch,
-                    show_progress_bar=False,
-                    convert_to_tensor=True,
-                )
-                vectors[some] = raw.float().cpu().numpy()
-        return _unit(vectors)
+                vectors[some] = self._loaded.embed([sanitise(texts[i]) for i in some], role)
+        return unit(vectors)
 
     def _forwards(
         self, texts: Sequence[str], batch: int, wanted: Callable[[], bool]
@@ -131,18 +107,17 @@ class SharedModel:
         `embed`."""
         found: list[Tokens] = [NO_TOKENS] * len(texts)
         with self._lock:
-            tokenizer = self.model.tokenizer
-            special = np.array(sorted({*tokenizer.all_special_ids} - {tokenizer.unk_token_id}))
             for some in self._forwards(texts, batch, wanted):
-                outputs = self.model.encode(
-                    [sanitise(texts[i]) for i in some],
-                    batch_size=batch,
-                    show_progress_bar=False,
-                    output_value=None,
-                )
-                for i, output in zip(some, outputs, strict=True):
-                    found[i] = _tokens(output, special)
+                every = self._loaded.embed_tokens([sanitise(texts[i]) for i in some])
+                for i, one in zip(some, every, strict=True):
+                    found[i] = one
         return found
+
+    @property
+    def _loaded(self) -> Encoder:
+        if self.encoder is None:
+            raise EngineError(f"the embedding model {self.name!r} was given back")
+        return self.encoder
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
@@ -189,7 +164,7 @@ def release(shared: SharedModel) -> None:
             return
         for key in [key for key, held in _models.items() if held is shared]:
             del _models[key]
-        shared.model = None
+        shared.encoder = None
     gc.collect()
 
 
@@ -230,12 +205,10 @@ def sanitise(text: str) -> str:
 def _import_torch(threads: int | None) -> None:
     try:
         with importing:
-            import sentence_transformers  # noqa: F401
             import torch
     except ImportError as error:
         raise EngineUnavailable(
-            f"torch and sentence-transformers are needed ({error}); pip install teola",
-            retryable=False,
+            f"torch is needed ({error}); pip install teola", retryable=False
         ) from error
     if threads is not None:
         torch.set_num_threads(threads)
@@ -248,20 +221,11 @@ def _default_device() -> str:
 
 
 def _load(folder: Path, dtype: str, device: str) -> SharedModel:
-    import torch
     from safetensors import SafetensorError
-    from sentence_transformers import SentenceTransformer
 
     name, digest = identify(folder)
     try:
-        with quiet():
-            model = SentenceTransformer(
-                str(folder),
-                device=device,
-                local_files_only=True,
-                model_kwargs={"dtype": getattr(torch, dtype)},
-            )
-        tokenizer = _counting_tokenizer(model.tokenizer)
+        encoder = _encoder(digest)(folder, dtype, device)
     except (OSError, ValueError, LookupError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise EngineUnavailable(
@@ -269,55 +233,26 @@ def _load(folder: Path, dtype: str, device: str) -> SharedModel:
             "sentence-transformers model",
             retryable=False,
         ) from error
-    model.eval()
-    _bring_in(model)
     return SharedModel(
         name=name,
         digest=digest,
         dtype=dtype,
         device=device,
-        model=model,
-        tokenizer=tokenizer,
-        dimensions=int(model.get_embedding_dimension() or 0),
-        max_tokens=int(min(model.max_seq_length or 512, 1 << 20)),
-        asymmetric=any(model.prompts.values()),
+        encoder=encoder,
+        tokenizer=encoder.tokenizer,
+        dimensions=encoder.dimensions,
+        max_tokens=encoder.max_tokens,
+        asymmetric=encoder.asymmetric,
     )
 
 
-def _bring_in(model: Any) -> None:
-    """Read every weight once. In float32 they are a mapped file, and the row of a word would be
-    read from the disk by the first query that has it: slower, and memory would seem to grow."""
-    for weights in model.parameters():
-        weights.sum()
+def _encoder(digest: str) -> Callable[[Path, str, str], Encoder]:
+    """What computes the model. Raises ImportError."""
+    with importing:
+        if digest == PACKAGED_SHA256:
+            from .packaged import PackagedEncoder
 
+            return PackagedEncoder
+        from .any_encoder import AnyEncoder
 
-def _counting_tokenizer(tokenizer: Any) -> Any:
-    """A copy of the fast tokenizer that never truncates or pads.
-
-    A copy, because switching truncation on the shared one while another thread encodes with it
-    raises "Already borrowed".
-    """
-    from tokenizers import Tokenizer
-
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ValueError("its tokenizer has no fast (Rust) version")
-    copy = Tokenizer.from_str(backend.to_str())
-    copy.no_truncation()
-    copy.no_padding()
-    return copy
-
-
-def _unit(raw: NDArray[Any]) -> Vector:
-    """Rows scaled to length 1 in float32; a row of zeros stays zero."""
-    vectors = raw.astype(np.float32)
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit: Vector = vectors / np.maximum(norms, np.float32(1e-12))
-    return unit
-
-
-def _tokens(output: dict[str, Any], special: NDArray[np.int64]) -> Tokens:
-    ids = output["input_ids"].cpu().numpy()
-    keep = (output["attention_mask"].cpu().numpy() == 1) & ~np.isin(ids, special)
-    vectors = output["token_embeddings"].float().cpu().numpy()
-    return Tokens(ids[keep], _unit(vectors[keep]))
+        return AnyEncoder

@@ -16,7 +16,8 @@ import numpy as np
 from teola.engine import EngineKind, EngineSpec, Request, Result, any_wanted
 from teola.graph.ops import Op
 
-from ..embedding.model import Dtype, SharedModel, Tokens, acquire, loaded, release
+from ..embedding.encoder import Tokens
+from ..embedding.model import Dtype, SharedModel, acquire, loaded, release
 from .pairs import Ranking, score_all
 
 

@@ -17,7 +17,7 @@ from pgvector import Vector as Wire
 
 from teola.errors import EngineError
 
-from ..embedding.model import Vector
+from ..embedding.encoder import Vector
 from ..vectorstore.database import Database
 from .answers import Page
 from .corpus_indexing import words

@@ -62,16 +62,17 @@ def test_a_batch_stops_between_two_passes_once_nobody_waits_for_it(
     engine: MiniLM, monkeypatch: pytest.MonkeyPatch, still: bool
 ) -> None:
     assert engine._shared is not None
-    batch, encode = [request([f"text {i}"] * 6) for i in range(3)], engine._shared.model.encode
-    passes = []
+    batch, encoder = [request([f"text {i}"] * 6) for i in range(3)], engine._shared.encoder
+    assert encoder is not None
+    passes, embed = [], encoder.embed
 
-    def one_pass(texts: list[str], **options: object) -> object:
+    def one_pass(texts: list[str], role: str) -> object:
         passes.append(len(texts))
         for left in batch[:2] if still else batch:
             left.context.life.over = True
-        return encode(texts, **options)
+        return embed(texts, role)
 
-    monkeypatch.setattr(engine._shared.model, "encode_document", one_pass)
+    monkeypatch.setattr(encoder, "embed", one_pass)
     if still:
         assert [len(one["vectors"]) for one in engine.execute(batch) if isinstance(one, dict)] == [
             6, 6, 6,
@@ -206,6 +207,16 @@ def test_loading_is_silent() -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_the_packaged_model_needs_torch_and_no_more() -> None:
+    """What others import of the model libraries takes longer than torch and the model together."""
+    code = (
+        "import sys; from teola_engines.embedding import MiniLM\n"
+        "MiniLM().start(); print({'transformers', 'sentence_transformers'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_importing_is_light() -> None:

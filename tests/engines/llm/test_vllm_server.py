@@ -141,7 +141,7 @@ async def differences(engine):
 
 
 async def running(engine):
-    page = await engine._connection.get("/metrics", 5.0)
+    page = await engine._connection.get("/metrics", 60.0)  # the machine may be busy
     metrics = vllm_metrics.read(page)
     return metrics.running + metrics.waiting
 

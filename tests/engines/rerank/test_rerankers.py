@@ -9,7 +9,7 @@ import pytest
 from teola.engine import Hit, QueryContext, Request
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph.ops import Op, RerankParams
-from teola_engines.embedding.model import Tokens
+from teola_engines.embedding.encoder import Tokens
 from teola_engines.rerank import CrossEncoder, MaxSim
 from teola_engines.rerank.maxsim import maxsim as late_interaction
 

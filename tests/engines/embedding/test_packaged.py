@@ -1,0 +1,69 @@
+"""The packaged model in PyTorch's layers computes what sentence-transformers does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from teola_engines.embedding.any_encoder import AnyEncoder
+from teola_engines.embedding.encoder import unit
+from teola_engines.embedding.packaged import PackagedEncoder
+from teola_engines.embedding.weights import locate
+
+ODD = [
+    "",
+    " ",
+    "Who keeps the lamp?",
+    "word " * 600,
+    "[SEP] and [MASK] and [PAD] and [UNK] are written out",
+    "Straße, naïve, Ελληνικά, 漢字かな, עברית, 👩‍🚀 and a \u200b nothing",
+    "x" * 500,
+    "\x00\x07 control",
+]
+
+
+@pytest.fixture(scope="module")
+def ours() -> PackagedEncoder:
+    return PackagedEncoder(locate(None), "float32", "cpu")
+
+
+@pytest.fixture(scope="module")
+def theirs() -> AnyEncoder:
+    return AnyEncoder(locate(None), "float32", "cpu")
+
+
+def compare(ours: PackagedEncoder, theirs: AnyEncoder, texts: list[str]) -> None:
+    one, other = unit(ours.embed(texts, "document")), unit(theirs.embed(texts, "document"))
+    assert one.shape == other.shape == (len(texts), 384)
+    assert np.allclose(one, other, atol=2e-6)
+    for a, b in zip(ours.embed_tokens(texts), theirs.embed_tokens(texts), strict=True):
+        assert a.ids.tolist() == b.ids.tolist()
+        assert np.allclose(a.vectors, b.vectors, atol=2e-6)
+    for text in texts:
+        there = theirs.tokenizer.encode(text, add_special_tokens=False).ids
+        assert ours.tokenizer.encode(text, add_special_tokens=False).ids == there
+
+
+def test_they_agree_on_odd_texts(ours: PackagedEncoder, theirs: AnyEncoder) -> None:
+    compare(ours, theirs, ODD)
+    for text in ODD:
+        compare(ours, theirs, [text])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
+def test_they_agree(ours: PackagedEncoder, theirs: AnyEncoder, texts: list[str]) -> None:
+    compare(ours, theirs, texts)
+
+
+def test_they_say_the_same_of_themselves(ours: PackagedEncoder, theirs: AnyEncoder) -> None:
+    names = ("dimensions", "max_tokens", "asymmetric")
+    assert [getattr(ours, n) for n in names] == [getattr(theirs, n) for n in names]
+
+
+def test_half_precision_is_near(ours: PackagedEncoder) -> None:
+    half = PackagedEncoder(locate(None), "bfloat16", "cpu")
+    one, other = unit(ours.embed(ODD, "query")), unit(half.embed(ODD, "query"))
+    assert ((one * other).sum(axis=1) > 0.99).all()
