@@ -18,6 +18,7 @@ import httpx
 import psutil
 import psycopg
 
+from teola.serve.intake.uploads import PREFIX
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.serve.process import await_ready, started
 
@@ -124,8 +125,9 @@ class Server:
         return [first, *first.children(recursive=True)]
 
     def left(self) -> list[str]:
-        """Its temporary files and folders."""
-        return sorted(path.name for path in self.temporary.glob("teola-*"))
+        """Its temporary files and folders, but for the empty one that uploads come into."""
+        found = {*self.temporary.glob("teola-*")} - {*self.temporary.glob(f"{PREFIX}*")}
+        return sorted(path.name for path in (*found, *self.temporary.glob(f"{PREFIX}*/*")))
 
 
 def _private(process: psutil.Process) -> int:

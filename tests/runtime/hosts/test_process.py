@@ -253,6 +253,7 @@ async def test_one_that_dies_before_anybody_looks_is_replaced() -> None:
 async def test_one_that_cannot_be_started_is_tried_on_and_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "teola.runtime.supervisor")
     monkeypatch.setattr(supervisor, "PAUSE_S", 0.01)
     monkeypatch.setattr(supervisor, "MOST_PAUSE_S", 0.1)
     weights = tmp_path / "weights"

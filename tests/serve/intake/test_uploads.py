@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,13 +16,6 @@ from tests.serve.conftest import soon
 from tests.serve.mortal import Mortal, mortal, place
 
 LONG_S = 600.0
-
-
-@pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder of all servers."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    return tmp_path
 
 
 def files(shared: Path) -> list[Path]:
@@ -42,8 +36,18 @@ def ask(server: Mortal) -> None:
     threading.Thread(target=post, daemon=True).start()
 
 
-def test_the_next_server_deletes_what_a_killed_one_left(shared: Path) -> None:
-    with place() as (folder, _), mortal(folder, ["ingesting"], pause_s=LONG_S) as killed:
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Of the servers, whose temporary folder it has, too."""
+    with place() as (folder, _):
+        (folder / "tmp").mkdir()
+        monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
+        yield folder
+
+
+def test_the_next_server_deletes_what_a_killed_one_left(folder: Path) -> None:
+    shared = folder / "tmp"
+    with mortal(folder, ["ingesting"], pause_s=LONG_S) as killed:
         ask(killed)
         soon(lambda: len(files(shared)) == 1, 60)
         (left,) = files(shared)

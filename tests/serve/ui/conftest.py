@@ -68,7 +68,7 @@ def model() -> Iterator[FakeOpenAI]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # no longer: meanwhile the installed applications run there
 def site(model: FakeOpenAI, data_dir: Path) -> Iterator[Served]:
     """naive-rag and advanced-rag with that model, and the small applications of other tests."""
     engines = {
