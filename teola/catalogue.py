@@ -7,13 +7,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from teola.app import App
 from teola.errors import InputError, UnknownName
+from teola.offered import offered
 
 GROUP: Final = "teola.apps"
 
@@ -30,13 +31,13 @@ class Listing:
 
 def names() -> list[str]:
     """Names of all installed applications, sorted."""
-    return sorted(_points())
+    return sorted(offered(GROUP))
 
 
 def installed() -> list[Listing]:
     """All installed applications by name; a broken one carries its error."""
     found = []
-    for name, point in sorted(_points().items()):
+    for name, point in sorted(offered(GROUP).items()):
         try:
             found.append(Listing(name, point.value, _load(point)))
         except InputError as error:
@@ -53,14 +54,10 @@ def load_app(where: str) -> App:
     path, _, variable = where.partition(":")
     if path.endswith(".py"):
         return _from_file(Path(path).expanduser(), variable)
-    points = _points()
+    points = offered(GROUP)
     if where not in points:
         raise UnknownName("application", where, points)
     return _load(points[where])
-
-
-def _points() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _load(point: EntryPoint) -> App:

@@ -15,13 +15,20 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
+from torch.nn.functional import (
+    embedding,
+    gelu,
+    layer_norm,
+    linear,
+    scaled_dot_product_attention,
+)
 
 from .encoder import Tokens, Vector, without_special
 
 MAX_TOKENS: Final = 256
 """Its `max_seq_length`: longer texts were not trained."""
+ATTENTION: Final = ("query", "key", "value")
 SPECIAL: Final = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -35,14 +42,10 @@ class PackagedEncoder:
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
         config = json.loads((folder / "config.json").read_text())
         self.dimensions = int(config["hidden_size"])
-        with torch.device("meta"):  # weights are not made up first
-            self._net = _Bert(config)
-        weights = _renamed(load_file(folder / "model.safetensors"), config["num_hidden_layers"])
-        self._net.load_state_dict(weights, assign=True)
-        self._net.to(device, getattr(torch, dtype)).eval().requires_grad_(False)
-        for one in self._net.parameters():
-            one.sum()  # else, mapped, they would be read from the disk one by one by queries
-        self._device = device
+        precision = getattr(torch, dtype)
+        mapped = load_file(folder / "model.safetensors")  # copied, else queries read from the disk
+        weights = {name: one.to(device, precision, copy=True) for name, one in mapped.items()}
+        self._bert, self._device = _Bert(weights, config), device
         file = str(folder / "tokenizer.json")
         self.tokenizer, self._padding = Tokenizer.from_file(file), Tokenizer.from_file(file)
         self.tokenizer.no_truncation()
@@ -66,83 +69,73 @@ class PackagedEncoder:
         every = zip(ids.cpu().numpy(), mask.cpu().numpy(), vectors, strict=True)
         return [without_special(*one, self._special) for one in every]
 
-    @torch.inference_mode()
     def _forward(self, texts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
         """Ids and mask, [texts, longest], and the vectors of tokens, [texts, longest, d]."""
         found = self._padding.encode_batch(list(texts))
-        ids = torch.tensor([one.ids for one in found], device=self._device)
-        mask = torch.tensor([one.attention_mask for one in found], device=self._device)
-        return ids, mask, self._net(ids, mask)
+        with torch.inference_mode():
+            ids = torch.tensor([one.ids for one in found], device=self._device)
+            mask = torch.tensor([one.attention_mask for one in found], device=self._device)
+            return ids, mask, self._bert(ids, mask)
 
 
-class _Bert(nn.Module):
+class _Dense:
+    """y = x W' + b of the weights so called."""
+
+    def __init__(self, weights: Mapping[str, Tensor], *names: str) -> None:
+        self.weight = torch.cat([weights[f"{name}.weight"] for name in names])
+        self.bias = torch.cat([weights[f"{name}.bias"] for name in names])
+
+    def __call__(self, given: Tensor) -> Tensor:
+        return linear(given, self.weight, self.bias)
+
+
+class _Norm:
+    """Layer normalisation with the weights so called."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str, eps: float) -> None:
+        self.weight, self.bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        self.eps = eps
+
+    def __call__(self, given: Tensor) -> Tensor:
+        return layer_norm(given, given.shape[-1:], self.weight, self.bias, self.eps)
+
+
+class _Bert:
     """Devlin et al., NAACL 2019, section 3: the encoder of Vaswani et al. (NeurIPS 2017) over the
     sums of what stands for a token, its place and its segment (always the first)."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__()
-        width = config["hidden_size"]
-        self.words = nn.Embedding(config["vocab_size"], width)
-        self.places = nn.Embedding(config["max_position_embeddings"], width)
-        self.segments = nn.Embedding(config["type_vocab_size"], width)
-        self.norm = nn.LayerNorm(width, config["layer_norm_eps"])
-        self.layers = nn.ModuleList(_Layer(config) for _ in range(config["num_hidden_layers"]))
+    def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+        self.words = weights["embeddings.word_embeddings.weight"]
+        segments = weights["embeddings.token_type_embeddings.weight"]
+        self.places = weights["embeddings.position_embeddings.weight"] + segments[0]
+        self.norm = _Norm(weights, "embeddings.LayerNorm", config["layer_norm_eps"])
+        self.layers = [_Layer(weights, config, i) for i in range(config["num_hidden_layers"])]
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """ids, mask: [texts, longest]; the vectors of tokens, [texts, longest, width]."""
-        where = self.places.weight[: ids.shape[1]] + self.segments.weight[0]
-        found: Tensor = self.norm(self.words(ids) + where)
+    def __call__(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """ids, mask: [texts, longest]; the vectors of tokens, [texts, longest, d]."""
+        found = self.norm(embedding(ids, self.words) + self.places[: ids.shape[1]])
         seen = None if bool(mask.all()) else mask[:, None, None, :].bool()
         for layer in self.layers:
             found = layer(found, seen)
         return found
 
 
-class _Layer(nn.Module):
-    """Attention and two dense layers with GELU, each normalised after what it adds. (PyTorch's own
-    TransformerEncoderLayer is this too, but on a CPU it writes all attention weights to memory.)"""
+class _Layer:
+    """Attention and two dense layers with GELU, each normalised after what it adds."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__()
-        width, wide = config["hidden_size"], config["intermediate_size"]
+    def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any], i: int) -> None:
+        at, eps = f"encoder.layer.{i}", config["layer_norm_eps"]
         self.heads = config["num_attention_heads"]
-        self.attend, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.norm1 = nn.LayerNorm(width, config["layer_norm_eps"])
-        self.widen, self.narrow = nn.Linear(width, wide), nn.Linear(wide, width)
-        self.norm2 = nn.LayerNorm(width, config["layer_norm_eps"])
+        self.attend = _Dense(weights, *(f"{at}.attention.self.{n}" for n in ATTENTION))
+        self.join = _Dense(weights, f"{at}.attention.output.dense")
+        self.norm1 = _Norm(weights, f"{at}.attention.output.LayerNorm", eps)
+        self.widen = _Dense(weights, f"{at}.intermediate.dense")
+        self.narrow = _Dense(weights, f"{at}.output.dense")
+        self.norm2 = _Norm(weights, f"{at}.output.LayerNorm", eps)
 
-    def forward(self, given: Tensor, seen: Tensor | None) -> Tensor:
-        """given: [texts, longest, width]. seen: [texts, 1, 1, longest], where there is a token."""
+    def __call__(self, given: Tensor, seen: Tensor | None) -> Tensor:
+        """given: [texts, longest, d]. seen: [texts, 1, 1, longest], where there is a token."""
         three = self.attend(given).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(*three, attn_mask=seen)
+        attended = scaled_dot_product_attention(*three, attn_mask=seen)
         found = self.norm1(given + self.join(attended.transpose(1, 2).flatten(2)))
-        last: Tensor = self.norm2(found + self.narrow(functional.gelu(self.widen(found))))
-        return last
-
-
-def _renamed(weights: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """From the names of transformers' BertModel to those here."""
-    found = {
-        "words.weight": weights["embeddings.word_embeddings.weight"],
-        "places.weight": weights["embeddings.position_embeddings.weight"],
-        "segments.weight": weights["embeddings.token_type_embeddings.weight"],
-    }
-    for kind in ("weight", "bias"):
-        found[f"norm.{kind}"] = weights[f"embeddings.LayerNorm.{kind}"]
-        for i in range(layers):
-            here, there = f"layers.{i}", f"encoder.layer.{i}"
-            three = [weights[f"{there}.attention.self.{n}.{kind}"] for n in _ATTENTION]
-            found[f"{here}.attend.{kind}"] = torch.cat(three)
-            for ours, theirs in _LAYER.items():
-                found[f"{here}.{ours}.{kind}"] = weights[f"{there}.{theirs}.{kind}"]
-    return found
-
-
-_ATTENTION: Final = ("query", "key", "value")
-_LAYER: Final = {
-    "join": "attention.output.dense",
-    "norm1": "attention.output.LayerNorm",
-    "widen": "intermediate.dense",
-    "narrow": "output.dense",
-    "norm2": "output.LayerNorm",
-}
+        return self.norm2(found + self.narrow(gelu(self.widen(found))))

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Final
 
 from teola.errors import GraphError, UnknownName
 from teola.graph import Graph
+from teola.offered import offered
 from teola.passes.decompose_stages import decompose_stages
 from teola.passes.pipeline_decoding import pipeline_decoding
 from teola.passes.prune_dependencies import prune_dependencies
@@ -45,7 +45,7 @@ class Optimised:
 
 @cache
 def _installed() -> Mapping[str, Pass]:
-    found = {point.name: point.load() for point in entry_points(group="teola.passes")}
+    found = {name: point.load() for name, point in offered("teola.passes").items()}
     return {**found, **PIPELINE}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from inspect import signature
 from typing import Any
 
 from teola.errors import UnknownName
+from teola.offered import offered
 
 
 def find(kind: str, name: str, built_in: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
@@ -16,9 +16,9 @@ def find(kind: str, name: str, built_in: Mapping[str, Callable[..., Any]]) -> Ca
         return built_in[name]
     prefix = f"{kind}."
     others = {
-        point.name.removeprefix(prefix): point
-        for point in entry_points(group="teola.policies")
-        if point.name.startswith(prefix)
+        known.removeprefix(prefix): point
+        for known, point in offered("teola.policies").items()
+        if known.startswith(prefix)
     }
     if name not in others:
         raise UnknownName(f"{kind} policy", name, [*built_in, *others])

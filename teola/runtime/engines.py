@@ -6,11 +6,11 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from teola.engine import Engine, EngineKind
 from teola.errors import InputError, UnknownName
+from teola.offered import offered
 from teola.policies import batching, routing
 from teola.runtime.hosts.process import ProcessEngine
 from teola.runtime.hosts.server import Recipe
@@ -93,7 +93,7 @@ class EngineConfig:
 
 def find(name: str) -> Callable[..., Engine]:
     """The engine class that is installed under `name`. Raises UnknownName."""
-    points = {point.name: point for point in entry_points(group=GROUP)}
+    points = offered(GROUP)
     if name not in points:
         raise UnknownName("engine type", name, points)
     factory: Callable[..., Engine] = points[name].load()
@@ -102,7 +102,7 @@ def find(name: str) -> Callable[..., Engine]:
 
 def available() -> list[str]:
     """Names of all installed engine types."""
-    return sorted(point.name for point in entry_points(group=GROUP))
+    return sorted(offered(GROUP))
 
 
 def described() -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def described() -> list[dict[str, Any]]:
     """
     running = {config.factory for config in DEFAULTS.values()}
     found: list[dict[str, Any]] = []
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    for _, point in sorted(offered(GROUP).items()):
         entry = {"name": point.name, "source": point.value, "default": point.name in running}
         try:
             found.append({**entry, **_about(point.load(), point.name)})

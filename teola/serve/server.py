@@ -57,6 +57,9 @@ LAST_WORDS_S: Final = 5
 """Seconds that clients have to take their last events once all queries have ended."""
 CLOSE_S: Final = 15.0
 """How long the end waits for the journal, to give back what is left."""
+FIRST_S: Final = 0.02
+"""For who asks already whether the server lives: the libraries that engines import then hold Python
+up for up to a second."""
 GARBAGE: Final = (10_000, 10, 10)
 """New objects before Python looks for cycles. At its default of 700 a server that keeps its last
 queries looks through them all the time: an eighth of what a small query cost."""
@@ -241,7 +244,7 @@ def serve(
     )
     server = uvicorn.Server(config)
     serving = runtime.start(server.serve(sockets=[listener]))
-    starting = runtime.start(_start(runtime, apps, readiness, keeper))
+    starting = runtime.start(_start(runtime, apps, readiness, keeper, server))
     starting.add_done_callback(
         lambda done: None if done.cancelled() or done.exception() else started()
     )
@@ -273,9 +276,16 @@ def serve(
 
 
 async def _start(
-    runtime: Runtime, apps: Mapping[str, App], readiness: Readiness, keeper: Keeper | None
+    runtime: Runtime,
+    apps: Mapping[str, App],
+    readiness: Readiness,
+    keeper: Keeper | None,
+    server: uvicorn.Server,
 ) -> None:
     """Start every engine that any application uses; then what was left to run goes on."""
+    while not server.started:
+        await asyncio.sleep(FIRST_S)
+    await asyncio.sleep(FIRST_S)
     if keeper is not None:
         keeper.open()
     names = {name: None for app in apps.values() for name in app.engine_names}

@@ -15,6 +15,7 @@ from tests.serve.process import await_ready, started
 from tests.soak.forms import Figures
 
 HEALTHY_S: Final = 2.0
+READY_S: Final = 8.0
 
 
 def start(folder: Path) -> tuple[float, float]:
@@ -36,11 +37,11 @@ def start(folder: Path) -> tuple[float, float]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_server_answers_soon(figures: Figures) -> None:
-    """When it is ready depends on how fast the machine reads models: reported only."""
     found = []
     for _ in range(3):
         with temporary_folder() as folder:
             found.append(start(folder))
     healthy, ready = ([round(s, 2) for s in seconds] for seconds in zip(*found, strict=True))
-    figures("starting", {"healthz_s": healthy, "readyz_s": ready, "ready_median_s": median(ready)})
+    figures("starting", {"healthz_s": healthy, "readyz_s": ready})
     assert median(healthy) <= HEALTHY_S, found
+    assert median(ready) <= READY_S, found
