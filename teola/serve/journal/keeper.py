@@ -153,7 +153,8 @@ class Keeper:
             except Exception as error:  # noqa: BLE001 - the task's edge: without it none would end
                 self.opened.clear()
                 self.journal.away = True
-                why = " ".join(str(error).split()) or type(error).__name__
+                ours = isinstance(error, TeolaError)  # others may quote a query
+                why = " ".join(str(error).split()) if ours else type(error).__name__
                 if why != self._lost:
                     told = "the journal is away, background queries are refused: %(reason)s"
                     note(log, logging.WARNING, "journal_lost", told, reason=why)
