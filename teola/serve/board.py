@@ -255,6 +255,7 @@ class Board:
             result = await self._recorded(entry, entry.record, result)
         cleanup()
         job.given = {}  # documents may be large, and nobody asks for them again
+        job.watcher = None  # it knows the entry: a cycle, which would outlive `past` for long
         entry.result = result
         del self.running[job.id]
         if self.admission is not None and entry.ticket is not None:

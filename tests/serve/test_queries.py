@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from teola.job import Job
+from teola.runtime.trace import Trace
+from teola.serve.board import Entry
 from teola.serve.intake.uploads import shown
 from tests.serve.conftest import Served, soon
 
@@ -26,6 +31,31 @@ def events(text: str) -> list[tuple[int, str, Any]]:
         fields = dict(line.split(": ", 1) for line in block.split("\n"))
         found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
     return found
+
+
+@pytest.fixture
+def collected() -> Iterator[list[Any]]:
+    """What only Python's search for cycles finds, in the meantime."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    yield gc.garbage
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.enable()
+
+
+@pytest.mark.parametrize("mode", ["sync", "stream"])
+def test_a_forgotten_query_is_freed_at_once(
+    client: httpx.Client, served: Served, collected: list[Any], mode: str
+) -> None:
+    """A server that keeps the last ones would else hold many more, until Python looks for them."""
+    assert ask(client, "hello", mode=mode).status_code == 200
+    soon(lambda: not served.board.running)
+    assert served.board.past
+    served.board.past.clear()
+    gc.collect()
+    assert [one for one in collected if isinstance(one, Entry | Job | Trace)] == []
 
 
 # --- asking ---------------------------------------------------------------------------------
