@@ -115,6 +115,16 @@ def traced(runtime: Runtime) -> Trace:
     return result.trace
 
 
+@pytest.fixture(scope="module", autouse=True)
+def levels() -> Iterator[None]:
+    """What programs under test say less of, others may want to hear."""
+    loggers = [logging.getLogger(name) for name in ("teola", "httpx", "httpcore")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
 @pytest.fixture(scope="module")
 def figures() -> Iterator[Figures]:
     """Keeps what was seen, in the file that SOAK_REPORT names (`make soak` sets it)."""

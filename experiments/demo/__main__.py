@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Future
+from copy import copy
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from experiments.demo.documents import Documents
 from teola import App, Result, Runtime
 from teola.cli.timeline import show_timeline
 from teola.runtime.recorded import Recorded
-from teola_apps.advanced_rag import app
+from teola_apps import advanced_rag
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 QUESTIONS = (
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         scratch_runtime() as runtime,
     ):
         documents = Documents(options.docs, Path(folder))
+        app = copy(advanced_rag.app)
         app.runtime = runtime
         _introduce(console, documents)
         _load(console, runtime, app)
@@ -76,7 +78,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _introduce(console: Console, documents: Documents) -> None:
-    console.rule(f"[bold]Teola[/], app {app.name}")
+    console.rule(f"[bold]Teola[/], app {advanced_rag.app.name}")
     console.print(
         f"{documents.origin}: {len(documents.paths)} files, {documents.size / 1000:.0f} kB. "
         "The reader is extractive: it quotes sentences and generates nothing."

@@ -10,6 +10,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -92,7 +93,7 @@ class Run:
 def measure(size: Size, seed: int, told: Told) -> dict[str, Any]:
     """The report. told: is called with what happens now."""
     with _runtime(size) as runtime:
-        application = app()
+        application = copy(app())
         application.runtime = runtime
         told("starting the engines")
         runtime.start(runtime.ensure(application.engine_names)).result()

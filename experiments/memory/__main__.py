@@ -12,6 +12,7 @@ import argparse
 import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import psutil
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def app_on(runtime: Runtime) -> App:
     """advanced-rag, on `runtime`."""
-    found: App = app
+    found: App = copy(app)
     found.runtime = runtime
     return found
 

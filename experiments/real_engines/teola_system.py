@@ -7,6 +7,7 @@ would. The engines are ours too, with a record of their calls.
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from importlib import import_module
 from typing import Any
 
@@ -50,7 +51,7 @@ class TeolaSystem:
                 "llm": EngineConfig(recorded.RecordedVLLM, server),
             }
         )
-        self._apps = {name: _app(name) for name in APPS}
+        self._apps = {name: copy(_app(name)) for name in APPS}
         self.last_trace: Trace | None = None
 
     async def answer(self, query: Query, log: Log) -> str:

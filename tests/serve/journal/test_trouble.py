@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
+import uvicorn
+from fastapi import FastAPI
 
 from teola import App, EngineConfig, Generate, Runtime
 from teola.result import Result
@@ -278,7 +280,9 @@ def test_the_journal_is_there_before_the_engines_are(made: str) -> None:
             app.runtime = runtime
         kept = keeper.Keeper(journal, board, apps)
         readiness = server.Readiness()
-        starting = runtime.start(server._start(runtime, apps, readiness, kept))
+        listening = uvicorn.Server(uvicorn.Config(FastAPI()))
+        listening.started = True
+        starting = runtime.start(server._start(runtime, apps, readiness, kept, listening))
         try:
             runtime.start(kept.ready()).result(60)
             found = runtime.start(journal.find("default", id)).result(60)
