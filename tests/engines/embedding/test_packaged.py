@@ -1,4 +1,4 @@
-"""The packaged model in PyTorch's layers computes what sentence-transformers does."""
+"""The packaged model in plain PyTorch computes what sentence-transformers does."""
 
 from __future__ import annotations
 
