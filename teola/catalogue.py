@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from teola.app import App
+from teola.entry_points import offered
 from teola.errors import InputError, UnknownName
-from teola.offered import offered
 
 GROUP: Final = "teola.apps"
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from teola.entry_points import offered
 from teola.errors import GraphError, UnknownName
 from teola.graph import Graph
-from teola.offered import offered
 from teola.passes.decompose_stages import decompose_stages
 from teola.passes.pipeline_decoding import pipeline_decoding
 from teola.passes.prune_dependencies import prune_dependencies

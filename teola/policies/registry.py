@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any
 
+from teola.entry_points import offered
 from teola.errors import UnknownName
-from teola.offered import offered
 
 
 def find(kind: str, name: str, built_in: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:

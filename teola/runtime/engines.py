@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from teola.engine import Engine, EngineKind
+from teola.entry_points import offered
 from teola.errors import InputError, UnknownName
-from teola.offered import offered
 from teola.policies import batching, routing
 from teola.runtime.hosts.process import ProcessEngine
 from teola.runtime.hosts.server import Recipe
