@@ -242,9 +242,9 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=LAST_WORDS_S,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     serving = runtime.start(server.serve(sockets=[listener]))
-    starting = runtime.start(_start(runtime, apps, readiness, keeper, server))
+    starting = runtime.start(_start(runtime, apps, readiness, keeper, server.listens))
     starting.add_done_callback(
         lambda done: None if done.cancelled() or done.exception() else started()
     )
@@ -275,16 +275,28 @@ def serve(
     note(log, logging.INFO, "stopped", "stopped")
 
 
+class _Server(uvicorn.Server):
+    """Tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Returns when it does."""
+        await super().startup(sockets)
+        self.listens.set()
+
+
 async def _start(
     runtime: Runtime,
     apps: Mapping[str, App],
     readiness: Readiness,
     keeper: Keeper | None,
-    server: uvicorn.Server,
+    listens: asyncio.Event,
 ) -> None:
     """Start every engine that any application uses; then what was left to run goes on."""
-    while not server.started:
-        await asyncio.sleep(FIRST_S)
+    await listens.wait()
     await asyncio.sleep(FIRST_S)
     if keeper is not None:
         keeper.open()

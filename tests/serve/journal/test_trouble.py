@@ -15,8 +15,6 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
-import uvicorn
-from fastapi import FastAPI
 
 from teola import App, EngineConfig, Generate, Runtime
 from teola.result import Result
@@ -280,9 +278,9 @@ def test_the_journal_is_there_before_the_engines_are(made: str) -> None:
             app.runtime = runtime
         kept = keeper.Keeper(journal, board, apps)
         readiness = server.Readiness()
-        listening = uvicorn.Server(uvicorn.Config(FastAPI()))
-        listening.started = True
-        starting = runtime.start(server._start(runtime, apps, readiness, kept, listening))
+        listens = asyncio.Event()
+        listens.set()
+        starting = runtime.start(server._start(runtime, apps, readiness, kept, listens))
         try:
             runtime.start(kept.ready()).result(60)
             found = runtime.start(journal.find("default", id)).result(60)
