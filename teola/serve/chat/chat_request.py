@@ -30,6 +30,7 @@ PASSED_OVER: Final = frozenset(
 """OpenAI's, without effect here."""
 SCHEMA_CHARACTERS: Final = 64 * 1024
 STOPS: Final = 4
+MESSAGES: Final = 2048
 _TALKING: Final = {"user": "User", "assistant": "Assistant"}
 
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
@@ -79,7 +80,7 @@ class ChatRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_passed_over)
 
     model: str
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, max_length=MESSAGES)
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, ge=1)

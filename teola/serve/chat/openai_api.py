@@ -25,7 +25,7 @@ from teola.serve.board import Entry
 from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read
 from teola.serve.chat.completions import Chunks, completion, said
 from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, Conversation, Forms
-from teola.serve.intake.bodies import as_json
+from teola.serve.intake.bodies import parsed
 from teola.serve.intake.schemas import SCHEMA, check_schemas
 from teola.serve.intake.uploads import Upload
 from teola.serve.problems import answer, problem, problem_of
@@ -61,7 +61,7 @@ def router(service: Service) -> APIRouter:
         """Answer the last message with the application that `model` names."""
         upload = Upload()
         try:
-            asking = _Asking(service, forms, request, read(as_json(await request.body())))
+            asking = _Asking(service, forms, request, read(await parsed(await request.body())))
             await check_schemas({**asking.wanted.overrides, SCHEMA: asking.schema or {}})
             await asking.get_documents(upload)
             if asking.wanted.stream and asking.schema is None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from teola.app import DEADLINE_S, App
 from teola.errors import InputError
-from teola.serve.intake.bodies import as_json, check_text
+from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.uploads import Upload
 from teola.workflow.component import Kind
 
@@ -70,7 +70,7 @@ async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> Q
         finally:
             await form.close()
     else:
-        found = checked(QueryRequest, as_json(await request.body()))
+        found = checked(QueryRequest, await parsed(await request.body()))
     began = time.monotonic()
     found.inputs = await intake.documents(
         app, found.inputs, upload, request.receive, found.deadline_s
@@ -84,7 +84,7 @@ async def _of_form(form: FormData, app: App, upload: Upload) -> QueryRequest:
     told = form.get(REQUEST, "{}")
     if not isinstance(told, str):
         raise InputError(f"the form field {REQUEST!r} must be a text, not a file")
-    found = checked(QueryRequest, as_json(told))
+    found = checked(QueryRequest, await parsed(told))
     inputs = dict(found.inputs)
     for name, value in form.multi_items():
         if name == REQUEST:

@@ -14,10 +14,14 @@ from collections.abc import Iterator
 from math import isinf
 from typing import Any, Final, NoReturn
 
+from starlette.concurrency import run_in_threadpool
+
 from teola.errors import InputError
 
 DEPTH: Final = 64
 """Levels of lists and objects inside each other."""
+LONG: Final = 64 * 2**10
+"""Bytes; what is longer is parsed off the event loop."""
 _LARGEST: Final = 2**63
 _DIGITS: Final = len(str(_LARGEST))
 _ESCAPED: Final = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -26,6 +30,11 @@ _ESCAPED: Final = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 class _Refused(ValueError):
     """JSON, but not to be taken."""
+
+
+async def parsed(text: str | bytes) -> Any:
+    """A body from its JSON. Raises InputError."""
+    return as_json(text) if len(text) <= LONG else await run_in_threadpool(as_json, text)
 
 
 def as_json(text: str | bytes, what: str = "the body") -> Any:

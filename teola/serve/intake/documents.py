@@ -26,6 +26,7 @@ from teola.app import App
 from teola.config import HISTORY_CHARACTERS
 from teola.engine import Source
 from teola.errors import DeadlineExceeded, InputError
+from teola.runtime.documents import MAX_DOCUMENTS
 from teola.serve.intake.asking import check_label
 from teola.serve.intake.uploads import Upload, shown
 from teola.serve.streaming import first, gone
@@ -34,6 +35,8 @@ from teola.workflow.component import Kind
 if TYPE_CHECKING:  # it takes a while to import, and few servers fetch
     from teola.serve.intake.fetching import Fetcher
 
+FILES: Final = 100
+"""Files of one query within JSON: as many as of a form."""
 URLS: Final = 16
 """Documents by URL of one query."""
 TOGETHER_BYTES: Final = 64 * 2**20
@@ -93,7 +96,11 @@ class Intake:
 
     def _to_get(self, name: str, listed: Sequence[Any]) -> bool:
         """Whether some documents are not there yet. Raises InputError for what is none."""
+        if len(listed) > MAX_DOCUMENTS:
+            raise InputError(f"input {name!r}: at most {MAX_DOCUMENTS} documents belong to a query")
         forms = [_form(name, document) for document in listed]
+        if forms.count("data") > FILES:
+            raise InputError(f"input {name!r}: at most {FILES} documents of a query are files")
         if forms.count("url") > URLS:
             raise InputError(f"input {name!r}: at most {URLS} documents of a query are URLs")
         if "url" in forms and self.fetcher is None:
@@ -111,10 +118,14 @@ class Intake:
             async with turns:
                 return await self._source(document, upload, room)
 
-        tasks = [asyncio.ensure_future(one(document)) for document in listed]
+        found = list(listed)
+        missing = [i for i, document in enumerate(listed) if not _is_there(document)]
+        tasks = [asyncio.ensure_future(one(listed[i])) for i in missing]
         try:
             async with asyncio.timeout(limit_s):
-                return await asyncio.gather(*tasks)
+                for i, source in zip(missing, await asyncio.gather(*tasks), strict=True):
+                    found[i] = source
+                return found
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed while documents were fetched") from None
         finally:
@@ -123,8 +134,6 @@ class Intake:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _source(self, document: Any, upload: Upload, room: Room) -> Any:
-        if isinstance(document, Source) or "text" in document:
-            return document
         metadata = document.get("metadata") or {}
         if "data" in document:
             path = upload.place(Path(document["name"]).suffix)
@@ -153,6 +162,10 @@ def _form(name: str, document: Any) -> str:
         raise InputError(f'input {name!r}: a document has one of "text", "data" and "url"')
     check_label(name, {**given, "name": "a URL"} if unnamed else given)
     return forms[0]
+
+
+def _is_there(document: Any) -> bool:
+    return isinstance(document, Source) or "text" in document
 
 
 async def _decode(document: Mapping[str, Any], path: Path) -> None:
