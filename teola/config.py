@@ -25,6 +25,7 @@ URL_PORTS: Final = (80, 443)
 PROMPT_TOKENS: Final = 65_536
 OVERRIDE_CHARACTERS: Final = 65_536
 PRIMITIVES: Final = 512
+INTERMEDIATE_BYTES: Final = 64 * 2**20
 """Defaults that hold also where a server is started without a file."""
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
@@ -66,6 +67,12 @@ class ServerTable(_Table):
     )
     max_primitives: int = Field(
         default=PRIMITIVES, ge=1, description="In the p-graph of one query."
+    )
+    max_intermediate_bytes: int = Field(
+        default=INTERMEDIATE_BYTES,
+        ge=1,
+        description="Of texts and vectors that engines have computed for one query and that are "
+        "still to be read.",
     )
     keys: str | None = Field(
         default=None, description="File of API keys (`teola keys`); then every request needs one."
@@ -257,10 +264,12 @@ max_queries = 1024
 # max_wait_s = 5
 # max_rate_per_tenant = 10
 # tenant_weights = { shop = 2 }
-# Of one query: tokens of its texts, characters of its overrides, primitives of its graph.
+# Of one query: tokens of its texts, characters of its overrides, primitives of its graph, and what
+# is computed for it and not read yet.
 max_prompt_tokens = 65536
 max_override_characters = 65536
 max_primitives = 512
+max_intermediate_bytes = 67108864
 # API keys (`teola keys create`): then every request needs one. Without keys, only 127.0.0.1.
 # keys = "teola-keys.json"
 # Seconds that queries get to end on SIGTERM.

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Job:
     """One query of `app`, its inputs checked. streams: the watcher is told tokens as they come, and
     not the answer as a whole once it is certain. trace: what has run of it, from its admission on.
-    most_primitives: that its p-graph may have.
+    most_primitives: that its p-graph may have. most_bytes: of what its engines compute for it that
+    may be held at once.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Job:
         self.chunks = 0
         self.streams = True
         self.most_primitives = inf
+        self.most_bytes = inf
         self.trace: Trace | None = None
 
     async def run(self) -> Result:
@@ -122,7 +124,13 @@ class Job:
         )
         trace.step("optimise", began, loop.time())
         return await runtime.live.execute(
-            plan, values, context, trace, self.watcher, streams=self.streams
+            plan,
+            values,
+            context,
+            trace,
+            self.watcher,
+            streams=self.streams,
+            most_bytes=self.most_bytes,
         )
 
     def _result(self, ending: Ending) -> Result:

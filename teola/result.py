@@ -115,4 +115,6 @@ def jsonable(value: Any, levels: int = LEVELS) -> Any:
         return {jsonable(str(key)): jsonable(item, levels - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(item, levels - 1) for item in value]
+    if listed := getattr(value, "tolist", None):  # an array, or a number of its kind
+        return jsonable(listed(), levels)
     return jsonable(str(value))

@@ -156,7 +156,10 @@ def serve(
             max_wait_s=where.max_wait_s,
             shares=server.Shares(where.tenant_weights, where.max_rate_per_tenant),
             query=server.QueryLimits(
-                where.max_prompt_tokens, where.max_override_characters, where.max_primitives
+                where.max_prompt_tokens,
+                where.max_override_characters,
+                where.max_primitives,
+                where.max_intermediate_bytes,
             ),
         )
         journal = part("journal.journal").journal_of(runtime, where.journal, where.journal_days)

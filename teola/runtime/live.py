@@ -10,10 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Final, cast
 
 from teola.engine import Call, QueryContext, Request, Result, SequenceHandle
-from teola.errors import OutputError, QueryCancelled, TeolaError
+from teola.errors import InputError, OutputError, QueryCancelled, TeolaError
 from teola.graph import DecodeParams
 from teola.runtime.driver import Driver, Query
 from teola.runtime.hosts.local import LocalHost
@@ -82,13 +83,16 @@ class Live(Driver):
         trace: Trace,
         watcher: Watcher | None = None,
         streams: bool = True,
+        most_bytes: float = inf,
     ) -> Ending:
         """Run a query to its end. Cancelling this coroutine cancels the query. streams: the watcher
-        is told tokens as they come, after which no try can be another's; else the whole text."""
+        is told tokens as they come, after which no try can be another's; else the whole text.
+        most_bytes: what batches may have computed for it and is still to be read."""
         trace.plan = plan
         run = GraphRun(context.query_id, plan, tenant=context.tenant, app=trace.app)
         done: asyncio.Future[Ending] = self.loop.create_future()
-        query = LiveQuery(context, plan, Store(plan, inputs), run, trace, done, watcher, streams)
+        store = Store(plan, inputs)
+        query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, most_bytes)
         if context.deadline != float("inf"):
             query.timer = self.loop.call_at(
                 context.deadline, self._late, context.query_id, DeadlineReached()
@@ -322,9 +326,13 @@ class Live(Driver):
         _, i, lo, hi, _, total = piece
         counts: Mapping[str, int] = {}
         if query is not None:
-            counts = query.store.put_slice(i, lo, hi, total, result)
-            query.trace.ended(i, lo, self.loop.time())
-            self._watch(cast("LiveQuery", query), piece, "finished")
+            live = cast("LiveQuery", query)
+            counts = live.store.put_slice(i, lo, hi, total, result)
+            if live.store.held_bytes > live.most_bytes:
+                self._fail(command, piece, Cause(_too_much(live.most_bytes)))
+                return
+            live.trace.ended(i, lo, self.loop.time())
+            self._watch(live, piece, "finished")
         self._complete(command, piece, counts)
 
     def _watch(self, query: LiveQuery, piece: Piece, state: str) -> None:
@@ -378,3 +386,10 @@ class Live(Driver):
             prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
         parts = query.store.prompt(i)
         return Call(query.context, parts, decode, prefix, query.plan.depth[i])
+
+
+def _too_much(most: float) -> InputError:
+    return InputError(
+        f"what it computes for this query is more than the {most / 2**20:g} MiB that are held for "
+        "one; send fewer documents at once"
+    )

@@ -51,8 +51,9 @@ class Ending:
 
 
 class LiveQuery(Query):
-    """A query with what a live one needs. streams: its watcher is told tokens as they come. cut:
-    primitives that lead a call whose last try had all the tokens that it might have."""
+    """A query with what a live one needs. streams: its watcher is told tokens as they come.
+    most_bytes: that its store may hold. cut: primitives that lead a call whose last try had all the
+    tokens that it might have."""
 
     def __init__(
         self,
@@ -64,8 +65,10 @@ class LiveQuery(Query):
         done: asyncio.Future[Ending],
         watcher: Watcher | None,
         streams: bool,
+        most_bytes: float,
     ) -> None:
         super().__init__(context.query_id, plan, store, run, trace)
+        self.most_bytes = most_bytes
         self.context, self.done, self.watcher = context, done, watcher
         self.timer: asyncio.TimerHandle | None = None
         self.streams, self.streamed = streams and watcher is not None, False

@@ -21,12 +21,13 @@ from teola.graph import (
     Ref,
 )
 from teola.runtime.gathering import gather
-from teola.runtime.values import RemoteList, count_of, joined, text_of, tokens_of
+from teola.runtime.values import RemoteList, bytes_of, count_of, joined, text_of, tokens_of
 from teola.schedule.plan import Plan
 
 
 class Store:
-    """Values by primitive and port. `inputs` are the caller's, by name."""
+    """Values by primitive and port. `inputs` are the caller's, by name. held_bytes: of what batches
+    computed, about."""
 
     def __init__(self, plan: Plan, inputs: Mapping[str, Any]) -> None:
         self.plan, self.inputs = plan, dict(inputs)
@@ -34,6 +35,8 @@ class Store:
         self._slices: dict[int, dict[int, tuple[int, Mapping[str, Any]]]] = {}
         self._dropped: set[int] = set()
         self._lengths: dict[int, int] = {}
+        self._bytes: dict[int, int] = {}
+        self.held_bytes = 0
 
     def counts(self) -> dict[str, int]:
         """Items of each input of the query."""
@@ -115,6 +118,10 @@ class Store:
         self, i: int, lo: int, hi: int, total: int, result: Mapping[str, Any]
     ) -> dict[str, int]:
         """Keep items lo..hi of the outputs; once all `total` are there, they are joined."""
+        if i not in self._dropped:
+            size = sum(map(bytes_of, result.values()))
+            self._bytes[i] = self._bytes.get(i, 0) + size
+            self.held_bytes += size
         if hi - lo >= total:
             return self.put(i, result)
         slices = self._slices.setdefault(i, {}) if i not in self._dropped else {}
@@ -128,12 +135,13 @@ class Store:
     def drop(self, i: int) -> None:
         """Primitive `i` is skipped: forget its outputs, also those that are still to come."""
         self._dropped.add(i)
-        self.values.pop(i, None)
+        self.release(i)
         self._slices.pop(i, None)
 
     def release(self, i: int) -> None:
         """Forget the outputs of primitive `i`."""
         self.values.pop(i, None)
+        self.held_bytes -= self._bytes.pop(i, 0)
 
     def control(self, i: int) -> Mapping[str, Any]:
         """Run an Aggregate or a Condition. Raises EngineError if a Condition's test fails."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from sys import getsizeof
 from typing import Any
 
 from teola.engine import Chunk, Hit
@@ -86,6 +87,22 @@ def tokens_of(value: Any) -> int:
     if kind is Hit or kind is Chunk:
         return len(value.text) // CHARACTERS_PER_TOKEN + 1
     return 0 if value is None else tokens_of(text_of(value))
+
+
+def bytes_of(value: Any) -> int:
+    """Bytes that a value holds in this process, about: of its texts and numbers."""
+    kind = type(value)
+    if kind is str:
+        return len(value)
+    if kind is list or kind is tuple:
+        return sum(map(bytes_of, value))
+    if kind is Hit or kind is Chunk:
+        return len(value.text)
+    if kind is dict:
+        return sum(map(bytes_of, value.values()))
+    if kind is RemoteList:
+        return 0
+    return getattr(value, "nbytes", None) or getsizeof(value, 0)
 
 
 def text_of(value: Any, separator: str = "\n\n") -> str:

@@ -22,7 +22,7 @@ from teola.serve.intake.schemas import check_schemas
 from teola.serve.intake.uploads import Upload
 from teola.serve.openapi.describing import described
 from teola.serve.problems import NotFound, problem_of
-from teola.serve.streaming import Events, EventStream, numbered, result_for
+from teola.serve.streaming import Events, EventStream, numbered, result_for, written
 
 if TYPE_CHECKING:
     from teola.serve.journal.background import Background
@@ -151,7 +151,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
     if result is None:
         return Response(status_code=499)  # nobody reads it
     if result.state in ("ok", "partial"):
-        return JSONResponse(result.to_json(), headers=headers)
+        return await written(entry, lambda: JSONResponse(result.to_json(), headers=headers))
     problem = problem_of(result)
     return JSONResponse(problem.body(), problem.status, headers={**headers, **problem.headers})
 
@@ -188,16 +188,13 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
         ]
         return {"queries": wanted[:limit]}
 
-    @routes.get("/queries/{id}", tags=["queries"])
-    async def show_query(id: str, request: Request) -> dict[str, Any]:
+    @routes.get("/queries/{id}", tags=["queries"], response_model=None)
+    async def show_query(id: str, request: Request) -> Response:
         """Its state, and its result once there is one."""
         if kept := await service.kept(id, request):
-            return kept.shown()
+            return JSONResponse(kept.shown())
         entry = service.entry(id, request)
-        found = entry.summary()
-        if entry.result is not None:
-            found["result"] = entry.result.to_json()
-        return found
+        return await written(entry, lambda: _shown(entry))
 
     @routes.delete("/queries/{id}", tags=["queries"])
     async def cancel_query(id: str, request: Request) -> dict[str, Any]:
@@ -221,6 +218,8 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
         last = request.headers.get("last-event-id", "")
         seen = int(last) - entry.base if last.isdecimal() and len(last) < 16 else 0
         after = min(max(seen, 0), len(entry.events))  # of an earlier run: from the beginning
+        if entry.result is not None and after == len(entry.events):
+            return Response(status_code=204)  # a browser's EventSource then asks no more
         return EventStream(Events(entry, partial(numbered, base=entry.base), after))
 
     @routes.get("/queries/{id}/trace", tags=["queries"], response_model=None)
@@ -242,6 +241,13 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
         if plan is None:
             raise NotFound(f"query {id!r} has no graph yet")
         return await run_in_threadpool(_drawn, plan.graph, form)
+
+
+def _shown(entry: Entry) -> Response:
+    found = entry.summary()
+    if entry.result is not None:
+        found["result"] = entry.result.to_json()
+    return JSONResponse(found)
 
 
 def _traced(trace: Trace) -> Response:

@@ -16,18 +16,23 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from teola.app import App
-from teola.errors import Overloaded, QueryCancelled, TeolaError
+from teola.errors import DeadlineExceeded, Overloaded, QueryCancelled, TeolaError
 from teola.job import Job
 from teola.result import Result
 from teola.runtime.demand import demand
 from teola.runtime.live_query import Progress, Token
+from teola.runtime.values import bytes_of
 from teola.serve.admission.admission import Admission, Ticket
 from teola.serve.admission.expecting import characters_of
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.problems import Draining, Problem, problem_of
 
+CANCELLED_S: Final = 15.0
+"""How long the end of a drain waits for what it has cancelled."""
 KEPT: Final = 512
 """Queries that have ended and can still be looked at."""
+KEPT_BYTES: Final = 64 * 2**20
+"""Of their answers, together; the last one is kept whatever it has."""
 RUN: Final = 10_000_000
 """Between the numbers of the first events of two runs of a query."""
 
@@ -79,7 +84,8 @@ class Record(Protocol):
 @dataclass(slots=True, eq=False)
 class Entry:
     """One query. events: all so far, numbered from 1. result: once it has ended. first_token_s:
-    how long after its request the first token of its answer came. record: its journal,
+    how long after its request the first token of its answer came. bytes: of its answer, once it has
+    ended, about. record: its journal,
     if it has one. run: how often it was begun, on any server. unwanted: somebody cancelled it.
     given_back: it has not ended, but goes on elsewhere or later."""
 
@@ -90,6 +96,7 @@ class Entry:
     result: Result | None = None
     task: asyncio.Task[None] | None = None
     first_token_s: float | None = None
+    bytes: int = 0
     ticket: Ticket | None = None
     record: Record | None = None
     run: int = 1
@@ -185,6 +192,7 @@ class Board:
         self.on_refused: Callable[[Problem], None] = lambda found: None
         self.running: dict[str, Entry] = {}
         self.past: OrderedDict[str, Entry] = OrderedDict()
+        self.past_bytes = 0
 
     def start(
         self,
@@ -207,6 +215,7 @@ class Board:
         self._check_room(tenant)
         job = app.job(given, overrides, passes, deadline_s, tenant)
         job.id, job.most_primitives = id or job.id, self.limits.primitives
+        job.most_bytes = self.limits.intermediate_bytes
         self.limits.check(app, given, overrides)
         entry = Entry(job, mode, time.time(), record=record)
         if self.admission is not None:
@@ -215,7 +224,7 @@ class Board:
                 entry.ticket = self.admission.admit(app.name, size, tenant, now, deadline_s)
             else:
                 entry.ticket = self.admission.take(app.name, size, tenant, now)
-        job.watcher, job.streams = entry.watch, mode != "sync"
+        job.watcher, job.streams = entry.watch, mode == "stream"
         self.running[job.id] = entry
         self.of_tenant[tenant] += 1
         self.on_start(entry)
@@ -244,9 +253,12 @@ class Board:
         try:
             if entry.record is not None:
                 await entry.record.begin()
+            await _engines_of(job)
             result = await job.run()
         except asyncio.CancelledError:
             result = self._without(job, "cancelled", QueryCancelled("the query was cancelled"))
+        except DeadlineExceeded as error:
+            result = self._without(job, "deadline", error)
         except TeolaError as error:
             result = self._without(job, "failed", error)
         except Exception as error:  # noqa: BLE001 - the server's edge: a bug ends one query only
@@ -256,6 +268,7 @@ class Board:
         cleanup()
         job.given = {}  # documents may be large, and nobody asks for them again
         job.watcher = None  # it knows the entry: a cycle, which would outlive `past` for long
+        entry.bytes = sum(map(bytes_of, result.outputs.values()))
         entry.result = result
         del self.running[job.id]
         if self.admission is not None and entry.ticket is not None:
@@ -282,8 +295,10 @@ class Board:
     def _keep(self, entry: Entry) -> None:
         """Of a query that has ended."""
         self.past[entry.id] = entry
-        if len(self.past) > KEPT:
-            self.past.popitem(last=False)
+        self.past_bytes += entry.bytes
+        while len(self.past) > KEPT or (self.past_bytes > KEPT_BYTES and len(self.past) > 1):
+            _, oldest = self.past.popitem(last=False)
+            self.past_bytes -= oldest.bytes
         self.on_end(entry)
 
     def _without(self, job: Job, state: str, error: TeolaError) -> Result:
@@ -305,7 +320,8 @@ class Board:
         return sorted(mine, key=lambda entry: entry.created, reverse=True)
 
     async def drain(self, limit_s: float) -> None:
-        """Take nothing more, let what runs end for `limit_s`, then cancel it."""
+        """Take nothing more, let what runs end for `limit_s`, then cancel it. What then does not
+        end within CANCELLED_S is left as it is; if it is in a journal, another server takes it."""
         self.draining = True
         tasks = {entry.task for entry in self.running.values() if entry.task}
         if tasks:
@@ -314,4 +330,17 @@ class Board:
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left)
+            await asyncio.wait(left, timeout=CANCELLED_S)
+
+
+async def _engines_of(job: Job) -> None:
+    """Wait until they run, which a server that has just begun may take a while for. Raises
+    DeadlineExceeded, EngineUnavailable."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        async with asyncio.timeout(job.deadline_s):
+            await job.app.home.ensure(job.app.engine_names)
+    except TimeoutError:
+        raise DeadlineExceeded("the deadline passed while the engines started") from None
+    job.deadline_s -= loop.time() - began

@@ -23,7 +23,7 @@ from teola.runtime.runtime import Runtime
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
 from teola.serve.intake.asking import checked
-from teola.serve.intake.bodies import as_json
+from teola.serve.intake.bodies import parsed
 from teola.serve.problems import NotFound, answer, problem_of
 from teola.serve.streaming import result_for
 from teola.workflow.components import Embedding, Rerank
@@ -87,7 +87,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
     async def embeddings(request: Request) -> Response:
         """A unit vector for each text."""
         service.board.check(apps[EMBEDDING], announced(request), tenant(request))
-        wanted = checked(EmbeddingsRequest, as_json(await request.body()))
+        wanted = checked(EmbeddingsRequest, await parsed(await request.body()))
         _named(wanted.model, EMBEDDING)
         _check_dimensions(wanted, _told(runtime))
         texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
@@ -107,7 +107,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
     async def rerank(request: Request) -> Response:
         """The documents that fit a query best, best first."""
         service.board.check(apps[RERANK], announced(request), tenant(request))
-        wanted = checked(RerankRequest, as_json(await request.body()))
+        wanted = checked(RerankRequest, await parsed(await request.body()))
         _named(wanted.model, RERANK)
         hits = [Hit(str(i), str(i), text, 0.0) for i, text in enumerate(wanted.documents)]
         most = min(wanted.top_n or len(hits), len(hits), MOST_RESULTS)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -24,6 +26,9 @@ SILENCE_S: Final = 15.0
 SILENCE: Final = ": still running\n\n"
 QUICK_S: Final = 0.25
 """A query that has ended by then has not been watched for its client's leaving."""
+
+LONG: Final = 256 * 2**10
+"""Bytes; a longer answer is written off the event loop."""
 
 T = TypeVar("T")
 Encode = Callable[[int, Event], Iterable[str]]
@@ -59,12 +64,13 @@ class Events:
             except TimeoutError:
                 yield SILENCE
                 continue
-            pieces: list[str] = []
-            for n, event in enumerate(entry.events[at:], at + 1):
-                pieces += self._encode(n, event)
             self._at = len(entry.events)
-            if pieces:
-                yield "".join(pieces)
+            if piece := await written(entry, partial(self._text, at, self._at)):
+                yield piece
+
+    def _text(self, at: int, until: int) -> str:
+        told = enumerate(self._entry.events[at:until], at + 1)
+        return "".join(piece for n, event in told for piece in self._encode(n, event))
 
     async def too_slow(self) -> None:
         """See Told; those that were there before do not count."""
@@ -108,6 +114,11 @@ class EventStream(Response):
 def numbered(n: int, event: Event, base: int = 0) -> Iterable[str]:
     """Our own form: the number as the id, the kind as the event's name."""
     yield f"id: {base + n}\nevent: {event.kind}\ndata: {event.data}\n\n"
+
+
+async def written(entry: Entry, write: Callable[[], T]) -> T:
+    """What `write` makes of a query that may have ended, off the event loop if that takes long."""
+    return write() if entry.bytes <= LONG else await run_in_threadpool(write)
 
 
 async def result_for(entry: Entry, receive: Receive) -> Result | None:

@@ -24,6 +24,7 @@ from teola.graph import (
     ToolParams,
 )
 from teola.runtime.store import Store
+from teola.runtime.values import bytes_of
 from teola.schedule.plan import Plan
 from tests.schedule.plans import nothing, plan, tool
 
@@ -217,3 +218,17 @@ def test_what_a_test_answers(answer: Any, branch: str) -> None:
 def test_a_test_that_raises_is_an_engines_failure() -> None:
     with pytest.raises(EngineError, match="its test raised ZeroDivisionError: division by zero"):
         decide(lambda question: 1 / 0)
+
+
+def test_what_batches_computed_counts_until_it_is_released() -> None:
+    made = gather(Aggregation.CONCAT, 2)
+    made.put_slice(0, 0, 1, 2, {"out": ["12345"]})
+    made.put_slice(0, 1, 2, 2, {"out": [Hit("a", "b", "123", 0.5)]})
+    assert made.held_bytes == 8
+    made.put_slice(1, 0, 1, 1, {"out": [[1.5, {"x": "12"}]]})
+    made.release(0)
+    assert made.held_bytes == bytes_of(1.5) + 2
+    made.drop(1)
+    assert made.held_bytes == 0
+    made.put_slice(1, 0, 1, 1, {"out": ["too late"]})
+    assert made.held_bytes == 0

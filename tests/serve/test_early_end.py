@@ -1,4 +1,4 @@
-"""A server that is ended before its engines have started."""
+"""A server whose engines have not started: it keeps deadlines, and can be ended."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ def test_sigterm_while_engines_start_is_an_end_like_any_other(tmp_path: Path) ->
             url = process.stdout.readline().strip()
             soon(lambda: httpx.get(f"{url}/healthz").status_code == 200, 60)
             assert httpx.get(f"{url}/readyz").status_code == 503
+            asked = {"inputs": {"question": "x"}, "deadline_s": 0.5}
+            late = httpx.post(f"{url}/v1/apps/slow/queries", json=asked, timeout=60)
+            assert late.json()["error"]["code"] == "deadline"
+            (listed,) = httpx.get(f"{url}/v1/queries").json()["queries"]
+            assert listed["state"] == "deadline"
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
         finally:

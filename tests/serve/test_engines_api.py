@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import httpx
@@ -48,6 +49,21 @@ def test_one_text_is_a_list_of_one(client: openai.OpenAI, engines: Served) -> No
     with pytest.raises(openai.BadRequestError, match="384"):
         client.embeddings.create(model="embedding", input="a lamp", dimensions=7)
     assert len(engines.board.past) == asked, "nothing was embedded for it"
+
+
+def test_vectors_can_be_looked_at_as_the_numbers_that_they_are(
+    client: openai.OpenAI, engines: Served
+) -> None:
+    texts = [f"lamp {i}" for i in range(200)]  # more than is written on the event loop
+    asked = client.embeddings.with_raw_response.create(
+        model="embedding", input=texts, encoding_format="float"
+    )
+    vectors = np.array([one.embedding for one in asked.parse().data])
+    where = f"{engines.url}/v1/queries/{asked.headers['x-query-id']}"
+    shown = httpx.get(where, timeout=60).json()["result"]["outputs"]["vectors"]
+    assert np.allclose(vectors, shown, atol=1e-6)
+    last = httpx.get(f"{where}/events", timeout=60).text.rpartition("data: ")[2]
+    assert json.loads(last)["outputs"]["vectors"] == shown
 
 
 @pytest.mark.parametrize("given", [[], [""], ["x"] * 2049])

@@ -13,6 +13,7 @@ import pytest
 
 from teola.job import Job
 from teola.runtime.trace import Trace
+from teola.serve import board
 from teola.serve.board import Entry
 from teola.serve.intake.uploads import shown
 from tests.serve.conftest import Served, soon
@@ -58,6 +59,22 @@ def test_a_forgotten_query_is_freed_at_once(
     assert [one for one in collected if isinstance(one, Entry | Job | Trace)] == []
 
 
+def test_large_answers_are_forgotten_sooner(
+    client: httpx.Client, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.board.past.clear()
+    served.board.past_bytes = 0
+    ids = [ask(client, "x" * 300_000).json()["query_id"] for _ in range(3)]
+    assert [id for id in ids if id in served.board.past] == ids
+    monkeypatch.setattr(board, "KEPT_BYTES", 700_000)
+    ids.append(ask(client, "x" * 300_000).json()["query_id"])
+    assert [id for id in ids if id in served.board.past] == ids[2:]
+    assert served.board.past_bytes == sum(one.bytes for one in served.board.past.values())
+    monkeypatch.setattr(board, "KEPT_BYTES", 1)
+    ids.append(ask(client, "hello").json()["query_id"])
+    assert list(served.board.past) == ids[-1:], "the last one is kept"
+
+
 # --- asking ---------------------------------------------------------------------------------
 
 
@@ -89,6 +106,8 @@ def test_background_is_accepted_and_can_be_followed_from_any_event(client: httpx
     whole = events(client.get(f"{where}/events").text)
     rest = events(client.get(f"{where}/events", headers={"Last-Event-ID": "2"}).text)
     assert rest == whole[2:]
+    nothing = client.get(f"{where}/events", headers={"Last-Event-ID": str(len(whole))})
+    assert (nothing.status_code, nothing.text) == (204, "")
     assert client.get(where).json()["result"]["outputs"] == {"answer": "you said: hello"}
 
 

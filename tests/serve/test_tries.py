@@ -67,6 +67,16 @@ def test_whoever_waits_for_the_whole_gets_the_answer_of_another_try(client: http
     assert [json.loads(data)["text"] for data in told] == [found["outputs"]["answer"]]
 
 
+def test_so_does_a_query_in_the_background(client: httpx.Client) -> None:
+    body = {"inputs": {"question": "three"}, "mode": "background"}
+    where = client.post(ASK, json=body).headers["location"]
+    text = client.get(f"{where}/events").text
+    assert text.count("event: token") == 1
+    found = client.get(where).json()
+    assert found["state"] == "ok"
+    assert json.dumps(found["result"]["outputs"]["answer"]) in text
+
+
 def test_whoever_has_read_of_it_is_told_that_it_failed(client: httpx.Client) -> None:
     body = {"inputs": {"question": "two"}, "mode": "stream"}
     text = client.post(ASK, json=body).text

@@ -9,13 +9,15 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from teola.app import App
-from teola.config import OVERRIDE_CHARACTERS, PRIMITIVES, PROMPT_TOKENS
+from teola.config import INTERMEDIATE_BYTES, OVERRIDE_CHARACTERS, PRIMITIVES, PROMPT_TOKENS
 from teola.errors import InputError
 from teola.graph import Op
 from teola.runtime.values import tokens_of
 from teola.serve.intake.schemas import check_form, schemas
 from teola.workflow.component import Kind
 
+LISTED: Final = 10_000
+"""Items of one input."""
 _prompted: WeakKeyDictionary[App, bool] = WeakKeyDictionary()
 
 
@@ -23,17 +25,21 @@ _prompted: WeakKeyDictionary[App, bool] = WeakKeyDictionary()
 class QueryLimits:
     """prompt_tokens: of all texts that it gives to an application with an LLM, at four characters
     each. override_characters: of its overrides, as JSON: plans are kept with them. primitives: of
-    its p-graph."""
+    its p-graph. intermediate_bytes: computed for it and not read by all who need it."""
 
     prompt_tokens: int = PROMPT_TOKENS
     override_characters: int = OVERRIDE_CHARACTERS
     primitives: int = PRIMITIVES
+    intermediate_bytes: int = INTERMEDIATE_BYTES
 
     def check(self, app: App, given: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
         """Raise InputError if a query asks for more; the graph is measured when it is built."""
         _check_scope(given.get("collection"), given.get("filters"))
         if overrides:
             self._check_overrides(overrides)
+        for name, value in given.items():
+            if isinstance(value, list) and len(value) > LISTED:
+                raise InputError(f"input {name!r} has {len(value)} items; send {LISTED} at most")
         named = (name for name, kind in app.inputs.items() if kind in _TEXTS)
         texts = [given[name] for name in named if name in given]
         tokens = sum(map(tokens_of, texts))

@@ -169,7 +169,7 @@ ANSWERS: Final[Mapping[str, Mapping[int, Content]]] = {
     "GET /v1/queries": {200: json_of("QueryList")},
     "GET /v1/queries/{id}": {200: _QUERY},
     "DELETE /v1/queries/{id}": {200: _QUERY},
-    "GET /v1/queries/{id}/events": {200: _EVENTS},
+    "GET /v1/queries/{id}/events": {200: _EVENTS, 204: {}},
     "GET /v1/queries/{id}/trace": {200: json_of("Trace")},
     "GET /v1/queries/{id}/graph": {200: {**json_of("Graph"), **_PLAIN}},
     "GET /v1/queries/{id}/explanation": {200: json_of(_ANY_OBJECT)},

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.serve.conftest import Served
-from tests.serve.hostile.asking import BODIES, LIGHTHOUSE, RAG, refused
+from tests.serve.hostile.asking import BODIES, COUNT, LIGHTHOUSE, RAG, refused
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -19,6 +19,7 @@ def calls(hostile: Served) -> int:
     return sum(len(trace.spans) for trace in traces if trace and trace.plan)
 
 
+FILE = {"name": "lighthouse.txt", "data": "TWFyYQ=="}
 DOUBLE = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
 MULTIPLYING = {"$defs": {**DOUBLE, "d40": {}}, "$ref": "#/$defs/d0"}
 """References that lead twice to the next, forty times over."""
@@ -45,6 +46,10 @@ LIMITS: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/chat/completions", {"response_format": wanted(MULTIPLYING)}, "too involved"),
     (RAG, {"overrides": {"generate.instruction": "x" * 70_000}}, "65536"),
     (RAG, {"inputs": {"question": "x" * 263_000, "documents": LIGHTHOUSE}}, "65536"),
+    (RAG, {"inputs": {"question": "x", "documents": [LIGHTHOUSE] * 10_001}}, "10000"),
+    (RAG, {"inputs": {"question": "x", "documents": [FILE] * 101}}, "100"),
+    (COUNT, {"inputs": {"names": [""] * 10_001, "unit": "x"}}, "10000"),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}] * 2049}, "2048"),
     (RAG, {"deadline_s": 3600.1}, "3600"),
     (RAG, {"deadline_s": 0}, "deadline_s"),
     (RAG, {"deadline_s": 2**63 - 1}, "3600"),
@@ -63,7 +68,8 @@ LIMITS: list[tuple[str, dict[str, Any], str]] = [
 def test_one_more_than_the_most_is_refused_before_any_engine_is_called(
     client: httpx.Client, hostile: Served, path: str, more: dict[str, Any], told: str
 ) -> None:
-    usual = {**BODIES, RAG: {"inputs": {"question": "lamp?", "documents": LIGHTHOUSE}}}[path]
+    rag = {"inputs": {"question": "lamp?", "documents": LIGHTHOUSE}}
+    usual = {**BODIES, RAG: rag, COUNT: {}}[path]
     before = calls(hostile)
     refused(client.post(path, json={**usual, **more}), 422, told)
     assert calls(hostile) == before
@@ -91,6 +97,18 @@ def test_a_graph_has_so_many_primitives_and_no_more(client: httpx.Client, hostil
         assert client.post(RAG, json={**body, "overrides": {}}).status_code == 200
     finally:
         hostile.board.limits = limits
+
+
+def test_what_is_computed_for_a_query_is_bounded(client: httpx.Client, hostile: Served) -> None:
+    text = " ".join(f"The keeper of lamp {n} lives in house {n * 7}." for n in range(60))
+    given = {"question": "lamp?", "documents": {"name": "lamps.md", "text": text}}
+    limits = hostile.board.limits
+    hostile.board.limits = type(limits)(intermediate_bytes=2 * 1024)
+    try:
+        refused(client.post(RAG, json={"inputs": given}), 422, "0.00195312 MiB")
+    finally:
+        hostile.board.limits = limits
+    assert client.post(RAG, json={"inputs": {**given, "documents": LIGHTHOUSE}}).status_code == 200
 
 
 def test_a_property_may_be_called_pattern(client: httpx.Client) -> None:
