@@ -22,6 +22,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from teola.engine import DatabaseServer
 from teola.errors import EngineUnavailable
+from teola.serve.journal.patience import Patience
 from teola.serve.journal.statements import CHANNEL
 from teola.serve.journal.tables import TAKE_ROLE, migrate
 from teola.serve.problems import AWAY, JournalLost
@@ -33,6 +34,20 @@ POOL: Final = 4
 PATIENCE_S: Final = 5.0
 """How long a connection of the pool is waited for."""
 CONNECT_TIMEOUT_S: Final = 5
+CHECK_S: Final = 2.0
+"""How long a connection of the pool may take to answer that it is well."""
+WORK_S: Final = 5.0
+"""How long a transaction without documents may take."""
+MIGRATE_S: Final = 60.0
+_DEFAULTS: Final[dict[str, int | str]] = {
+    "application_name": "teola-journal",
+    "connect_timeout": CONNECT_TIMEOUT_S,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+"""The last four, which are not of local sockets, give up a machine that is gone (ms, s, s)."""
 _ONLY_ONE: Final[LiteralString] = """
 SELECT pg_terminate_backend(pid) FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ExclusiveLock' AND granted
@@ -60,10 +75,11 @@ class JournalDatabase:
         try:
             self._dsn = _completed(await asyncio.to_thread(self._server.start))
             async with await AsyncConnection.connect(self._dsn, autocommit=True) as connection:
-                await migrate(connection)
+                with Patience(MIGRATE_S).watching(connection):
+                    await migrate(connection)
         except EngineUnavailable as error:
             raise JournalLost(str(error)) from error
-        except Error as error:
+        except (Error, TimeoutError) as error:
             raise JournalLost(self._reason(error)) from error
         if self._pool is None:
             self._pool = AsyncConnectionPool(
@@ -74,7 +90,7 @@ class JournalDatabase:
                 name="journal",
                 kwargs={"autocommit": True},
                 configure=_configure,
-                check=AsyncConnectionPool.check_connection,
+                check=_check,
                 reconnect_timeout=PATIENCE_S,
             )
             await self._pool.open()
@@ -82,28 +98,31 @@ class JournalDatabase:
     async def close(self) -> None:
         """Leave no connection."""
         if self._pool is not None:
-            await self._pool.close()
+            await self._pool.close(timeout=CHECK_S)
 
     @asynccontextmanager
     async def session(self, token: int) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection that holds the lock on `token`, hears news and sees all rows.
 
-        Raises JournalLost, also while it is used, and TimeoutError.
+        Raises JournalLost, also while it is used.
         """
         try:
             async with await AsyncConnection.connect(self._dsn, autocommit=True) as connection:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                with Patience(CONNECT_TIMEOUT_S).watching(connection):
                     await connection.execute(_ONLY_ONE, (token,))
                     await _configure(connection)
                     await connection.execute(_SHOW_LIFE, (token,))
                     await connection.execute(f"LISTEN {CHANNEL}")
                 yield connection
-        except Error as error:
+        except (Error, TimeoutError) as error:
             raise JournalLost(self._reason(error)) from error
 
     @asynccontextmanager
-    async def transaction(self, tenant: str | None) -> AsyncIterator[AsyncConnection[Any]]:
+    async def transaction(
+        self, tenant: str | None, patience: Patience | None = None
+    ) -> AsyncIterator[AsyncConnection[Any]]:
         """One that sees this tenant's rows; None: the server's own work, which sees all.
+        patience: how long it may take, else WORK_S.
 
         Raises JournalLost.
         """
@@ -113,12 +132,13 @@ class JournalDatabase:
         try:
             async with (
                 self._pool.connection(timeout=PATIENCE_S) as connection,
+                _watched(connection, patience or Patience(WORK_S)),
                 connection.transaction(),
             ):
                 await connection.execute("SELECT set_config(%s, %s, true)", (name, value))
                 yield connection
-        except Error as error:
-            if not isinstance(error, (OperationalError, InterfaceError)):
+        except (Error, TimeoutError) as error:
+            if not isinstance(error, (OperationalError, InterfaceError, TimeoutError)):
                 # its text may quote what a client sent
                 log.warning("the journal's database refuses to work: %s", type(error).__name__)
             raise JournalLost(AWAY) from error
@@ -135,8 +155,20 @@ class JournalDatabase:
         return told.replace(str(password), "***") if password else told
 
 
+@asynccontextmanager
+async def _watched(connection: AsyncConnection[Any], patience: Patience) -> AsyncIterator[None]:
+    with patience.watching(connection):
+        yield
+
+
 async def _configure(connection: AsyncConnection[Any]) -> None:
-    await connection.execute(TAKE_ROLE)
+    with Patience(CONNECT_TIMEOUT_S).watching(connection):
+        await connection.execute(TAKE_ROLE)
+
+
+async def _check(connection: AsyncConnection[Any]) -> None:
+    with Patience(CHECK_S).watching(connection):
+        await AsyncConnectionPool.check_connection(connection)
 
 
 def _completed(dsn: str) -> str:
@@ -149,6 +181,4 @@ def _completed(dsn: str) -> str:
             "postgresql://user@host:5432/database",
             retryable=False,
         ) from None
-    given.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
-    given.setdefault("application_name", "teola-journal")
-    return conninfo.make_conninfo("", **given)
+    return conninfo.make_conninfo("", **{**_DEFAULTS, **given})

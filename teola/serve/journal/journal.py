@@ -26,6 +26,7 @@ from teola.errors import InputError
 from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve.journal import statements
+from teola.serve.journal.patience import Patience
 from teola.serve.journal.rows import Asked, Ended, Kept, Taken
 from teola.serve.problems import AWAY, JournalLost
 
@@ -41,6 +42,8 @@ LEASE_S: Final = 10.0
 FENCE_S: Final = 8.0
 PIECE: Final = 2**20
 """Bytes of a document in one row."""
+PIECE_S: Final = 30.0
+"""How long one may take."""
 LOOK: Final = "look"
 """What servers are told when there may be something to take over or to cancel."""
 FORGET_AT_ONCE: Final = 1000
@@ -118,11 +121,12 @@ class Journal:
             *(asked.id, asked.tenant, asked.key, asked.digest, asked.app, asked.request),
             *(asked.created, asked.deadline_s, self.token),
         )
-        async with self._database.transaction(asked.tenant) as connection:
+        patience = Patience(PIECE_S)
+        async with self._database.transaction(asked.tenant, patience) as connection:
             cursor = await connection.execute(statements.INSERT, values)
             if await cursor.fetchone() is not None:
                 for number, path in enumerate(asked.files):
-                    await _store(connection, asked, number, path)
+                    await _store(connection, asked, number, path, patience)
                 return None
         return await self.known(asked.tenant, asked.key, asked.digest)
 
@@ -223,12 +227,14 @@ class Journal:
         """Write a query's documents into files. Raises JournalLost."""
         for path in paths:
             await asyncio.to_thread(path.touch)
-        async with self._database.transaction(None) as connection:
+        patience = Patience(PIECE_S)
+        async with self._database.transaction(None, patience) as connection:
             cursor = connection.cursor(binary=True)
             stream = cast("Pieces", cursor.stream(statements.PIECES, (id,)))
             async with aclosing(stream) as pieces:
                 async for number, body in pieces:
                     await asyncio.to_thread(_append, paths[number], body)
+                    patience.renew()
 
     async def forget(self, session: Session) -> bool:
         """Delete some of what ended long ago; whether there may be more."""
@@ -262,13 +268,16 @@ def _database(server: DatabaseServer) -> JournalDatabase:
     return JournalDatabase(server)
 
 
-async def _store(connection: Session, asked: Asked, number: int, path: Path) -> None:
+async def _store(
+    connection: Session, asked: Asked, number: int, path: Path, patience: Patience
+) -> None:
     """A document, piece by piece."""
     with await asyncio.to_thread(path.open, "rb") as file:
         piece = 0
         while body := await asyncio.to_thread(file.read, PIECE):
             values = (asked.tenant, asked.id, number, piece, body)
             await connection.execute(statements.PIECE, values)
+            patience.renew()
             piece += 1
 
 

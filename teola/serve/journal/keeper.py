@@ -37,6 +37,7 @@ from teola.serve.intake.asking import checked
 from teola.serve.intake.bodies import as_json
 from teola.serve.intake.uploads import Upload
 from teola.serve.journal.journal import FENCE_S, LOOK, Journal
+from teola.serve.journal.patience import Patience
 from teola.serve.journal.rows import Body, Taken, ended
 from teola.serve.problems import AWAY, Draining, JournalLost, Postponed
 from teola.serve.streaming import first
@@ -163,13 +164,13 @@ class Keeper:
             await asyncio.sleep(AGAIN_S)
 
     async def _watch(self) -> None:
-        """Look around until the journal is lost. Raises JournalLost, TimeoutError."""
+        """Look around until the journal is lost. Raises JournalLost."""
         loop = asyncio.get_running_loop()
         async with self.journal.session() as session:
             await self._rejoin(session)
             while True:
                 began = loop.time()
-                async with asyncio.timeout(ANSWER_S):
+                with Patience(ANSWER_S).watching(session):
                     taken = await self._look(session)
                 self._beat(began)
                 self._reached()
@@ -207,7 +208,7 @@ class Keeper:
         what they may have."""
         if self._beginning is not None:
             self._beginning.cancel()
-        async with asyncio.timeout(ANSWER_S):
+        with Patience(ANSWER_S).watching(session):
             before = self._journaled()
             held = await self.journal.held(session)
         for entry in before:

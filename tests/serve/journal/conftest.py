@@ -48,15 +48,19 @@ def dsn(postgres: EmbeddedPostgres) -> Iterator[str]:
 
 @pytest.fixture
 def serve(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Serve:
-    """Starts a server on the journal, and a client of it; leaving it is its end."""
+    """Starts a server on the journal, and a client of it; leaving it is its end. where: the DSN, if
+    another one leads there."""
     monkeypatch.setattr(journals, "LEASE_S", 0.0)  # this database server was just started
     monkeypatch.setattr(keeper, "BEAT_S", 0.2)
 
     @contextmanager
     def serve(
-        apps: dict[str, App] | None = None, keys: KeyFile | None = None, most: int = 1024
+        apps: dict[str, App] | None = None,
+        keys: KeyFile | None = None,
+        most: int = 1024,
+        where: str | None = None,
     ) -> Iterator[tuple[Served, httpx.Client]]:
-        journal = Journal(Given(dsn), 7 * journals.DAY_S)
+        journal = Journal(Given(where or dsn), 7 * journals.DAY_S)
         chosen = applications() if apps is None else apps
         with (
             Runtime(max_queries=most) as runtime,
