@@ -90,19 +90,23 @@ def tokens_of(value: Any) -> int:
 
 
 def bytes_of(value: Any) -> int:
-    """Bytes that a value holds in this process, about: of its texts and numbers."""
-    kind = type(value)
-    if kind is str:
-        return len(value)
-    if kind is list or kind is tuple:
-        return sum(map(bytes_of, value))
-    if kind is Hit or kind is Chunk:
-        return len(value.text)
-    if kind is dict:
-        return sum(map(bytes_of, value.values()))
-    if kind is RemoteList:
-        return 0
-    return getattr(value, "nbytes", None) or getsizeof(value, 0)
+    """Bytes that a value holds in this process, about: of its texts and numbers, each once."""
+    total, left, seen = 0, [value], set()
+    while left:
+        one = left.pop()
+        kind = type(one)
+        if kind is str:
+            total += len(one)
+        elif kind is Hit or kind is Chunk:
+            total += len(one.text)
+        elif kind is list or kind is tuple or kind is dict:
+            if id(one) not in seen:  # it may hold itself
+                seen.add(id(one))
+                left += one.values() if kind is dict else one
+        elif kind is not RemoteList:
+            size = getattr(one, "nbytes", None)
+            total += size if type(size) is int else getsizeof(one, 0)
+    return total
 
 
 def text_of(value: Any, separator: str = "\n\n") -> str:

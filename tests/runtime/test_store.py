@@ -232,3 +232,9 @@ def test_what_batches_computed_counts_until_it_is_released() -> None:
     assert made.held_bytes == 0
     made.put_slice(1, 0, 1, 1, {"out": ["too late"]})
     assert made.held_bytes == 0
+
+
+def test_a_value_that_holds_itself_has_a_size() -> None:
+    endless: list[Any] = ["12"]
+    endless += [endless, {"more": endless, "text": "345"}]
+    assert bytes_of(endless) == 5
