@@ -212,9 +212,12 @@ class Journal:
             return sorted(await cursor.fetchall(), key=lambda row: row.created)
 
     async def give_back(self, apart: Iterable[str]) -> None:
-        """Let other servers have what is this server's, but for some. Raises JournalLost."""
+        """Write what could not be written, and let other servers have what is still this server's,
+        but for some. Raises JournalLost: then whoever takes what has ended runs it again."""
         async with self._database.transaction(None) as connection:
-            values = (self.token, list(apart), statements.CHANNEL, LOOK)
+            for ended in list(self.unwritten.values()):
+                await self._end(connection, ended)
+            values = (self.token, [*apart, *self.unwritten], statements.CHANNEL, LOOK)
             await connection.execute(statements.GIVE_BACK, values)
 
     async def release(self, id: str) -> None:

@@ -123,7 +123,7 @@ class Keeper:
         tasks = self._suspend()
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_S)
-        if self.opened.is_set():
+        if self.opened.is_set() or self.journal.unwritten:
             with suppress(JournalLost):
                 await self.journal.give_back([entry.id for entry in self._journaled()])
         if self._task is not None:

@@ -70,6 +70,22 @@ def test_a_database_that_refuses_to_write_keeps_no_query_from_ending(
     ]
 
 
+def test_what_could_not_be_written_is_written_at_the_end(
+    serve: Serve, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And never given back, for its client was told how it ended."""
+    monkeypatch.setattr(keeper, "BEAT_S", 3600.0)  # nobody else writes it before
+    monkeypatch.setattr(keeper, "FENCE_S", 3600.0)
+    right = "UPDATE ON teola_journal.queries"
+    with serve() as (_, client):
+        id = ask(client, "please wait").json()["query_id"]
+        rows(dsn, f"REVOKE {right} FROM teola_journal")
+        assert client.delete(f"/v1/queries/{id}").json()["state"] == "cancelled"
+        rows(dsn, f"GRANT {right} TO teola_journal")
+        assert rows(dsn, MINE, id) == [("running",)]
+    assert rows(dsn, MINE, id) == [("cancelled",)]
+
+
 class Broken:
     """A record with a bug."""
 
