@@ -66,10 +66,9 @@ class Background:
             record=record,
         )
         what = (entry.id, tenant, name, packed, entry.created, wanted.deadline_s)
-        known = await self._committed(entry, Asked(*what, files, key, digest))
+        known = await self._committed(entry, record, Asked(*what, files, key, digest))
         if known is not None:
             return self._accepted(known)
-        record.accepted.set()
         return _accepted(entry.summary())
 
     def _accepted(self, known: Kept) -> Response:
@@ -78,21 +77,24 @@ class Background:
         summary = entry.summary() if entry else known.summary()
         return _accepted(summary, {"idempotency-replayed": "true"})
 
-    async def _committed(self, entry: Entry, asked: Asked) -> Kept | None:
+    async def _committed(self, entry: Entry, record: Record, asked: Asked) -> Kept | None:
         """None; or the one that had its key before. Then, and after an error, this one is gone."""
         try:
             known = await self._journal.accept(asked)
         except BaseException:
-            await self._withdraw(entry)
+            await self._withdraw(entry, record)
             raise
         if known is not None:
-            await self._withdraw(entry)
+            await self._withdraw(entry, record)
+        else:
+            record.accept()
         return known
 
-    async def _withdraw(self, entry: Entry) -> None:
+    async def _withdraw(self, entry: Entry, record: Record) -> None:
         """Of one that was not accepted: it has done nothing, and nobody knows it."""
         entry.given_back = True
         entry.cancel()
+        record.decided.set()
         await entry.ended()
 
     # --- looking ----------------------------------------------------------------------------

@@ -68,11 +68,17 @@ T = TypeVar("T")
 
 
 class Record:
-    """What ties a query on the board to its row; see board.Record."""
+    """What ties a query on the board to its row; see board.Record. accepted: it is committed.
+    decided: that is certain, or that it will not be."""
 
     def __init__(self, journal: Journal) -> None:
-        self.accepted = asyncio.Event()
+        self.accepted, self.decided = asyncio.Event(), asyncio.Event()
         self._journal = journal
+
+    def accept(self) -> None:
+        """It is committed."""
+        self.accepted.set()
+        self.decided.set()
 
     async def begin(self) -> None:
         """Wait until it is committed: what has not been accepted does not run."""
@@ -80,7 +86,9 @@ class Record:
 
     async def end(self, entry: Entry, result: Result) -> Result:
         """Write how it ended before anybody hears of it. What nobody cancelled has not ended: it is
-        left for the next server."""
+        left for the next server. One that is cancelled while it is committed waits for that: its
+        row would be run by whoever finds it."""
+        await _to_its_end(self.decided.wait())
         if not self.accepted.is_set():
             return result
         mine = result.state != "cancelled" or entry.unwanted
@@ -338,7 +346,7 @@ class Keeper:
         if paths:
             await self.journal.restore(row.id, paths)
         record = Record(self.journal)
-        record.accepted.set()
+        record.accept()
         entry = self._board.start(
             app,
             inputs,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from teola.serve.access.auth import KeyFile
+from teola.serve.journal import keeper
+from tests.serve.conftest import soon
 from tests.serve.journal.conftest import ECHO, Serve, ask, ended, rows
 from tests.serve.test_queries import events
 
@@ -93,6 +98,63 @@ def test_followers_are_told_that_it_goes_on(serve: Serve) -> None:
     assert last[1] == "error"
     assert last[2]["error"]["code"] == "postponed"
     assert last[2]["error"]["retryable"] is True
+
+
+# --- ended before it was accepted -----------------------------------------------------------
+
+
+@contextmanager
+def slow_to_accept(dsn: str) -> Iterator[None]:
+    """Meanwhile nothing is committed."""
+    with psycopg.connect(dsn) as other:
+        other.execute("LOCK TABLE teola_journal.queries IN SHARE MODE")
+        yield
+
+
+@pytest.fixture
+def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but news makes a server look around."""
+    monkeypatch.setattr(keeper, "BEAT_S", 3600.0)
+    monkeypatch.setattr(keeper, "FENCE_S", 3600.0)
+
+
+def test_what_is_cancelled_while_it_is_accepted_never_runs(
+    serve: Serve, dsn: str, no_looks: None
+) -> None:
+    with ThreadPoolExecutor(2) as pool, serve() as (served, client):
+        ended(client, ask(client, "hello").json()["query_id"])
+        with slow_to_accept(dsn):
+            asked = pool.submit(ask, client, "please wait")
+            soon(lambda: bool(served.board.running))
+            ((id, entry),) = served.board.running.items()
+            deleted = pool.submit(client.delete, f"/v1/queries/{id}")
+            soon(lambda: entry.task is not None and bool(entry.task.cancelling()))
+        assert asked.result().status_code == 202
+        assert deleted.result().json()["state"] == "cancelled"
+        rows(dsn, "NOTIFY teola_journal, 'look'")
+        assert ended(client, ask(client, "hello").json()["query_id"])["state"] == "ok"
+        assert not served.board.running
+        assert client.get(f"/v1/queries/{id}").json()["state"] == "cancelled"
+    found = rows(dsn, "SELECT state, runs FROM teola_journal.queries WHERE id = %s", id)
+    assert found == [("cancelled", 1)]
+
+
+def test_what_is_accepted_while_its_server_drains_is_the_next_ones(
+    serve: Serve, dsn: str, no_looks: None
+) -> None:
+    with ThreadPoolExecutor(1) as pool, serve() as (served, client):
+        ended(client, ask(client, "hello").json()["query_id"])
+        with slow_to_accept(dsn):
+            asked = pool.submit(ask, client, "please wait")
+            soon(lambda: bool(served.board.running))
+            (entry,) = served.board.running.values()
+            drained = served.runtime.start(served.board.drain(0))
+            soon(lambda: entry.task is not None and bool(entry.task.cancelling()))
+        assert asked.result().status_code == 202
+        assert asked.result().json()["state"] == "running"
+        drained.result(30)
+    found = rows(dsn, "SELECT holder FROM teola_journal.queries WHERE state = 'running'")
+    assert found == [(None,)]
 
 
 # --- the same key, the same query -----------------------------------------------------------
