@@ -258,11 +258,12 @@ class Keeper:
 
     def _suspend(self) -> set[asyncio.Task[None]]:
         """Stop what is journaled; the rows stay, and who holds them then runs them anew."""
+        loop = asyncio.get_running_loop()
         tasks = {entry.task for entry in self._journaled() if entry.task is not None}
         if self._beginning is not None:
             tasks.add(self._beginning)
-        for task in tasks:
-            task.cancel()
+        for task in tasks:  # in the next turn: before its first step it would end unheard
+            loop.call_soon(task.cancel)
         return tasks
 
     def _journaled(self) -> list[Entry]:

@@ -25,7 +25,7 @@ from teola.serve.journal import keeper
 from teola.serve.journal.journal import Given, Journal
 from teola.workflow.components import Indexing
 from teola_engines.vectorstore import PgVector
-from tests.serve.conftest import Served, applications, serving, soon
+from tests.serve.conftest import Served, applications, lent, serving, soon
 from tests.serve.journal.conftest import Serve, ask, ended, put, rows
 from tests.serve.restartable import Embedder, Lines
 from tests.soak.engines import Flood
@@ -118,6 +118,31 @@ def test_a_query_ends_whatever_its_record_does() -> None:
         assert "ValueError: a bug" in str(result.error)
         assert not served.board.running
         assert not served.board.of_tenant
+
+
+def test_what_is_stopped_as_soon_as_it_begins_leaves_the_board() -> None:
+    apps, journal, board = applications(), Journal(Given("host=nowhere"), 1e6), Board(10)
+    kept, record = keeper.Keeper(journal, board, apps), keeper.Record(journal)
+
+    async def stopped() -> Entry:
+        record.accept()
+        entry = board.start(
+            apps["echo"],
+            {"question": "please wait"},
+            mode="background",
+            overrides={},
+            passes=None,
+            deadline_s=60.0,
+            tenant="default",
+            record=record,
+        )
+        await asyncio.wait(kept._suspend(), timeout=20)
+        return entry
+
+    with Runtime() as runtime, lent(apps, runtime):
+        entry = runtime.start(stopped()).result(60)
+    assert entry.given_back
+    assert not board.running
 
 
 # --- what ended long ago ----------------------------------------------------------------------
