@@ -271,6 +271,11 @@ def test_a_server_that_ends_while_it_fetches_documents_keeps_none(made: str) -> 
 
 @pytest.mark.usefixtures("serve")
 def test_a_follower_that_never_reads_is_cut_off(made: str) -> None:
+    """Of a query with as many events as tokens would be."""
+
+    def tell_tokens(entry: Entry) -> None:
+        entry.job.streams = True
+
     inputs, outputs = {"question": "text"}, {"answer": "answer"}
     apps = {"flood": App("flood", Generate(engine="flood"), inputs=inputs, outputs=outputs)}
     id = put(made, app="flood", request=json.dumps({"inputs": {"question": "go"}}))
@@ -280,6 +285,7 @@ def test_a_follower_that_never_reads_is_cut_off(made: str) -> None:
         serving(runtime, apps, journal=Journal(Given(made), 1e6)) as served,
         socket.socket() as client,
     ):
+        served.board.on_start = tell_tokens
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.settimeout(60)
         url = httpx.URL(served.url)
