@@ -35,8 +35,7 @@ class LiveCall:
     ) -> None:
         self._command, self._query, self._head = command, query, head
         self._post, self._clock = post, clock
-        plan = query.plan
-        self.shown = query.streams and any(plan.streams[m] for m in plan.members[head])
+        self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         self.sent = False
 
     async def run(self, host: LocalHost, call: Call) -> None:

@@ -71,6 +71,24 @@ class GraphRun:
         """Whether primitive `i` is done, skipped, failed or cancelled."""
         return self.status[i] >= DONE
 
+    def answers(self, i: int) -> bool:
+        """Whether the text of decoding `i` is an output of the query, as far as one knows by now:
+        of several that follow each other the last is, but there may be no data for the others."""
+        if self.plan.streams[i]:
+            return True
+        later = self.plan.later.get(i)
+        return later is not None and all(map(self._hopeless, later))
+
+    def _hopeless(self, i: int) -> bool:
+        """Whether it is certain that decoding `i` delivers nothing."""
+        if self.ended(i):
+            return self.status[i] != DONE
+        while i >= 0:
+            if self.status[i] > DONE or self._absence.lacks(i, self.ended):
+                return True
+            i = self.plan.sequence_of[i]
+        return False
+
     def delivered(self, ref: Ref) -> bool:
         """Whether there has been something behind `ref`, even if it is released by now."""
         return not self._absence.absent(ref, empty=False)

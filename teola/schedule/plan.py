@@ -6,7 +6,7 @@ a query's data is worked out once: in-degrees, depths, groups, readers, which it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -36,10 +36,11 @@ class Plan:
     indegree: distinct parents. children / parents: indices. members: of a group's head, the
     decodings that share its stream. readers: primitives (and outputs) that read its data. need:
     port -> items that must exist so that no consumer is short of any. streams: the decoding's text
-    is (or may become) an output of the application. sequence_of: producer of the sequence that it
-    continues, or -1. guessed: (primitive, branch) that need not wait for a condition. item_inputs:
-    names of the lists it may be cut along. retries: further tries. estimates: by its profile.
-    optimised: how the passes made the graph, for whoever wants it explained.
+    is (or may become) an output of the application. later: of a decoding whose text is one only if
+    none of others follows, these. sequence_of: producer of the sequence that it continues, or -1.
+    guessed: (primitive, branch) that need not wait for a condition. item_inputs: names of the lists
+    it may be cut along. retries: further tries. estimates: by its profile. optimised: how the
+    passes made the graph, for whoever wants it explained.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Plan:
             retries(p.op, pure=type(p.params) is not ToolParams or p.params.pure)
             for p in self.primitives
         )
-        self.streams = self._streams()
+        self.streams, self.later = self._streams()
         self.guessed = self._guessed()
         self.estimates = self._estimates(profile)
 
@@ -167,8 +168,9 @@ class Plan:
                 ports[ref.port] = max(ports.get(ref.port, 0), at_least)
         return tuple(need), from_query
 
-    def _streams(self) -> tuple[bool, ...]:
+    def _streams(self) -> tuple[tuple[bool, ...], dict[int, tuple[int, ...]]]:
         streams = [False] * len(self.ids)
+        later: dict[int, tuple[int, ...]] = {}
         frontier = [ref for ref in self.graph.outputs.values() if ref.producer != QUERY]
         while frontier:
             ref = frontier.pop()
@@ -178,8 +180,13 @@ class Plan:
                 streams[i] = ref.port == "text"
             elif isinstance(p.params, AggregateParams) and p.params.mode in CHOOSES:
                 parts = [r for r in p.refs() if r.producer != QUERY]
-                frontier += parts[-1:] if p.params.mode is Aggregation.LAST else parts
-        return tuple(streams)
+                if p.params.mode is Aggregation.LAST:
+                    chain = [self.index[r.producer] for r in parts]
+                    texts = (k for k, r in enumerate(parts[:-1]) if r.port == "text")
+                    later |= {chain[k]: tuple(chain[k + 1 :]) for k in texts}
+                    parts = parts[-1:]
+                frontier += parts
+        return tuple(streams), later
 
 
 CHOOSES: Final = (Aggregation.FIRST, Aggregation.LAST)
@@ -212,6 +219,17 @@ class Absence:
         if ref.items is not None:
             return count <= ref.items[0]
         return count < (1 if empty else 0)
+
+    def lacks(self, i: int, ended: Callable[[int], bool]) -> bool:
+        """Whether it is certain by now that a part which the prompt of `i` needs will not come."""
+        prompts = [value for _, value in self.plan.primitives[i].inputs if type(value) is Prompt]
+        return any(
+            (ref.producer == QUERY or ended(self.plan.index[ref.producer]))
+            and self.absent(ref, empty=True)
+            for prompt in prompts
+            for ref in (part.content for part in prompt.parts if part.required)
+            if type(ref) is Ref
+        )
 
     def skips(self, i: int) -> bool:
         """Whether primitive `i` has no work: an input it cannot do without is absent."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from teola import Generate
 from teola.engine import Delta, Usage
 from teola.errors import EngineError
 from teola.passes import optimise
 from teola.profile import default
-from teola.runtime.live_query import Ending
+from teola.runtime.live_query import Ending, Token
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
@@ -61,3 +63,17 @@ async def test_a_cut_round_is_the_answer_where_the_later_ones_had_nothing_to_rea
 async def test_a_cut_try_that_fails_leaves_no_mark_on_the_next() -> None:
     ending = await ended(Scripted(["on", CUT, BUSY], ["one"]), refining(1), "a")
     assert (ending.outputs["answer"], ending.trace.cut) == ("one", False)
+
+
+@pytest.mark.parametrize(("notes", "told"), [(1, ["on", "e"]), (2, ["tw", "o"])])
+async def test_the_round_that_is_certain_to_be_the_last_is_streamed(
+    notes: int, told: list[str]
+) -> None:
+    """With fewer notes than rounds an earlier one is, as soon as one knows that."""
+    model, found = Scripted(["on", "e"], ["tw", "o"]), []
+    async with Bench({"llm": model}) as bench:
+        given = {"question": "why?", "notes": ["a", "b"][:notes]}
+        watcher = lambda event: found.append(event) if isinstance(event, Token) else None  # noqa: E731
+        ending = await bench.run(refining(3), given, watcher=watcher)
+    assert [token.text for token in found] == told
+    assert ending.outputs["answer"] == "".join(told)
