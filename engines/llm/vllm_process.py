@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
@@ -44,7 +45,9 @@ class Limits:
 class VLLMProcess:
     """A worker that is running, or has died. Use from one event loop."""
 
-    def __init__(self, name: str, process: Process) -> None:
+    def __init__(
+        self, name: str, process: Process, folder: tempfile.TemporaryDirectory[str]
+    ) -> None:
         self.name = name
         self.limits: Limits
         self.kv_usage = 0.0
@@ -53,7 +56,7 @@ class VLLMProcess:
         """Sequences that vLLM was running then; idle sessions do not count."""
         self.dead: EngineUnavailable | None = None
         """Why it serves no more."""
-        self._process = process
+        self._process, self._folder = process, folder
         self._ids = itertools.count()
         self._streams: dict[int, asyncio.Queue[Event | EngineError]] = {}
         self._log: deque[str] = deque(maxlen=LOG_LINES)
@@ -78,15 +81,16 @@ class VLLMProcess:
         timeout_s: float,
     ) -> VLLMProcess:
         """Start a worker and wait until its model is loaded. Raises EngineUnavailable."""
+        folder = tempfile.TemporaryDirectory(prefix="teola-vllm-")  # for sockets, which vLLM leaves
         process = await asyncio.create_subprocess_exec(
             python,
             str(WORKER),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            env={**os.environ, **environment},
+            env={**os.environ, "VLLM_RPC_BASE_PATH": folder.name, **environment},
         )
-        worker = cls(name, process)
+        worker = cls(name, process, folder)
         try:
             worker._write(dict(arguments))
             async with asyncio.timeout(timeout_s):
@@ -141,6 +145,7 @@ class VLLMProcess:
             await asyncio.wait([log], timeout=LOG_LIMIT_S)
             log.cancel()
             await self._process.wait()
+            self._folder.cleanup()
             self._process._transport.close()  # type: ignore[attr-defined]  # what a pipe still holds
             self._fail()
 

@@ -110,6 +110,7 @@ class ModelServer:
         self.options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._port, self._began = options.port, 0.0
+        self._sockets: tempfile.TemporaryDirectory[str] | None = None
         self.log = options.log or Path(tempfile.gettempdir()) / f"teola-vllm-{os.getpid()}.log"
 
     @property
@@ -138,6 +139,7 @@ class ModelServer:
         self._port = _free_port(self.options.port)
         on_cpu = _runs_on_cpu(python)
         self._began = time.monotonic()
+        self._sockets = tempfile.TemporaryDirectory(prefix="teola-vllm-")
         with self.log.open("wb") as log:
             self._process = self._launch(python, model, on_cpu, log)
         try:
@@ -152,6 +154,8 @@ class ModelServer:
         options = self.options
         environment = dict(os.environ)
         environment |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+        if self._sockets is not None:  # which vLLM leaves behind
+            environment["VLLM_RPC_BASE_PATH"] = self._sockets.name
         if Path(model).is_dir():
             environment["HF_HUB_OFFLINE"] = "1"
         if on_cpu:
@@ -232,6 +236,8 @@ class ModelServer:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        if self._sockets is not None:
+            self._sockets.cleanup()
 
     def __enter__(self) -> Self:
         self.start()
