@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from teola.runtime.recorded import Recorded
 
 TRACE_EXAMPLES = o.examples(
-    "teola trace 3f2a9c1b7d",
-    "teola trace 3f2a9c1b7d --format perfetto --out trace.json",
-    "teola trace 3f2a9c1b7d --url https://teola.example:8080 --format json",
+    "teola trace ID",
+    "teola trace ID --format perfetto --out trace.json",
+    "teola trace ID --url https://teola.example:8080 --format json",
 )
 LIMIT_S: Final = 30.0
 

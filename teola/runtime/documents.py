@@ -156,9 +156,11 @@ class Preparer:
         names = [entry["name"] for entry in await self._store.collections(tenant)]
         if collection not in names:
             listed = ", ".join(n for n in names if n != UNNAMED) or "none yet"
+            way = f"`teola index PATH --collection {collection}`"
+            if tenant != "default":  # that of `teola index`
+                way = f"`teola.collections.index(..., tenant={tenant!r})` in Python"
             raise InputError(
-                f"no collection {collection!r} (there is: {listed}); make it with "
-                f"`teola index PATH --collection {collection}`"
+                f"no collection {collection!r} (there is: {listed}); make it with {way}"
             )
         return names
 

@@ -79,7 +79,10 @@ class Service:
         """A query of whoever asks. Raises NotFound."""
         entry = self.board.find(id, tenant(request))
         if entry is None:
-            raise NotFound(f"no query {id!r} (the last ones that ended are kept)")
+            raise NotFound(
+                f"no query {id!r} here (the last that ended are kept; of those in the background "
+                "longer, but neither trace nor graph)"
+            )
         return entry
 
     async def kept(self, id: str, request: Request) -> Kept | None:

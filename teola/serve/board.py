@@ -265,24 +265,30 @@ class Board:
             result = self._without(job, "failed", TeolaError(f"{type(error).__name__}: {error}"))
         if entry.record is not None:
             result = await self._recorded(entry, entry.record, result)
-        cleanup()
         job.given = {}  # documents may be large, and nobody asks for them again
         job.watcher = None  # it knows the entry: a cycle, which would outlive `past` for long
-        entry.bytes = sum(map(bytes_of, result.outputs.values()))
-        entry.result = result
         del self.running[job.id]
-        if self.admission is not None and entry.ticket is not None:
-            whole = result.trace if result.state in ("ok", "partial") else None
-            self.admission.ended(entry.ticket, demand(whole) if whole else None)
         self.of_tenant[job.tenant] -= 1
         if not self.of_tenant[job.tenant]:
             del self.of_tenant[job.tenant]
+        entry.result = result
+        try:
+            cleanup()
+            self._settle(entry, result)
+        finally:  # whoever waits for it hears its end, whatever goes wrong here
+            if result.state in ("ok", "partial"):
+                entry.tell("done", result)
+            else:
+                entry.tell("error", problem_of(result).body())
+
+    def _settle(self, entry: Entry, result: Result) -> None:
+        """What is learnt from it, and kept of it."""
+        entry.bytes = sum(map(bytes_of, result.outputs.values()))
+        if self.admission is not None and entry.ticket is not None:
+            whole = result.trace if result.state in ("ok", "partial") else None
+            self.admission.ended(entry.ticket, demand(whole) if whole else None)
         if not entry.given_back:
             self._keep(entry)
-        if result.state in ("ok", "partial"):
-            entry.tell("done", result)
-        else:
-            entry.tell("error", problem_of(result).body())
 
     async def _recorded(self, entry: Entry, record: Record, result: Result) -> Result:
         """What is told of its end, which comes also where the record has a bug."""
