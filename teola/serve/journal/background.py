@@ -18,7 +18,8 @@ from teola.serve.board import RUN, Board, Entry, Event
 from teola.serve.intake.asking import QueryRequest
 from teola.serve.intake.uploads import Upload
 from teola.serve.journal.journal import Journal
-from teola.serve.journal.keeper import Keeper, Record
+from teola.serve.journal.keeper import Keeper
+from teola.serve.journal.record import Record
 from teola.serve.journal.rows import Asked, Body, Kept, digest_of
 from teola.serve.problems import JournalLost
 from teola.serve.streaming import SILENCE, SILENCE_S, Events, EventStream, numbered

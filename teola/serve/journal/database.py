@@ -17,6 +17,7 @@ from psycopg import (
     ProgrammingError,
     conninfo,
 )
+from psycopg.errors import QueryCanceled
 from psycopg.rows import class_row
 from psycopg_pool import AsyncConnectionPool
 
@@ -142,6 +143,24 @@ class JournalDatabase:
                 # its text may quote what a client sent
                 log.warning("the journal's database refuses to work: %s", type(error).__name__)
             raise JournalLost(AWAY) from error
+
+    @staticmethod
+    async def hurried(
+        session: AsyncConnection[Any],
+        limit_s: float,
+        statement: LiteralString,
+        values: tuple[Any, ...],
+    ) -> int:
+        """How many rows a statement has met; 0 if PostgreSQL had to end it after `limit_s`, which
+        leaves the session as it is."""
+        limit = f"{limit_s * 1000:.0f}ms"
+        try:
+            async with session.transaction():
+                await session.execute("SELECT set_config('statement_timeout', %s, true)", (limit,))
+                return (await session.execute(statement, values)).rowcount
+        except QueryCanceled:
+            log.warning("the journal's old queries cannot be deleted: it takes too long")
+            return 0
 
     @staticmethod
     def cursor(connection: AsyncConnection[Any], kind: type[T]) -> AsyncCursor[T]:

@@ -4,9 +4,12 @@ A query is committed before its client hears that it was accepted, and ended by 
 between it belongs to the server whose token is its `holder`. That server shows that it lives by an
 advisory lock on its token, which PostgreSQL itself frees when the connection goes, however it goes.
 
-One thing frees it while the server lives: a restart of PostgreSQL. So nobody takes over from a
+Two things free it while the server lives. After a restart of PostgreSQL nobody takes over from a
 server without its lock before PostgreSQL has been up for LEASE_S, and a server that has been
 without its lock for FENCE_S, which is less, stops what it runs (keeper.py): no query is run by two.
+When a connection breaks, its server is back at once: so a lock has to be free for GRACE_S before
+somebody takes over. A server that needs longer stops what others have taken as soon as it is back,
+and its death does not count.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 LEASE_S: Final = 10.0
 FENCE_S: Final = 8.0
+GRACE_S: Final = 1.5
+"""So a lock is found free twice, with a beat between (keeper.py)."""
 PIECE: Final = 2**20
 """Bytes of a document in one row."""
 PIECE_S: Final = 30.0
@@ -48,6 +53,7 @@ LOOK: Final = "look"
 """What servers are told when there may be something to take over or to cancel."""
 FORGET_AT_ONCE: Final = 1000
 """Rows; the session that shows life has to answer soon again."""
+FORGET_S: Final = 2.0
 STORE: Final = "vectorstore"
 DAY_S: Final = 86_400.0
 
@@ -83,6 +89,7 @@ class Journal:
         self._server, self._keep_s = server, keep_s
         self._opened: JournalDatabase | None = None
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._gone: dict[int, float] = {}
 
     async def open(self) -> None:
         """Reach the server, again if it was lost, and make the tables. Raises JournalLost."""
@@ -107,6 +114,7 @@ class Journal:
 
     def session(self) -> AbstractAsyncContextManager[Session]:
         """A connection that shows that this server lives, and hears news. Raises JournalLost."""
+        self._gone.clear()  # others may have lost theirs when we did
         return self._database.session(self.token)
 
     # --- for clients ----------------------------------------------------------------------
@@ -195,6 +203,16 @@ class Journal:
         cursor = await session.execute(statements.HELD, (self.token,))
         return {id: cancel async for id, cancel in cursor}
 
+    async def alive(self, session: Session, lost: Iterable[str]) -> None:
+        """Say that this server has not died; lost: what others have taken from it, perhaps."""
+        await session.execute(statements.ALIVE, (list(lost), self.token))
+
+    async def look_for_dead(self, session: Session) -> None:
+        """Note which servers do not show that they live; take() needs to know since when."""
+        now = asyncio.get_running_loop().time()
+        cursor = await session.execute(statements.GONE, (self.token, LEASE_S))
+        self._gone = {holder: self._gone.get(holder, now) async for (holder,) in cursor}
+
     async def take(
         self,
         session: Session,
@@ -205,7 +223,9 @@ class Journal:
     ) -> list[Taken]:
         """Make this server's what nobody runs: of these apps, or to be ended without running, the
         oldest first. mine: ours already, but not running. apart: not these."""
-        values: dict[str, Any] = {"me": self.token, "lease": LEASE_S, "most": most}
+        then = asyncio.get_running_loop().time() - GRACE_S
+        gone = [holder for holder, since in self._gone.items() if since <= then]
+        values: dict[str, Any] = {"me": self.token, "gone": gone, "most": most}
         values |= {"mine": list(mine), "apps": list(apps), "apart": list(apart)}
         async with session.transaction(), self._database.cursor(session, Taken) as cursor:
             await cursor.execute(statements.TAKE, values)
@@ -240,9 +260,10 @@ class Journal:
                     patience.renew()
 
     async def forget(self, session: Session) -> bool:
-        """Delete some of what ended long ago; whether there may be more."""
-        cursor = await session.execute(statements.FORGET, (self._keep_s, FORGET_AT_ONCE))
-        return cursor.rowcount == FORGET_AT_ONCE
+        """Delete some of what ended long ago, in FORGET_S at most; whether there may be more."""
+        values = (self._keep_s, FORGET_AT_ONCE)
+        count = await self._database.hurried(session, FORGET_S, statements.FORGET, values)
+        return count == FORGET_AT_ONCE
 
     # --- news -------------------------------------------------------------------------------
 

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
 from teola.app import App
 from teola.errors import (
@@ -38,8 +37,9 @@ from teola.serve.intake.bodies import as_json
 from teola.serve.intake.uploads import Upload
 from teola.serve.journal.journal import FENCE_S, LOOK, Journal
 from teola.serve.journal.patience import Patience
+from teola.serve.journal.record import Record
 from teola.serve.journal.rows import Body, Taken, ended
-from teola.serve.problems import AWAY, Draining, JournalLost, Postponed
+from teola.serve.problems import AWAY, Draining, JournalLost
 from teola.serve.streaming import first
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ BEAT_S: Final = 2.0
 """Well below FENCE_S: a beat or two may fail."""
 ANSWER_S: Final = 3.0
 """A journal that takes longer to answer counts as lost."""
+LEFT_S: Final = FENCE_S + 1.0
+"""It is left when it takes as long: before, the lock would be free and queries still run here."""
 AGAIN_S: Final = 0.5
 """Between tries to reach it."""
 OPEN_S: Final = 10.0
@@ -64,41 +66,6 @@ OPENING: Final = (
 )
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-
-class Record:
-    """What ties a query on the board to its row; see board.Record. accepted: it is committed.
-    decided: that is certain, or that it will not be."""
-
-    def __init__(self, journal: Journal) -> None:
-        self.accepted, self.decided = asyncio.Event(), asyncio.Event()
-        self._journal = journal
-
-    def accept(self) -> None:
-        """It is committed."""
-        self.accepted.set()
-        self.decided.set()
-
-    async def begin(self) -> None:
-        """Wait until it is committed: what has not been accepted does not run."""
-        await self.accepted.wait()
-
-    async def end(self, entry: Entry, result: Result) -> Result:
-        """Write how it ended before anybody hears of it. What nobody cancelled has not ended: it is
-        left for the next server. One that is cancelled while it is committed waits for that: its
-        row would be run by whoever finds it."""
-        await _to_its_end(self.decided.wait())
-        if not self.accepted.is_set():
-            return result
-        mine = result.state != "cancelled" or entry.unwanted
-        if mine and not self._journal.closed:
-            mine = await _to_its_end(self._journal.end(ended(result)))
-        if mine and not self._journal.closed:
-            return result
-        entry.given_back = True
-        told = "the query was interrupted here and goes on under the same id: ask for it again"
-        return replace(result, state="cancelled", outputs={}, error=Postponed(told))
 
 
 class Keeper:
@@ -113,6 +80,8 @@ class Keeper:
         self._fence: asyncio.TimerHandle | None = None
         self._forgot = float("-inf")
         self._lost = ""
+        self._patience = Patience(LEFT_S)
+        self._held: set[str] = set()
         self._refused: set[str] = set()
 
     def open(self) -> None:
@@ -135,6 +104,7 @@ class Keeper:
             with suppress(JournalLost):
                 await self.journal.give_back([entry.id for entry in self._journaled()])
         if self._task is not None:
+            self._patience.leave()
             self._task.cancel()
             await asyncio.wait({self._task})
         if self._beginning is not None:
@@ -160,16 +130,31 @@ class Keeper:
                 await self.journal.open()
                 await self._watch()
             except Exception as error:  # noqa: BLE001 - the task's edge: without it none would end
-                self.opened.clear()
-                self.journal.away = True
                 ours = isinstance(error, TeolaError)  # others may quote a query
-                why = " ".join(str(error).split()) if ours else type(error).__name__
-                if why != self._lost:
-                    told = "the journal is away, background queries are refused: %(reason)s"
-                    note(log, logging.WARNING, "journal_lost", told, reason=why)
-                self._lost = why
-                self._tried.set()
+                self._lose(" ".join(str(error).split()) if ours else type(error).__name__)
             await asyncio.sleep(AGAIN_S)
+
+    def _lose(self, why: str) -> None:
+        """The journal cannot be used."""
+        self.opened.clear()
+        self.journal.away = True
+        if why != self._lost:
+            told = "the journal is away, background queries are refused: %(reason)s"
+            note(log, logging.WARNING, "journal_lost", told, reason=why)
+        self._lost = why
+        self._tried.set()
+
+    @contextmanager
+    def _waiting_for(self, session: Session) -> Iterator[None]:
+        """For its answers: while they are late, nothing is accepted."""
+        loop, told = asyncio.get_running_loop(), f"PostgreSQL takes more than {ANSWER_S:g} s"
+        late = loop.call_later(ANSWER_S, self._lose, told)
+        try:
+            self._patience = Patience(LEFT_S)
+            with self._patience.watching(session):
+                yield
+        finally:
+            late.cancel()
 
     async def _watch(self) -> None:
         """Look around until the journal is lost. Raises JournalLost."""
@@ -178,7 +163,7 @@ class Keeper:
             await self._rejoin(session)
             while True:
                 began = loop.time()
-                with Patience(ANSWER_S).watching(session):
+                with self._waiting_for(session):
                     taken = await self._look(session)
                 self._beat(began)
                 self._reached()
@@ -216,9 +201,11 @@ class Keeper:
         what they may have."""
         if self._beginning is not None:
             self._beginning.cancel()
-        with Patience(ANSWER_S).watching(session):
+        with self._waiting_for(session):
             before = self._journaled()
             held = await self.journal.held(session)
+            known = self._held | {entry.id for entry in before}
+            await self.journal.alive(session, known - held.keys())
         for entry in before:
             if entry.id not in held and entry.task is not None:
                 entry.task.cancel()
@@ -231,6 +218,8 @@ class Keeper:
         running = self._board.running
         known = set(running)
         held = await self.journal.held(session)
+        self._held = set(held)
+        await self.journal.look_for_dead(session)
         for id, cancel in held.items():
             entry = running.get(id)
             if cancel and entry is not None and not entry.unwanted:
@@ -368,12 +357,3 @@ _STATES: Final[dict[type[TeolaError], str]] = {
     QueryCancelled: "cancelled",
     DeadlineExceeded: "deadline",
 }
-
-
-async def _to_its_end(work: Coroutine[None, None, T]) -> T:
-    """Await work, however often the waiting is cancelled."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.shield(task)
-    return task.result()

@@ -48,6 +48,11 @@ class Patience:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._limit_s, self._break, self._watched)
 
+    def leave(self) -> None:
+        """Break the connection now, if there is one."""
+        if self._watched is not None:
+            self._break(self._watched)
+
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -53,14 +53,18 @@ SELECT pg_notify(%s, id) FROM mine
 HELD: Final[LiteralString] = """
 SELECT id, cancel FROM teola_journal.queries WHERE holder = %s AND ended IS NULL
 """
+GONE: Final[LiteralString] = """
+WITH known AS MATERIALIZED (
+    SELECT DISTINCT holder FROM teola_journal.queries WHERE ended IS NULL AND holder <> %s
+)
+SELECT holder FROM known
+WHERE pg_postmaster_start_time() < now() - make_interval(secs => %s)
+    AND pg_try_advisory_xact_lock_shared(holder)
+"""
 TAKE: Final[LiteralString] = """
 WITH dead AS MATERIALIZED (
-    SELECT holder FROM (
-        SELECT DISTINCT holder FROM teola_journal.queries
-        WHERE ended IS NULL AND holder <> %(me)s
-    ) AS known
-    WHERE pg_postmaster_start_time() < now() - make_interval(secs => %(lease)s)
-        AND pg_try_advisory_xact_lock_shared(holder)
+    SELECT holder FROM unnest(%(gone)s::bigint[]) AS known (holder)
+    WHERE pg_try_advisory_xact_lock_shared(holder)
 ), free AS (
     SELECT id FROM teola_journal.queries
     WHERE ended IS NULL
@@ -75,6 +79,10 @@ SET holder = %(me)s, runs = runs + 1,
 FROM free WHERE q.id = free.id
 RETURNING q.id, tenant, app, request, extract(epoch FROM created)::float8 AS created,
     extract(epoch FROM deadline - now())::float8 AS left_s, runs, deaths, cancel
+"""
+ALIVE: Final[LiteralString] = """
+UPDATE teola_journal.queries SET deaths = greatest(deaths - 1, 0)
+WHERE id = ANY(%s) AND holder <> %s AND ended IS NULL
 """
 GIVE_BACK: Final[LiteralString] = """
 WITH given AS (

@@ -51,6 +51,7 @@ def serve(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Starts a server on the journal, and a client of it; leaving it is its end. where: the DSN, if
     another one leads there."""
     monkeypatch.setattr(journals, "LEASE_S", 0.0)  # this database server was just started
+    monkeypatch.setattr(journals, "GRACE_S", 0.2)
     monkeypatch.setattr(keeper, "BEAT_S", 0.2)
 
     @contextmanager
