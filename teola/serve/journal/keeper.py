@@ -79,7 +79,7 @@ class Keeper:
         self._beginning: asyncio.Task[None] | None = None
         self._fence: asyncio.TimerHandle | None = None
         self._forgot = float("-inf")
-        self._lost = ""
+        self._lost, self._closing = "", False
         self._patience = Patience(LEFT_S)
         self._held: set[str] = set()
         self._refused: set[str] = set()
@@ -104,7 +104,10 @@ class Keeper:
             with suppress(JournalLost):
                 await self.journal.give_back([entry.id for entry in self._journaled()])
         if self._task is not None:
-            self._patience.leave()
+            self._closing = True
+            if self.journal.away:  # a cancelled statement would have to be answered, too
+                self._patience.leave()
+                await asyncio.wait({self._task}, timeout=AGAIN_S)
             self._task.cancel()
             await asyncio.wait({self._task})
         if self._beginning is not None:
@@ -130,6 +133,8 @@ class Keeper:
                 await self.journal.open()
                 await self._watch()
             except Exception as error:  # noqa: BLE001 - the task's edge: without it none would end
+                if self._closing:
+                    return
                 ours = isinstance(error, TeolaError)  # others may quote a query
                 self._lose(" ".join(str(error).split()) if ours else type(error).__name__)
             await asyncio.sleep(AGAIN_S)
