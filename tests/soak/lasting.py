@@ -108,9 +108,10 @@ async def lasting(server: Server, warm: int, seconds: float, seed: int) -> dict[
         "queries": dict(load.ended),
         "before": before.to_json(),
         "after": after.to_json(),
-        "server_mib_a_minute": _slope(samples, skipped, "rss_mib"),
+        "server_mib_a_minute": _slope(samples, skipped, "memory_mib"),
         "database_mib_a_minute": _slope(samples, skipped, "database_mib"),
         "temporary_files": server.left(),
+        "memory_mib": [seen.memory_mib for _, seen in samples],
         "rss_mib": [seen.rss_mib for _, seen in samples],
     }
 

@@ -35,10 +35,12 @@ FROM pg_stat_activity WHERE application_name = 'teola'
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A server's process at one moment. rss_mib: its memory; database_mib: what PostgreSQL's
-    processes have for themselves. sockets: of TCP. sessions: of the database, in_transaction: that
-    have one open and do nothing. tasks: on its event loop."""
+    """A server's process at one moment. memory_mib: what it has allocated; rss_mib: with the pages
+    of mapped files, which the kernel maps and drops as it likes, some MiB of a library at a time;
+    database_mib: what PostgreSQL's processes have for themselves. sockets: of TCP. sessions: of the
+    database, in_transaction: that have one open and do nothing. tasks: on its event loop."""
 
+    memory_mib: float
     rss_mib: float
     database_mib: float
     descriptors: int
@@ -105,8 +107,10 @@ class Server:
         tasks = (await self.metrics(client))["teola_tasks"]
         process = psutil.Process(self.process.pid)
         sessions, in_transaction = self.ask(SESSIONS) if self.admin else (0, 0)
+        memory = process.memory_info()
         return Seen(
-            round(process.memory_info().rss / MIB, 2),
+            round((memory.rss - memory.shared) / MIB, 2),
+            round(memory.rss / MIB, 2),
             round(sum(map(_private, self._database())) / MIB, 2),
             process.num_fds(),
             len(process.net_connections("tcp")),

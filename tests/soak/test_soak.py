@@ -44,7 +44,7 @@ async def test_nothing_grows(
     before, after = found["before"], found["after"]
     assert found["server_mib_a_minute"] < mib_a_minute, found
     assert found["database_mib_a_minute"] < mib_a_minute, found
-    assert after["rss_mib"] - before["rss_mib"] < mib, found
+    assert after["memory_mib"] - before["memory_mib"] < mib, found
     for name in ("tasks", "sockets", "children", "in_transaction"):
         assert after[name] <= before[name], (name, before, after)
     assert after["descriptors"] - after["sessions"] <= before["descriptors"] - before["sessions"]
