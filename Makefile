@@ -17,8 +17,10 @@ EXTRAS := ray,server,bench,dev
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-# Python compiles what it imports when it first does; all of it at once takes minutes.
+# Python compiles what it imports when it first does; all of it at once takes minutes. Where a shell
+# forbids it to keep that, every process would do it anew.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 LOCK_VENV := build/lock-venv
 VLLM := 0.32.0
 VLLM_VENV := .venv-vllm
