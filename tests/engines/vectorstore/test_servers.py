@@ -112,6 +112,8 @@ def modest(database: str) -> Iterator[str]:
         connection.execute("ALTER ROLE teola_query RENAME TO set_aside")
         yield make_conninfo(database, user="modest")
         connection.execute("ALTER ROLE set_aside RENAME TO teola_query")
+        sessions = "FROM pg_stat_activity WHERE usename = 'modest'"  # they drop temporary tables
+        connection.execute(f"SELECT pg_terminate_backend(pid, 10000) {sessions}")
         connection.execute("REASSIGN OWNED BY modest TO postgres")
         connection.execute("DROP OWNED BY modest")
         connection.execute("DROP ROLE modest")
