@@ -82,14 +82,18 @@ class VLLMProcess:
     ) -> VLLMProcess:
         """Start a worker and wait until its model is loaded. Raises EngineUnavailable."""
         folder = tempfile.TemporaryDirectory(prefix="teola-vllm-")  # for sockets, which vLLM leaves
-        process = await asyncio.create_subprocess_exec(
-            python,
-            str(WORKER),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env={**os.environ, "VLLM_RPC_BASE_PATH": folder.name, **environment},
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                python,
+                str(WORKER),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env={**os.environ, "VLLM_RPC_BASE_PATH": folder.name, **environment},
+            )
+        except BaseException:
+            folder.cleanup()
+            raise
         worker = cls(name, process, folder)
         try:
             worker._write(dict(arguments))

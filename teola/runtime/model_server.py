@@ -140,9 +140,9 @@ class ModelServer:
         on_cpu = _runs_on_cpu(python)
         self._began = time.monotonic()
         self._sockets = tempfile.TemporaryDirectory(prefix="teola-vllm-")
-        with self.log.open("wb") as log:
-            self._process = self._launch(python, model, on_cpu, log)
         try:
+            with self.log.open("wb") as log:
+                self._process = self._launch(python, model, on_cpu, log)
             self._await_ready(told, limit_s)
         except BaseException:
             self.kill()
