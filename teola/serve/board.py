@@ -85,9 +85,9 @@ class Record(Protocol):
 class Entry:
     """One query. events: all so far, numbered from 1. result: once it has ended. first_token_s:
     how long after its request the first token of its answer came. bytes: of its answer, once it has
-    ended, about. record: its journal,
-    if it has one. run: how often it was begun, on any server. unwanted: somebody cancelled it.
-    given_back: it has not ended, but goes on elsewhere or later."""
+    ended, about. record: its journal, if it has one. run: how often it was begun, on any server.
+    unwanted: somebody cancelled it. given_back: it has not ended, but goes on elsewhere or later.
+    """
 
     job: Job
     mode: str

@@ -15,7 +15,7 @@ import uvicorn
 from teola import App, Runtime, component
 from teola.serve import server
 from teola.serve.access.auth import KeyFile
-from teola.serve.board import Board
+from teola.serve.board import Board, Entry, Record
 from teola.serve.intake.documents import Intake
 from teola.serve.journal.journal import Journal
 from teola.serve.journal.keeper import Keeper
@@ -130,6 +130,22 @@ def served() -> Iterator[Served]:
 def client(served: Served) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=served.url, timeout=30) as client:
         yield client
+
+
+def begun(
+    board: Board, app: App, question: str, *, mode: str = "background", record: Record | None = None
+) -> Entry:
+    """A query on the board, with nothing unusual. Call it on the board's loop."""
+    return board.start(
+        app,
+        {"question": question},
+        mode=mode,
+        overrides={},
+        passes=None,
+        deadline_s=60.0,
+        tenant="default",
+        record=record,
+    )
 
 
 def soon(true: Callable[[], bool], limit_s: float = 20.0) -> None:

@@ -16,7 +16,7 @@ from teola.runtime.python_engine import PythonEngine
 from teola.serve.admission.admission import Admission, Lanes
 from teola.serve.admission.expecting import admission_for
 from teola.serve.admission.learning import Kind, size_class
-from tests.serve.conftest import Served, applications, serving, soon
+from tests.serve.conftest import Served, applications, begun, serving, soon
 
 ECHO = "/v1/apps/echo/queries"
 
@@ -112,15 +112,7 @@ def test_a_query_that_is_cancelled_before_it_begins_counts_no_more() -> None:
         board = found.board
 
         async def at_once() -> str:
-            entry = board.start(
-                apps["echo"],
-                {"question": "hello"},
-                mode="sync",
-                overrides={},
-                passes=None,
-                deadline_s=60.0,
-                tenant="default",
-            )
+            entry = begun(board, apps["echo"], "hello", mode="sync")
             entry.cancel()
             return (await asyncio.wait_for(entry.ended(), 20)).state
 

@@ -12,7 +12,7 @@ from teola.result import Result
 from teola.serve import board
 from teola.serve.board import Entry
 from teola.serve.journal import keeper
-from tests.serve.conftest import applications, serving, soon
+from tests.serve.conftest import applications, begun, serving, soon
 from tests.serve.journal.conftest import Serve, ask, rows
 from tests.serve.journal.proxy import Proxy, proxied
 from tests.serve.journal.test_trouble import MINE, up
@@ -76,16 +76,7 @@ def test_a_drain_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None
     with Runtime() as runtime, serving(runtime, apps) as served:
 
         async def drained() -> bool:
-            entry = served.board.start(
-                apps["echo"],
-                {"question": "please wait"},
-                mode="background",
-                overrides={},
-                passes=None,
-                deadline_s=60.0,
-                tenant="default",
-                record=stuck,
-            )
+            entry = begun(served.board, apps["echo"], "please wait", record=stuck)
             await served.board.drain(0.0)
             left = entry.result is None
             stuck.go.set()

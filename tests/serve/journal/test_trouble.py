@@ -26,7 +26,7 @@ from teola.serve.journal.journal import Given, Journal
 from teola.serve.journal.record import Record
 from teola.workflow.components import Indexing
 from teola_engines.vectorstore import PgVector
-from tests.serve.conftest import Served, applications, lent, serving, soon
+from tests.serve.conftest import Served, applications, begun, lent, serving, soon
 from tests.serve.journal.conftest import Serve, ask, ended, put, rows
 from tests.serve.restartable import Embedder, Lines
 from tests.soak.engines import Flood
@@ -102,16 +102,7 @@ def test_a_query_ends_whatever_its_record_does() -> None:
     with Runtime() as runtime, serving(runtime, apps) as served:
 
         async def asked() -> Result:
-            entry = served.board.start(
-                apps["echo"],
-                {"question": "hello"},
-                mode="background",
-                overrides={},
-                passes=None,
-                deadline_s=60.0,
-                tenant="default",
-                record=Broken(),
-            )
+            entry = begun(served.board, apps["echo"], "hello", record=Broken())
             return await entry.ended()
 
         result = runtime.start(asked()).result()
@@ -127,16 +118,7 @@ def test_what_is_stopped_as_soon_as_it_begins_leaves_the_board() -> None:
 
     async def stopped() -> Entry:
         record.accept()
-        entry = board.start(
-            apps["echo"],
-            {"question": "please wait"},
-            mode="background",
-            overrides={},
-            passes=None,
-            deadline_s=60.0,
-            tenant="default",
-            record=record,
-        )
+        entry = begun(board, apps["echo"], "please wait", record=record)
         await asyncio.wait(kept._suspend(), timeout=20)
         return entry
 
