@@ -136,6 +136,11 @@ class Runtime:
         specs = [self.spec(name) for name in names]
         return self.profile.for_engines(specs) if self.profile else default(specs)
 
+    def runs(self, names: Iterable[str]) -> bool:
+        """Whether the engines `names` have all been started."""
+        tasks = map(self._started.get, names)
+        return all(task is not None and task.done() and not _in_vain(task) for task in tasks)
+
     async def ensure(self, names: Iterable[str]) -> None:
         """Start the engines `names` that are not yet running, side by side.
 
@@ -144,7 +149,7 @@ class Runtime:
         tasks = []
         for name in names:
             task = self._started.get(name)
-            if task is None or (task.done() and (task.cancelled() or task.exception())):
+            if task is None or (task.done() and _in_vain(task)):
                 task = self._started[name] = self.loop.create_task(self._start(name))
             if not task.done():
                 tasks.append(task)
@@ -330,3 +335,8 @@ def default_runtime() -> Runtime:
         if _default is None or _default._closed:
             _default = Runtime()
         return _default
+
+
+def _in_vain(task: asyncio.Task[None]) -> bool:
+    """Whether it ended, but not as it should."""
+    return task.cancelled() or task.exception() is not None

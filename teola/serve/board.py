@@ -253,7 +253,8 @@ class Board:
         try:
             if entry.record is not None:
                 await entry.record.begin()
-            await _engines_of(job)
+            if not job.app.home.runs(job.app.engine_names):
+                await _engines_of(job)
             result = await job.run()
         except asyncio.CancelledError:
             result = self._without(job, "cancelled", QueryCancelled("the query was cancelled"))
