@@ -2,16 +2,19 @@
 
 Checked after every step in tests and with `--debug`: the graph is well formed and acyclic; the
 outputs are the same; every primitive of the p-graph is still there, once, whole or in pieces that
-cover it; guards (but for pure prefix work) and orders that protect effects are kept.
+cover it; guards (but for pure prefix work) and orders that protect effects are kept; what reads a
+store before or after it is changed still does.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from itertools import chain, product
 
 from teola.errors import GraphError
 from teola.graph import DecodeParams, Graph, Op, Primitive, Prompt
-from teola.graph.ops import PREFILLS
+from teola.graph.ops import EFFECTS, PREFILLS, STORE_READS
 
 
 def verify(before: Graph, after: Graph) -> None:
@@ -29,6 +32,7 @@ def verify(before: Graph, after: Graph) -> None:
         _check_coverage(p, pieces)
         _check_guards(p, pieces)
         _check_effects(after, p, pieces)
+    _check_stores(before, after, parts)
 
 
 def _check_coverage(p: Primitive, pieces: list[Primitive]) -> None:
@@ -65,3 +69,18 @@ def _check_effects(after: Graph, p: Primitive, pieces: list[Primitive]) -> None:
             missing = protected - after.ancestors[q.id]
             if missing and not (q.op is Op.PARTIAL_PREFILLING and p.op in PREFILLS):
                 raise GraphError(f"{q.id!r} no longer follows the effect {sorted(missing)[0]!r}")
+
+
+def _check_stores(before: Graph, after: Graph, parts: Mapping[str, list[Primitive]]) -> None:
+    """Whatever edges order a read and a write of one store in the p-graph, in the e-graph some
+    must, too: what a search finds depends on it."""
+    reads = [p for p in before.primitives if p.op in STORE_READS]
+    writes = [p for p in before.primitives if p.op in EFFECTS]
+    for p, q in chain(product(reads, writes), product(writes, reads)):
+        if p.engine == q.engine and p.id in before.ancestors[q.id]:
+            first = {piece.id for piece in parts[p.id]}
+            for piece in parts[q.id]:
+                if missing := first - after.ancestors[piece.id]:
+                    raise GraphError(
+                        f"{piece.id!r} no longer follows {min(missing)!r} in store {p.engine!r}"
+                    )

@@ -25,7 +25,7 @@ from teola.graph import (
     Ref,
     Value,
 )
-from teola.graph.ops import SPECULATIVE, Params
+from teola.graph.ops import EFFECTS, SPECULATIVE, STORE_READS, Params
 from teola.workflow.component import Component, Config, Kind
 from teola.workflow.template import Source, Template, Wirer
 
@@ -199,7 +199,7 @@ class _Build:
         read = {r.producer for p in own for r in p.refs()}
         for p in own:
             after = self._orders(component, p) if p.id in heads else ()
-            after += self._protect(component, p, after)
+            after += self._protect(component, p)
             guards = self._guards(component, p)
             self.primitives.append(replace(p, after=after, guards=guards))
         self.tails[component.name] = [p.id for p in own if p.id not in read]
@@ -238,17 +238,20 @@ class _Build:
                 found += [Order(tail, reason, effect) for tail in self.tails[before]]
         return tuple(found)
 
-    def _protect(
-        self, component: Component, primitive: Primitive, after: tuple[Order, ...]
-    ) -> tuple[Order, ...]:
-        """A search waits for every ingestion upstream into the store that it searches."""
-        if primitive.op is not Op.SEARCHING:
+    def _protect(self, component: Component, primitive: Primitive) -> tuple[Order, ...]:
+        """A search waits for every ingestion upstream into the store that it searches, and an
+        ingestion for every search upstream of the store that it changes."""
+        if primitive.op in STORE_READS:
+            others, reason = EFFECTS, "searches what it stores"
+        elif primitive.op in EFFECTS:
+            others, reason = STORE_READS, "searches what was stored before"
+        else:
             return ()
         upstream = self.builder.wirer.upstream[component.name]
         return tuple(
-            Order(p.id, "searches what it stores", effect=True)
+            Order(p.id, reason, effect=True)
             for p in self.primitives
-            if p.op is Op.INGESTION and p.component in upstream and p.engine == primitive.engine
+            if p.op in others and p.component in upstream and p.engine == primitive.engine
         )
 
     def _join(

@@ -107,3 +107,21 @@ def test_a_broken_pass_is_caught_in_debug(monkeypatch: pytest.MonkeyPatch) -> No
     assert passes.optimise(p_graph(), PROFILE).e_graph is not None
     with pytest.raises(GraphError, match="lost a guard"):
         passes.optimise(p_graph(), PROFILE, debug=True)
+
+
+def written_after_it_was_searched() -> Graph:
+    """The template's order is all that puts the ingestion behind the search."""
+    late = replace(
+        search("write", "embed", 3, after=(Order("search", "order of the template"),)),
+        op=Op.INGESTION,
+        outputs=("stored",),
+    )
+    primitives = [*p_graph().primitives, replace(late, items=3)]
+    return Graph("test", primitives, {"answer": Ref("u", "out")}, ["question", "scope"])
+
+
+def test_a_store_is_read_before_it_is_changed_whatever_says_so() -> None:
+    made = written_after_it_was_searched()
+    verify(made, made)
+    with pytest.raises(GraphError, match="'write' no longer follows 'search' in store"):
+        verify(made, changed(made, only("write", after=())))

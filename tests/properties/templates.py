@@ -64,8 +64,13 @@ def grown(draw: DrawFn) -> Grown:
     visible = {"question": "text", "notes": "texts"}
     template: Component | Template = grower.chain(visible, draw(st.integers(1, 4)), 0)
     chunks = draw(st.integers(0, 11))
-    if draw(st.booleans()):
+    indexing = draw(st.sampled_from(["never", "first", "last", "between"]))
+    if indexing == "first":
         template = Indexing() >> template
+    elif indexing != "never":
+        template = template >> grower.lookup(visible) >> Indexing()
+        if indexing == "between":
+            template = template >> grower.chain(visible, draw(st.integers(1, 2)), 0)
     notes = draw(st.lists(st.sampled_from("abcdef"), max_size=6))
     also = [name for name in grower.given if draw(st.booleans())]
     kinds = {"question": Kind.TEXT, "notes": Kind.TEXTS, "documents": Kind.DOCUMENTS}
@@ -104,6 +109,10 @@ class _Grower:
             chain = step if chain is None else chain >> step
         assert chain is not None
         return chain
+
+    def lookup(self, visible: Names) -> Template:
+        """A search for some text."""
+        return self._embed(visible, 0) >> self._search(visible, 0)
 
     def _step(self, visible: Names, depth: int) -> Component | Template:
         kinds = set(visible.values())
