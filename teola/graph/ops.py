@@ -47,6 +47,8 @@ SPECULATIVE: Final = frozenset(
 
 EFFECTS: Final = frozenset({Op.INGESTION})
 """Change something outside the query; retried only under an idempotency key."""
+STORE_READS: Final = frozenset({Op.SEARCHING, Op.SQL})
+"""Read what an effect at the same engine may have changed."""
 EXTERNAL_READS: Final = frozenset({Op.WEB_SEARCH, Op.SQL})
 
 ITEM_INPUTS: Final[dict[Op, tuple[str, ...]]] = {
@@ -56,19 +58,6 @@ ITEM_INPUTS: Final[dict[Op, tuple[str, ...]]] = {
     Op.RERANKING: ("hits",),
     Op.WEB_SEARCH: ("queries",),
 }
-
-
-def retries(op: Op, *, pure: bool = True) -> int:
-    """Further tries that `op` may have after its first failure (docs/architecture.md, faults).
-
-    Ingestion may be retried because it carries an idempotency key; an LLM call (named by the op of
-    its prefilling) only until a token has left for the client, which its queue watches over.
-    """
-    if op in EXTERNAL_READS:
-        return 1
-    if op in DECODES or op in CONTROL:
-        return 0
-    return 2 if pure or op in EFFECTS else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +180,22 @@ Params = (
     | WebSearchParams
     | SqlParams
 )
+
+
+def has_effect(op: Op, params: Params) -> bool:
+    """Whether the op changes (or may change) something outside its query: ingestion does, and a
+    function that is not declared pure may."""
+    return op in EFFECTS or (type(params) is ToolParams and not params.pure)
+
+
+def retries(op: Op, params: Params) -> int:
+    """Further tries that `op` may have after its first failure (docs/architecture.md, faults).
+
+    Ingestion may be retried because it carries an idempotency key; an LLM call (named by the op of
+    its prefilling) only until a token has left for the client, which its queue watches over.
+    """
+    if op in EXTERNAL_READS:
+        return 1
+    if op in DECODES or op in CONTROL:
+        return 0
+    return 2 if op in EFFECTS or not has_effect(op, params) else 0

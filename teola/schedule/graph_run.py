@@ -1,7 +1,8 @@
 """GraphRun: the graph scheduler of one query (paper, section 6.1), as a state machine.
 
-It counts in-degrees, submits what is ready, skips what has no data or whose branch was not taken,
-releases outputs after their last reader, and ends in exactly one state. It knows no engine.
+It counts in-degrees, submits what is ready, skips what has no data or whose branch was not taken
+and withdraws what nobody will read any more, releases outputs after their last reader, and ends in
+exactly one state: as soon as the outputs and the effects are done. It knows no engine.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class GraphRun:
         self.waits = list(plan.indegree)
         self.readers = list(plan.readers)
         self.left = len(plan)
+        self.open = list(plan.open)
         self.state: State | None = None
         self.missing: list[str] = []
         self.instance: dict[int, int] = {}
@@ -84,7 +86,7 @@ class GraphRun:
         if self.ended(i):
             return self.status[i] != DONE
         while i >= 0:
-            if self.status[i] > DONE or self._absence.lacks(i, self.ended):
+            if self.status[i] > DONE or self._absence.skips(i, self.ended):
                 return True
             i = self.plan.sequence_of[i]
         return False
@@ -98,6 +100,9 @@ class GraphRun:
         self._short = any(
             event.counts.get(name, -1) < need for name, need in self.plan.query_need.items()
         )
+        for i in self.plan.unread:
+            if self.status[i] == WAITING:  # else one that it was read by has been skipped
+                self._skip(i)
         for i, waits in enumerate(self.plan.indegree):
             if waits == 0 and self.status[i] == WAITING:
                 self._ready(i)
@@ -158,44 +163,78 @@ class GraphRun:
 
     def _settle(self, i: int) -> None:
         self.left -= 1
-        if self.plan.guessed[i]:
-            self._undo(i)
-        commands, plan, status = self._commands, self.plan, self.status
+        plan, status, waits = self.plan, self.status, self.waits
+        if plan.guarded[i]:
+            self._decided(i)
+        if status[i] != DONE:
+            for condition in plan.conditions[i]:
+                self._close(condition)
+        if plan.call[i] >= 0:
+            self._close(plan.call[i])
         for source in plan.sources[i]:
-            self.readers[source] -= 1
-            if self.readers[source] == 0 and status[source] == DONE:
-                commands.append(Release(self.id, source))
+            self._let_go(source)
         if self.readers[i] == 0 and status[i] == DONE:
-            commands.append(Release(self.id, i))
-        waits = self.waits
+            self._commands.append(Release(self.id, i))
         for child in plan.children[i]:
             waits[child] -= 1
-            if waits[child] == 0 and status[child] == WAITING:
-                self._ready(child)
+            if status[child] == WAITING:
+                if waits[child] == 0:
+                    self._ready(child)
+                elif self._short and self._absence.skips(child, self.ended):
+                    self._skip(child)
 
-    def _undo(self, condition: int) -> None:
-        """A condition has ended: what was begun for another branch never happened."""
-        taken = self.branches.setdefault(self.plan.ids[condition], "")
-        for i, branch in self.plan.guessed[condition]:
-            before = self.status[i]
-            if branch == taken or before not in (RUNNING, DONE):
-                continue
-            self.status[i] = SKIPPED
-            self._short = True
-            self._absence.counts.pop(i, None)
-            if before == RUNNING:
-                if not self.plan.control[i]:
-                    self._commands.append(Withdraw(self.id, i))
-                self._settled(i)
-            self._commands.append(Skipped(self.id, i))
+    def _decided(self, condition: int) -> None:
+        """A condition has ended: what stands in another branch is skipped at once, and what was
+        begun there on a guess never happened."""
+        taken = self.branches.get(self.plan.ids[condition])
+        for i, branch in self.plan.guarded[condition]:
+            if branch != taken and self.status[i] <= DONE:
+                self._skip(i)
+
+    def _close(self, i: int) -> None:
+        """One less is open of what group head `i` leads, or of what condition `i` decides on."""
+        self.open[i] -= 1
+        if self.open[i]:
+            return
+        members = self.plan.members[i]
+        if members and self.status[i] == DONE and self.status[members[-1]] == SKIPPED:
+            self._commands.append(Withdraw(self.id, i))  # it would go on for nobody
+        for source in self.plan.held[i]:
+            self._let_go(source)
+        if self.plan.guarded[i]:
+            self._drop(i)
+
+    def _let_go(self, source: int) -> None:
+        """One reader less of what `source` gives; after the last one it is released, or need not
+        be computed."""
+        self.readers[source] -= 1
+        if self.readers[source] == 0:
+            if self.status[source] == DONE:
+                self._commands.append(Release(self.id, source))
+            else:
+                self._drop(source)
+
+    def _drop(self, i: int) -> None:
+        """Skip `i` if nobody needs it: it has no effect, no reader, and nothing to decide."""
+        needed = self.plan.effects[i] or self.readers[i] or (self.plan.guarded[i] and self.open[i])
+        if self.status[i] < DONE and not needed:
+            self._skip(i)
+
+    def _skip(self, i: int) -> None:
+        before = self.status[i]
+        self.status[i] = SKIPPED
+        self._short = True
+        self._absence.counts.pop(i, None)
+        if before == RUNNING and not self.plan.control[i] and self.plan.head[i] == i:
+            self._commands.append(Withdraw(self.id, i))
+        self._commands.append(Skipped(self.id, i))
+        if before != DONE:
+            self._settled(i)
 
     def _ready(self, i: int) -> None:
         plan = self.plan
-        if (self._short and self._absence.skips(i)) or not self._wanted(i):
-            self.status[i] = SKIPPED
-            self._short = True
-            self._commands.append(Skipped(self.id, i))
-            self._settled(i)
+        if self._short and self._absence.skips(i):
+            self._skip(i)
             return
         self.status[i] = RUNNING
         if plan.control[i]:
@@ -204,25 +243,15 @@ class GraphRun:
             source = plan.sequence_of[i]
             self._commands.append(Submit(self.id, i, self.instance.get(source, -1)))
 
-    def _wanted(self, i: int) -> bool:
-        guards, branches = self.plan.primitives[i].guards, self.branches
-        return not guards or all(
-            branches.get(g.condition, g.branch if g.speculative else None) == g.branch
-            for g in guards
-        )
-
     def _stop(self, state: State, cause: Cause, failed: int = -1) -> None:
         plan = self.plan
         for i, status in enumerate(self.status):
-            submitted = status == RUNNING and not plan.control[i] and plan.head[i] == i
-            if submitted or (status == DONE and self._streaming(i)):
+            if plan.control[i] or plan.head[i] != i:
+                continue
+            if status == RUNNING or (status == DONE and plan.members[i] and self.open[i]):
                 self._commands.append(Withdraw(self.id, i))
         self.status = [CANCELLED if status < DONE else status for status in self.status]
         self._finish(state, cause, failed)
-
-    def _streaming(self, i: int) -> bool:
-        """Whether `i` leads a group that is still decoding."""
-        return any(self.status[m] < DONE for m in self.plan.members[i])
 
     def _finish(self, state: State, cause: Cause | None, failed: int = -1) -> None:
         self.state = state

@@ -20,7 +20,7 @@ from teola.graph import (
     Ref,
     ToolParams,
 )
-from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, retries
+from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, has_effect, retries
 from teola.graph.primitive import refs_of
 from teola.passes import Optimised, estimate
 from teola.policies.work import Estimate
@@ -34,12 +34,16 @@ class Plan:
     """Compiled e-graph. All sequences are indexed like `primitives`.
 
     indegree: distinct parents. children / parents: indices. members: of a group's head, the
-    decodings that share its stream. readers: primitives (and outputs) that read its data. need:
-    port -> items that must exist so that no consumer is short of any. streams: the decoding's text
-    is (or may become) an output of the application. later: of a decoding whose text is one only if
-    none of others follows, these. sequence_of: producer of the sequence that it continues, or -1.
-    guessed: (primitive, branch) that need not wait for a condition. item_inputs: names of the lists
-    it may be cut along. retries: further tries. estimates: by its profile. optimised: how the
+    decodings that share its stream. call: of a head or a member, the group's head (-1: no group).
+    sources: whose data it reads (what a group's head reads is in `held`). readers: primitives (and
+    outputs) that read its data. effects: it changes the world, so it runs although nobody reads
+    what it gives. unread: what nobody reads from the start. need: port -> items that must exist so
+    that no consumer is short of any. streams: the decoding's text is (or may become) an output of
+    the application. later: of a decoding whose text is one only if none of others follows, these.
+    sequence_of: producer of the sequence that it continues, or -1. guarded: of a condition, the
+    (primitive, branch) that stand behind it. conditions: those that a primitive stands behind.
+    open: how many primitives a group has, or a condition decides on. item_inputs: names of the
+    lists it may be cut along. retries: further tries. estimates: by its profile. optimised: how the
     passes made the graph, for whoever wants it explained.
     """
 
@@ -60,16 +64,23 @@ class Plan:
         self.members = self._members()
         heads = {m: head for head, members in enumerate(self.members) for m in members}
         self.head = tuple(heads.get(i, i) for i in range(len(self.ids)))
-        self.sources = self._sources()
+        self.call = tuple(head if self.members[head] else -1 for head in self.head)
+        self.sources, self.held = self._sources()
         self.readers = self._readers()
         self.need, self.query_need = self._need()
         self.item_inputs = tuple(frozenset(n for n, _ in p.item_refs()) for p in self.primitives)
-        self.retries = tuple(
-            retries(p.op, pure=type(p.params) is not ToolParams or p.params.pure)
-            for p in self.primitives
-        )
+        self.retries = tuple(retries(p.op, p.params) for p in self.primitives)
         self.streams, self.later = self._streams()
-        self.guessed = self._guessed()
+        self.guarded = self._guarded()
+        self.open = tuple(
+            len(of) + 1 if of else len(guarded)
+            for of, guarded in zip(self.members, self.guarded, strict=True)
+        )
+        self.conditions = tuple(
+            tuple(index[g.condition] for g in p.guards) for p in self.primitives
+        )
+        self.effects = tuple(has_effect(p.op, p.params) for p in self.primitives)
+        self.unread = self._unread()
         self.estimates = self._estimates(profile)
 
     def __len__(self) -> int:
@@ -92,18 +103,16 @@ class Plan:
                 found[head].append(i)
         return tuple(tuple(members) for members in found)
 
-    def _sources(self) -> tuple[tuple[int, ...], ...]:
-        """Whose data each primitive reads. What a call reads is kept until its last decoding has
-        ended, because the whole call may have to be repeated."""
+    def _sources(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+        """Whose data each primitive reads, and what a group's head does: that is kept until the
+        group's last decoding has ended, because the whole call may have to be repeated."""
         found = [
-            {self.index[r.producer]: None for r in p.refs() if r.producer != QUERY}
+            tuple({self.index[r.producer]: None for r in p.refs() if r.producer != QUERY})
             for p in self.primitives
         ]
-        for head, members in enumerate(self.members):
-            if members:
-                found[members[-1]] |= found[head]
-                found[head] = {}
-        return tuple(map(tuple, found))
+        held = [read if members else () for read, members in zip(found, self.members, strict=True)]
+        own = [() if members else read for read, members in zip(found, self.members, strict=True)]
+        return tuple(own), tuple(held)
 
     @cached_property
     def keepable(self) -> tuple[frozenset[str], ...]:
@@ -122,14 +131,19 @@ class Plan:
             for p in self.primitives
         )
 
-    def _guessed(self) -> tuple[tuple[tuple[int, str], ...], ...]:
-        """By condition: what may run before it has decided, and for which branch."""
+    def _guarded(self) -> tuple[tuple[tuple[int, str], ...], ...]:
         found: list[list[tuple[int, str]]] = [[] for _ in self.ids]
         for i, p in enumerate(self.primitives):
             for guard in p.guards:
-                if guard.speculative:
-                    found[self.index[guard.condition]].append((i, guard.branch))
+                found[self.index[guard.condition]].append((i, guard.branch))
         return tuple(map(tuple, found))
+
+    def _unread(self) -> tuple[int, ...]:
+        return tuple(
+            i
+            for i, readers in enumerate(self.readers)
+            if not (readers or self.effects[i] or self.guarded[i])
+        )
 
     def _estimates(self, profile: Profile | None) -> tuple[Estimate, ...]:
         """For policies. Times that are not this engine's own say nothing about what a batch costs
@@ -150,7 +164,7 @@ class Plan:
 
     def _readers(self) -> tuple[int, ...]:
         readers = [0] * len(self.ids)
-        for sources in self.sources:
+        for sources in (*self.sources, *self.held):
             for source in sources:
                 readers[source] += 1
         for producer in {ref.producer for ref in self.graph.outputs.values()} - {QUERY}:
@@ -220,31 +234,29 @@ class Absence:
             return count <= ref.items[0]
         return count < (1 if empty else 0)
 
-    def lacks(self, i: int, ended: Callable[[int], bool]) -> bool:
-        """Whether it is certain by now that a part which the prompt of `i` needs will not come."""
-        prompts = [value for _, value in self.plan.primitives[i].inputs if type(value) is Prompt]
-        return any(
-            (ref.producer == QUERY or ended(self.plan.index[ref.producer]))
-            and self.absent(ref, empty=True)
-            for prompt in prompts
-            for ref in (part.content for part in prompt.parts if part.required)
-            if type(ref) is Ref
-        )
+    def skips(self, i: int, ended: Callable[[int], bool] | None = None) -> bool:
+        """Whether primitive `i` has no work: an input it cannot do without is absent.
 
-    def skips(self, i: int) -> bool:
-        """Whether primitive `i` has no work: an input it cannot do without is absent."""
+        ended: whether a producer has; what others will deliver is not known yet (None: all have).
+        """
         p = self.plan.primitives[i]
+
+        def absent(ref: Ref, *, empty: bool) -> bool:
+            if ended is not None and ref.producer != QUERY:
+                return ended(self.plan.index[ref.producer]) and self.absent(ref, empty=empty)
+            return self.absent(ref, empty=empty)
+
         if isinstance(p.params, AggregateParams) and p.params.mode is not Aggregation.TOP_K:
-            return all(self.absent(ref, empty=False) for ref in p.refs())
+            return all(absent(ref, empty=False) for ref in p.refs())
         listed = self.plan.item_inputs[i]
         optional = p.params.optional if isinstance(p.params, ToolParams) else ()
         for name, value in p.inputs:
             if type(value) is Ref:
-                if name not in optional and self.absent(value, empty=name in listed):
+                if name not in optional and absent(value, empty=name in listed):
                     return True
             elif type(value) is Prompt:
                 for part in value.parts:
                     ref = part.content
-                    if part.required and type(ref) is Ref and self.absent(ref, empty=True):
+                    if part.required and type(ref) is Ref and absent(ref, empty=True):
                         return True
         return False

@@ -277,7 +277,8 @@ def test_searches_share_a_batch_with_each_other_and_not_with_ingestions() -> Non
         )
         for i in range(3)
     ]
-    graph = Graph("s", searches, {"h": Ref("s0", "hits")}, ["vectors", "scope"])
+    found = {p.id: Ref(p.id, "hits") for p in searches}
+    graph = Graph("s", searches, found, ["vectors", "scope"])
     sim = Sim(replace(paper("13b"), dispatch_s=0.0))
     core = sim.core = RecordingCore({}, sim._measure)
     sim.submit(Plan(graph), {"vectors": [Tokens(1)], "scope": Tokens(0)})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from teola.errors import DeadlineExceeded, EngineError, QueryCancelled
-from teola.graph import Aggregation
+from teola.graph import Aggregation, ToolParams
 from teola.schedule.events import (
     Cancelled,
     Cause,
@@ -145,12 +145,22 @@ def test_a_call_goes_to_the_instance_that_holds_its_prefix() -> None:
 
 def test_what_a_call_reads_is_kept_until_it_is_over() -> None:
     """The call may have to be repeated, on another instance, from the beginning."""
-    t = told(*call("m", 2, ahead=True), tool("x", "m.0"), aggregate("y", "x"))
+    t = told(
+        *call("m", 2, ahead=True), tool("x", "m.0"), tool("y", "m.1"), aggregate("z", "x", "y")
+    )
     t.start()
     t.done("m.ahead")
     assert t.done("m.prefill") == []
     assert ("release", "m.ahead") not in t.done("m.0")
     assert ("release", "m.ahead") in t.done("m.1")
+
+
+def test_a_call_ends_with_the_last_item_that_somebody_reads() -> None:
+    t = told(*call("m", 3), tool("x", "m.1"))
+    assert t.start() == [("skipped", "m.2"), ("submit", "m.prefill")]
+    assert t.done("m.prefill") == []
+    assert ("withdraw", "m.prefill") not in t.done("m.0")
+    assert ("withdraw", "m.prefill") in t.done("m.1")
 
 
 def test_a_call_that_fails_while_it_streams_ends_the_query() -> None:
@@ -237,8 +247,8 @@ def test_an_aggregate_is_skipped_only_if_all_its_parts_are_absent() -> None:
     assert t.done("a", 0) == [
         ("skipped", "p0"),
         ("skipped", "p1"),
-        ("release", "a"),
         ("skipped", "z"),
+        ("release", "a"),
         ("finish", "ok"),
     ]
 
@@ -277,18 +287,69 @@ def test_only_the_branch_taken_runs() -> None:
     )
     assert t.start() == [("control", "if")]
     assert t.done("if", branch="otherwise") == [
-        ("release", "if"),
         ("skipped", "a"),
+        ("release", "if"),
         ("submit", "b"),
     ]
     assert t.done("b") == [("control", "c")]
+
+
+def test_the_other_branch_is_skipped_although_it_still_waits_for_data() -> None:
+    t = told(
+        condition("if"),
+        aggregate("slow", "work"),
+        tool("work"),
+        guarded("a", "then", "slow"),
+        tool("c"),
+    )
+    t.start()
+    assert ("skipped", "a") in t.done("if", branch="otherwise")
+
+
+def test_what_only_the_other_branch_would_have_read_is_withdrawn_at_once() -> None:
+    """A prefix computed ahead for a call that is not wanted, running or waiting for its engine."""
+    prefix, head, text = call("m", ahead=True)
+    wanted = [replace(p, guards=(Guard("if", "then"),)) for p in (head, text)]
+    other = [replace(p, guards=(Guard("if", "otherwise"),)) for p in call("n")]
+    t = told(prefix, condition("if"), *wanted, *other, aggregate("z", "m", "n"))
+    assert t.start() == [("submit", "m.ahead"), ("control", "if")]
+    found = t.done("if", branch="otherwise")
+    assert found.index(("withdraw", "m.ahead")) < found.index(("skipped", "m.ahead"))
+    assert ("submit", "n.prefill") in found
+    t.done("n.prefill")
+    t.done("n")
+    assert t.done("z") == [("release", "n"), ("finish", "ok")]
+
+
+def test_a_prefix_that_is_done_is_released_with_the_branch_that_would_have_read_it() -> None:
+    prefix, head, text = call("m", ahead=True)
+    wanted = [replace(p, guards=(Guard("if", "then"),)) for p in (head, text)]
+    t = told(prefix, condition("if"), *wanted, tool("z", "m", optional=("x0",)))
+    t.start()
+    assert t.done("m.ahead") == []
+    assert ("release", "m.ahead") in t.done("if", branch="otherwise")
+
+
+def test_a_condition_that_decides_on_nothing_any_more_is_skipped() -> None:
+    """What it guards cannot run: it would read an item that does not come."""
+    t = told(
+        tool("a"),
+        tool("slow"),
+        condition("if", Ref("slow", "out")),
+        guarded("b", "then", "c"),
+        tool("c", Ref("a", "out", (4, 5))),
+        outputs={"b": Ref("b", "out")},
+    )
+    t.start()
+    found = t.done("a")
+    assert {("skipped", "c"), ("skipped", "b"), ("skipped", "if")} <= set(found)
 
 
 def test_what_reads_only_the_branch_not_taken_is_skipped() -> None:
     t = told(condition("if"), guarded("a", "then"), tool("b", "a"), tool("c"))
     t.start()
     found = t.done("if", branch="otherwise")
-    assert found == [("release", "if"), ("skipped", "a"), ("skipped", "b")]
+    assert found == [("skipped", "a"), ("release", "if"), ("skipped", "b")]
 
 
 def test_a_skipped_condition_skips_both_branches() -> None:
@@ -325,7 +386,7 @@ def test_an_output_is_released_after_its_last_reader_and_not_before() -> None:
     assert ("release", "a") in t.done("c")
 
 
-def test_an_output_that_nobody_reads_is_released_at_once() -> None:
+def test_what_an_effect_gives_is_released_at_once_if_nobody_reads_it() -> None:
     t = told(tool("a"), tool("b"))
     t.start()
     assert t.done("a") == [("release", "a")]
@@ -341,8 +402,26 @@ def test_an_answer_is_kept_although_it_was_read() -> None:
 # --- ends -----------------------------------------------------------------------------------
 
 
+def test_a_query_ends_when_its_outputs_and_effects_are_done() -> None:
+    """`pure` is read by a call whose other input does not come."""
+    pure = replace(tool("pure"), params=ToolParams(len, pure=True))
+    t = told(tool("a"), pure, tool("b", Ref("a", "out", (4, 5)), "pure"), tool("effect"), tool("z"))
+    assert t.start() == [("submit", "a"), ("submit", "pure"), ("submit", "effect"), ("submit", "z")]
+    found = t.done("a")
+    assert found[0] == ("skipped", "b")
+    assert found[-2:] == [("withdraw", "pure"), ("skipped", "pure")]
+    assert t.done("z") == []
+    assert t.done("effect") == [("release", "effect"), ("finish", "ok")]
+
+
+def test_pure_work_that_nobody_reads_never_runs() -> None:
+    pure = [tool("a"), tool("b", "a")]
+    t = told(*(replace(p, params=ToolParams(len, pure=True)) for p in pure), tool("z"))
+    assert t.start() == [("skipped", "b"), ("skipped", "a"), ("submit", "z")]
+
+
 def test_a_failure_withdraws_all_that_was_submitted() -> None:
-    t = told(tool("a"), tool("b"), *call("m", 2), tool("z", "a", "b"))
+    t = told(tool("a"), tool("b"), *call("m", 2), tool("z", "a", "b", "m.0", "m.1"))
     t.start()
     t.done("m.prefill")
     commands = t.fail("a")
@@ -383,6 +462,6 @@ def test_the_commands_are_what_they_say() -> None:
     r = run(plan(condition("if"), guarded("a", "then"), tool("b")))
     assert r.handle(START, 0.0) == [Control("q", 0), Submit("q", 2, -1)]
     assert r.handle(Completed(0, {"branch": 1}, "otherwise"), 0.0) == [
-        Release("q", 0),
         Skipped("q", 1),
+        Release("q", 0),
     ]

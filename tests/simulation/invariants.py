@@ -130,14 +130,20 @@ def _order(world: World) -> Iterator[str]:
             if isinstance(entry.event, Failed):  # with all that it leads
                 members = log.plans[entry.run].members[entry.event.primitive]
                 ended |= {(entry.run, member) for member in members}
-        elif isinstance(entry, Said) and isinstance(entry.command, (Submit, Control, Skipped)):
+        elif isinstance(entry, Said) and isinstance(entry.command, Skipped):
+            key = entry.run, entry.command.primitive
+            plan = log.plans[entry.run]
+            if key in ended or (key in began and plan.effects[key[1]]):
+                yield f"{plan.ids[key[1]]} of {entry.run} was skipped after it had begun"
+            ended.add(key)
+        elif isinstance(entry, Said) and isinstance(entry.command, (Submit, Control)):
             i, plan = entry.command.primitive, log.plans[entry.run]
+            if (entry.run, i) in ended:
+                yield f"{plan.ids[i]} of {entry.run} began after it had been skipped"
             began[entry.run, i] += 1
             early = [plan.ids[p] for p in plan.parents[i] if (entry.run, p) not in ended]
             if early:
                 yield f"{plan.ids[i]} of {entry.run} began before {early}"
-            if isinstance(entry.command, Skipped):
-                ended.add((entry.run, i))
     twice = [key for key, times in began.items() if times > 1]
     if twice:
         yield f"began twice: {twice}"
