@@ -9,7 +9,8 @@ from typing import Any
 from teola.errors import UnknownName
 from teola.graph import render
 from teola.passes import Optimised
-from teola.passes.estimate import critical_path, seconds
+from teola.passes.estimate import seconds
+from teola.passes.timetable import timetable
 from teola.profile import Profile
 from teola.result import Result
 
@@ -41,8 +42,8 @@ class Explanation:
                 for r in self.optimised.rewrites
             ],
             "critical_path_s": {
-                "p_graph": critical_path(before, self.profile)[0],
-                "e_graph": critical_path(after, self.profile)[0],
+                "p_graph": timetable(before, self.profile).length_s,
+                "e_graph": timetable(after, self.profile).length_s,
             },
         }
         if self.result is not None:
@@ -60,16 +61,16 @@ class Explanation:
     def text(self) -> str:
         """Everything for a terminal."""
         before, after = self.optimised.p_graph, self.optimised.e_graph
-        slow, _ = critical_path(before, self.profile)
-        fast, path = critical_path(after, self.profile)
+        slow = timetable(before, self.profile).length_s
+        table = timetable(after, self.profile)
         lines = [
             f"{self.app} under profile {self.profile.name}",
             "",
             f"p-graph: {len(before)} primitives, critical path {slow:.3f} s (estimate)",
             render.to_text(before, self._columns(before, [])),
             "",
-            f"e-graph: {len(after)} primitives, critical path {fast:.3f} s (estimate)",
-            render.to_text(after, self._columns(after, path)),
+            f"e-graph: {len(after)} primitives, critical path {table.length_s:.3f} s (estimate)",
+            render.to_text(after, self._columns(after, table.path)),
             "",
             "what the passes did",
             *self._decisions(),

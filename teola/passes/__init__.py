@@ -8,8 +8,9 @@ group `teola.passes` of any package (docs/add-a-pass.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from typing import Final
 
 from teola.entry_points import offered
@@ -72,15 +73,26 @@ def select(names: Iterable[str] | str | None) -> tuple[str, ...]:
 
 
 def optimise(
-    graph: Graph, profile: Profile, passes: Sequence[str] | None = None, *, debug: bool = False
+    graph: Graph,
+    profile: Profile,
+    passes: Sequence[str] | None = None,
+    *,
+    debug: bool = False,
+    most_primitives: float = inf,
 ) -> Optimised:
-    """Apply `passes` (default: the pipeline) in order. debug: verify after each step."""
+    """Apply `passes` (default: the pipeline) in order. debug: verify after each step.
+
+    A step that would make a graph of more than `most_primitives` is not taken.
+    """
     current = graph
     rewrites: list[Rewrite] = []
     for name in select(passes):
         run = PIPELINE.get(name) or _installed()[name]
         for _ in range(MAX_ROUNDS):
             changed, decided = run(current, profile)
+            if len(changed) > max(most_primitives, len(current)):
+                rewrites += [_too_many(d, len(changed), most_primitives) for d in decided]
+                break
             rewrites += [d for d in decided if d.applied]
             if debug and changed is not current:
                 verify(graph, changed)
@@ -92,3 +104,10 @@ def optimise(
         else:
             raise GraphError(f"pass {name!r} still changes the graph after {MAX_ROUNDS} rounds")
     return Optimised(graph, current, tuple(rewrites))
+
+
+def _too_many(decided: Rewrite, primitives: int, most: float) -> Rewrite:
+    if not decided.applied:
+        return decided
+    reason = f"the graph would have {primitives} primitives, more than the {most:.0f} allowed"
+    return replace(decided, applied=False, reason=reason)

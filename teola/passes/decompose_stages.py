@@ -5,17 +5,22 @@
     after     embed.1(32) ──▶ ingest.1(32)          embed.2 runs while ingest.1 does
               embed.2(16) ──▶ ingest.2(16)
 
-The size of a stage is the engine's maximum efficient batch size; nothing is cut finer. The last
-stage takes whatever is left, so that one e-graph serves all sizes with equally many stages.
+The size of a stage is the engine's maximum efficient batch size, or a multiple of it where there
+would be more than 64 stages: the graph of a long document stays small, and the engine cuts batches
+from a stage as it needs them. The last stage takes whatever is left, so that one e-graph serves all
+sizes with equally many stages.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from teola.graph import Graph, Primitive, Ref
 from teola.passes.rewrite import Cut, Rewrite, aligned_successors
 from teola.profile import Profile
 
 NAME = "decompose_stages"
+MOST_STAGES: Final = 64
 
 
 def decompose_stages(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrite]]:
@@ -23,14 +28,20 @@ def decompose_stages(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrit
     refused: list[Rewrite] = []
     for id in graph.order:
         p = graph[id]
-        if not p.batchable:
+        if not p.batchable or p.origin:  # a piece is not cut again
             continue
-        size = profile.engine(p.engine).max_efficient_batch(p.op)
+        size = _stage(p.items, profile.engine(p.engine).max_efficient_batch(p.op))
         reason, members = _match(graph, p, size)
         if members:
             return _cut(graph, p, size, members), [Rewrite(NAME, id, True, reason)]
         refused.append(Rewrite(NAME, id, False, reason))
     return graph, refused
+
+
+def _stage(items: int, batch: int) -> int:
+    """Items of a stage."""
+    stages = -(-items // batch)
+    return batch * -(-stages // MOST_STAGES)
 
 
 def _match(graph: Graph, p: Primitive, size: int) -> tuple[str, list[str]]:

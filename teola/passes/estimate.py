@@ -7,11 +7,21 @@ run time; these numbers serve passes and `explain` only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from teola.graph import QUERY, DecodeParams, Graph, Op, Part, Primitive, Prompt, Ref, Role
-from teola.graph.ops import CONTROL, DECODES, PREFILLS
+from teola.graph import (
+    QUERY,
+    ConditionParams,
+    DecodeParams,
+    Graph,
+    Op,
+    Part,
+    Primitive,
+    Prompt,
+    Ref,
+    Role,
+)
+from teola.graph.ops import CONTROL, DECODES, PREFILLS, has_effect
 from teola.profile import Profile
 
 CHUNK_TOKENS: Final = 256
@@ -79,53 +89,50 @@ def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
     return hop + engine.seconds(p.op, p.items, planned_tokens(graph, p), planned_output(p))
 
 
-def finish_times(graph: Graph, profile: Profile) -> dict[str, float]:
-    """When each primitive is done if engines are never busy, in seconds from the start."""
-    found: dict[str, float] = {}
-    for id in graph.order:
-        start = max((found[q] for q in graph.parents[id]), default=0.0)
-        found[id] = start + seconds(graph, graph[id], profile)
-    return found
-
-
-def remaining(graph: Graph, profile: Profile) -> dict[str, float]:
-    """The longest path in seconds from the start of each primitive to the end of its query."""
-    found: dict[str, float] = {}
-    for id in reversed(graph.order):
-        after = max((found[child] for child in graph.children[id]), default=0.0)
-        found[id] = after + seconds(graph, graph[id], profile)
-    return found
-
-
 def total(graph: Graph, profile: Profile) -> float:
     """Seconds of all primitives one after another, without branches that are not expected."""
-    return sum(seconds(graph, p, profile) for p in graph.primitives if _expected(graph, p))
+    return sum(seconds(graph, p, profile) for p in graph.primitives if expected(graph, p))
 
 
-def _expected(graph: Graph, p: Primitive) -> bool:
+def expected(graph: Graph, p: Primitive) -> bool:
+    """Whether `p` runs if every condition takes the branch that it is expected to take."""
     return all(g.branch == getattr(graph[g.condition].params, "prefer", "") for g in p.guards)
 
 
-def critical_path(
-    graph: Graph, profile: Profile, weight: Callable[[Primitive], float] | None = None
-) -> tuple[float, list[str]]:
-    """Length in seconds and ids of the longest path; branches not expected count as skipped."""
-    finish: dict[str, float] = {}
-    via: dict[str, str | None] = {}
-    skipped: set[str] = set()
-    for id in graph.order:
+Branches = frozenset[tuple[str, str]]
+"""(condition, branch) pairs."""
+
+
+def chances(graph: Graph) -> dict[str, float]:
+    """How likely it is, when a primitive begins, that what it gives will be read: less than 1 for
+    what begins before a condition has decided whether it is wanted.
+
+    By Laplace's rule of succession, the developer's word for a branch being its one observation: of
+    two branches the expected one has 2/3.
+    """
+    needs: dict[str, Branches] = {}
+    found: dict[str, float] = {}
+    for id in reversed(graph.order):
         p = graph[id]
-        if not _expected(graph, p):
-            skipped.add(id)
-        parents = [q for q in graph.parents[id] if q not in skipped]
-        via[id] = max(parents, key=finish.__getitem__, default=None)
-        start = finish[via[id]] if via[id] else 0.0  # type: ignore[index]
-        cost = weight(p) if weight else seconds(graph, p, profile)
-        finish[id] = start if id in skipped else start + cost
-    end = max((i for i in finish if i not in skipped), key=finish.__getitem__, default=None)
-    path: list[str] = []
-    length = finish[end] if end else 0.0
-    while end:
-        path.append(end)
-        end = via[end]
-    return length, path[::-1]
+        decided = graph.ancestors[id] | {id} | {g.condition for g in p.guards if not g.speculative}
+        own = {(g.condition, g.branch) for g in p.guards}
+        readers = [needs[q] | _hard(graph[q]) for q in graph.children[id]]
+        if not readers or has_effect(p.op, p.params):
+            readers = [frozenset()]
+        open = [frozenset(b for b in need | own if b[0] not in decided) for need in readers]
+        needs[id] = max(open, key=lambda need: _chance(graph, need))
+        found[id] = _chance(graph, needs[id])
+    return found
+
+
+def _hard(p: Primitive) -> Branches:
+    return frozenset((g.condition, g.branch) for g in p.guards if not g.speculative)
+
+
+def _chance(graph: Graph, branches: Branches) -> float:
+    chance = 1.0
+    for condition, branch in branches:
+        params = graph[condition].params
+        assert isinstance(params, ConditionParams)
+        chance *= (1 + (branch == params.prefer)) / (1 + len(params.branches))
+    return chance

@@ -9,61 +9,99 @@ Attention is causal, so only a prefix may go ahead. A prompt is cut wherever a p
 something that the parts before it need not wait for, so it may have more than two pieces; not
 where the profile says that a piece would not be done in time, or that it saves next to nothing:
 every piece costs the engine a prefill of its own, in which other calls wait. Partial prefilling is
-pure: it also runs before a Condition has decided whether its call is wanted, and if what it reads
-was begun on a guess, it is part of that guess.
+pure: in the branch that is expected of a Condition it also runs before that is decided, and if what
+it reads was begun on a guess, it is part of that guess. In a branch that is not expected it waits
+for the decision: certain work would pay for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 from typing import Final
 
 from teola.graph import QUERY, Graph, Guard, Op, Part, Primitive, Prompt, Ref
-from teola.passes.estimate import finish_times, part_tokens
+from teola.passes.estimate import expected, part_tokens
 from teola.passes.rewrite import Rewrite
+from teola.passes.timetable import Timetable, timetable
 from teola.profile import EngineProfile, Profile
 
 NAME = "split_prefilling"
 LEAST_GAIN: Final = 0.1
 """A piece must save its query at least this part of the time that it costs the engine."""
+LATE: Final = "computed ahead, its prefix would make other calls of the query wait"
+SAME_S: Final = 1e-9
+"""Estimates that differ by less are equal."""
+
+Pieces = list[tuple[Part, ...]]
+"""The parts of a prompt, cut where the wait grows."""
 
 
 def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrite]]:
     """Split every Prefilling that has a prefix worth computing ahead."""
     rewrites: list[Rewrite] = []
-    primitives: list[Primitive] = []
-    finish: dict[str, float] = {}
+    chosen: dict[str, Pieces] = {}
+    before: Timetable | None = None
     for p in graph.primitives:
-        if p.op is not Op.PREFILLING:
-            primitives.append(p)
-            continue
-        engine = profile.engine(p.engine)
-        if not engine.prefix_reuse:
-            reason = f"engine {p.engine!r} gains nothing from a prefix computed ahead"
-            rewrites.append(Rewrite(NAME, p.id, False, reason))
-            primitives.append(p)
-            continue
-        least = _least_tokens(engine)
-        pieces = _pieces(graph, p, least)
-        if len(pieces) == 1:
-            reason = f"no prefix is known earlier that is worth a prefill ({least} tokens)"
-            rewrites.append(Rewrite(NAME, p.id, False, reason))
-            primitives.append(p)
-            continue
-        finish = finish or finish_times(graph, profile)
-        if not _pays(graph, p, pieces, profile, finish):
-            reason = "computing a prefix ahead would take longer than waiting for the rest"
-            rewrites.append(Rewrite(NAME, p.id, False, reason))
-            primitives.append(p)
-            continue
-        primitives += _split(graph, p, pieces)
-        ahead = sum(len(piece) for piece in pieces[:-1])
-        reason = f"{ahead} of {sum(map(len, pieces))} prompt parts are known before the rest"
-        rewrites.append(Rewrite(NAME, p.id, True, reason))
-    if not any(rewrite.applied for rewrite in rewrites):
+        if p.op is Op.PREFILLING:
+            before = before or timetable(graph, profile)
+            reason, pieces = _considered(graph, p, profile, before.ends_s)
+            if pieces:
+                chosen[p.id] = pieces
+            else:
+                rewrites.append(Rewrite(NAME, p.id, False, reason))
+    if before is None or not chosen:
         return graph, rewrites
-    return Graph(graph.name, primitives, graph.outputs, graph.inputs), rewrites
+    kept = _never_later(graph, chosen, profile, before.length_s)
+    for id, pieces in chosen.items():
+        ahead, parts = sum(map(len, pieces[:-1])), sum(map(len, pieces))
+        reason = (
+            f"{ahead} of {parts} prompt parts are known before the rest" if id in kept else LATE
+        )
+        rewrites.append(Rewrite(NAME, id, id in kept, reason))
+    return (_with(graph, kept) if kept else graph), rewrites
+
+
+def _considered(
+    graph: Graph, p: Primitive, profile: Profile, ends_s: Mapping[str, float]
+) -> tuple[str, Pieces]:
+    """Why its prompt stays whole, or the pieces that it is worth to be cut into."""
+    engine = profile.engine(p.engine)
+    if not engine.prefix_reuse:
+        return f"engine {p.engine!r} gains nothing from a prefix computed ahead", []
+    least = _least_tokens(engine)
+    pieces = _pieces(graph, p, least)
+    if len(pieces) == 1:
+        return f"no prefix is known earlier that is worth a prefill ({least} tokens)", []
+    if not _pays(graph, p, pieces, profile, ends_s):
+        return "computing a prefix ahead would take longer than waiting for the rest", []
+    return "", pieces
+
+
+def _never_later(
+    graph: Graph, chosen: Mapping[str, Pieces], profile: Profile, length_s: float
+) -> dict[str, Pieces]:
+    """Those that delay no other call: all together if the query is done no later with them, else
+    one after another."""
+
+    def done_in_time(some: Mapping[str, Pieces]) -> bool:
+        return timetable(_with(graph, some), profile).length_s <= length_s + SAME_S
+
+    if done_in_time(chosen):
+        return dict(chosen)
+    kept: dict[str, Pieces] = {}
+    for id, pieces in chosen.items():
+        if done_in_time({**kept, id: pieces}):
+            kept[id] = pieces
+    return kept
+
+
+def _with(graph: Graph, chosen: Mapping[str, Pieces]) -> Graph:
+    primitives: list[Primitive] = []
+    for p in graph.primitives:
+        primitives += _split(graph, p, chosen[p.id]) if p.id in chosen else [p]
+    return Graph(graph.name, primitives, graph.outputs, graph.inputs)
 
 
 def _least_tokens(engine: EngineProfile) -> int:
@@ -75,12 +113,14 @@ def _least_tokens(engine: EngineProfile) -> int:
     return max(engine.block_tokens, ceil(worth))
 
 
-def _pieces(graph: Graph, p: Primitive, least: int) -> list[tuple[Part, ...]]:
+def _pieces(graph: Graph, p: Primitive, least: int) -> Pieces:
     """The prompt's parts, cut where the wait grows; pieces below `least` tokens join the next."""
     prompt = p.input("prompt")
     assert isinstance(prompt, Prompt)
     known = _closure(graph, (order.producer for order in p.after))
     guards = _closure(graph, (guard.condition for guard in p.guards))
+    if not expected(graph, p):
+        known |= guards
     pieces: list[list[Part]] = [[]]
     last = len(prompt.parts) - 1
     for i, part in enumerate(prompt.parts):
@@ -95,7 +135,7 @@ def _pieces(graph: Graph, p: Primitive, least: int) -> list[tuple[Part, ...]]:
     return _join_small(graph, pieces, least)
 
 
-def _join_small(graph: Graph, pieces: list[list[Part]], least: int) -> list[tuple[Part, ...]]:
+def _join_small(graph: Graph, pieces: list[list[Part]], least: int) -> Pieces:
     found: list[tuple[Part, ...]] = []
     held: list[Part] = []
     for piece in pieces[:-1]:
@@ -109,22 +149,22 @@ def _join_small(graph: Graph, pieces: list[list[Part]], least: int) -> list[tupl
 def _pays(
     graph: Graph,
     p: Primitive,
-    pieces: list[tuple[Part, ...]],
+    pieces: Pieces,
     profile: Profile,
-    finish: dict[str, float],
+    ends_s: Mapping[str, float],
 ) -> bool:
     """Whether the call is prefilled no later in pieces than whole, by the profile's times."""
     engine = profile.engine(p.engine)
     hop = profile.dispatch_s
-    known = max((finish[order.producer] for order in p.after), default=0.0)
-    whole = max((finish[parent] for parent in graph.parents[p.id]), default=0.0)
+    known = max((ends_s[order.producer] for order in p.after), default=0.0)
+    whole = max((ends_s[parent] for parent in graph.parents[p.id]), default=0.0)
     whole += hop + engine.seconds(p.op, 1, sum(part_tokens(graph, x) for y in pieces for x in y))
     done = 0.0
     for i, piece in enumerate(pieces):
         last = i == len(pieces) - 1
         refs = [part.content for part in piece if isinstance(part.content, Ref)]
-        waits = [finish[ref.producer] for ref in refs if ref.producer != QUERY]
-        waits += [finish[guard.condition] for guard in p.guards] if last else []
+        waits = [ends_s[ref.producer] for ref in refs if ref.producer != QUERY]
+        waits += [ends_s[guard.condition] for guard in p.guards] if last else []
         tokens = sum(part_tokens(graph, part) for part in piece)
         done = max([done, known, *waits]) + hop + engine.seconds(p.op, 1, tokens)
     return done <= whole
@@ -138,12 +178,13 @@ def _closure(graph: Graph, producers: object) -> frozenset[str]:
     return found
 
 
-def _split(graph: Graph, p: Primitive, pieces: list[tuple[Part, ...]]) -> list[Primitive]:
+def _split(graph: Graph, p: Primitive, pieces: Pieces) -> list[Primitive]:
     made: list[Primitive] = []
-    guessed: dict[Guard, None] = {}
+    guessed: dict[Guard, None] = {} if expected(graph, p) else dict.fromkeys(p.guards)
     for i, piece in enumerate(pieces):
         final = i == len(pieces) - 1
-        guessed |= dict.fromkeys(_guessed(graph, piece))
+        if expected(graph, p):
+            guessed |= dict.fromkeys(_guessed(graph, piece))
         before = ((("sequence", Ref(made[-1].id, "sequence")),)) if made else ()
         made.append(
             replace(

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from teola.graph import AggregateParams, Aggregation, Graph, Op, Primitive, Ref
-from teola.passes.estimate import finish_times
 from teola.passes.rewrite import Rewrite
+from teola.passes.timetable import timetable
 from teola.profile import Profile
 
 NAME = "split_reranking"
@@ -76,7 +76,7 @@ def _picks(q: Primitive, p: Primitive) -> bool:
 def _pays(graph: Graph, p: Primitive, lists: Sequence[Ref], profile: Profile) -> bool:
     """Whether the pieces, one after another on one instance, are done before the whole would be."""
     engine, hop = profile.engine(p.engine), profile.dispatch_s
-    finish = finish_times(graph, profile)
+    finish = timetable(graph, profile).ends_s
     hits = {ref.producer for name, ref in p.item_refs() if name == "hits"}
     ready = max((finish[q] for q in graph.parents[p.id] if q not in hits), default=0.0)
     done = 0.0

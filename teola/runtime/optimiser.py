@@ -19,7 +19,7 @@ from teola.passes import Optimised, optimise, select
 from teola.passes.rewrite import aligned_successors
 from teola.profile import Profile
 from teola.schedule.plan import Plan
-from teola.workflow.build import Builder, Overrides, too_many_primitives
+from teola.workflow.build import Builder, Overrides
 
 CACHED_PLANS: Final = 256
 
@@ -44,21 +44,19 @@ class Optimiser:
         most_primitives: float = inf,
     ) -> Plan:
         """The plan for a query. sizes: lengths of its list inputs. Raises InputError, also where
-        its p-graph would have more than `most_primitives`."""
+        its p-graph would have more than `most_primitives`; passes keep the e-graph below that."""
         names = passes if type(passes) is tuple else select(passes)
         chosen = json.dumps(overrides, sort_keys=True, default=repr) if overrides else ""
         lengths = self._lengths(chosen, overrides, sizes, most_primitives)
-        key = (chosen, names, self._stages(sizes), lengths)
+        key = (chosen, names, self._stages(sizes), lengths, most_primitives)
         plan = self._plans.get(key)
         if plan is not None:
-            if plan.optimised and len(plan.optimised.p_graph.primitives) > most_primitives:
-                raise too_many_primitives()
             self.hits += 1
             self._plans.move_to_end(key)
             return plan
         self.misses += 1
         graph = self.builder.build(self.builder.configure(overrides), sizes, most_primitives)
-        optimised = self._optimised(graph, names, debug)
+        optimised = self._optimised(graph, names, debug, most_primitives)
         plan = Plan(optimised.e_graph, self.profile, optimised)
         self._plans[key] = plan
         if len(self._plans) > CACHED_PLANS:
@@ -77,10 +75,12 @@ class Optimiser:
         graph = self.builder.build(self.builder.configure(overrides), sizes)
         return self._optimised(graph, select(passes), debug)
 
-    def _optimised(self, graph: Graph, passes: Sequence[str], debug: bool) -> Optimised:
+    def _optimised(
+        self, graph: Graph, passes: Sequence[str], debug: bool, most_primitives: float = inf
+    ) -> Optimised:
         if debug:
             graph.validate()
-        return optimise(graph, self.profile, passes, debug=debug)
+        return optimise(graph, self.profile, passes, debug=debug, most_primitives=most_primitives)
 
     def _stages(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
         """Into how many stages each list falls, for each batch size that may cut it."""

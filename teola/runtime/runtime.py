@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
 
 from teola.engine import Engine, EngineSpec
@@ -134,7 +135,13 @@ class Runtime:
     def profile_for(self, names: Iterable[str]) -> Profile:
         """The profile that passes go by, with an entry for each of the engines `names`."""
         specs = [self.spec(name) for name in names]
-        return self.profile.for_engines(specs) if self.profile else default(specs)
+        found = self.profile.for_engines(specs) if self.profile else default(specs)
+        running = {
+            name: replace(entry, instances=self.configs[name].instances)
+            for name, entry in found.engines.items()
+            if name in self.configs
+        }
+        return replace(found, engines={**found.engines, **running})
 
     def runs(self, names: Iterable[str]) -> bool:
         """Whether the engines `names` have all been started."""

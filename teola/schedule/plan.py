@@ -23,6 +23,7 @@ from teola.graph import (
 from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, has_effect, retries
 from teola.graph.primitive import refs_of
 from teola.passes import Optimised, estimate
+from teola.passes.timetable import timetable
 from teola.policies.work import Estimate
 from teola.profile import Profile
 
@@ -146,17 +147,19 @@ class Plan:
         )
 
     def _estimates(self, profile: Profile | None) -> tuple[Estimate, ...]:
-        """For policies. Times that are not this engine's own say nothing about what a batch costs
-        besides its items; without any, depths stand for the paths."""
+        """For policies. What may not be wanted counts as likely as it is, and its query as so much
+        longer. Times that are not this engine's own say nothing about what a batch costs besides
+        its items; without any, depths stand for the paths."""
         if profile is None:
             return tuple(Estimate(rest_s=float(depth)) for depth in self.depth)
-        rest, total = estimate.remaining(self.graph, profile), estimate.total(self.graph, profile)
-        longest = max(rest.values(), default=0.0)
+        rest = timetable(self.graph, profile, backwards=True).ends_s
+        total, chance = estimate.total(self.graph, profile), estimate.chances(self.graph)
+        longest = max((rest[p.id] for p in self.primitives if chance[p.id] == 1), default=0.0)
         return tuple(
             Estimate(
-                rest_s=rest[p.id],
-                latest_s=longest - rest[p.id],
-                total_s=total,
+                rest_s=rest[p.id] * chance[p.id],
+                latest_s=max(0.0, longest - rest[p.id]),
+                total_s=total / chance[p.id],
                 base_s=profile.engine(p.engine).cost(p.op).base_s if profile.structure else 0.0,
             )
             for p in self.primitives

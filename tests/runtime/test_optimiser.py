@@ -47,9 +47,26 @@ def test_a_graph_that_is_too_large_is_not_planned_even_if_another_may_have_it(
     plan = rag.plan({}, sizes)
     assert plan.optimised is not None
     size = len(plan.optimised.p_graph.primitives)
-    assert rag.plan({}, sizes, most_primitives=size) is plan
+    assert len(rag.plan({}, sizes, most_primitives=size)) == size < len(plan)
     with pytest.raises(InputError, match="more primitives than are allowed"):
         rag.plan({}, sizes, most_primitives=size - 1)
+
+
+def test_passes_stop_before_a_graph_becomes_too_large(rag: Optimiser) -> None:
+    plan = rag.plan({}, {"chunks": 200}, most_primitives=25)
+    assert plan.optimised is not None
+    refused = [r.reason for r in plan.optimised.rewrites if "more than the 25 allowed" in r.reason]
+    assert refused
+    assert 16 < len(plan) <= 25
+
+
+def test_a_long_document_has_no_more_stages_than_its_graph_can_bear(rag: Optimiser) -> None:
+    """6,000 chunks would be 188 stages of 32."""
+    plan = rag.plan({}, {"chunks": 6000}, most_primitives=512)
+    stages = [p for p in plan.primitives if p.origin == "index.embed"]
+    assert len(stages) == 63
+    assert {p.items for p in stages[:-1]} == {96}
+    assert rag.plan({}, {"chunks": 5985}, most_primitives=512) is plan
 
 
 def test_overrides_and_passes_make_plans_of_their_own(rag: Optimiser) -> None:

@@ -52,7 +52,7 @@ def test_a_call_is_its_prefilling_and_its_decoding() -> None:
 
 
 def test_a_branch_that_is_not_expected_is_no_part_of_the_total() -> None:
-    """It may turn out to be the longest path all the same."""
+    """Nor of the path before it; what stands in it has the rest of its own."""
     branches = [
         condition("c"),
         tool("then", guards=(Guard("c", "then"),)),
@@ -62,7 +62,31 @@ def test_a_branch_that_is_not_expected_is_no_part_of_the_total() -> None:
     found = timed(*branches)
     step = TOOL_S + HOP_S
     assert found["c"].total_s == pytest.approx(step)
-    assert found["c"].rest_s == pytest.approx(2 * step)
+    assert found["c"].rest_s == pytest.approx(step)
+    assert found["then"].rest_s == pytest.approx(step)
+    assert found["other"].rest_s == pytest.approx(2 * step)
+
+
+def test_what_may_not_be_wanted_counts_as_likely_as_it_is() -> None:
+    """The prefix of a call behind an open condition; the expected branch of two has 2/3."""
+    prefix, head, text = call("m", ahead=True)
+    wanted = [replace(p, guards=(Guard("c", "then"),)) for p in (head, text)]
+    found = timed(prefix, tool("a"), condition("c", Ref("a", "out")), *wanted)
+    whole = timed(*call("m", ahead=True))
+    assert found["m.ahead"].rest_s == pytest.approx(whole["m.ahead"].rest_s * 2 / 3)
+    assert found["m.ahead"].total_s == pytest.approx(found["a"].total_s * 3 / 2)
+    assert found["a"].rest_s > found["m.ahead"].rest_s
+
+
+def test_stages_on_one_instance_follow_one_another() -> None:
+    """Three calls of one tool: the first of them has the longest rest, the last the most slack."""
+    alone = replace(PROFILE.engines["python"], max_batch=1)
+    profile = replace(PROFILE, engines={**PROFILE.engines, "python": alone})
+    found = timed(tool("a"), tool("b"), tool("c"), tool("d", "a", "b", "c"), profile=profile)
+    step = TOOL_S + HOP_S
+    rest = sorted(found[id].rest_s for id in "abc")
+    assert rest == pytest.approx([2 * step, 3 * step, 4 * step])
+    assert [found[id].latest_s for id in "abc"] == pytest.approx([0.0, step, 2 * step])
 
 
 def test_without_a_profile_depths_stand_for_paths_and_no_time_is_known() -> None:

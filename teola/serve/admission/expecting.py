@@ -8,6 +8,7 @@ from typing import Any, Final
 from teola.app import App
 from teola.engine import Hit, Source
 from teola.passes import estimate
+from teola.passes.timetable import timetable
 from teola.runtime.demand import Demand
 from teola.runtime.runtime import Runtime
 from teola.serve.admission.admission import NO_SHARES, Admission, Lanes, Shares
@@ -71,7 +72,7 @@ def planned_of(runtime: Runtime, apps: Mapping[str, App]) -> Callable[[Kind], De
         for primitive in graph.primitives:
             if primitive.engine:
                 work[primitive.engine] += estimate.seconds(graph, primitive, profile)
-        return Demand(estimate.critical_path(graph, profile)[0], work)
+        return Demand(timetable(graph, profile).length_s, work)
 
     return planned
 
