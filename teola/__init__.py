@@ -29,6 +29,9 @@ if _typing.TYPE_CHECKING:
         WebSearch,
         component,
     )
+    from teola.workflow.inputs import Input
+
+    __version__: str
 
 __all__ = [
     "Aggregate",
@@ -40,6 +43,7 @@ __all__ = [
     "EngineConfig",
     "Generate",
     "Indexing",
+    "Input",
     "Judge",
     "Progress",
     "QueryExpansion",
@@ -58,6 +62,7 @@ _HOMES = {
     "Component": "teola.workflow.component",
     "Engine": "teola.engine",
     "EngineConfig": "teola.runtime.engines",
+    "Input": "teola.workflow.inputs",
     "Progress": "teola.runtime.live_query",
     "Result": "teola.result",
     "Runtime": "teola.runtime.runtime",
@@ -68,9 +73,12 @@ _COMPONENTS = "teola.workflow.components"
 
 
 def __getattr__(name: str) -> _typing.Any:
-    if name not in __all__:
+    if name == "__version__":
+        found = _import_module("importlib.metadata").version("teola")
+    elif name in __all__:
+        found = getattr(_import_module(_HOMES.get(name, _COMPONENTS)), name)
+    else:
         raise AttributeError(f"module 'teola' has no attribute {name!r}")
-    found = getattr(_import_module(_HOMES.get(name, _COMPONENTS)), name)
     globals()[name] = found
     return found
 

@@ -20,7 +20,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -39,6 +38,7 @@ from teola.runtime.runtime import Runtime, default_runtime
 from teola.workflow.build import Builder
 from teola.workflow.component import LISTS, Component, Kind
 from teola.workflow.components import Embedding, Indexing, Search
+from teola.workflow.inputs import Input, absent, check_value, completed, declared, kinds_of
 from teola.workflow.template import Template
 
 DEADLINE_S: Final = 120.0
@@ -53,9 +53,10 @@ class App:
     """An application.
 
     name: as users type it. template: components joined by `>>`. inputs: name -> kind ("text",
-    "texts", "documents", "any"). outputs: name -> name in the template. passes: which optimisation
-    passes run ("all", "none", "a,b"). runtime: where it runs; by default one shared by all.
-    Raises TemplateError where the template cannot run.
+    "texts", "documents", "any"), or an Input, which may have a default. outputs: name -> name in
+    the template. passes: which optimisation passes run ("all", "none", "a,b"). runtime: where it
+    runs; by default one shared by all. Raises TemplateError where the template cannot run, and
+    UnknownName where the runtime has not an engine that it names.
     """
 
     def __init__(
@@ -63,15 +64,17 @@ class App:
         name: str,
         template: Component | Template,
         *,
-        inputs: Mapping[str, str | Kind],
+        inputs: Mapping[str, str | Kind | Input],
         outputs: Mapping[str, str],
         description: str = "",
         passes: Passes = "all",
         runtime: Runtime | None = None,
     ) -> None:
         self.name, self.description = name, description
-        self.inputs = {key: _kind(value, key) for key, value in inputs.items()}
-        self.builder = Builder(name, template, self.inputs, outputs)
+        self.declared = declared(inputs)
+        self.inputs = kinds_of(self.declared)
+        self.builder = Builder(name, template, self.inputs, outputs, absent(self.declared))
+        self.users = self._users()
         self.passes = select(passes)
         self.runtime = runtime
         self.optimisers: WeakKeyDictionary[Runtime, dict[str, Optimiser]] = WeakKeyDictionary()
@@ -95,7 +98,7 @@ class App:
         {"top_k": 4}}. deadline_s: seconds until it is given up. Raises InputError before anything
         starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
-        job = self.job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant)
+        job = self.job(_by_name(inputs, more), overrides, passes, deadline_s, tenant)
         future = self.home.start(job.run())
         try:
             return future.result().checked()
@@ -115,7 +118,7 @@ class App:
         **more: Any,
     ) -> Result:
         """`run` for async code; cancelling it cancels the query."""
-        job = self.job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant)
+        job = self.job(_by_name(inputs, more), overrides, passes, deadline_s, tenant)
         return (await self._elsewhere(job.run())).checked()
 
     def batch(
@@ -166,7 +169,7 @@ class App:
         Leaving the loop early cancels the query. The inputs are checked at once.
         """
         events: queue.SimpleQueue[Token | Progress | None] = queue.SimpleQueue()
-        given = {**(inputs or {}), **more}
+        given = _by_name(inputs, more)
         job = self.job(given, overrides, passes, deadline_s, tenant, events.put)
         return self._follow(job, events)
 
@@ -201,7 +204,7 @@ class App:
             with suppress(RuntimeError):  # the caller's loop is gone: nobody listens any more
                 here.call_soon_threadsafe(events.put_nowait, event)
 
-        job = self.job({**(inputs or {}), **more}, overrides, passes, deadline_s, tenant, put)
+        job = self.job(_by_name(inputs, more), overrides, passes, deadline_s, tenant, put)
         task = asyncio.ensure_future(self._elsewhere(job.run()))
         task.add_done_callback(lambda _: put(None))
         try:
@@ -229,7 +232,9 @@ class App:
         profile: `paper-13b`, a file or a Profile; by default what the engines declare. Without
         documents, 48 chunks are assumed. analyze: run it, and put what was measured beside.
         """
-        given = {**(inputs or {}), **more}
+        asked = _by_name(inputs, more)
+        given = completed(self.declared, asked)
+        lacks = absent(self.declared, given) if asked else frozenset()
         runtime = self.home
         names = self.engine_names
         if isinstance(profile, str):
@@ -248,19 +253,30 @@ class App:
         elif given.get("documents") is not None:
             sizes["chunks"] = runtime.start(self._count(given, overrides)).result()
         optimised = Optimiser(self.builder, chosen).optimise(
-            _nested(overrides), sizes, self.passes if passes is None else passes, debug=True
+            _nested(overrides),
+            sizes,
+            self.passes if passes is None else passes,
+            debug=True,
+            absent=lacks,
         )
         return Explanation(self.name, optimised, chosen, result)
 
-    @cached_property
+    @property
     def engine_names(self) -> list[str]:
         """Engines that this application uses, those of the step before the graph included."""
+        return list(self.users)
+
+    def _users(self) -> dict[str, str]:
+        """Engine -> a component that uses it ("" for the step before the graph)."""
         graph = self.builder.build(self.builder.configure({}), {})
-        names = {p.engine: None for p in graph.primitives if p.engine}
+        users: dict[str, str] = {}
+        for p in graph.primitives:
+            if p.engine:
+                users.setdefault(p.engine, p.component)
         if Kind.DOCUMENTS in self.inputs.values():
-            names["documents"] = None
-            names.update(dict.fromkeys(self.indexing()[:2]))
-        return list(names)
+            for name in ("documents", *self.indexing()[:2]):
+                users.setdefault(name, "")
+        return users
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return self.explain()._repr_mimebundle_()
@@ -298,6 +314,7 @@ class App:
     ) -> Job:
         """One query, checked but not started. Raises InputError."""
         self._check(given)
+        given = completed(self.declared, given)
         if not deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {deadline_s}")
         nested = _nested(overrides)
@@ -312,10 +329,11 @@ class App:
         for key, value in given.items():
             if key not in self.inputs and key not in extra:
                 raise UnknownName("input", key, [*self.inputs, *extra], where)
-            if key in self.inputs:
-                _check_value(key, self.inputs[key], value)
+            if key in self.inputs and not self.declared[key].left_out(value):
+                check_value(key, self.inputs[key], value)
         for key, kind in self.inputs.items():
-            if kind is not Kind.DOCUMENTS and key not in given:
+            needed = kind is not Kind.DOCUMENTS and not self.declared[key].optional
+            if needed and key not in given:
                 raise InputError(f"{where} needs the input {key!r} ({kind.value})")
         if extra and given.get("documents") is None and given.get("collection") is None:
             raise InputError(f"{where} needs documents, a collection, or both")
@@ -362,24 +380,17 @@ class App:
         return await preparer.count(sources(given["documents"]), splitting)
 
 
-def _kind(value: str | Kind, name: str) -> Kind:
-    if isinstance(value, Kind):
-        return value
-    try:
-        return Kind(value)
-    except ValueError:
-        raise UnknownName("kind", value, [k.value for k in Kind], f"input {name!r}") from None
+def _by_name(inputs: Mapping[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
+    """What a query gives. Raises InputError for what is not by name."""
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise InputError(
+            f"inputs go by name, such as run(question={_short(inputs)}), or in a mapping"
+        )
+    return {**(inputs or {}), **more}
 
 
-def _check_value(name: str, kind: Kind, value: Any) -> None:
-    if kind is Kind.TEXT and not isinstance(value, str):
-        raise InputError(f"input {name!r} must be a text, not {type(value).__name__}")
-    if kind is Kind.TEXT and not value.strip():
-        raise InputError(f"input {name!r} is empty; write something")
-    if kind is Kind.TEXTS and not (
-        isinstance(value, list) and all(isinstance(text, str) for text in value)
-    ):
-        raise InputError(f"input {name!r} must be a list of texts")
+def _short(value: Any) -> str:
+    return repr(value) if isinstance(value, str) and len(value) <= 40 else "..."
 
 
 def _nested(overrides: Overrides | None) -> dict[str, dict[str, Any]]:

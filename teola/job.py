@@ -17,6 +17,7 @@ from teola.runtime.live_query import Ending, Watcher, describe
 from teola.runtime.noting import working_for
 from teola.runtime.trace import Trace
 from teola.workflow.component import LISTS, Kind
+from teola.workflow.inputs import absent
 
 if TYPE_CHECKING:
     from teola.app import App
@@ -121,6 +122,7 @@ class Job:
             self.passes,
             debug=runtime.debug,
             most_primitives=self.most_primitives,
+            absent=absent(app.declared, self.given),
         )
         trace.step("optimise", began, loop.time())
         return await runtime.live.execute(

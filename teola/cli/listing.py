@@ -62,6 +62,7 @@ def _described(app: App) -> dict[str, Any]:
         "name": app.name,
         "description": app.description,
         "inputs": {name: kind.value for name, kind in app.inputs.items()},
+        "defaults": {name: one.default for name, one in app.declared.items() if one.optional},
         "outputs": app.outputs,
         "passes": list(app.passes),
         "components": {
@@ -84,7 +85,8 @@ def _show(app: App) -> None:
     out = console()
     out.print(Text.assemble((app.name, "bold cyan"), f"  {app.description}"))
     out.print()
-    show_table(["input", "kind"], [(name, kind.value) for name, kind in app.inputs.items()])
+    inputs = [(name, kind.value, _default(app, name)) for name, kind in app.inputs.items()]
+    show_table(["input", "kind", "default"], inputs)
     out.print()
     out.print(Text.assemble(("outputs", "bold"), "  ", ", ".join(app.outputs)))
     out.print()
@@ -93,6 +95,13 @@ def _show(app: App) -> None:
         values = component.config.model_dump(mode="json")
         rows += [(f"{component.name}.{key}", _short(value)) for key, value in values.items()]
     show_table(["parameter (--set)", "default"], rows)
+
+
+def _default(app: App, name: str) -> str:
+    one = app.declared[name]
+    if not one.optional:
+        return ""
+    return "none" if one.default is None else _short(one.default)
 
 
 def _short(value: Any) -> str:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from teola.graph import QUERY, Graph, Primitive
 from teola.passes import Optimised, optimise, select
@@ -24,6 +24,15 @@ from teola.workflow.build import Builder, Overrides
 CACHED_PLANS: Final = 256
 
 
+class _Shape(NamedTuple):
+    """What a p-graph is built from."""
+
+    overrides: Overrides
+    sizes: Mapping[str, int]
+    most_primitives: float
+    absent: frozenset[str]
+
+
 class Optimiser:
     """Builds, optimises and compiles the graphs of one application under one profile."""
 
@@ -31,7 +40,7 @@ class Optimiser:
         self.builder, self.profile = builder, profile
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._batches: dict[str, tuple[int, ...]] | None = None
-        self._shaping: dict[str, frozenset[str]] = {}
+        self._shaping: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
         self.hits = self.misses = 0
 
     def plan(
@@ -42,20 +51,23 @@ class Optimiser:
         *,
         debug: bool = False,
         most_primitives: float = inf,
+        absent: frozenset[str] = frozenset(),
     ) -> Plan:
-        """The plan for a query. sizes: lengths of its list inputs. Raises InputError, also where
-        its p-graph would have more than `most_primitives`; passes keep the e-graph below that."""
+        """The plan for a query. sizes: lengths of its list inputs. absent: optional inputs that it
+        has not. Raises InputError, also where its p-graph would have more than `most_primitives`;
+        passes keep the e-graph below that."""
         names = passes if type(passes) is tuple else select(passes)
         chosen = json.dumps(overrides, sort_keys=True, default=repr) if overrides else ""
-        lengths = self._lengths(chosen, overrides, sizes, most_primitives)
-        key = (chosen, names, self._stages(sizes), lengths, most_primitives)
+        shape = _Shape(overrides, sizes, most_primitives, absent)
+        lengths = self._lengths(chosen, shape)
+        key = (chosen, names, absent, self._stages(sizes), lengths, most_primitives)
         plan = self._plans.get(key)
         if plan is not None:
             self.hits += 1
             self._plans.move_to_end(key)
             return plan
         self.misses += 1
-        graph = self.builder.build(self.builder.configure(overrides), sizes, most_primitives)
+        graph = self._built(shape)
         optimised = self._optimised(graph, names, debug, most_primitives)
         plan = Plan(optimised.e_graph, self.profile, optimised)
         self._plans[key] = plan
@@ -70,10 +82,15 @@ class Optimiser:
         passes: Sequence[str] | str | None = None,
         *,
         debug: bool = False,
+        absent: frozenset[str] = frozenset(),
     ) -> Optimised:
         """p-graph, e-graph and every decision between them; not cached."""
-        graph = self.builder.build(self.builder.configure(overrides), sizes)
+        graph = self._built(_Shape(overrides, sizes, inf, absent))
         return self._optimised(graph, select(passes), debug)
+
+    def _built(self, of: _Shape) -> Graph:
+        configs = self.builder.configure(of.overrides)
+        return self.builder.build(configs, of.sizes, of.most_primitives, of.absent)
 
     def _optimised(
         self, graph: Graph, passes: Sequence[str], debug: bool, most_primitives: float = inf
@@ -92,26 +109,25 @@ class Optimiser:
             for batch in self._batches.get(name, ())
         )
 
-    def _lengths(
-        self, chosen: str, overrides: Overrides, sizes: Mapping[str, int], most: float
-    ) -> tuple[int, ...]:
+    def _lengths(self, chosen: str, of: _Shape) -> tuple[int, ...]:
         """Lengths of the lists that shape the p-graph under the overrides `chosen`."""
-        shaping = self._shaping.get(chosen)
+        key = (chosen, of.absent)
+        shaping = self._shaping.get(key)
         if shaping is None:
             if len(self._shaping) >= CACHED_PLANS:
                 self._shaping.clear()
-            shaping = self._shaping[chosen] = self._find_shaping(overrides, sizes, most)
+            shaping = self._shaping[key] = self._find_shaping(of)
+        sizes = of.sizes
         return tuple(sizes[name] for name in sizes if name in shaping) if shaping else ()
 
-    def _find_shaping(
-        self, overrides: Overrides, sizes: Mapping[str, int], most: float
-    ) -> frozenset[str]:
+    def _find_shaping(self, of: _Shape) -> frozenset[str]:
         """Inputs whose length changes more of the p-graph than numbers of planned items."""
-        configs, one = self.builder.configure(overrides), dict.fromkeys(sizes, 1)
-        build = self.builder.build
-        shape = _shape(build(configs, one, most))
+        one = dict.fromkeys(of.sizes, 1)
+        shape = _planless(self._built(of._replace(sizes=one)))
         return frozenset(
-            name for name in sizes if _shape(build(configs, {**one, name: 2}, most)) != shape
+            name
+            for name in of.sizes
+            if _planless(self._built(of._replace(sizes={**one, name: 2}))) != shape
         )
 
     def _find_batches(self) -> dict[str, tuple[int, ...]]:
@@ -130,5 +146,5 @@ class Optimiser:
         return {name: tuple(sorted(batches)) for name, batches in found.items()}
 
 
-def _shape(graph: Graph) -> list[Primitive]:
+def _planless(graph: Graph) -> list[Primitive]:
     return [replace(p, items=1) for p in graph.primitives]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from teola.errors import InputError, TemplateError, UnknownName
 from teola.graph import (
@@ -35,10 +35,21 @@ Overrides = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Data with what is planned about it: `items` is None for a single value."""
+    """Data with what is planned about it: `items` is None for a single value. open: a list that
+    may turn out longer than planned."""
 
     ref: Ref
     items: int | None = None
+    open: bool = False
+
+    def item(self, i: int) -> Ref:
+        """Item `i`; the last one that is planned stands for all that come after it, if any may."""
+        last = self.open and i + 1 >= (self.items or 1)
+        return Ref(self.ref.producer, self.ref.port, (i, None if last else i + 1))
+
+
+UNKNOWN_ITEMS: Final = 8
+"""Items that are planned for a list of which nobody says how long it may be."""
 
 
 class Block:
@@ -95,9 +106,10 @@ class Block:
         self.primitives.append(primitive)
         return primitive.id
 
-    def give(self, port: str, ref: Ref, items: int | None = None) -> None:
-        """Say that output `port` is `ref`, planned to hold `items` items (None: one value)."""
-        self.given[port] = Feed(ref, items)
+    def give(self, port: str, ref: Ref, items: int | None = None, *, open: bool = False) -> None:
+        """Say that output `port` is `ref`, planned to hold `items` items (None: one value). open:
+        it may hold more."""
+        self.given[port] = Feed(ref, items, open)
 
 
 def too_many_primitives() -> InputError:
@@ -109,7 +121,10 @@ def too_many_primitives() -> InputError:
 
 
 class Builder:
-    """Builds p-graphs of one template. Declaring it checks the template (TemplateError)."""
+    """Builds p-graphs of one template. Declaring it checks the template (TemplateError).
+
+    absent: inputs that a query may come without.
+    """
 
     def __init__(
         self,
@@ -117,6 +132,7 @@ class Builder:
         template: Component | Template,
         inputs: Mapping[str, Kind],
         outputs: Mapping[str, str],
+        absent: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
         self.template = Template.beside(template)
@@ -125,6 +141,7 @@ class Builder:
             raise TemplateError(f"application {name!r} declares no outputs")
         self.wirer = Wirer(self.template, self.inputs)
         self.wiring, self.finals = self.wirer.wire(outputs)
+        self.wirer.check_absent(self.wiring, absent)
 
     def configure(self, overrides: Overrides) -> dict[str, Config]:
         """Configurations of all components under `overrides`. Raises InputError, UnknownName."""
@@ -143,10 +160,12 @@ class Builder:
         configs: Mapping[str, Config],
         sizes: Mapping[str, int],
         most_primitives: float = inf,
+        absent: frozenset[str] = frozenset(),
     ) -> Graph:
-        """The p-graph. sizes: lengths of the query inputs that are lists. Raises InputError instead
-        of building one of more than `most_primitives`."""
-        return _Build(self, configs, sizes, most_primitives).graph()
+        """The p-graph. sizes: lengths of the query inputs that are lists. absent: inputs that the
+        query comes without. Raises InputError instead of building one of more than
+        `most_primitives`."""
+        return _Build(self, configs, sizes, most_primitives, absent).graph()
 
 
 def expand_inputs(inputs: Mapping[str, Kind]) -> dict[str, Kind]:
@@ -167,8 +186,10 @@ class _Build:
         configs: Mapping[str, Config],
         sizes: Mapping[str, int],
         most: float,
+        absent: frozenset[str],
     ) -> None:
         self.builder, self.configs, self.sizes, self.most = builder, configs, sizes, most
+        self.absent = absent
         self.template = builder.template
         self.primitives: list[Primitive] = []
         self.given: dict[tuple[str, str], Feed] = {}
@@ -188,6 +209,8 @@ class _Build:
         feeds = {}
         for port in (*component.required, *component.extra):
             sources = self.builder.wiring[component.name, port]
+            if self.absent and not component.lenient:
+                sources = tuple(s for s in sources if s.component or s.name not in self.absent)
             if sources:
                 feeds[port] = self._join(component.name, port, sources, joins.append)
         room = self.most - len(self.primitives) - len(joins)
@@ -276,7 +299,8 @@ class _Build:
                 params=AggregateParams(Aggregation.FIRST),
             )
         )
-        return Feed(Ref(id, "out"), feeds[0].items)
+        longest = max((feed.items for feed in feeds if feed.items is not None), default=None)
+        return Feed(Ref(id, "out"), longest, any(feed.open for feed in feeds))
 
     def _feed(self, source: Source) -> Feed:
         if source.component:

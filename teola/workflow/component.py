@@ -78,6 +78,8 @@ class Component:
     may_use: ClassVar[Mapping[str, Kind]] = {}
     gives: ClassVar[Mapping[str, Kind]] = {}
     effect: ClassVar[bool] = False
+    lenient: ClassVar[bool] = False
+    """Whether what it needs may be absent in a query."""
     config_type: ClassVar[type[Config]] = Config
 
     def __init__(

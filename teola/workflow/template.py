@@ -6,7 +6,7 @@ skipped (they stand in a Condition's branch), the producers behind them serve as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -39,8 +39,10 @@ class Template:
         """Several nodes side by side."""
         if isinstance(nodes, (Component, Template)):
             return nodes.template() if isinstance(nodes, Component) else nodes
-        if not nodes or not all(isinstance(n, (Component, Template)) for n in nodes):
-            raise TemplateError(f"`>>` joins components, templates or lists of them, not {nodes!r}")
+        listed = nodes if isinstance(nodes, (list, tuple)) and nodes else [nodes]
+        for node in listed:
+            if not isinstance(node, (Component, Template)):
+                raise _not_joinable(node)
         parts = [Template.beside(node) for node in nodes]
         components: dict[str, Component] = {}
         for part in parts:
@@ -94,6 +96,19 @@ class Template:
         return tuple(nx.lexicographical_topological_sort(self.order_graph, key=rank.__getitem__))
 
 
+def _not_joinable(node: object) -> TemplateError:
+    if isinstance(node, type) and issubclass(node, Component):
+        way = f"; make one of the class: {node.__name__}()"
+    elif callable(node):
+        name = getattr(node, "__name__", "function")
+        way = "; wrap a function: component(" + (
+            "lambda ...)" if name == "<lambda>" else f"{name})"
+        )
+    else:
+        way = ""
+    return TemplateError(f"`>>` joins components, templates or lists of them, not {node!r}{way}")
+
+
 def _add(components: dict[str, Component], component: Component) -> None:
     known = components.setdefault(component.name, component)
     if known is not component:
@@ -143,6 +158,20 @@ class Wirer:
                 raise self._missing(f"output {output!r}", name, None)
         self._check_used(wiring, finals)
         return wiring, finals
+
+    def check_absent(self, wiring: Wiring, absent: Collection[str]) -> None:
+        """Raise TemplateError if a component needs one of the inputs `absent`, without which a
+        query may come."""
+        for (name, port), sources in wiring.items():
+            component = self.template.by_name[name]
+            optional = sources and all(not s.component and s.name in absent for s in sources)
+            if optional and port in component.required and not component.lenient:
+                told = component.required[port]
+                raise TemplateError(
+                    f"component {name!r} needs {told!r}, which is an optional input without a "
+                    f'default: give it one, such as Input(..., default=""), or make {port!r} '
+                    "optional in the component"
+                )
 
     def _sources(self, consumer: str | None, name: str) -> tuple[Source, ...]:
         scope = set(self.template.by_name) if consumer is None else self.upstream[consumer]
@@ -226,9 +255,40 @@ class Wirer:
             }
             frontier += feeds - used - {""}
             used |= feeds
-        for component in self.template.components:
-            if component.name not in used:
-                raise TemplateError(
-                    f"component {component.name!r} is unused: no output, and nothing reads "
-                    f"{', '.join(map(repr, component.outputs.values())) or 'it'}"
-                )
+        unused = [c for c in self.template.components if c.name not in used]
+        if unused:
+            raise self._unused(unused, wiring)
+
+    def _unused(self, unused: Sequence[Component], wiring: Wiring) -> TemplateError:
+        """About the last of `unused`: what feeds only that one is none the worse for itself."""
+        read = {s.component for c in unused for p in _ports(c) for s in wiring[c.name, p]}
+        component = next(c for c in unused if c.name not in read)
+        names = ", ".join(map(repr, component.outputs.values()))
+        found = [
+            f"{self._called(c)}(inputs={{{port!r}: {name!r}}})"
+            for c in self.template.components
+            if component.name in self.upstream[c.name] and c not in unused
+            for name, kind in component.given_kinds.items()
+            for port in self._open_to(c, kind, wiring)
+        ]
+        way = f"; to have it read, write {' or '.join(found)}" if found else ""
+        return TemplateError(
+            f"component {component.name!r} is unused: no output, and nothing reads "
+            f"{names or 'it'}{way}"
+        )
+
+    def _open_to(self, component: Component, kind: Kind, wiring: Wiring) -> list[str]:
+        """Inputs of `component` that could take what is of `kind` and have nothing, or else one
+        that reads what the query gives anyway."""
+        fits = [p for p in _ports(component) if component.kind_of(p).accepts(kind)]
+        free = [p for p in fits if not wiring[component.name, p]]
+        taken = [p for p in fits if any(not s.component for s in wiring[component.name, p])]
+        return free or taken
+
+    def _called(self, component: Component) -> str:
+        """How a component is made, for a message."""
+        return type(component).__name__ if type(component).__name__ != "Function" else "component"
+
+
+def _ports(component: Component) -> list[str]:
+    return [*component.required, *component.extra]

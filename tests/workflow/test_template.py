@@ -97,6 +97,23 @@ def test_only_components_can_be_joined(wrong: Any) -> None:
         say("a") >> wrong
 
 
+@pytest.mark.parametrize(
+    ("join", "told"),
+    [
+        (lambda: Indexing() >> Embedding, r"make one of the class: Embedding\(\)"),
+        (lambda: Embedding >> Indexing(), r"make one of the class: Embedding\(\)"),
+        (lambda: Indexing() >> [Embedding], r"make one of the class: Embedding\(\)"),
+        (lambda: Indexing() >> (lambda x: x), r"wrap a function: component\(lambda \.\.\.\)"),
+        (lambda: Indexing() >> builder, r"wrap a function: component\(builder\)"),
+        (lambda: Indexing() >> 3, "lists of them, not 3$"),
+        (lambda: Condition(bool, reads=["x"], then=Search), r"the class: Search\(\)"),
+    ],
+)
+def test_what_is_no_component_is_told_how_to_become_one(join: Any, told: str) -> None:
+    with pytest.raises(TemplateError, match=told):
+        join()
+
+
 # --- names ----------------------------------------------------------------------------------
 
 
@@ -128,10 +145,29 @@ def test_an_unused_component_is_refused() -> None:
         builder(template, "vectors")
 
 
-def test_what_feeds_only_the_unused_is_unused() -> None:
+def test_of_a_chain_that_nobody_reads_the_end_is_unused() -> None:
     template = say("a") >> say("b", "a") >> say("c")
-    with pytest.raises(TemplateError, match="'a' is unused"):
+    with pytest.raises(TemplateError, match="'b' is unused"):
         builder(template, "c")
+
+
+def test_a_context_that_is_not_wired_is_told_with_what_to_write() -> None:
+    embed = Embedding(inputs={"texts": "question"})
+    template = Indexing() >> embed >> Search() >> Generate()
+    with pytest.raises(TemplateError) as error:
+        builder(template, "answer")
+    assert str(error.value) == (
+        "component 'search' is unused: no output, and nothing reads 'hits'; to have it read, "
+        "write Generate(inputs={'context': 'hits'})"
+    )
+    written = Generate(inputs={"context": "hits"})
+    builder(Indexing() >> embed >> Search() >> written, "answer")
+
+
+def test_an_input_that_reads_the_query_instead_is_told() -> None:
+    template = QueryExpansion() >> Embedding(inputs={"texts": "question"})
+    with pytest.raises(TemplateError, match=r"write Embedding\(inputs={'texts': 'queries'}\)"):
+        builder(template, "vectors")
 
 
 def test_an_effect_is_use_enough() -> None:
@@ -186,7 +222,7 @@ def test_the_nearest_producer_wins() -> None:
         (lambda: Aggregate([], output="x"), "reads must be a list"),
         (lambda: Aggregate(["a"], output="x", mode="sum"), "unknown mode 'sum'"),
         (lambda: Condition(len, reads="a", then=Generate()), "reads must be a list"),
-        (lambda: component(lambda x: x, name="f", each="y"), "each='y' must be a parameter"),
+        (lambda: component(lambda x: x, name="f", batched="y"), "batched='y' must be a parameter"),
         (lambda: component(lambda *x: x, name="f"), "parameter 'x' cannot be given by name"),
         (lambda: component(lambda x, /: x, name="f"), "parameter 'x' cannot be given by name"),
     ],
@@ -372,8 +408,8 @@ def test_several_outputs() -> None:
     assert graph(made, "a", "b")["f.call"].outputs == ("a", "b")
 
 
-def test_each_makes_a_function_batchable() -> None:
-    @component(each="notes", outputs="long")
+def test_batched_makes_a_function_batchable() -> None:
+    @component(batched="notes", outputs="long")
     def longer(notes: list[str]) -> list[str]:
         return [note * 2 for note in notes]
 

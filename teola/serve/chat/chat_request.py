@@ -158,8 +158,10 @@ def check_chats(app: App, model: str) -> None:
     """Raise InputError if `app` wants to know more than a conversation tells."""
     others = [
         name
-        for name, kind in app.inputs.items()
-        if name not in (QUESTION, HISTORY, INSTRUCTIONS) and kind is not Kind.DOCUMENTS
+        for name, one in app.declared.items()
+        if name not in (QUESTION, HISTORY, INSTRUCTIONS)
+        and one.kind is not Kind.DOCUMENTS
+        and not one.optional
     ]
     if app.inputs.get(QUESTION) is not Kind.TEXT or others:
         raise InputError(

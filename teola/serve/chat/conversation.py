@@ -61,7 +61,11 @@ class Conversation:
         if INSTRUCTIONS not in form.inputs:  # better said by somebody than not at all
             given[HISTORY] = lines((*(Turn("System", text) for text in told), *history))
             form = forms.of(app, (HISTORY,) if given[HISTORY] else ())
-        named = {name: given[name] or NOTHING[name] for name in given if name in form.inputs}
+        named = {
+            name: given[name] if form.declared[name].optional else given[name] or NOTHING[name]
+            for name in given
+            if name in form.inputs
+        }
         return form, {QUESTION: self.question, **named}
 
 
@@ -117,7 +121,7 @@ def _form(app: App, names: tuple[str, ...]) -> App:
         return App(
             app.name,
             app.builder.template,
-            inputs={**app.inputs, **dict.fromkeys(names, Kind.TEXT)},
+            inputs={**app.declared, **dict.fromkeys(names, Kind.TEXT)},
             outputs={output: sources[0].name for output, sources in app.builder.finals.items()},
             description=app.description,
             passes=app.passes,

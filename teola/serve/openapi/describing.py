@@ -8,6 +8,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from teola.app import App
 from teola.workflow.component import Kind
+from teola.workflow.inputs import Input
 
 _TEXT: Final = {"type": "string", "minLength": 1}
 _METADATA: Final = {"metadata": {"type": "object"}}
@@ -49,16 +50,30 @@ def described(app: App) -> dict[str, Any]:
 
 
 def _inputs(app: App) -> dict[str, Any]:
-    properties = {name: _KINDS.get(kind, {}) for name, kind in app.inputs.items()}
+    properties = {name: _input(one) for name, one in app.declared.items()}
     if Kind.DOCUMENTS in app.inputs.values():
         properties |= {"collection": _TEXT, "filters": {"type": "object"}}
-    needed = [name for name, kind in app.inputs.items() if kind is not Kind.DOCUMENTS]
+    needed = [
+        name
+        for name, one in app.declared.items()
+        if one.kind is not Kind.DOCUMENTS and not one.optional
+    ]
     return {
         "type": "object",
         "properties": properties,
         "required": needed,
         "additionalProperties": False,
     }
+
+
+def _input(one: Input) -> dict[str, Any]:
+    """An optional one may be null, and a text empty, which counts as not given."""
+    of = _KINDS.get(Kind(one.kind), {})
+    if not one.optional:
+        return of
+    loose = {key: value for key, value in of.items() if key != "minLength"}
+    either = {"anyOf": [loose, {"type": "null"}]} if loose else {}
+    return {**either, "default": one.default}
 
 
 def _parameters(app: App) -> dict[str, Any]:

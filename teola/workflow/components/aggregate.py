@@ -20,6 +20,7 @@ class Aggregate(Component):
     """
 
     default_name = "gather"
+    lenient = True
 
     def __init__(
         self, reads: Sequence[str], *, output: str, mode: str = "concat", name: str | None = None
@@ -28,16 +29,13 @@ class Aggregate(Component):
             raise TemplateError("Aggregate: reads must be a list of names")
         if mode not in MODES:
             raise TemplateError(f"Aggregate: unknown mode {mode!r} (valid: {', '.join(MODES)})")
-        self.may_use = dict.fromkeys(reads, Kind.ANY)  # type: ignore[misc]
+        self.needs = dict.fromkeys(reads, Kind.ANY)  # type: ignore[misc]
         self.gives = {"out": Kind.ANY}  # type: ignore[misc]
         super().__init__(name, outputs={"out": output})
         self.mode = MODES[mode]
 
     def decompose(self, block: Block) -> None:
-        feeds = [feed for port in self.extra if (feed := block.may_read(port))]
-        if len(feeds) < len(self.extra):
-            missing = [port for port in self.extra if not block.may_read(port)]
-            raise TemplateError(f"component {self.name!r}: nothing gives {', '.join(missing)}")
+        feeds = [block.read(port) for port in self.required]
         out = block.add(
             "gather",
             Op.AGGREGATE,
@@ -46,7 +44,7 @@ class Aggregate(Component):
             AggregateParams(self.mode),
         )
         if self.mode in (Aggregation.FIRST, Aggregation.LAST):
-            items = feeds[0].items
+            items = max((feed.items for feed in feeds if feed.items is not None), default=None)
         else:
             items = sum(feed.items or 1 for feed in feeds)
-        block.give("out", Ref(out, "out"), items)
+        block.give("out", Ref(out, "out"), items, open=any(feed.open for feed in feeds))

@@ -114,10 +114,17 @@ def test_instructions_are_said_by_the_system_where_nothing_takes_them(
     assert given == {"question": "who?", **expected}
 
 
-def test_an_input_of_its_own_always_has_a_value() -> None:
+def test_a_needed_input_of_its_own_always_has_a_value() -> None:
+    needs = App("n", Generate(), inputs={**ASKED, "history": "text"}, outputs=ANSWER)
+    form, given = Conversation("who?").inputs(needs, Forms(), 1000)
+    assert form is needs
+    assert given == {"question": "who?", "history": "(nothing has been said yet)"}
+
+
+def test_an_optional_input_of_its_own_has_none_in_the_first_turn() -> None:
     form, given = Conversation("who?").inputs(chat, Forms(), 1000)
     assert form is chat
-    assert given == {"question": "who?", "history": "(nothing has been said yet)"}
+    assert given == {"question": "who?", "history": ""}
 
 
 def test_a_question_by_itself_is_asked_as_ever() -> None:
