@@ -147,7 +147,8 @@ class ToolParams:
 
     outputs: what it returns: one value, or a dict with these keys if there are several.
     item_inputs: lists that may be cut (the function returns one aligned list). optional: inputs the
-    function can do without. pure: it may be called again after a failure.
+    function can do without. pure: it may be called again after a failure. most: items of the list
+    that it returns, if it may return one no longer than that.
     """
 
     function: Callable[..., Any]
@@ -155,6 +156,7 @@ class ToolParams:
     item_inputs: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     pure: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,23 @@ class PythonEngine:
     def _result(self, request: Request, params: ToolParams, value: Any) -> Result:
         for name in params.item_inputs:
             if not isinstance(value, list) or len(value) != len(request.inputs[name]):
-                raise OutputError(f"a function over each of {name!r} must return a list as long")
+                raise OutputError(
+                    f"a function with batched={name!r} must return a list as long as that one"
+                )
+        if params.most is not None:
+            _check_length(value, params.most)
         if len(params.outputs) == 1:
             return {params.outputs[0]: value}
         missing = set(params.outputs) - set(value) if isinstance(value, dict) else params.outputs
         if missing:
             raise OutputError(f"it must return a dict with {', '.join(sorted(missing))}")
         return {name: value[name] for name in params.outputs}
+
+
+def _check_length(value: Any, most: int) -> None:
+    if not isinstance(value, list):
+        raise OutputError(f"with most={most} it must return a list, not {type(value).__name__}")
+    if len(value) > most:
+        raise OutputError(
+            f"it returned {len(value)} items, and most={most}: raise `most`, or return fewer"
+        )

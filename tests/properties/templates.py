@@ -186,7 +186,7 @@ class _Grower:
             return [f"{name}({number(x) % 10**5})" for x in xs]
 
         given = self._give(visible, "texts")
-        return Function(each, outputs=given, name=name, inputs=inputs, each="xs", pure=True)
+        return Function(each, outputs=given, name=name, inputs=inputs, batched="xs", pure=True)
 
     def _expand(self, visible: Names, depth: int) -> Component:
         return QueryExpansion(

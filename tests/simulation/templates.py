@@ -68,7 +68,7 @@ def _choice() -> Any:
     known = Function(record, effect=True, outputs="remark") >> Generate(
         "short", inputs={"context": "remark"}
     )
-    other = Function(shorten, each="notes", pure=True, outputs="remarks") >> Generate(
+    other = Function(shorten, batched="notes", pure=True, outputs="remarks") >> Generate(
         "long", mode="tree", inputs={"context": "remarks"}
     )
     return Condition(
@@ -87,7 +87,7 @@ def _optional() -> Any:
     sides = Template.beside(
         [
             Function(comment, outputs="extra", optional=True),
-            Function(shorten, each="notes", pure=True, outputs="remarks"),
+            Function(shorten, batched="notes", pure=True, outputs="remarks"),
         ]
     )
     gather = Aggregate(["extra", "remarks"], output="all", mode="concat", name="gather")

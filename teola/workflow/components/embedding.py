@@ -34,4 +34,4 @@ class Embedding(Component):
             EmbeddingParams(block.config.role),
             items=texts.items,
         )
-        block.give("vectors", Ref(embedding, "vectors"), texts.items or 1)
+        block.give("vectors", Ref(embedding, "vectors"), texts.items or 1, open=texts.open)

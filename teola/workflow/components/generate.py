@@ -82,7 +82,10 @@ class Generate(Component):
         mode, context = block.config.mode, block.may_read("context")
         if mode != "simple" and (context is None or context.items is None):
             raise TemplateError(
-                f"component {self.name!r}: mode {mode!r} needs a list as `context`; use 'simple'"
+                f"component {self.name!r}: mode {mode!r} needs a list as `context`, and "
+                f"{'there is none' if context is None else 'this is not known to be one'}; say so "
+                "where it comes from (an input of kind 'texts', a function `-> list[str]`, "
+                "component(..., most=N)), or use mode 'simple'"
             )
         if context is None or mode == "simple" or context.items is None:
             parts = self._context(context.ref, block.config.context_required) if context else ()
@@ -96,7 +99,7 @@ class Generate(Component):
     def _tree(self, block: Block, context: Feed, count: int) -> Ref:
         leaves = []
         for i in range(count):
-            piece = self._context(_item(context, i), required=True)
+            piece = self._context(context.item(i), required=True)
             leaves.append(self._call(block, f"{i + 1}.", piece))
         drafts = block.add(
             "drafts",
@@ -118,7 +121,7 @@ class Generate(Component):
         JSON value would lose its form where prompts join the items of a list."""
         rounds: list[Ref] = []
         for i in range(count):
-            parts: tuple[Part, ...] = self._context(_item(context, i), required=True)
+            parts: tuple[Part, ...] = self._context(context.item(i), required=True)
             if rounds:
                 before = (
                     Part(Role.INSTRUCTION, "\n\nThe answer so far, to be improved:\n"),
@@ -173,7 +176,3 @@ class Generate(Component):
             ),
         )
         return Ref(decode, "value" if schema else "text")
-
-
-def _item(context: Feed, i: int) -> Ref:
-    return Ref(context.ref.producer, context.ref.port, (i, i + 1))

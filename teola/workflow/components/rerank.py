@@ -41,4 +41,5 @@ class Rerank(Component):
             ("out",),
             AggregateParams(Aggregation.TOP_K, top_k),
         )
-        block.give("context", Ref(best, "out"), min(top_k, hits.items or 1))
+        planned = top_k if hits.open else min(top_k, hits.items or 1)
+        block.give("context", Ref(best, "out"), planned)

@@ -41,4 +41,5 @@ class Search(Component):
             ("out",),
             AggregateParams(Aggregation.UNION),
         )
-        block.give("hits", Ref(union, "out"), (vectors.items or 1) * top_k)
+        planned = (vectors.items or 1) * top_k
+        block.give("hits", Ref(union, "out"), planned, open=vectors.open)

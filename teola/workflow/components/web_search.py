@@ -41,4 +41,5 @@ class WebSearch(Component):
             ("out",),
             AggregateParams(Aggregation.UNION),
         )
-        block.give("hits", Ref(union, "out"), (queries.items or 1) * top_k)
+        planned = (queries.items or 1) * top_k
+        block.give("hits", Ref(union, "out"), planned, open=queries.open)

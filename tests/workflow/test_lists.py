@@ -1,0 +1,157 @@
+"""Lists of which nobody knows beforehand how long they are: nothing in them is ever left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from teola import Aggregate, App, Condition, Generate, Rerank, Runtime, WebSearch, component
+from teola.engine import EngineKind, Hit, Request, Result
+from teola.errors import QueryFailed, TemplateError
+from teola.graph import Op, WebSearchParams
+from teola.workflow.build import UNKNOWN_ITEMS
+from tests.deterministic import HashModel, HashReranker, Started, spec
+
+NOTES = [f"note number {i}" for i in range(3 * UNKNOWN_ITEMS)]
+
+
+class Web(Started):
+    """Finds `top_k` pages for each query, which name it."""
+
+    def __init__(self, name: str = "websearch") -> None:
+        self.spec = spec(name, EngineKind.WEBSEARCH, {Op.WEB_SEARCH})
+
+    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        return [{"hits": [self._pages(q, r) for q in r.inputs["queries"]]} for r in requests]
+
+    def _pages(self, query: str, request: Request) -> list[Hit]:
+        assert isinstance(request.params, WebSearchParams)
+        count = request.params.top_k
+        return [Hit(f"{query}/{i}", "web", f"page {i} on {query}", 1.0) for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Runtime]:
+    engines = {"llm": HashModel, "websearch": Web, "rerank": HashReranker}
+    with Runtime(engines) as made:
+        yield made
+
+
+def passages(question: str) -> list[str]:
+    """As many as the question says."""
+    return NOTES[: int(question)]
+
+
+def asked(runtime: Runtime, template: Any, count: int, **more: Any) -> tuple[str, list[str]]:
+    """State of the query, and the prompts that it took."""
+    model = runtime.engines("llm")[0]
+    assert isinstance(model, HashModel)
+    model.prompts.clear()
+    app = App("x", template, inputs={"question": "text"}, outputs={"answer": "answer"},
+              runtime=runtime)  # fmt: skip
+    return app.run(question=str(count), **more).state, list(model.prompts)
+
+
+def told(prompts: list[str], texts: list[str]) -> list[str]:
+    """Those of `texts` that stand in a prompt."""
+    lines = {line for prompt in prompts for line in prompt.split("\n")}
+    return [text for text in texts if text in lines]
+
+
+@pytest.mark.parametrize("mode", ["tree", "refine"])
+@pytest.mark.parametrize("count", [1, 3, UNKNOWN_ITEMS, UNKNOWN_ITEMS + 1, 3 * UNKNOWN_ITEMS])
+@pytest.mark.parametrize("passes", ["all", "none"])
+def test_every_item_is_read(runtime: Runtime, mode: str, count: int, passes: str) -> None:
+    generate = Generate(mode=mode, inputs={"context": "passages"})
+    state, prompts = asked(runtime, component(passages) >> generate, count, passes=passes)
+    assert state == "ok"
+    assert told(prompts, NOTES) == NOTES[:count]
+    calls = min(count, UNKNOWN_ITEMS)
+    assert len(prompts) == calls + (mode == "tree")
+
+
+def test_of_no_items_there_is_no_answer(runtime: Runtime) -> None:
+    generate = Generate(mode="tree", inputs={"context": "passages"})
+    assert asked(runtime, component(passages) >> generate, 0) == ("ok", [])
+
+
+def test_a_list_may_be_as_long_as_it_is_said_to_be(runtime: Runtime) -> None:
+    generate = Generate(mode="tree", inputs={"context": "passages"})
+    template = component(passages, most=12) >> generate
+    state, prompts = asked(runtime, template, 12)
+    assert (state, len(prompts)) == ("ok", 13)
+    assert told(prompts, NOTES) == NOTES[:12]
+    with pytest.raises(QueryFailed) as error:
+        asked(runtime, template, 13)
+    assert str(error.value) == (
+        "component 'passages', tool_call: it returned 13 items, and most=12: raise `most`, or "
+        "return fewer"
+    )
+
+
+def test_what_is_found_for_each_of_a_list_is_read(runtime: Runtime) -> None:
+    count = 2 * UNKNOWN_ITEMS
+    found = component(passages) >> WebSearch(top_k=2, inputs={"queries": "passages"})
+    generate = Generate(mode="tree", inputs={"context": "hits"})
+    state, prompts = asked(runtime, found >> generate, count)
+    pages = [f"page {i} on {note}" for note in NOTES[:count] for i in range(2)]
+    assert state == "ok"
+    assert sorted(told(prompts, pages)) == sorted(pages)
+
+
+def test_what_is_kept_of_a_list_is_as_long_as_it_can_be(runtime: Runtime) -> None:
+    found = component(passages) >> WebSearch(top_k=2, inputs={"queries": "passages"})
+    template = found >> Rerank(top_k=20) >> Generate(mode="tree")
+    _, prompts = asked(runtime, template, 2 * UNKNOWN_ITEMS)
+    assert len(prompts) == 21
+
+
+def test_what_is_gathered_from_lists_is_read(runtime: Runtime) -> None:
+    @component
+    def extra(question: str) -> list[str]:
+        return [f"extra {i}" for i in range(UNKNOWN_ITEMS + 2)]
+
+    gather = Aggregate(["passages", "extra"], output="context")
+    template = [component(passages), extra] >> gather >> Generate(mode="tree")
+    _, prompts = asked(runtime, template, UNKNOWN_ITEMS + 3)
+    everything = NOTES[: UNKNOWN_ITEMS + 3] + extra.config.function("")  # type: ignore[attr-defined]
+    assert told(prompts, everything) == everything
+
+
+def test_of_two_branches_the_longer_list_is_planned(runtime: Runtime) -> None:
+    short = component(lambda question: NOTES[:2], name="short", outputs="context", most=2)
+    long = component(lambda question: NOTES[:6], name="long", outputs="context", most=6)
+    for answer, count in ((True, 2), (False, 6)):
+        choose = Condition(lambda _, a=answer: a, reads=["question"], then=short, otherwise=long)
+        prompts = asked(runtime, choose >> Generate(mode="tree"), 0)[1]
+        assert told(prompts, NOTES) == NOTES[:count]
+
+
+def test_what_is_not_known_to_be_a_list_is_refused_when_it_is_declared() -> None:
+    either = component(lambda question: NOTES, name="either", outputs="context")
+    for template, told in ((either >> Generate(mode="tree"), "is not known to be one; say so"),
+                           (Generate(mode="refine"), "there is none; say so")):  # fmt: skip
+        with pytest.raises(TemplateError, match=rf"needs a list as `context`.*{told}.*most=N"):
+            App("x", template, inputs={"question": "text"}, outputs={"answer": "answer"})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: component(passages, most=0), "most=0 must be at least 1"),
+        (lambda: component(passages, most=2, outputs=["a", "b"]), "for one output that is a list"),
+        (lambda: component(lambda xs: xs, name="f", most=2, batched="xs"), "as long as its input"),
+        (lambda: component(passages, batched="question"), "it gets some of the items at once, as"),
+    ],
+)
+def test_what_cannot_be_said_of_a_list_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(TemplateError, match=message):
+        make()
+
+
+def test_more_than_most_says_so_of_what_is_no_list(runtime: Runtime) -> None:
+    wrong = component(lambda question: "one", name="wrong", outputs="context", most=2)
+    with pytest.raises(QueryFailed, match="with most=2 it must return a list, not str"):
+        asked(runtime, wrong >> Generate(mode="tree"), 1)
