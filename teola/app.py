@@ -24,7 +24,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from teola.engine import Splitting
-from teola.errors import InputError, TeolaError, UnknownName
+from teola.errors import InputError, TeolaError
 from teola.explain import Explanation
 from teola.job import Job
 from teola.passes import select
@@ -38,7 +38,16 @@ from teola.runtime.runtime import Runtime, default_runtime
 from teola.workflow.build import Builder
 from teola.workflow.component import LISTS, Component, Kind
 from teola.workflow.components import Embedding, Indexing, Search
-from teola.workflow.inputs import Input, absent, check_value, completed, declared, kinds_of
+from teola.workflow.inputs import (
+    Input,
+    absent,
+    by_name,
+    check,
+    completed,
+    declared,
+    kinds_of,
+    nested,
+)
 from teola.workflow.template import Template
 
 DEADLINE_S: Final = 120.0
@@ -98,7 +107,7 @@ class App:
         {"top_k": 4}}. deadline_s: seconds until it is given up. Raises InputError before anything
         starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
-        job = self.job(_by_name(inputs, more), overrides, passes, deadline_s, tenant)
+        job = self.job(by_name(inputs, more), overrides, passes, deadline_s, tenant)
         future = self.home.start(job.run())
         try:
             return future.result().checked()
@@ -118,7 +127,7 @@ class App:
         **more: Any,
     ) -> Result:
         """`run` for async code; cancelling it cancels the query."""
-        job = self.job(_by_name(inputs, more), overrides, passes, deadline_s, tenant)
+        job = self.job(by_name(inputs, more), overrides, passes, deadline_s, tenant)
         return (await self._elsewhere(job.run())).checked()
 
     def batch(
@@ -169,7 +178,7 @@ class App:
         Leaving the loop early cancels the query. The inputs are checked at once.
         """
         events: queue.SimpleQueue[Token | Progress | None] = queue.SimpleQueue()
-        given = _by_name(inputs, more)
+        given = by_name(inputs, more)
         job = self.job(given, overrides, passes, deadline_s, tenant, events.put)
         return self._follow(job, events)
 
@@ -204,7 +213,7 @@ class App:
             with suppress(RuntimeError):  # the caller's loop is gone: nobody listens any more
                 here.call_soon_threadsafe(events.put_nowait, event)
 
-        job = self.job(_by_name(inputs, more), overrides, passes, deadline_s, tenant, put)
+        job = self.job(by_name(inputs, more), overrides, passes, deadline_s, tenant, put)
         task = asyncio.ensure_future(self._elsewhere(job.run()))
         task.add_done_callback(lambda _: put(None))
         try:
@@ -232,7 +241,7 @@ class App:
         profile: `paper-13b`, a file or a Profile; by default what the engines declare. Without
         documents, 48 chunks are assumed. analyze: run it, and put what was measured beside.
         """
-        asked = _by_name(inputs, more)
+        asked = by_name(inputs, more)
         given = completed(self.declared, asked)
         lacks = absent(self.declared, given) if asked else frozenset()
         runtime = self.home
@@ -253,7 +262,7 @@ class App:
         elif given.get("documents") is not None:
             sizes["chunks"] = runtime.start(self._count(given, overrides)).result()
         optimised = Optimiser(self.builder, chosen).optimise(
-            _nested(overrides),
+            nested(overrides),
             sizes,
             self.passes if passes is None else passes,
             debug=True,
@@ -292,6 +301,18 @@ class App:
     # --- inside ---------------------------------------------------------------------------
 
     @property
+    def runtime(self) -> Runtime | None:
+        """Where it runs; None: where all do that name none. Setting it raises UnknownName if that
+        runtime has not an engine that a component names."""
+        return self._runtime
+
+    @runtime.setter
+    def runtime(self, runtime: Runtime | None) -> None:
+        if runtime is not None:
+            runtime.fitting.add(self, self.name, self.users, runtime.configs)
+        self._runtime = runtime
+
+    @property
     def home(self) -> Runtime:
         return self.runtime or default_runtime()
 
@@ -313,30 +334,17 @@ class App:
         profile: Profile | None = None,
     ) -> Job:
         """One query, checked but not started. Raises InputError."""
-        self._check(given)
+        check(given, self.declared, self.name)
         given = completed(self.declared, given)
         if not deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {deadline_s}")
-        nested = _nested(overrides)
-        self.builder.configure(nested)
+        home = self.home
+        home.fitting.add(self, self.name, self.users, home.configs)
+        home.fitting.look(home.configs)
+        parameters = nested(overrides)
+        self.builder.configure(parameters)
         chosen = self.passes if passes is None else select(passes)
-        return Job(self, given, nested, chosen, deadline_s, tenant, watcher, profile)
-
-    def _check(self, given: Mapping[str, Any]) -> None:
-        """Raise InputError unless these inputs fit the declared ones."""
-        extra = {"collection", "filters"} if Kind.DOCUMENTS in self.inputs.values() else set()
-        where = f"application {self.name!r}"
-        for key, value in given.items():
-            if key not in self.inputs and key not in extra:
-                raise UnknownName("input", key, [*self.inputs, *extra], where)
-            if key in self.inputs and not self.declared[key].left_out(value):
-                check_value(key, self.inputs[key], value)
-        for key, kind in self.inputs.items():
-            needed = kind is not Kind.DOCUMENTS and not self.declared[key].optional
-            if needed and key not in given:
-                raise InputError(f"{where} needs the input {key!r} ({kind.value})")
-        if extra and given.get("documents") is None and given.get("collection") is None:
-            raise InputError(f"{where} needs documents, a collection, or both")
+        return Job(self, given, parameters, chosen, deadline_s, tenant, watcher, profile)
 
     def _list_sizes(self, given: Mapping[str, Any]) -> dict[str, int]:
         lists = {k: len(v) for k, v in given.items() if self.inputs.get(k) in LISTS}
@@ -376,34 +384,5 @@ class App:
         runtime = self.home
         await runtime.ensure(["documents", embedding, store])
         preparer = runtime.preparer(embedding, store)
-        splitting = self.splitting(_nested(overrides))
+        splitting = self.splitting(nested(overrides))
         return await preparer.count(sources(given["documents"]), splitting)
-
-
-def _by_name(inputs: Mapping[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
-    """What a query gives. Raises InputError for what is not by name."""
-    if inputs is not None and not isinstance(inputs, Mapping):
-        raise InputError(
-            f"inputs go by name, such as run(question={_short(inputs)}), or in a mapping"
-        )
-    return {**(inputs or {}), **more}
-
-
-def _short(value: Any) -> str:
-    return repr(value) if isinstance(value, str) and len(value) <= 40 else "..."
-
-
-def _nested(overrides: Overrides | None) -> dict[str, dict[str, Any]]:
-    """{"a.b": 1} and {"a": {"b": 1}} alike. Raises InputError."""
-    found: dict[str, dict[str, Any]] = {}
-    for key, value in (overrides or {}).items():
-        component, dot, parameter = key.partition(".")
-        if dot:
-            found.setdefault(component, {})[parameter] = value
-        elif isinstance(value, Mapping):
-            found.setdefault(component, {}).update(value)
-        else:
-            raise InputError(
-                f"override {key!r} must name a component and a parameter, such as search.top_k"
-            )
-    return found

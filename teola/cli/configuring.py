@@ -42,13 +42,20 @@ def check(
     debug: o.Debug = False,
 ) -> int:
     """Say whether a configuration is right, without starting anything."""
-    from teola.catalogue import load_app
+    from teola.catalogue import installed, load_app
+    from teola.cli.given import brought
     from teola.config import read
+    from teola.runtime.engines import merged
+    from teola.runtime.fitting import Fitting
 
     found = read(file)
     found.check()
-    for name in found.apps:
-        load_app(name)
+    apps = [load_app(name) for name in found.apps] or [one.app for one in installed() if one.app]
+    fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
+    configs = merged(found.engine_configs(brought(apps)))
+    for app in apps:
+        fitting.add(app, app.name, app.users, configs)
+    fitting.look(configs)
     typer.echo(f"{file} is right")
     return 0
 

@@ -14,6 +14,7 @@ from teola.cli.options import Dtype
 from teola.config import Configuration
 from teola.errors import DocumentError, InputError, UnknownName
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig, llm_config, web_config
+from teola.runtime.fitting import Fitting
 from teola.runtime.runtime import Runtime
 from teola.workflow.component import Kind
 
@@ -52,19 +53,22 @@ class Engines:
 
     def runtime(self, own: Runtime | None = None) -> Runtime:
         """A runtime with these engines; `own`: of an application that brings one along."""
-        return Runtime(
+        runtime = Runtime(
             self.configs(own.configs if own else DEFAULTS),
             batching=self.batching,
             profile=self.profile or (own.profile if own else None),
             debug=self.debug,
             ray=self._cluster(own),
         )
+        if own is not None:
+            runtime.fitting = Fitting(own.fitting)
+        return runtime
 
     def configured(self, base: Configuration, apps: Iterable[App]) -> Runtime:
         """A runtime for `apps`, with the engines that they bring along, as a configuration file
         says, with the options put over it. Raises InputError."""
-        policies = base.policies
-        return Runtime(
+        policies, apps = base.policies, list(apps)
+        runtime = Runtime(
             self.configs(base.engine_configs(brought(apps))),
             batching=self.batching,
             profile=self.profile or policies.profile,
@@ -72,6 +76,8 @@ class Engines:
             debug=self.debug,
             ray=base.ray if self.ray is None else self._cluster(None),
         )
+        runtime.fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
+        return runtime
 
     def _cluster(self, own: Runtime | None) -> bool | str:
         if self.ray is None:

@@ -142,6 +142,7 @@ def serve(
     ):
         for app in served.values():
             app.runtime = runtime
+        runtime.fitting.look(runtime.configs)
         if keys is not None:
             runtime.configs = fair_to_tenants(runtime.configs, where.tenant_weights)
         name, number = listener.getsockname()[:2]

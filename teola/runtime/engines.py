@@ -66,7 +66,19 @@ class EngineConfig:
         for option in options:
             if option not in parameters and not accepts_all:
                 raise UnknownName("option", option, parameters, f"engine {name!r}")
+        for parameter in parameters.values():
+            if _is_needed(parameter) and parameter.name not in options:
+                raise InputError(
+                    f"engine {name!r} needs the option {parameter.name!r}: "
+                    f"EngineConfig({self._called!r}, {{{parameter.name!r}: ...}})"
+                )
         return Recipe(factory, options, name)
+
+    @property
+    def _called(self) -> str:
+        """The type of engine, for a message."""
+        factory = self.factory
+        return factory if isinstance(factory, str) else getattr(factory, "__name__", repr(factory))
 
     def placed(self, name: str, on_ray: bool) -> Engine:
         """An unstarted instance where it is to run. on_ray: there is a cluster.
@@ -123,17 +135,18 @@ def described() -> list[dict[str, Any]]:
 
 def _about(factory: Callable[..., Engine], name: str) -> dict[str, Any]:
     about = (inspect.getdoc(factory) or "").partition("\n")[0]
-    needed = [
-        p.name
-        for p in inspect.signature(factory).parameters.values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    needed = [p.name for p in inspect.signature(factory).parameters.values() if _is_needed(p)]
     if needed:
         return {"about": about, "needs": needed}
     spec = EngineConfig(factory).make(name).spec
     ops = sorted(op.value for op in spec.ops)
     about = spec.description or about
     return {"about": about, "kind": spec.kind.value, "ops": ops, "max_batch": spec.max_batch}
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and not several
 
 
 DEFAULTS: Final[Mapping[str, EngineConfig]] = {

@@ -22,7 +22,15 @@ from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
 from teola.profile import Profile, default
 from teola.profile import load as load_profile
 from teola.runtime.documents import Preparer
-from teola.runtime.engines import LIKE_LLM, EngineConfig, merged, queue_for, with_policies
+from teola.runtime.engines import (
+    DEFAULTS,
+    LIKE_LLM,
+    EngineConfig,
+    merged,
+    queue_for,
+    with_policies,
+)
+from teola.runtime.fitting import Fitting
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.live import Live
@@ -47,7 +55,8 @@ class Runtime:
     much then run there. max_queries: more at once are refused with Overloaded. debug: verify every
     pass's result.
 
-    Use it as a context manager, or call `close`; a process that ends closes what is left.
+    Use it as a context manager, or call `close`; a process that ends closes what is left. Raises
+    UnknownName and InputError where an engine cannot be made as it is configured.
     """
 
     def __init__(
@@ -62,6 +71,11 @@ class Runtime:
         debug: bool = False,
     ) -> None:
         self.configs = with_policies(merged(engines or {}), batching, routing)
+        self.fitting = Fitting()
+        """Which applications run here."""
+        for name in engines or ():
+            if self.configs[name] != DEFAULTS.get(name):
+                self.configs[name].recipe(name)
         self.profile = load_profile(profile) if isinstance(profile, str) else profile
         self.ray, self.max_queries, self.debug = ray, max_queries, debug
         self.new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop

@@ -1,4 +1,4 @@
-"""Input: what an application takes from a query under one name, declared and checked.
+"""What an application takes from a query, declared and checked: its inputs, and overrides.
 
     inputs={"question": "text", "history": Input("text", default=None)}
 
@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from teola.errors import InputError, TemplateError, UnknownName
 from teola.workflow.component import Kind
+
+SHOWN: Final = 40
+"""Characters of a text that an error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +113,45 @@ def check_value(name: str, kind: Kind | str, value: Any, *, empty: bool = False)
         isinstance(value, list) and all(isinstance(text, str) for text in value)
     ):
         raise InputError(f"input {name!r} must be a list of texts")
+
+
+def check(given: Mapping[str, Any], inputs: Mapping[str, Input], app: str) -> None:
+    """Raise InputError unless `given` fits the inputs that the application declares."""
+    documents = any(one.kind is Kind.DOCUMENTS for one in inputs.values())
+    extra = {"collection", "filters"} if documents else set()
+    where = f"application {app!r}"
+    for name, value in given.items():
+        if name not in inputs and name not in extra:
+            raise UnknownName("input", name, [*inputs, *extra], where)
+        if name in inputs and not inputs[name].left_out(value):
+            check_value(name, inputs[name].kind, value)
+    for name, kind in kinds_of(inputs).items():
+        needed = kind is not Kind.DOCUMENTS and not inputs[name].optional
+        if needed and name not in given:
+            raise InputError(f"{where} needs the input {name!r} ({kind.value})")
+    if documents and given.get("documents") is None and given.get("collection") is None:
+        raise InputError(f"{where} needs documents, a collection, or both")
+
+
+def by_name(inputs: Mapping[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
+    """What a query gives, as a mapping and by keyword. Raises InputError for anything else."""
+    if inputs is not None and not isinstance(inputs, Mapping):
+        told = repr(inputs) if isinstance(inputs, str) and len(inputs) <= SHOWN else "..."
+        raise InputError(f"inputs go by name, such as question={told}, or in one mapping")
+    return {**(inputs or {}), **more}
+
+
+def nested(overrides: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """{"a.b": 1} and {"a": {"b": 1}} alike. Raises InputError."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in (overrides or {}).items():
+        component, dot, parameter = key.partition(".")
+        if dot:
+            found.setdefault(component, {})[parameter] = value
+        elif isinstance(value, Mapping):
+            found.setdefault(component, {}).update(value)
+        else:
+            raise InputError(
+                f"override {key!r} must name a component and a parameter, such as search.top_k"
+            )
+    return found

@@ -78,6 +78,15 @@ def test_a_needed_input_stays_needed(runtime: Runtime) -> None:
         made.run(name="Ann", tone=3)
 
 
+def test_inputs_go_by_name(runtime: Runtime) -> None:
+    made = app(runtime)
+    for wrong, told in (("Ann", "'Ann'"), (["Ann"], r"\.\.\."), ("x" * 99, r"\.\.\.")):
+        with pytest.raises(InputError, match=f"inputs go by name, such as question={told}, or"):
+            made.run(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="inputs go by name"):
+            made.explain(wrong)  # type: ignore[arg-type]
+
+
 def test_what_an_aggregate_reads_may_be_absent(runtime: Runtime) -> None:
     gather = Aggregate(["name", "tone"], output="parts")
 

@@ -241,6 +241,8 @@ def test_wrong_components_are_refused(make: Any, message: str) -> None:
         (lambda: Search(top_k=0), r"search\.top_k: .* greater than or equal to 1 \(got 0\)"),
         (lambda: QueryExpansion(n="many"), r"expand\.n: .*integer"),
         (lambda: Rerank(topk=3), "unknown parameter 'topk' in component 'rerank'.*'top_k'"),
+        (lambda: component(len, output="x"), "unknown option 'output'.*did you mean 'outputs'"),
+        (lambda: component(each="x")(len), r"unknown option 'each' in component\(len\).*batched"),
         (lambda: Generate(mode="tre"), r"generate\.mode: .*'simple', 'tree' or 'refine'"),
     ],
 )
