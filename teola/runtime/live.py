@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from teola.engine import Call, QueryContext, Request, Result, SequenceHandle
 from teola.errors import InputError, OutputError, QueryCancelled, TeolaError
-from teola.graph import DecodeParams
+from teola.graph import DecodeParams, ToolParams
 from teola.runtime.driver import Driver, Query
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live_batch import (
@@ -318,7 +318,8 @@ class Live(Driver):
         query = self.queries.get(piece.run)
         if query is not None and not isinstance(result, Exception):
             p = query.plan.primitives[piece.primitive]
-            result = misshapen(p, piece.hi - piece.lo, result) or result
+            shown = query.plan.shown[piece.primitive] if type(p.params) is ToolParams else NOTHING
+            result = misshapen(p, piece.hi - piece.lo, result, shown) or result
         if isinstance(result, Exception):
             retryable = isinstance(result, TeolaError) and result.retryable
             self._fail(command, piece, Cause(result, retryable))

@@ -9,6 +9,7 @@ from teola.engine import Request
 from teola.errors import EngineError, OutputError, QueryCancelled, TeolaError
 from teola.graph import Primitive
 from teola.graph.ops import ITEM_INPUTS
+from teola.runtime.returned import refusal
 from teola.runtime.values import RemoteList
 
 GONE: Final = QueryCancelled("the query ended before its batch ran")
@@ -28,8 +29,11 @@ async def fetched(request: Request) -> Request:
     return request._replace(inputs=inputs)
 
 
-def misshapen(p: Primitive, items: int, result: object) -> OutputError | None:
-    """What is wrong with the outputs that an engine gave for `items` items of `p`, if anything."""
+def misshapen(
+    p: Primitive, items: int, result: object, shown: frozenset[str] = NOTHING
+) -> OutputError | None:
+    """What is wrong with the outputs that an engine gave for `items` items of `p`, if anything.
+    shown: of a function, those that not only functions read."""
     if not isinstance(result, Mapping) or not all(map(result.__contains__, p.outputs)):
         given = ", ".join(result) if isinstance(result, Mapping) else type(result).__name__
         return OutputError(f"the engine gave {given}, not {', '.join(p.outputs)}")
@@ -39,7 +43,8 @@ def misshapen(p: Primitive, items: int, result: object) -> OutputError | None:
         if not listed or (len(value) != items if p.batchable else not len(value)):
             count = len(value) if listed else type(value).__name__
             return OutputError(f"the engine gave {count} for {items} items of {port!r}")
-    return None
+    refused = (refusal(port, result[port]) for port in p.outputs if port in shown)
+    return next(filter(None, refused), None)
 
 
 def as_retryable(error: Exception, batch: int) -> Exception:

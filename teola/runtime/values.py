@@ -12,6 +12,7 @@ from sys import getsizeof
 from typing import Any
 
 from teola.engine import Chunk, Hit
+from teola.errors import OutputError
 from teola.schedule.plan import ABSENT
 
 CHARACTERS_PER_TOKEN = 4
@@ -86,7 +87,7 @@ def tokens_of(value: Any) -> int:
         return sum(map(tokens_of, value))
     if kind is Hit or kind is Chunk:
         return len(value.text) // CHARACTERS_PER_TOKEN + 1
-    return 0 if value is None else tokens_of(text_of(value))
+    return 0 if value is None else len(json.dumps(value, default=str)) // CHARACTERS_PER_TOKEN + 1
 
 
 def bytes_of(value: Any) -> int:
@@ -110,7 +111,7 @@ def bytes_of(value: Any) -> int:
 
 
 def text_of(value: Any, separator: str = "\n\n") -> str:
-    """The text that a value contributes to a prompt."""
+    """The text that a value contributes to a prompt. Raises OutputError for one that has none."""
     if isinstance(value, str):
         return value
     if isinstance(value, (Hit, Chunk)):
@@ -119,4 +120,15 @@ def text_of(value: Any, separator: str = "\n\n") -> str:
         return separator.join(text_of(item, separator) for item in value)
     if value is None:
         return ""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """What stands in JSON for `value`."""
+    if isinstance(value, (Hit, Chunk)):
+        return value.text
+    if listed := getattr(value, "tolist", None):  # an array, or a number of its kind
+        return listed()
+    raise OutputError(
+        f"a prompt takes texts, JSON values and hits, not {type(value).__qualname__}: give its text"
+    )

@@ -20,7 +20,7 @@ from teola.graph import (
     Ref,
     ToolParams,
 )
-from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, has_effect, retries
+from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, Op, has_effect, retries
 from teola.graph.primitive import refs_of
 from teola.passes import Optimised, estimate
 from teola.passes.timetable import timetable
@@ -130,6 +130,20 @@ class Plan:
         return tuple(
             frozenset(p.outputs) - seen.get(p.id, set()) if p.batchable else frozenset()
             for p in self.primitives
+        )
+
+    @cached_property
+    def shown(self) -> tuple[frozenset[str], ...]:
+        """Outputs that reach a prompt, an engine or the caller, besides functions and conditions:
+        by primitive."""
+        seen = {(ref.producer, ref.port) for ref in self.graph.outputs.values()}
+        for id in reversed(self.graph.order):
+            p = self.graph[id]
+            passes_on = p.op is Op.AGGREGATE and (id, p.outputs[0]) not in seen
+            if not passes_on and p.op not in (Op.TOOL_CALL, Op.CONDITION):
+                seen |= {(ref.producer, ref.port) for ref in p.refs()}
+        return tuple(
+            frozenset(port for port in p.outputs if (p.id, port) in seen) for p in self.primitives
         )
 
     def _guarded(self) -> tuple[tuple[tuple[int, str], ...], ...]:

@@ -1,0 +1,59 @@
+"""What a function may return where something else than another function reads it.
+
+Prompts, engines and answers know texts, JSON values, vectors, and what was found (`Hit`, `Chunk`).
+Of any other object they would have nothing but its `repr`, which no reader can make sense of and no
+test notices. Between functions any object may pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any, Final
+
+from teola.engine import Chunk, Hit, Scope, Source
+from teola.errors import OutputError
+from teola.runtime.values import RemoteList
+
+_KNOWN: Final = frozenset(
+    {str, int, float, bool, type(None), Hit, Chunk, Scope, Source, RemoteList}
+)
+_HIT: Final = "teola.engine.Hit(id, document, text, score)"
+_WAYS: Final = (
+    ("page_content", f"return its `page_content`, or {_HIT}"),
+    ("get_content", f"return its `get_content()`, or {_HIT}"),
+    ("model_dump", "return its `model_dump()`"),
+    ("text", f"return its `text`, or {_HIT}"),
+)
+"""Attribute -> what to return in the place of what has it: documents of LangChain, those of
+LlamaIndex, pydantic models, anything else with a text."""
+
+
+def refusal(port: str, value: Any) -> OutputError | None:
+    """Why a function cannot give `value`, if it cannot. Looks at every item once."""
+    left, seen = [value], set()
+    while left:
+        one = left.pop()
+        if type(one) in _KNOWN:
+            continue
+        if isinstance(one, (Mapping, list, tuple)):
+            if id(one) not in seen:  # it may hold itself
+                seen.add(id(one))
+                left += [*one.keys(), *one.values()] if isinstance(one, Mapping) else one
+        elif not isinstance(one, (str, int, float)) and not hasattr(one, "tolist"):
+            return _told(port, one)
+    return None
+
+
+def _told(port: str, value: Any) -> OutputError:
+    kind = type(value)
+    name = kind.__qualname__
+    name = name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
+    way = next((way for has, way in _WAYS if hasattr(value, has)), "")
+    if not way and is_dataclass(value):
+        way = "return its `dataclasses.asdict`"
+    if not way:
+        way = f"return text, JSON values (dict, list, number, bool, None), vectors or {_HIT}"
+    return OutputError(
+        f"it gives {port!r} as {name}, which prompts, engines and answers cannot read: {way}"
+    )
