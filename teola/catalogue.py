@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from teola.app import App
 from teola.entry_points import offered
-from teola.errors import InputError, UnknownName
+from teola.errors import InputError, UnknownName, whole
 
 GROUP: Final = "teola.apps"
 
@@ -113,5 +113,5 @@ def _checked(found: Any, where: str) -> App:
 
 
 def _told(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    said = whole(error)
+    return said if said == type(error).__name__ else f"{type(error).__name__}: {said}"

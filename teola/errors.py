@@ -15,7 +15,8 @@
     │   └── QueryFailed                 carries the component and the cause
     └── Overloaded                      refused at admission, before any work
 
-Messages are one line, name what is wrong, and say what to do.
+Messages name what is wrong and say what to do, in one line. Where they repeat what somebody else's
+code says, its further lines follow, indented.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ from typing import Final
 
 LONGEST_NAME: Final = 80
 """Characters of a name that is wrong which an error repeats: names may come from anywhere."""
+
+
+def whole(error: BaseException) -> str:
+    """All that an error says, its lines after the first indented; its type if it says nothing."""
+    first, *rest = str(error).strip().splitlines() or [type(error).__name__]
+    return "\n".join([first, *(f"    {line}" for line in rest)])
 
 
 class TeolaError(Exception):

@@ -1,8 +1,9 @@
 """The program itself: its commands, and how errors, signals and pipes end it.
 
 Exit codes: 0 an answer, 1 the query (or a document) failed, 2 wrong usage, 130 and 143 interrupted.
-Errors are one line on standard error. Modules that take long to import are imported by the
-commands that need them, so that `--help` need not wait.
+Errors are one line on standard error; what other code says in more stands below, indented. Modules
+that take long to import are imported by the commands that need them, so that `--help` need not
+wait.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from teola.cli import (
     tracing,
 )
 from teola.cli.options import examples
-from teola.errors import InputError, TeolaError
+from teola.errors import InputError, TeolaError, whole
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -116,7 +117,7 @@ def call(words: Sequence[str]) -> int:
     except TeolaError as error:
         return _failed(error, words, str(error), FAILED)
     except Exception as error:  # noqa: BLE001 - the program's edge: a bug is one line, too
-        told = f"internal error, {type(error).__name__}: {error}; --debug shows where"
+        told = f"internal error, {type(error).__name__} (--debug shows where): {whole(error)}"
         return _failed(error, words, told, FAILED)
 
 
@@ -127,7 +128,9 @@ def _failed(error: Exception, words: Sequence[str], told: str, code: int) -> int
 
 
 def _say(message: str, code: int) -> int:
-    print("teola:", " ".join(message.split()), file=sys.stderr)
+    first, *rest = message.strip().splitlines() or [""]
+    lines = [" ".join(first.split()), *(line.rstrip() for line in rest)]
+    print("teola:", "\n".join(lines), file=sys.stderr)
     return code
 
 

@@ -31,6 +31,8 @@ UNNAMED: Final = "documents"
 SUFFIXES: Final = frozenset({".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".pdf"})
 """What is taken from a directory; files given by name may have any suffix."""
 MAX_DOCUMENTS: Final = 10_000
+SHOWN: Final = 80
+"""Characters of a path that an error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,14 @@ def _source(document: Any) -> list[Source]:
         raise InputError(f"a document is a path or {{'name', 'text'}}, not {document!r}")
     path = Path(document).expanduser()
     try:
-        folder = path.is_dir()
-    except (OSError, ValueError):
-        raise InputError(
-            "a document is a path; give a text as {'name': ..., 'text': ...}"
-        ) from None
+        folder, there = path.is_dir(), path.exists()
+    except (OSError, ValueError):  # too long for a path, or with a NUL
+        folder = there = False
+    if not there:
+        raise DocumentError(
+            f"no such file: {_excerpt(str(document))!r}; check the path, or give a text itself as "
+            "{'name': ..., 'text': ...}"
+        )
     if not folder:
         return [Source(path.name, path=path)]
     inside = sorted(
@@ -92,6 +97,10 @@ def _source(document: Any) -> list[Source]:
         listed = ", ".join(sorted(SUFFIXES))
         raise DocumentError(f"directory {str(path)!r} holds no documents ({listed})")
     return [Source(str(p.relative_to(path)), path=p) for p in inside]
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _hidden(path: Path) -> bool:

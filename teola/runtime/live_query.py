@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from teola.engine import QueryContext
-from teola.errors import QueryFailed, TeolaError
+from teola.errors import QueryFailed, TeolaError, whole
 from teola.graph import QUERY, AggregateParams, Aggregation, Primitive
 from teola.graph.ops import DECODES
 from teola.runtime.driver import Query
@@ -103,11 +103,12 @@ class LiveQuery(Query):
 
 
 def describe(error: Exception, failed: Primitive) -> QueryFailed:
-    """The error that a caller sees when a primitive has failed: one line, with its component."""
-    text = str(error).strip().splitlines()
-    reason = text[0] if text else type(error).__name__
+    """The error that a caller sees when a primitive has failed: its component and what it says, of
+    which all lines but the first are indented."""
+    reason = whole(error)
     if not isinstance(error, TeolaError):
-        reason = f"{type(error).__name__}: {reason}"
+        said = "" if reason == type(error).__name__ else f": {reason}"
+        reason = f"{type(error).__name__}{said}"
     failure = QueryFailed(f"component {failed.component!r}, {failed.op.value}: {reason}")
     failure.component, failure.__cause__ = failed.component, error
     return failure

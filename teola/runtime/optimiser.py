@@ -14,6 +14,8 @@ from dataclasses import replace
 from math import inf
 from typing import Final, NamedTuple
 
+from pydantic import BaseModel
+
 from teola.graph import QUERY, Graph, Primitive
 from teola.passes import Optimised, optimise, select
 from teola.passes.rewrite import aligned_successors
@@ -57,7 +59,7 @@ class Optimiser:
         has not. Raises InputError, also where its p-graph would have more than `most_primitives`;
         passes keep the e-graph below that."""
         names = passes if type(passes) is tuple else select(passes)
-        chosen = json.dumps(overrides, sort_keys=True, default=repr) if overrides else ""
+        chosen = json.dumps(overrides, sort_keys=True, default=_told) if overrides else ""
         shape = _Shape(overrides, sizes, most_primitives, absent)
         lengths = self._lengths(chosen, shape)
         key = (chosen, names, absent, self._stages(sizes), lengths, most_primitives)
@@ -144,6 +146,13 @@ class Optimiser:
                 for name in names:
                     found.setdefault(name, set()).add(batch)
         return {name: tuple(sorted(batches)) for name, batches in found.items()}
+
+
+def _told(value: object) -> object:
+    """What tells an override that is no JSON from another one: two classes may have one name."""
+    if isinstance(value, type) and issubclass(value, BaseModel):
+        return value.model_json_schema()
+    return repr(value)
 
 
 def _planless(graph: Graph) -> list[Primitive]:

@@ -15,7 +15,7 @@ from teola.engine import Call, LanguageModel, Usage
 from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import make_parser
-from teola.runtime.hosts.structured import validate_schema
+from teola.runtime.hosts.structured import Misfit, validate_schema
 from teola.runtime.noting import working_for
 
 
@@ -56,6 +56,7 @@ async def run_call(
             if delta.usage:
                 usage = delta.usage
             if delta.finish_reason == "length":
+                output.cut = True
                 listener.cut()
             if output.complete and not text_wanted:
                 break
@@ -82,6 +83,7 @@ class _Output:
         self.text: list[str] = []
         self.items: list[Any] = []
         self.delivered = 0
+        self.cut = False
 
     @property
     def complete(self) -> bool:
@@ -125,7 +127,19 @@ class _Output:
             elif port == "text":
                 found[port] = "".join(self.text).strip()
             elif port == "value":
-                found[port] = validate_schema("".join(self.text), params.schema or "{}")
+                found[port] = self._value(params)
             else:
                 found[port] = True
         return found
+
+    def _value(self, params: DecodeParams) -> Any:
+        """The text as the JSON value that it is to be. Raises Misfit, InputError."""
+        try:
+            return validate_schema("".join(self.text), params.schema or "{}")
+        except Misfit as error:
+            if not self.cut:
+                raise
+            raise Misfit(
+                f"the JSON was cut off after max_tokens={params.max_tokens}: raise max_tokens, or "
+                f"ask for less ({error})"
+            ) from None

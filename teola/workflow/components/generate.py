@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, Field, field_validator
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 from teola.errors import TemplateError
 from teola.graph import (
@@ -37,8 +38,9 @@ INSTRUCTION = (
 
 
 class GenerateConfig(Config):
-    """mode: see the module. json_schema: of the final answer, which is then a JSON value; any round
-    of a refinement may be the last, so the answer of each must fit, else the query fails. stop:
+    """mode: see the module. json_schema: of the final answer, which is then a JSON value; a schema,
+    its text, or a pydantic model, whose schema it is then; any round of a refinement may be the
+    last, so the answer of each must fit, else the query fails. stop:
     texts before which the final answer ends. seed: the same one gives the same answer, where an
     engine heeds it.
 
@@ -61,10 +63,19 @@ class GenerateConfig(Config):
     @field_validator("json_schema", mode="before")
     @classmethod
     def _parse(cls, value: Any) -> Any:
+        if isinstance(value, type) and issubclass(value, BaseModel):
+            return _schema_of(value)
         try:
             return json.loads(value) if isinstance(value, str) else value
         except RecursionError:
             raise ValueError("it nests too deeply") from None
+
+
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    try:
+        return model.model_json_schema()
+    except PydanticInvalidForJsonSchema as error:
+        raise ValueError(f"{model.__name__} has no JSON schema: {error.message}") from None
 
 
 class Generate(Component):
