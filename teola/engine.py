@@ -47,7 +47,8 @@ class EngineSpec:
     max_batch: items of one batch (an LLM: prompt tokens in flight on one instance). max_sequences:
     primitives (an LLM: calls) that one instance holds at once. concurrency: batches that one
     instance runs at once. prefix_reuse: a partial prefilling makes the later full one cheaper.
-    block_tokens: prefixes shorter than one KV block save nothing.
+    block_tokens: prefixes shorter than one KV block save nothing. notice: of a language model, what
+    whoever reads its answers has to know of them.
     """
 
     name: str
@@ -59,6 +60,7 @@ class EngineSpec:
     prefix_reuse: bool = False
     block_tokens: int = 16
     description: str = ""
+    notice: str = ""
 
 
 class Life:

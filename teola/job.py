@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from teola.engine import QueryContext
 from teola.errors import DeadlineExceeded, InputError, QueryFailed, TeolaError
+from teola.graph import Op
 from teola.profile import Profile
 from teola.result import Result
+from teola.runtime.demand import done
 from teola.runtime.documents import Prepared, Preparer, sources
 from teola.runtime.live_query import Ending, Watcher, describe
 from teola.runtime.noting import working_for
@@ -150,4 +152,12 @@ class Job:
             missing=ending.missing,
             error=error,
             trace=ending.trace,
+            notices=self._notices(ending.trace) if error is None else (),
         )
+
+    def _notices(self, trace: Trace) -> tuple[str, ...]:
+        """What the engines that wrote a text for this query have to say of it."""
+        texts = (p for p in done(trace) if p.op is Op.DECODING and "items" not in p.outputs)
+        engines = dict.fromkeys(p.engine for p in texts)
+        said = (self.app.home.spec(name).notice for name in engines)
+        return tuple(dict.fromkeys(filter(None, said)))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from teola.engine import Hit
 from teola.errors import QueryCancelled, QueryFailed, TeolaError
-from teola.runtime.demand import ran
+from teola.runtime.demand import done
 from teola.runtime.trace import Trace
 
 LEVELS: Final = 100
@@ -22,7 +22,7 @@ class Result:
     """state: ok, partial, failed, cancelled, deadline or shed. outputs: by name, None if absent.
 
     latency_s: from admission to the end. missing: optional components that failed. error: why there
-    is no answer. trace: every span.
+    is no answer. trace: every span. notices: what to know of how the answer was made.
     """
 
     app: str
@@ -33,6 +33,7 @@ class Result:
     missing: tuple[str, ...] = ()
     error: TeolaError | None = None
     trace: Trace | None = None
+    notices: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.outputs[name]
@@ -61,7 +62,7 @@ class Result:
         """Primitives that ran."""
         if self.trace is None:
             return 0
-        return ran(self.trace)
+        return len(done(self.trace))
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -75,6 +76,8 @@ class Result:
         }
         if self.missing:
             found["missing"] = list(self.missing)
+        if self.notices:
+            found["notices"] = list(self.notices)
         if self.error is not None:
             found["error"] = str(self.error)
         return found
@@ -90,7 +93,8 @@ class Result:
             if isinstance(hit, Hit)
         )
         note = f"{self.app}, {self.state}, {self.latency_s:.2f} s, {self.primitives} primitives"
-        return f"<p>{answer}</p><ol>{rows}</ol><p><small>{note}</small></p>"
+        notes = "<br>".join([*map(html.escape, self.notices), note])
+        return f"<p>{answer}</p><ol>{rows}</ol><p><small>{notes}</small></p>"
 
 
 def jsonable(value: Any, levels: int = LEVELS) -> Any:

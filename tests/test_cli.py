@@ -35,7 +35,8 @@ def test_run_prints_json(teola: CommandLine, page: Path) -> None:
     ended = teola("run", "advanced-rag", "-i", QUESTION, "-i", f"documents={page}", "--json")
     assert (ended.code, ended.err) == (0, "")
     found = ended.json
-    assert set(found) == {"app", "query_id", "state", "outputs", "latency_s", "primitives"}
+    fields = {"app", "query_id", "state", "outputs", "latency_s", "primitives", "notices"}
+    assert set(found) == fields
     assert (found["app"], found["state"]) == ("advanced-rag", "ok")
     assert STATEMENT in found["outputs"]["answer"]
     assert set(found["outputs"]) == {"answer", "sources"}
@@ -52,6 +53,7 @@ def test_run_prints_answer_sources_and_how_it_went(teola: CommandLine, page: Pat
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.index(STATEMENT) < ended.out.index("Sources") < ended.out.index("  1  arren")
     assert ended.out.splitlines()[-1].startswith("ok · ")
+    assert ended.out.splitlines()[-2].startswith("quoted, not generated: the extractive reader")
 
 
 def test_overrides_reach_the_components(teola: CommandLine, page: Path) -> None:
@@ -106,6 +108,15 @@ def test_an_app_of_a_file(teola: CommandLine, tmp_path: Path) -> None:
     file.write_text("import nothing_of_this_name\n")
     assert "ModuleNotFoundError" in teola("run", f"{file}:app").refused(2)
     assert "no such file" in teola("run", f"{tmp_path}/other.py:app").refused(2)
+
+
+def test_the_first_turn_of_a_conversation_can_be_asked(teola: CommandLine, page: Path) -> None:
+    words = ("run", "chat-rag", "-i", QUESTION, "-i", f"documents={page}", "--json")
+    for turn in ((), ("-i", "history="), ("-i", "history=User: hello")):
+        assert STATEMENT in teola(*words, *turn).json["outputs"]["answer"]
+    listed = teola("apps", "chat-rag", "--json").json
+    assert (listed["inputs"]["history"], listed["defaults"]) == ("text", {"history": None})
+    assert "history" in teola("apps", "chat-rag").out
 
 
 # --- explain ----------------------------------------------------------------------------------

@@ -27,6 +27,12 @@ from .sentences import Sentence, sentences
 NOTHING = "Nothing in the documents answers this question."
 """The answer where there is no context, or none that is near the question."""
 
+NOTICE = (
+    "quoted, not generated: the extractive reader answers, because no language model is configured "
+    "(--llm, or the engine llm)"
+)
+"""What whoever reads an answer has to know of it."""
+
 _QUOTED = re.compile(r"“([^“”]+)”")
 _ONLY_QUOTES = re.compile(r"\s*(?:“[^“”]+”\s*)+")
 _WORDS_PER_DELTA = 6
@@ -62,6 +68,7 @@ class ExtractiveReader:
             concurrency=16,
             prefix_reuse=False,
             description="extractive reader: quotes sentences, generates nothing",
+            notice=NOTICE,
         )
         self._model, self._dtype = model, dtype
         self._threads, self._device = threads, device

@@ -53,6 +53,8 @@ def show_result(result: Result, *, streamed: bool = False) -> None:
     out.print()
     if result.missing:
         out.print(Text(f"without: {', '.join(result.missing)}", style="yellow"))
+    for told in result.notices:
+        out.print(Text(told, style="yellow"))
     note = f"{result.state} · {result.latency_s:.2f} s · {result.primitives} primitives"
     out.print(Text(note, style="dim"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from teola.graph import Primitive
 from teola.runtime.trace import Trace
 
 
@@ -87,12 +88,13 @@ def timings(trace: Trace) -> Iterator[Timing]:
         last[i] = at
 
 
-def ran(trace: Trace) -> int:
-    """Primitives that an engine has done."""
+def done(trace: Trace) -> list[Primitive]:
+    """Primitives that an engine has done, in the plan's order."""
     if trace.plan is None:
-        return 0
+        return []
     primitives, (_, ended, _) = trace.plan.primitives, trace.raw
-    return len({i for i, _, _, state in ended if state == "done" and primitives[i].engine})
+    found = {i for i, _, _, state in ended if state == "done" and primitives[i].engine}
+    return [primitives[i] for i in sorted(found)]
 
 
 def _covered(intervals: Iterable[tuple[float, float]]) -> float:

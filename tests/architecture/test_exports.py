@@ -6,6 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -70,9 +71,13 @@ def test_all_is_sorted_without_repeats() -> None:
     assert list(teola.__all__) == sorted(set(teola.__all__))
 
 
-def test_about_fifteen_names_are_public() -> None:
+def test_about_twenty_names_are_public() -> None:
     assert {"App", "Component", "Engine"} <= set(teola.__all__)
-    assert 10 <= len(teola.__all__) <= 20, teola.__all__
+    assert 10 <= len(teola.__all__) <= 24, teola.__all__
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert teola.__version__ == version("teola")
 
 
 def test_every_name_in_all_exists_and_is_documented() -> None:

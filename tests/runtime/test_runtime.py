@@ -76,6 +76,12 @@ def test_run(runtime: Runtime) -> None:
     assert result.trace.latency_s == result.latency_s > 0
 
 
+def test_a_result_says_nothing_of_engines_that_have_nothing_to_say(runtime: Runtime) -> None:
+    result = app(runtime).run(question="why?")
+    assert result.notices == ()
+    assert "notices" not in result.to_json()
+
+
 async def test_run_inside_a_running_loop(runtime: Runtime) -> None:
     """As in a notebook: the caller's loop is busy, the runtime's is another."""
     assert app(runtime).run(question="why?").answer == "one two three"

@@ -76,6 +76,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "primitives": _COUNT,
         },
         missing=_list(_TEXT),
+        notices=_list(_TEXT),
         error=_TEXT,
     ),
     "Query": _object(

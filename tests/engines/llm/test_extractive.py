@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,7 @@ BREAD = (
     "Bread rises because yeast gives off carbon dioxide. The dough rests for an hour. "
     "Salt slows the yeast down. An oven of 230 degrees gives a good crust."
 )
+LICENSE = (Path(__file__).parents[3] / "LICENSE").read_text()
 WHEN = "When was the Eiffel Tower finished?"
 
 
@@ -93,6 +95,28 @@ async def test_quotes_stand_in_the_order_of_the_context(reader: ExtractiveReader
 @pytest.mark.parametrize("context", [(), ("",), ("The annual report of the bank is long.",)])
 async def test_nothing_to_quote_is_said(reader: ExtractiveReader, context: tuple[str, ...]) -> None:
     assert await answer(reader, call("How hot is the oven?", *context)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("question", "quoted"),
+    [
+        ("Who is liable for damages?", "liable to You for damages"),
+        ("Can I use the trademarks?", "trademarks"),
+        ("What happens if I sue over patents?", "patent litigation"),
+        ("May I distribute modified copies?", "distribute copies"),
+        ("Is there a warranty?", "Warranty"),
+        ("What does photosynthesis produce?", ""),
+        ("Who won the 2022 world cup?", ""),
+        ("Who painted the Mona Lisa?", ""),
+        ("How do I bake sourdough bread?", ""),
+        ("zzyzx qwrt", ""),
+    ],
+)
+async def test_a_question_that_the_text_does_not_answer_is_declined(
+    reader: ExtractiveReader, question: str, quoted: str
+) -> None:
+    text = await answer(reader, call(question, LICENSE))
+    assert quoted in text if quoted else text == NOTHING
 
 
 async def test_refining_keeps_the_best(reader: ExtractiveReader) -> None:

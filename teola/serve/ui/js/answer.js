@@ -29,6 +29,7 @@ export function answer(query) {
     ${result.missing
       ? html`<p class="note">Without ${result.missing.join(", ")}, which failed.</p>`
       : nothing}
+    ${(result.notices ?? []).map((told) => html`<p class="note">${told}</p>`)}
     ${failure(query)}
     ${hits.map((name) => sources(name, result.outputs[name]))}
     ${rest.map((name) => html`<details><summary>${name}</summary>
