@@ -8,23 +8,14 @@ app.run(question="Why?", documents="notes.pdf")
 
 from __future__ import annotations
 
-import asyncio
-import queue
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from teola import waiting
 from teola.engine import Splitting
-from teola.errors import InputError, TeolaError
+from teola.errors import InputError
 from teola.explain import Explanation
 from teola.job import Job
 from teola.passes import select
@@ -33,6 +24,7 @@ from teola.profile import load as load_profile
 from teola.result import Result
 from teola.runtime.documents import sources
 from teola.runtime.live_query import Progress, Token, Watcher
+from teola.runtime.nesting import calling
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime, default_runtime
 from teola.workflow.build import Builder
@@ -98,22 +90,18 @@ class App:
         overrides: Overrides | None = None,
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
-        tenant: str = "default",
+        tenant: str | None = None,
         **more: Any,
     ) -> Result:
         """Answer one query; inputs by keyword or as a mapping.
 
         overrides: parameters of components for this query, {"search.top_k": 4} or {"search":
-        {"top_k": 4}}. deadline_s: seconds until it is given up. Raises InputError before anything
-        starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
+        {"top_k": 4}}. deadline_s: seconds until it is given up. tenant: whose documents it sees.
+        Called in a component, it is a part of the query around it: it shares that one's runtime
+        (unless the app has its own), tenant and time, and ends with it. Raises InputError before
+        anything starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
-        job = self.job(by_name(inputs, more), overrides, passes, deadline_s, tenant)
-        future = self.home.start(job.run())
-        try:
-            return future.result().checked()
-        except BaseException:
-            future.cancel()
-            raise
+        return waiting.wait(self.job(by_name(inputs, more), overrides, passes, deadline_s, tenant))
 
     async def arun(
         self,
@@ -123,12 +111,12 @@ class App:
         overrides: Overrides | None = None,
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
-        tenant: str = "default",
+        tenant: str | None = None,
         **more: Any,
     ) -> Result:
         """`run` for async code; cancelling it cancels the query."""
         job = self.job(by_name(inputs, more), overrides, passes, deadline_s, tenant)
-        return (await self._elsewhere(job.run())).checked()
+        return (await waiting.awaited(job)).checked()
 
     def batch(
         self,
@@ -137,7 +125,7 @@ class App:
         overrides: Overrides | None = None,
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
-        tenant: str = "default",
+        tenant: str | None = None,
         on_done: Callable[[int, Result], None] | None = None,
     ) -> list[Result]:
         """Answer many queries at once; they share the engines' batches.
@@ -147,20 +135,7 @@ class App:
         with the position and result of each query as it ends.
         """
         jobs = [self.job(dict(q), overrides, passes, deadline_s, tenant) for q in queries]
-
-        async def one(position: int, job: Job) -> Result:
-            try:
-                result = await job.run()
-            except TeolaError as error:
-                result = Result(self.name, job.id, "failed", {}, 0.0, error=error)
-            if on_done:
-                on_done(position, result)
-            return result
-
-        async def everything() -> list[Result]:
-            return await asyncio.gather(*(one(i, job) for i, job in enumerate(jobs)))
-
-        return self.home.start(everything()).result()
+        return waiting.wait_for_all(jobs, on_done)
 
     def stream(
         self,
@@ -170,31 +145,17 @@ class App:
         overrides: Overrides | None = None,
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
-        tenant: str = "default",
+        tenant: str | None = None,
         **more: Any,
     ) -> Iterator[Token | Progress | Result]:
         """Tokens of the final answer and progress as they come; the Result is the last item.
 
         Leaving the loop early cancels the query. The inputs are checked at once.
         """
-        events: queue.SimpleQueue[Token | Progress | None] = queue.SimpleQueue()
         given = by_name(inputs, more)
-        job = self.job(given, overrides, passes, deadline_s, tenant, events.put)
-        return self._follow(job, events)
+        return waiting.follow(self.job(given, overrides, passes, deadline_s, tenant))
 
-    def _follow(
-        self, job: Job, events: queue.SimpleQueue[Token | Progress | None]
-    ) -> Iterator[Token | Progress | Result]:
-        future = self.home.start(job.run())
-        future.add_done_callback(lambda _: events.put(None))
-        try:
-            while (event := events.get()) is not None:
-                yield event
-            yield future.result().checked()
-        finally:
-            future.cancel()
-
-    async def astream(
+    def astream(
         self,
         inputs: Mapping[str, Any] | None = None,
         /,
@@ -202,26 +163,12 @@ class App:
         overrides: Overrides | None = None,
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
-        tenant: str = "default",
+        tenant: str | None = None,
         **more: Any,
     ) -> AsyncIterator[Token | Progress | Result]:
         """`stream` for async code."""
-        events: asyncio.Queue[Token | Progress | Result | None] = asyncio.Queue()
-        here = asyncio.get_running_loop()
-
-        def put(event: Token | Progress | None) -> None:
-            with suppress(RuntimeError):  # the caller's loop is gone: nobody listens any more
-                here.call_soon_threadsafe(events.put_nowait, event)
-
-        job = self.job(by_name(inputs, more), overrides, passes, deadline_s, tenant, put)
-        task = asyncio.ensure_future(self._elsewhere(job.run()))
-        task.add_done_callback(lambda _: put(None))
-        try:
-            while (event := await events.get()) is not None:
-                yield event
-            yield (await task).checked()
-        finally:
-            task.cancel()
+        given = by_name(inputs, more)
+        return waiting.follow_here(self.job(given, overrides, passes, deadline_s, tenant))
 
     # --- looking --------------------------------------------------------------------------
 
@@ -270,7 +217,21 @@ class App:
         )
         return Explanation(self.name, optimised, chosen, result)
 
+    @cached_property
+    def optional_engines(self) -> frozenset[str]:
+        """Those that only optional components use."""
+        graph = self.builder.build(self.builder.configure({}), {})
+        needed = {p.engine for p in graph.primitives if not p.optional}
+        if Kind.DOCUMENTS in self.inputs.values():
+            needed |= {"documents", *self.indexing()[:2]}
+        return frozenset(self.engine_names) - needed
+
     @property
+    def needed_engines(self) -> list[str]:
+        """Those without which it has no answer."""
+        return [name for name in self.engine_names if name not in self.optional_engines]
+
+    @cached_property
     def engine_names(self) -> list[str]:
         """Engines that this application uses, those of the step before the graph included."""
         return list(self.users)
@@ -314,14 +275,13 @@ class App:
 
     @property
     def home(self) -> Runtime:
-        return self.runtime or default_runtime()
-
-    async def _elsewhere(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Await work on the runtime's loop, from whatever loop this is."""
-        runtime = self.home
-        if asyncio.get_running_loop() is runtime.loop:
-            return await work
-        return await asyncio.wrap_future(runtime.start(work))
+        """Where a query runs that is asked now: its own runtime, that of the component which asks,
+        or the default one."""
+        if self.runtime is not None:
+            return self.runtime
+        caller = calling.get()
+        around = caller.query.terms.runtime if caller is not None else None
+        return around or default_runtime()
 
     def job(
         self,
@@ -329,13 +289,17 @@ class App:
         overrides: Overrides | None,
         passes: Passes,
         deadline_s: float,
-        tenant: str,
+        tenant: str | None,
         watcher: Watcher | None = None,
         profile: Profile | None = None,
     ) -> Job:
-        """One query, checked but not started. Raises InputError."""
+        """One query, checked but not started. Raises InputError, and QueryCancelled if it is asked
+        by a component that nobody waits for."""
         check(given, self.declared, self.name)
         given = completed(self.declared, given)
+        if tenant is None:
+            caller = calling.get()
+            tenant = caller.query.context.tenant if caller is not None else "default"
         if not deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {deadline_s}")
         home = self.home

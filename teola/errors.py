@@ -41,6 +41,12 @@ class TeolaError(Exception):
     retryable: bool = False
 
 
+def reason_of(error: Exception) -> str:
+    """Why something failed; errors that are not ours are named by their type."""
+    reason, name = whole(error), type(error).__name__
+    return reason if isinstance(error, TeolaError) or reason == name else f"{name}: {reason}"
+
+
 class InputError(TeolaError, ValueError):
     """The caller's input is wrong; nothing was started."""
 

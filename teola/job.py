@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,9 @@ from teola.result import Result
 from teola.runtime.demand import done
 from teola.runtime.documents import Prepared, Preparer, sources
 from teola.runtime.live_query import Ending, Watcher, describe
+from teola.runtime.nesting import Caller, Terms, calling
 from teola.runtime.noting import working_for
-from teola.runtime.trace import Trace
+from teola.runtime.trace import Parent, Trace
 from teola.workflow.component import LISTS, Kind
 from teola.workflow.inputs import absent
 
@@ -29,7 +31,7 @@ class Job:
     """One query of `app`, its inputs checked. streams: the watcher is told tokens as they come, and
     not the answer as a whole once it is certain. trace: what has run of it, from its admission on.
     most_primitives: that its p-graph may have. most_bytes: of what its engines compute for it that
-    may be held at once.
+    may be held at once; both are those of the query around it, if a component (`caller`) asks.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Job:
         self.app, self.given, self.overrides, self.passes = app, given, overrides, passes
         self.deadline_s, self.tenant = deadline_s, tenant
         self.watcher, self.profile = watcher, profile
+        self.runtime, self.caller = app.home, calling.get()
         self.id = uuid.uuid4().hex
         self.chunks = 0
         self.streams = True
@@ -54,17 +57,34 @@ class Job:
         self.trace: Trace | None = None
 
     async def run(self) -> Result:
-        """The query's result; InputError and EngineUnavailable are raised."""
-        app, runtime = self.app, self.app.home
-        await runtime.ensure(app.engine_names)
+        """The query's result; InputError and EngineUnavailable are raised, and QueryCancelled where
+        the query around it has ended."""
+        caller, task, before = self.caller, asyncio.current_task(), working_for.get()
+        assert task is not None
+        if caller is not None:
+            caller.enter(task, self.app.name)
         working_for.set((self.id,))
-        runtime.admit()
+        try:
+            return await self._run()
+        finally:
+            working_for.set(before)
+            if caller is not None:
+                caller.leave(task)
+
+    async def _run(self) -> Result:
+        app, runtime = self.app, self.runtime
+        await runtime.ensure(app.engine_names, app.optional_engines)
+        terms = self._terms()
+        if not terms.depth:
+            runtime.admit()
         loop = asyncio.get_running_loop()
         admitted = loop.time()
-        context = QueryContext(self.id, self.tenant, admitted + self.deadline_s)
         trace = self.trace = Trace(self.id, app.name, None, admitted)
+        context = QueryContext(self.id, self.tenant, admitted + self.deadline_s)
+        if self.caller is not None:
+            context = self._inside(self.caller, context, trace)
         if Kind.DOCUMENTS not in app.inputs.values():
-            return self._result(await self._execute(self.given, {}, context, trace))
+            return self._result(await self._execute(self.given, {}, context, trace, terms))
         embedding, store, indexing = app.indexing()
         preparer = runtime.preparer(embedding, store)
         prepared: Prepared | None = None
@@ -76,10 +96,23 @@ class Job:
             values = {k: v for k, v in self.given.items() if k not in skip}
             values |= {"chunks": prepared.chunks, "scope": prepared.scope}
             sizes = {"chunks": len(prepared.chunks)}
-            return self._result(await self._execute(values, sizes, context, trace))
+            return self._result(await self._execute(values, sizes, context, trace, terms))
         finally:
             if prepared is None or prepared.new:
                 await asyncio.shield(preparer.release(self.id))
+
+    def _terms(self) -> Terms:
+        """What it leaves to queries inside it. Raises QueryCancelled."""
+        if self.caller is None:
+            return Terms(self.runtime, self.most_primitives, self.most_bytes)
+        return replace(self.caller.query.terms, depth=self.caller.query.terms.depth + 1)
+
+    def _inside(self, caller: Caller, context: QueryContext, trace: Trace) -> QueryContext:
+        """Link it to the query around it, which has no more time for it than for itself."""
+        around = caller.query
+        trace.parent = Parent(around.id, caller.primitive)
+        around.trace.inner.append(trace)
+        return replace(context, deadline=min(context.deadline, around.context.deadline))
 
     async def _prepare(
         self, preparer: Preparer, context: QueryContext, indexing: str | None
@@ -112,8 +145,9 @@ class Job:
         sizes: dict[str, int],
         context: QueryContext,
         trace: Trace,
+        terms: Terms,
     ) -> Ending:
-        app, runtime = self.app, self.app.home
+        app, runtime = self.app, self.runtime
         sizes |= {k: len(v) for k, v in values.items() if app.inputs.get(k) in LISTS}
         optimiser = app.optimiser(runtime, self.profile)
         loop = asyncio.get_running_loop()
@@ -123,7 +157,7 @@ class Job:
             sizes,
             self.passes,
             debug=runtime.debug,
-            most_primitives=self.most_primitives,
+            most_primitives=terms.most_primitives,
             absent=absent(app.declared, self.given),
         )
         trace.step("optimise", began, loop.time())
@@ -134,7 +168,7 @@ class Job:
             trace,
             self.watcher,
             streams=self.streams,
-            most_bytes=self.most_bytes,
+            terms=terms,
         )
 
     def _result(self, ending: Ending) -> Result:
@@ -150,6 +184,7 @@ class Job:
             ending.outputs,
             ending.trace.latency_s,
             missing=ending.missing,
+            reasons=ending.reasons,
             error=error,
             trace=ending.trace,
             notices=self._notices(ending.trace) if error is None else (),
@@ -159,5 +194,5 @@ class Job:
         """What the engines that wrote a text for this query have to say of it."""
         texts = (p for p in done(trace) if p.op is Op.DECODING and "items" not in p.outputs)
         engines = dict.fromkeys(p.engine for p in texts)
-        said = (self.app.home.spec(name).notice for name in engines)
+        said = (self.runtime.spec(name).notice for name in engines)
         return tuple(dict.fromkeys(filter(None, said)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
 
@@ -21,8 +21,9 @@ LEVELS: Final = 100
 class Result:
     """state: ok, partial, failed, cancelled, deadline or shed. outputs: by name, None if absent.
 
-    latency_s: from admission to the end. missing: optional components that failed. error: why there
-    is no answer. trace: every span. notices: what to know of how the answer was made.
+    latency_s: from admission to the end. missing: optional components that failed; reasons: why,
+    by their names. error: why there is no answer. trace: every span. notices: what to know of how
+    the answer was made.
     """
 
     app: str
@@ -33,6 +34,7 @@ class Result:
     missing: tuple[str, ...] = ()
     error: TeolaError | None = None
     trace: Trace | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
@@ -76,6 +78,7 @@ class Result:
         }
         if self.missing:
             found["missing"] = list(self.missing)
+            found["reasons"] = dict(self.reasons)
         if self.notices:
             found["notices"] = list(self.notices)
         if self.error is not None:

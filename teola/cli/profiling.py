@@ -69,7 +69,7 @@ def profile(
         kept = json.loads(path.read_text())
     options = Engines(llm=llm, dsn=dsn, data_dir=data_dir, dtype=dtype, debug=debug)
     with options.runtime() as runtime, watching(bar=True) as watch:
-        watch.start(runtime, [engine])
+        watch.start(runtime, [engine], ())
         profiler = Profiler(runtime.host(engine), repeats=repeats, limit=limit)
         measured = runtime.start(profiler.measure(watch.show)).result()
         on = {"engine": type(runtime.host(engine).engine).__name__, **describe()}

@@ -90,7 +90,7 @@ def run(
     engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray)
     with at_home(chosen, engines) as runtime, watching() as watch:
         events = chosen.stream(given, overrides=overrides, passes=passes, deadline_s=deadline)
-        watch.start(runtime, chosen.engine_names)
+        watch.start(runtime, chosen.engine_names, chosen.optional_engines)
         result = _follow(events, watch, stream, as_json)
         if trace is not None and result is not None and result.trace is not None:
             write(drawn(Recorded.of(result.trace), Form.PERFETTO), trace)
@@ -101,32 +101,29 @@ def _follow(
     events: Iterator[Token | Progress | Result], watch: Watch, stream: bool, as_json: bool
 ) -> Result | None:
     """Show a query as it runs, and its result, which is returned."""
-    from teola.cli.showing import print_json, show_result
+    from teola.cli.showing import Line, print_json, show_result
     from teola.runtime.live_query import Progress, Token
 
     result: Result | None = None
-    written = False
-    for event in events:
-        if isinstance(event, (Token, Progress)):
-            if stream and as_json:
-                kind = "token" if isinstance(event, Token) else "progress"
-                print_json({"event": kind, **event._asdict()}, indent=None)
-            elif isinstance(event, Progress):
-                watch.event(event)
-            elif stream:
-                watch.hide()
-                print(event.text, end="", flush=True)
-                written = True
-            continue
-        watch.hide()
-        result = event
-        if as_json:
-            head = {"event": "result"} if stream else {}
-            print_json({**head, **event.to_json()}, indent=None if stream else 2)
-        else:
-            if written:
-                print()
-            show_result(event, streamed=written)
+    with Line() as line:
+        for event in events:
+            if isinstance(event, (Token, Progress)):
+                if stream and as_json:
+                    kind = "token" if isinstance(event, Token) else "progress"
+                    print_json({"event": kind, **event._asdict()}, indent=None)
+                elif isinstance(event, Progress):
+                    watch.event(event)
+                elif stream:
+                    watch.hide()
+                    line.write(event.text)
+                continue
+            watch.hide()
+            result = event
+    if result is not None and as_json:
+        head = {"event": "result"} if stream else {}
+        print_json({**head, **result.to_json()}, indent=None if stream else 2)
+    elif result is not None:
+        show_result(result, streamed=line.written)
     return result
 
 

@@ -33,6 +33,25 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
     print(json.dumps(value, indent=indent, ensure_ascii=False, default=str), flush=True)
 
 
+class Line:
+    """A text that is written as it comes. Its line is ended when the block is left, however that
+    happens: what is said next begins one of its own."""
+
+    def __init__(self) -> None:
+        self.written = False
+
+    def write(self, text: str) -> None:
+        self.written = True  # first: an interrupt may come in between
+        print(text, end="", flush=True)
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.written:
+            print(flush=True)
+
+
 def show_result(result: Result, *, streamed: bool = False) -> None:
     """Answer, numbered sources, and how it went. streamed: the answer stands there already."""
     out = console()
@@ -51,8 +70,8 @@ def show_result(result: Result, *, streamed: bool = False) -> None:
             for number, hit in enumerate(value, 1):
                 _show_hit(out, number, hit)
     out.print()
-    if result.missing:
-        out.print(Text(f"without: {', '.join(result.missing)}", style="yellow"))
+    for name in result.missing:
+        out.print(Text(f"without {name}: {result.reasons[name]}", style="yellow"))
     for told in result.notices:
         out.print(Text(told, style="yellow"))
     note = f"{result.state} · {result.latency_s:.2f} s · {result.primitives} primitives"

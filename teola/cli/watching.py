@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import as_completed
 from contextlib import contextmanager
 from itertools import chain
@@ -65,9 +65,9 @@ class Watch:
         """Clear the line, so that something else can be written."""
         self._bars.stop()
 
-    def start(self, runtime: Runtime, engines: Sequence[str]) -> None:
-        """Start the engines, side by side. Raises EngineUnavailable."""
-        futures = {runtime.start(runtime.ensure([name])): name for name in engines}
+    def start(self, runtime: Runtime, engines: Sequence[str], optional: Collection[str]) -> None:
+        """Start the engines, side by side. Raises EngineUnavailable, of an `optional` one not."""
+        futures = {runtime.start(runtime.ensure([name], optional)): name for name in engines}
         waiting = list(engines)
         for future in chain([None], as_completed(futures)):
             if future is not None:

@@ -148,7 +148,9 @@ class ToolParams:
     outputs: what it returns: one value, or a dict with these keys if there are several.
     item_inputs: lists that may be cut (the function returns one aligned list). optional: inputs the
     function can do without. pure: it may be called again after a failure. most: items of the list
-    that it returns, if it may return one no longer than that.
+    that it returns, if it may return one no longer than that. streams: it yields its only output, a
+    text, in pieces. timeout: seconds that a call may take. retries: further calls after any
+    failure; None: those of a pure function, after failures that another try may mend.
     """
 
     function: Callable[..., Any]
@@ -157,6 +159,9 @@ class ToolParams:
     optional: tuple[str, ...] = ()
     pure: bool = False
     most: int | None = None
+    streams: bool = False
+    timeout: float | None = None
+    retries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +201,8 @@ def retries(op: Op, params: Params) -> int:
     Ingestion may be retried because it carries an idempotency key; an LLM call (named by the op of
     its prefilling) only until a token has left for the client, which its queue watches over.
     """
+    if type(params) is ToolParams and params.retries is not None:
+        return params.retries
     if op in EXTERNAL_READS:
         return 1
     if op in DECODES or op in CONTROL:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from teola.graph import Op
@@ -158,16 +158,29 @@ class Driver(ABC):
         try:
             result = self.decide(query, i)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
-            query.trace.ended(i, 0, now, "failed")
-            self.tell(query.id, Failed(i, Cause(error)), now)
+            self.undecided(query, i, error, now)
             return
+        if isinstance(result, Coroutine):
+            self.ponder(query, i, result)
+        else:
+            self.decided(query, i, result, now)
+
+    def decide(
+        self, query: Query, i: int
+    ) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
+        """Outputs of a control primitive; what is to be awaited for them goes to `ponder`."""
+        return query.store.control(i)
+
+    def decided(self, query: Query, i: int, result: Mapping[str, Any], now: float) -> None:
+        """A control primitive gave its outputs."""
         query.trace.ended(i, 0, now)
         branch = result["branch"] if query.plan.primitives[i].op is Op.CONDITION else None
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
-    def decide(self, query: Query, i: int) -> Mapping[str, Any]:
-        """Outputs of a control primitive."""
-        return query.store.control(i)
+    def undecided(self, query: Query, i: int, error: Exception, now: float) -> None:
+        """A control primitive failed."""
+        query.trace.failed(i, 0, now, error)
+        self.tell(query.id, Failed(i, Cause(error)), now)
 
     def released(self, query: Query, i: int) -> None:
         """The outputs of primitive `i` have had their last reader."""
@@ -177,7 +190,7 @@ class Driver(ABC):
         """Note a failed slice in the trace and tell the core."""
         query = self.queries.get(event.run)
         if query is not None:
-            query.trace.ended(event.primitive, event.lo, now, "failed")
+            query.trace.failed(event.primitive, event.lo, now, event.cause.error)
         self.handle(event, now)
 
     def ejected(self, command: Ejected, now: float) -> None:
@@ -198,6 +211,10 @@ class Driver(ABC):
         """An instance that was left alone works again."""
         told = "engine %(engine)s: instance %(instance)d works again"
         note(log, logging.INFO, "engine_recovered", told, **command._asdict())
+
+    def ponder(self, query: Query, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
+        """Await the outputs of control primitive `i`."""
+        raise NotImplementedError
 
     @abstractmethod
     def dispatch(self, command: Dispatch, now: float) -> None:

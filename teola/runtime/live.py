@@ -10,24 +10,30 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from math import inf
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from teola.engine import Call, QueryContext, Request, Result, SequenceHandle
-from teola.errors import InputError, OutputError, QueryCancelled, TeolaError
-from teola.graph import DecodeParams, ToolParams
+from teola.engine import QueryContext, Request, Result, SequenceHandle
+from teola.errors import OutputError, QueryCancelled, TeolaError, reason_of
+from teola.graph import ToolParams
 from teola.runtime.driver import Driver, Query
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live_batch import (
     GONE,
     NOTHING,
     as_retryable,
+    completed,
+    failure,
     fetched,
     lies_elsewhere,
+    may_try_again,
     misshapen,
+    too_much,
 )
-from teola.runtime.live_call import LiveCall
+from teola.runtime.live_call import LiveCall, call_of
+from teola.runtime.live_memory import MemoryWatch
 from teola.runtime.live_query import Ending, LiveQuery, Progress, Watcher
+from teola.runtime.nesting import Caller, Terms, calling
+from teola.runtime.noting import working_for
 from teola.runtime.store import Store
 from teola.runtime.trace import Trace
 from teola.schedule.engine_queue import EngineQueue
@@ -38,12 +44,11 @@ from teola.schedule.events import (
     DeadlineReached,
     Dispatch,
     Finish,
-    InstanceChanged,
     InstanceDraining,
+    InstanceWaits,
     Piece,
     QueueEvent,
     SetTimer,
-    SliceCompleted,
     SliceFailed,
     State,
     Timer,
@@ -51,12 +56,7 @@ from teola.schedule.events import (
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 
-MEMORY_INTERVAL_S: Final = 0.25
-"""How often a busy LLM instance is asked for its free KV memory. A vLLM computes 10 ms on that, so
-up to a second apart while there is room for `AMPLE` times what may be in prefilling."""
-AMPLE: Final = 4
-PREFILLED: Final = DecodeParams(max_tokens=1)
-"""What is asked of a prefilling that nothing is decoded from yet."""
+ON_ITS_OWN: Final = Terms()
 
 
 class Live(Driver):
@@ -68,9 +68,11 @@ class Live(Driver):
         self.hosts: dict[tuple[str, int], LocalHost] = {}
         self._inbox: deque[QueueEvent] = deque()
         self._scheduled = False
+        self.outermost = 0
+        """Queries in flight that are in no other."""
         self._draining: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._tasks: dict[tuple[str, int, int], tuple[asyncio.Task[None], Piece]] = {}
-        self._watchers: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._memory = MemoryWatch(loop, self.post)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     # --- queries --------------------------------------------------------------------------
@@ -83,20 +85,21 @@ class Live(Driver):
         trace: Trace,
         watcher: Watcher | None = None,
         streams: bool = True,
-        most_bytes: float = inf,
+        terms: Terms = ON_ITS_OWN,
     ) -> Ending:
         """Run a query to its end. Cancelling this coroutine cancels the query. streams: the watcher
         is told tokens as they come, after which no try can be another's; else the whole text.
-        most_bytes: what batches may have computed for it and is still to be read."""
+        terms: see LiveQuery."""
         trace.plan = plan
         run = GraphRun(context.query_id, plan, tenant=context.tenant, app=trace.app)
         done: asyncio.Future[Ending] = self.loop.create_future()
         store = Store(plan, inputs)
-        query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, most_bytes)
+        query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms)
         if context.deadline != float("inf"):
             query.timer = self.loop.call_at(
                 context.deadline, self._late, context.query_id, DeadlineReached()
             )
+        self.outermost += not terms.depth
         self.begin(query, self.loop.time())
         self._wake()
         try:
@@ -112,9 +115,8 @@ class Live(Driver):
 
     def finished(self, query: Query, command: Finish, now: float) -> None:
         assert isinstance(query, LiveQuery)
-        query.context.life.over = True
-        if query.timer:
-            query.timer.cancel()
+        self.outermost -= not query.terms.depth
+        query.left_alone()
         graph = query.plan.graph
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
         if command.state is State.OK:
@@ -125,7 +127,9 @@ class Live(Driver):
         error = command.cause.error if command.cause else None
         failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
         query.store = Store(query.plan, {})
-        ending = Ending(command.state, outputs, error, command.missing, query.trace, failed)
+        reasons = (reason_of(cause.error) for cause in command.reasons)
+        why = dict(zip(command.missing, reasons, strict=True))
+        ending = Ending(command.state, outputs, error, command.missing, query.trace, failed, why)
         if not query.done.done():
             query.done.set_result(ending)
 
@@ -139,7 +143,7 @@ class Live(Driver):
     async def stop(self) -> None:
         """Stop all work that was dispatched, when no query wants it any more."""
         tasks = [task for task, _ in self._tasks.values()]
-        tasks += [*self._batches.values(), *self._watchers.values()]
+        tasks += [*self._batches.values(), *self._memory.tasks()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,8 +197,9 @@ class Live(Driver):
     def dispatch(self, command: Dispatch, now: float) -> None:
         host = self.hosts[command.engine, command.instance]
         pieces = command.pieces
-        if self.core.queues[command.engine].limits.continuous:
-            self._watch_memory(command, host)
+        queue = self.core.queues[command.engine]
+        if queue.limits.continuous:
+            self._memory.watch(queue, command.instance, host)
             for piece in pieces:
                 self._abortable(command, piece, self._call(host, command, piece))
         elif len(pieces) == 1 and host.interruptible:
@@ -203,26 +208,6 @@ class Live(Driver):
             self._batches[command.engine, command.batch] = self.loop.create_task(
                 self._batch(host, command)
             )
-
-    def _watch_memory(self, command: Dispatch, host: LocalHost) -> None:
-        """While calls run on an engine that tells its free KV memory, ask it now and then."""
-        key = (command.engine, command.instance)
-        watcher = self._watchers.get(key)
-        if host.tells_memory and (watcher is None or watcher.done()):
-            self._watchers[key] = self.loop.create_task(self._report_memory(*key, host))
-
-    async def _report_memory(self, engine: str, instance: int, host: LocalHost) -> None:
-        queue, pause = self.core.queues[engine], MEMORY_INTERVAL_S
-        while queue.instances[instance].entries:
-            await asyncio.sleep(pause)
-            try:
-                free = await host.engine.capacity()  # type: ignore[attr-defined]
-            except TeolaError:
-                return  # calls on it will tell what is wrong
-            if free is not None and queue.instances[instance].entries:
-                self.post(InstanceChanged(engine, instance, free))
-            ample = free is not None and free >= AMPLE * queue.limits.max_batch
-            pause = min(2 * pause, 1.0) if ample else MEMORY_INTERVAL_S
 
     def _abortable(self, command: Dispatch, piece: Piece, work: Coroutine[Any, Any, None]) -> None:
         key = (piece.run, piece.primitive, command.batch)
@@ -242,36 +227,16 @@ class Live(Driver):
 
     def _fail(self, command: Dispatch | AbortRequest, piece: Piece, cause: Cause) -> None:
         self._tasks.pop((piece.run, piece.primitive, command.batch), None)
-        self.post(
-            SliceFailed(
-                command.engine,
-                command.instance,
-                command.batch,
-                piece.run,
-                piece.primitive,
-                piece.lo,
-                piece.hi,
-                cause,
-            )
-        )
+        self.post(failure(command, piece, cause))
 
     def _complete(self, command: Dispatch, piece: Piece, counts: Mapping[str, int]) -> None:
         self._tasks.pop((piece.run, piece.primitive, command.batch), None)
-        self.post(
-            SliceCompleted(
-                command.engine,
-                command.instance,
-                command.batch,
-                piece.run,
-                piece.primitive,
-                piece.lo,
-                piece.hi,
-                counts,
-            )
-        )
+        self.post(completed(command, piece, counts))
 
     async def _batch(self, host: LocalHost, command: Dispatch) -> None:
         pieces = command.pieces
+        caller = self._caller(command)
+        calling.set(caller)
         results: Sequence[Result | Exception]
         try:
             results = await self._results(host, pieces)
@@ -279,11 +244,28 @@ class Live(Driver):
             results = [QueryCancelled("aborted")] * len(pieces)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             results = [as_retryable(error, len(pieces))] * len(pieces)
+        if caller is not None:
+            caller.end()
+        told = caller is not None and caller.told
         self._batches.pop((command.engine, command.batch), None)
         if len(pieces) > 1:
             self._wake()
         for piece, result in zip(pieces, results, strict=True):
-            self._slice(command, piece, result)
+            self._slice(command, piece, result, told)
+
+    def _caller(self, command: Dispatch) -> Caller | None:
+        """On whose behalf a batch runs. One of several pieces runs on nobody's alone."""
+        piece, *others = command.pieces
+        query = self.queries.get(piece.run)
+        if others or query is None:
+            return None
+        assert isinstance(query, LiveQuery)
+        return Caller(query, piece.primitive, self._lend, (command.engine, command.instance))
+
+    def _lend(self, place: tuple[str, int] | None, change: int) -> None:
+        """A batch leaves its place on this instance to others, or takes it back."""
+        if place is not None:
+            self.loop.call_soon_threadsafe(self.post, InstanceWaits(*place, change))
 
     async def _results(
         self, host: LocalHost, pieces: Sequence[Piece]
@@ -314,26 +296,30 @@ class Live(Driver):
         keep = query.plan.keepable[piece.primitive] if keeps else NOTHING
         return Request(p.op, p.params, inputs, query.context, key, keep)
 
-    def _slice(self, command: Dispatch, piece: Piece, result: Result | Exception) -> None:
+    def _slice(
+        self, command: Dispatch, piece: Piece, result: Result | Exception, told: bool
+    ) -> None:
+        """A piece came back. told: some of its text has left for the client."""
         query = self.queries.get(piece.run)
         if query is not None and not isinstance(result, Exception):
             p = query.plan.primitives[piece.primitive]
             shown = query.plan.shown[piece.primitive] if type(p.params) is ToolParams else NOTHING
             result = misshapen(p, piece.hi - piece.lo, result, shown) or result
         if isinstance(result, Exception):
-            retryable = isinstance(result, TeolaError) and result.retryable
-            self._fail(command, piece, Cause(result, retryable))
+            done = query.plan.primitives[piece.primitive] if query is not None else None
+            again = done is not None and not told and may_try_again(done, result)
+            self._fail(command, piece, Cause(result, again))
             return
         _, i, lo, hi, _, total = piece
         counts: Mapping[str, int] = {}
         if query is not None:
-            live = cast("LiveQuery", query)
-            counts = live.store.put_slice(i, lo, hi, total, result)
-            if live.store.held_bytes > live.most_bytes:
-                self._fail(command, piece, Cause(_too_much(live.most_bytes)))
+            assert isinstance(query, LiveQuery)
+            counts = query.store.put_slice(i, lo, hi, total, result)
+            if query.store.held_bytes > query.terms.most_bytes:
+                self._fail(command, piece, Cause(too_much(query.terms.most_bytes)))
                 return
-            live.trace.ended(i, lo, self.loop.time())
-            self._watch(live, piece, "finished")
+            query.trace.ended(i, lo, self.loop.time())
+            self._watch(query, piece, "finished")
         self._complete(command, piece, counts)
 
     def _watch(self, query: LiveQuery, piece: Piece, state: str) -> None:
@@ -341,6 +327,30 @@ class Live(Driver):
             p = query.plan.primitives[piece.primitive]
             items = piece.hi - piece.lo if p.batchable else 1
             query.watcher(Progress(p.id, p.op.value, p.engine, state, items))
+
+    # --- Conditions -----------------------------------------------------------------------
+
+    def ponder(self, query: Query, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
+        assert isinstance(query, LiveQuery)
+        task = self.loop.create_task(self._ponder(query, i, work))
+        query.deciding.add(task)
+        task.add_done_callback(query.deciding.discard)
+
+    async def _ponder(
+        self, query: LiveQuery, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]
+    ) -> None:
+        caller = Caller(query, i, self._lend)
+        calling.set(caller)
+        working_for.set((query.id,))
+        try:
+            result = await work
+        except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
+            self.undecided(query, i, error, self.loop.time())
+        else:
+            self.decided(query, i, result, self.loop.time())
+        finally:
+            caller.end()
+        self._wake()
 
     # --- LLM calls --------------------------------------------------------------------------
 
@@ -350,11 +360,12 @@ class Live(Driver):
             self._fail(command, piece, Cause(GONE))
             return
         assert isinstance(query, LiveQuery)
+        calling.set(None)
         self._watch(query, piece, "started")
         generated = LiveCall(command, query, i, self.post, self.loop.time)
         try:
             if query.plan.members[i]:
-                await generated.run(host, self._prepare(query, i, host.instance))
+                await generated.run(host, call_of(query, i, host.instance))
                 counts: Mapping[str, int] = {}
             else:
                 counts = await self._prefill(host, query, i)
@@ -368,29 +379,10 @@ class Live(Driver):
             self._complete(command, piece, counts)
 
     async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
-        call = self._prepare(query, i, host.instance)
+        call = call_of(query, i, host.instance)
         if call.parts:
             handle = await host.prefill(call)
         else:
             handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
         query.trace.ended(i, 0, self.loop.time())
         return query.store.put(i, {"sequence": replace(handle, instance=host.instance)})
-
-    def _prepare(self, query: LiveQuery, i: int, instance: int) -> Call:
-        """The call that primitive `i` leads, or its prefilling if it leads none."""
-        members = query.plan.members[i]
-        decode = query.plan.primitives[members[0]].params if members else PREFILLED
-        assert isinstance(decode, DecodeParams)
-        before = query.plan.sequence_of[i]
-        prefix = query.store.values[before]["sequence"] if before >= 0 else None
-        if prefix is not None and prefix.instance != instance:
-            prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
-        parts = query.store.prompt(i)
-        return Call(query.context, parts, decode, prefix, query.plan.depth[i])
-
-
-def _too_much(most: float) -> InputError:
-    return InputError(
-        f"what it computes for this query is more than the {most / 2**20:g} MiB that are held for "
-        "one; send fewer documents at once"
-    )

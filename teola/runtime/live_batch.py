@@ -1,4 +1,5 @@
-"""What goes to batch engines and comes back, besides the values: checks, fetching from afar."""
+"""What goes to batch engines and comes back, besides the values: checks, fetching from afar, and
+what the core is told of it."""
 
 from __future__ import annotations
 
@@ -6,11 +7,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from teola.engine import Request
-from teola.errors import EngineError, OutputError, QueryCancelled, TeolaError
-from teola.graph import Primitive
+from teola.errors import EngineError, InputError, OutputError, QueryCancelled, TeolaError
+from teola.graph import Primitive, ToolParams
 from teola.graph.ops import ITEM_INPUTS
 from teola.runtime.returned import refusal
 from teola.runtime.values import RemoteList
+from teola.schedule.events import (
+    AbortRequest,
+    Cause,
+    Dispatch,
+    Piece,
+    SliceCompleted,
+    SliceFailed,
+)
 
 GONE: Final = QueryCancelled("the query ended before its batch ran")
 NOTHING: Final[frozenset[str]] = frozenset()
@@ -54,3 +63,30 @@ def as_retryable(error: Exception, batch: int) -> Exception:
     failure = EngineError(f"{type(error).__name__}: {error}", retryable=True)
     failure.__cause__ = error
     return failure
+
+
+def may_try_again(p: Primitive, error: Exception) -> bool:
+    """Whether another try of `p` may help: its errors say so, or its developer does of them all."""
+    if isinstance(p.params, ToolParams) and p.params.retries is not None:
+        return True
+    return isinstance(error, TeolaError) and error.retryable
+
+
+def too_much(most: float) -> InputError:
+    """Why a query ends whose store holds more than `most` bytes."""
+    return InputError(
+        f"what it computes for this query is more than the {most / 2**20:g} MiB that are held for "
+        "one; send fewer documents at once"
+    )
+
+
+def completed(command: Dispatch, piece: Piece, counts: Mapping[str, int]) -> SliceCompleted:
+    """A piece of a batch is done."""
+    where = (command.engine, command.instance, command.batch)
+    return SliceCompleted(*where, piece.run, piece.primitive, piece.lo, piece.hi, counts)
+
+
+def failure(command: Dispatch | AbortRequest, piece: Piece, cause: Cause) -> SliceFailed:
+    """A piece of a batch has failed."""
+    where = (command.engine, command.instance, command.batch)
+    return SliceFailed(*where, piece.run, piece.primitive, piece.lo, piece.hi, cause)

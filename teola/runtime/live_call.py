@@ -9,14 +9,31 @@ the end                   the query remembers whether the text was cut
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, Final, cast
 
 from teola.engine import Call, LanguageModel
-from teola.graph import Op
+from teola.graph import DecodeParams, Op
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live_query import LiveQuery, Token
+from teola.runtime.live_query import LiveQuery
 from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent
+
+PREFILLED: Final = DecodeParams(max_tokens=1)
+"""What is asked of a prefilling that nothing is decoded from yet."""
+
+
+def call_of(query: LiveQuery, i: int, instance: int) -> Call:
+    """The call that primitive `i` leads, or its prefilling if it leads none."""
+    members = query.plan.members[i]
+    decode = query.plan.primitives[members[0]].params if members else PREFILLED
+    assert isinstance(decode, DecodeParams)
+    before = query.plan.sequence_of[i]
+    prefix = query.store.values[before]["sequence"] if before >= 0 else None
+    if prefix is not None and prefix.instance != instance:
+        prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
+    parts = query.store.prompt(i)
+    return Call(query.context, parts, decode, prefix, query.plan.depth[i])
 
 
 class LiveCall:
@@ -66,7 +83,5 @@ class LiveCall:
             self._post(MemberCompleted(engine, instance, query.id, self._head, member, counts))
 
     def _token(self, text: str) -> None:
-        query = self._query
-        self.sent = query.streamed = True
-        if query.watcher and query.run.state is None:
-            query.watcher(Token(text))
+        self.sent = True
+        self._query.tell(text)

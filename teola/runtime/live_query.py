@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from teola.engine import QueryContext
-from teola.errors import QueryFailed, TeolaError, whole
+from teola.errors import QueryFailed, reason_of
 from teola.graph import QUERY, AggregateParams, Aggregation, Primitive
 from teola.graph.ops import DECODES
 from teola.runtime.driver import Query
+from teola.runtime.nesting import Caller, Terms
 from teola.runtime.store import Store
 from teola.runtime.trace import Trace
 from teola.schedule.events import State
@@ -40,7 +41,8 @@ Watcher = Callable[[Token | Progress], None]
 
 @dataclass(slots=True)
 class Ending:
-    """How a query ended. outputs: by name (absent ones None). missing: failed optional parts."""
+    """How a query ended. outputs: by name (absent ones None). missing: failed optional parts, and
+    why in `reasons`."""
 
     state: State
     outputs: dict[str, Any]
@@ -48,12 +50,14 @@ class Ending:
     missing: tuple[str, ...]
     trace: Trace
     failed: Primitive | None
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 class LiveQuery(Query):
-    """A query with what a live one needs. streams: its watcher is told tokens as they come.
-    most_bytes: that its store may hold. cut: primitives that lead a call whose last try had all the
-    tokens that it might have."""
+    """A query with what a live one needs. streams: its watcher is told tokens as they come. terms:
+    what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
+    tests of Conditions. cut: primitives that lead a call whose last try had all the tokens that it
+    might have."""
 
     def __init__(
         self,
@@ -65,14 +69,32 @@ class LiveQuery(Query):
         done: asyncio.Future[Ending],
         watcher: Watcher | None,
         streams: bool,
-        most_bytes: float,
+        terms: Terms,
     ) -> None:
         super().__init__(context.query_id, plan, store, run, trace)
-        self.most_bytes = most_bytes
+        self.terms = terms
+        self.callers: set[Caller] = set()
+        self.deciding: set[asyncio.Task[None]] = set()
         self.context, self.done, self.watcher = context, done, watcher
         self.timer: asyncio.TimerHandle | None = None
         self.streams, self.streamed = streams and watcher is not None, False
         self.cut: set[int] = set()
+
+    def tell(self, text: str) -> None:
+        """A piece of its answer, for its watcher."""
+        self.streamed = True
+        if self.watcher and self.run.state is None:
+            self.watcher(Token(text))
+
+    def left_alone(self) -> None:
+        """It has ended: so do the queries that its components began, and its tests."""
+        self.context.life.over = True
+        if self.timer:
+            self.timer.cancel()
+        for caller in list(self.callers):
+            caller.end()
+        for task in self.deciding:  # in the next turn: they have all begun by then
+            task.get_loop().call_soon(task.cancel)
 
     def wrote(self) -> Iterator[int]:
         """The decodings whose text is an output now: where one of several parts is chosen, the one
@@ -105,10 +127,7 @@ class LiveQuery(Query):
 def describe(error: Exception, failed: Primitive) -> QueryFailed:
     """The error that a caller sees when a primitive has failed: its component and what it says, of
     which all lines but the first are indented."""
-    reason = whole(error)
-    if not isinstance(error, TeolaError):
-        said = "" if reason == type(error).__name__ else f": {reason}"
-        reason = f"{type(error).__name__}{said}"
-    failure = QueryFailed(f"component {failed.component!r}, {failed.op.value}: {reason}")
+    told = f"component {failed.component!r}, {failed.op.value}: {reason_of(error)}"
+    failure = QueryFailed(told)
     failure.component, failure.__cause__ = failed.component, error
     return failure

@@ -36,6 +36,7 @@ from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.live import Live
 from teola.runtime.noting import note
 from teola.runtime.supervisor import Supervisor
+from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 GRACE_S: Final = 2.0
 """How long closing waits for tasks that neither a query nor an engine answers for."""
+
+
+class LoopThread(threading.Thread):
+    """A thread that runs a runtime's loop, and must not be blocked."""
 
 
 class Runtime:
@@ -103,9 +108,7 @@ class Runtime:
                 self._loop = self.new_loop()
                 self._live = Live({}, self._loop)
                 self._supervisor = Supervisor(self._live.post)
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="teola", daemon=True
-                )
+                self._thread = LoopThread(target=self._loop.run_forever, name="teola", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)
             return self._loop
@@ -117,16 +120,20 @@ class Runtime:
         assert self._live is not None
         return self._live
 
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop, from any thread."""
+    def start(self, work: Coroutine[Any, Any, T], *, blocks: bool = True) -> Future[T]:
+        """Run a coroutine on the loop, from any thread. blocks: the caller's thread is to wait for
+        it, which InputError refuses where that is a runtime's loop."""
         try:
             loop = self.loop
         except InputError:
             work.close()
             raise
-        if threading.current_thread() is self._thread:
+        if blocks and isinstance(threading.current_thread(), LoopThread):
             work.close()
-            raise InputError("called from inside a component: use `await app.arun(...)` there")
+            raise InputError(
+                "called on the event loop, which it would stop: in an async function use "
+                "`await app.arun(...)`, or `async for` with `app.astream(...)`"
+            )
         self._work.add(work)
         return asyncio.run_coroutine_threadsafe(work, loop)
 
@@ -162,25 +169,39 @@ class Runtime:
         tasks = map(self._started.get, names)
         return all(task is not None and task.done() and not _in_vain(task) for task in tasks)
 
-    async def ensure(self, names: Iterable[str]) -> None:
-        """Start the engines `names` that are not yet running, side by side.
+    async def ensure(self, names: Iterable[str], optional: Collection[str] = ()) -> None:
+        """Start the engines `names` that are not yet running, side by side. Of the `optional` ones
+        among them, those that are not available refuse what they are asked.
 
         Raises EngineUnavailable; a later call tries again.
         """
-        tasks = []
+        tasks = {}
         for name in names:
             task = self._started.get(name)
             if task is None or (task.done() and _in_vain(task)):
                 task = self._started[name] = self.loop.create_task(self._start(name))
             if not task.done():
-                tasks.append(task)
+                tasks[name] = task
         if tasks:
             done = await asyncio.gather(
-                *(asyncio.shield(task) for task in tasks), return_exceptions=True
+                *(asyncio.shield(task) for task in tasks.values()), return_exceptions=True
             )
-            for error in done:
-                if isinstance(error, BaseException):
+            for name, error in zip(tasks, done, strict=True):
+                if isinstance(error, EngineUnavailable) and name in optional:
+                    self._refuse(name, error)
+                elif isinstance(error, BaseException):
                     raise error
+
+    def _refuse(self, name: str, error: EngineUnavailable) -> None:
+        """Engine `name` does not start, so what it is sent fails for that reason."""
+        self._queue(name, self.engines(name)[0]).refuse(error)
+
+    def _queue(self, name: str, engine: Engine) -> EngineQueue:
+        """The core's queue of engine `name`: a new one, or one that refused what it was sent."""
+        queues = self.live.core.queues
+        if name not in queues:
+            queues[name] = queue_for(name, engine, self.configs[name])
+        return queues[name]
 
     async def _start(self, name: str) -> None:
         began, engines = self.loop.time(), self.engines(name)
@@ -214,7 +235,7 @@ class Runtime:
 
     def _serve(self, name: str, engine: Engine, hosts: Collection[LocalHost], began: float) -> None:
         """Let the core send work for engine `name` to these instances, which began to start."""
-        self.live.core.queues[name] = queue_for(name, engine, self.configs[name])
+        self._queue(name, engine).refuse(None)
         for host in hosts:
             self.live.hosts[name, host.instance] = host
         note(
@@ -280,8 +301,9 @@ class Runtime:
         return Preparer(self.host("documents"), self.host(embedding), self.host(store))
 
     def admit(self) -> None:
-        """Raise Overloaded if as many queries are in flight as may be."""
-        if len(self.live.queries) >= self.max_queries:
+        """Raise Overloaded if as many queries are in flight as may be, besides those inside others,
+        which were admitted with them."""
+        if self.live.outermost >= self.max_queries:
             raise Overloaded(
                 f"{self.max_queries} queries are already running; try again in a moment"
             )

@@ -6,7 +6,7 @@ source. A run is a function of its inputs: same seed, same trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
@@ -257,7 +257,9 @@ class Sim(Driver):
         if id in self.queries:
             self.tell(id, event, self.now)
 
-    def decide(self, query: Query, i: int) -> Mapping[str, Any]:
+    def decide(
+        self, query: Query, i: int
+    ) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
         if query.plan.primitives[i].op is Op.CONDITION:
             return {"branch": self.outcomes.branch(query, i)}
         return query.store.control(i)

@@ -6,7 +6,8 @@ primitives (Aggregate, Condition).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from inspect import isasyncgen, isawaitable, isgenerator
 from typing import Any
 
 from teola.engine import TextPart
@@ -16,7 +17,6 @@ from teola.graph import (
     AggregateParams,
     ConditionParams,
     Const,
-    Primitive,
     Prompt,
     Ref,
 )
@@ -143,13 +143,14 @@ class Store:
         self.values.pop(i, None)
         self.held_bytes -= self._bytes.pop(i, 0)
 
-    def control(self, i: int) -> Mapping[str, Any]:
-        """Run an Aggregate or a Condition. Raises EngineError if a Condition's test fails."""
+    def control(self, i: int) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
+        """Run an Aggregate or a Condition; a coroutine is left to run where a Condition's test is
+        asynchronous. Raises EngineError if the test fails."""
         p = self.plan.primitives[i]
         if isinstance(p.params, AggregateParams):
             return {p.outputs[0]: gather(p.params, [self.read(ref) for ref in p.refs()])}
         assert isinstance(p.params, ConditionParams)
-        return {"branch": _decide(p, p.params, [self.read(ref) for ref in p.refs()])}
+        return _decide(p.params, [self.read(ref) for ref in p.refs()])
 
     @property
     def empty(self) -> bool:
@@ -161,11 +162,32 @@ def _as_list(value: Any) -> Any:
     return value if type(value) is list or type(value) is RemoteList else [value]
 
 
-def _decide(p: Primitive, params: ConditionParams, values: Sequence[Any]) -> str:
+def _decide(
+    params: ConditionParams, values: Sequence[Any]
+) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
     try:
         answer = params.test(*values)
     except Exception as error:  # the developer's own code: whatever it raises fails the query
-        raise EngineError(f"its test raised {type(error).__name__}: {error}") from error
+        raise _raised(error) from error
+    return _awaited(params, answer) if isawaitable(answer) else _taken(params, answer)
+
+
+async def _awaited(params: ConditionParams, answer: Awaitable[Any]) -> Mapping[str, Any]:
+    try:
+        found = await answer
+    except Exception as error:  # as above
+        raise _raised(error) from error
+    return _taken(params, found)
+
+
+def _raised(error: Exception) -> EngineError:
+    return EngineError(f"its test raised {type(error).__name__}: {error}")
+
+
+def _taken(params: ConditionParams, answer: Any) -> Mapping[str, Any]:
+    """The branch that an answer stands for. Raises EngineError where it stands for none."""
+    if isgenerator(answer) or isasyncgen(answer):
+        raise EngineError("its test returned a generator, which is neither true nor false")
     if isinstance(answer, str) and answer in params.branches:
-        return answer
-    return params.branches[0] if answer else params.branches[-1]
+        return {"branch": answer}
+    return {"branch": params.branches[0] if answer else params.branches[-1]}

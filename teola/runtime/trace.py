@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from teola.engine import Usage
+from teola.errors import reason_of
 from teola.schedule.plan import Plan
 
 
@@ -20,6 +21,7 @@ class Span:
     queued: when the primitive became ready. start: when it was sent to its instance. end: when its
     outputs were there. batch: number of the batch, batch_size: primitives (slices) in it. state:
     done, failed (that try), skipped or cancelled; running (its end is not known) while it is.
+    error: why that try failed.
     """
 
     primitive: str
@@ -35,6 +37,14 @@ class Span:
     lo: int = 0
     hi: int = 1
     state: str = "done"
+    error: str = ""
+
+
+class Parent(NamedTuple):
+    """The query around a query, and its primitive that began it."""
+
+    query_id: str
+    primitive: str
 
 
 class Batch(NamedTuple):
@@ -73,20 +83,25 @@ EndedTuple = tuple[int, int, float, str]
 class Trace:
     """Records of one query. Times are the driver's clock; spans are relative to `admitted`.
 
-    prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them. cut: the
-    call that wrote the answer had all the tokens that it might have (known when the query ended).
+    prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them, and of the
+    queries inside it. cut: the call that wrote the answer had all the tokens that it might have
+    (known when the query ended). parent: of a query that a component began. inner: the traces of
+    those that its own components began.
     """
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
         self.query_id, self.app, self.plan, self.admitted = query_id, app, plan, admitted
         self.finished: float | None = None
         self.state = "running"
-        self.prompt_tokens = self.completion_tokens = 0
         self.cut = False
+        self.parent: Parent | None = None
+        self.inner: list[Trace] = []
         self._sent: list[SentTuple] = []
         self._ended: list[EndedTuple] = []
         self._extra: list[Span] = []
         self._usage: dict[int, Usage] = {}
+        self._errors: dict[EndedTuple, str] = {}
+        self._tokens = (0, 0)
 
     def sent(
         self,
@@ -106,6 +121,11 @@ class Trace:
         """A slice came back."""
         self._ended.append((primitive, lo, at, state))
 
+    def failed(self, primitive: int, lo: int, at: float, error: Exception) -> None:
+        """A slice failed."""
+        self._ended.append(ended := (primitive, lo, at, "failed"))
+        self._errors[ended] = reason_of(error)
+
     def step(self, name: str, start: float, end: float) -> None:
         """Work outside the graph, such as loading documents."""
         began = start - self.admitted
@@ -114,12 +134,20 @@ class Trace:
     def used(self, usage: Usage, primitive: int) -> None:
         """The LLM call that this primitive leads took so many tokens."""
         self._usage[primitive] = usage
-        self.prompt_tokens += usage.prompt_tokens
-        self.completion_tokens += usage.completion_tokens
+        prompt, completion = self._tokens
+        self._tokens = (prompt + usage.prompt_tokens, completion + usage.completion_tokens)
 
     def finish(self, state: str, at: float) -> None:
         """The query ended."""
         self.state, self.finished = state, at
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self._tokens[0] + sum(trace.prompt_tokens for trace in self.inner)
+
+    @property
+    def completion_tokens(self) -> int:
+        return self._tokens[1] + sum(trace.completion_tokens for trace in self.inner)
 
     @property
     def calls(self) -> dict[str, Usage]:
@@ -131,7 +159,8 @@ class Trace:
         found = Trace.__new__(Trace)
         found.__dict__ |= self.__dict__
         found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
-        found._usage = {**self._usage}
+        found._usage, found._errors = {**self._usage}, {**self._errors}
+        found.inner = [trace.copy() for trace in self.inner]
         return found
 
     @property
@@ -155,7 +184,7 @@ class Trace:
         for end in map(_Ended._make, self._ended):
             tries = opened.get((end.primitive, end.lo))
             sent = tries.pop(0) if tries else self._decoding(end)
-            found.append(self._span(sent, end.at, end.state))
+            found.append(self._span(sent, end.at, end.state, self._errors.get(end, "")))
         left = "running" if self.finished is None else "cancelled"
         for rest in opened.values():
             found += [self._span(sent, self.finished or sent.at, left) for sent in rest]
@@ -183,7 +212,7 @@ class Trace:
         where = call[5:] if call else (-1, -1, 1)
         return _Sent(end.primitive, 0, 1, at, at, *where)
 
-    def _span(self, sent: _Sent, end: float, state: str) -> Span:
+    def _span(self, sent: _Sent, end: float, state: str, error: str = "") -> Span:
         assert self.plan is not None
         p, zero = self.plan.primitives[sent.primitive], self.admitted
         return Span(
@@ -200,14 +229,31 @@ class Trace:
             lo=sent.lo,
             hi=sent.hi,
             state=state,
+            error=error,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The trace as JSON values."""
-        return {
+        """The trace as JSON values, with those of the queries inside it (`after_s`: how long after
+        its own admission they were admitted)."""
+        found: dict[str, Any] = {
             "query_id": self.query_id,
             "app": self.app,
             "state": self.state,
             "latency_s": self.latency_s,
-            "spans": [asdict(span) for span in self.spans],
+            "spans": [_told(span) for span in self.spans],
         }
+        if self.parent is not None:
+            found["parent"] = self.parent._asdict()
+        if self.inner:
+            found["inner"] = [
+                {"after_s": trace.admitted - self.admitted, **trace.to_json()}
+                for trace in self.inner
+            ]
+        return found
+
+
+def _told(span: Span) -> dict[str, Any]:
+    found = asdict(span)
+    if not span.error:
+        del found["error"]
+    return found

@@ -23,6 +23,7 @@ from teola.schedule.events import (
     InstanceDown,
     InstanceDraining,
     InstanceUp,
+    InstanceWaits,
     MemberCompleted,
     QueueEvent,
     RunCommand,
@@ -107,6 +108,8 @@ class Core:
             queue.up(event.instance)
         elif isinstance(event, InstanceDraining):
             queue.draining(event.instance, now)
+        elif isinstance(event, InstanceWaits):
+            queue.instances.waits(event.instance, event.change)
         elif isinstance(event, InstanceChanged):
             queue.changed(event)
         else:

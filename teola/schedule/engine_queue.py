@@ -91,6 +91,7 @@ class EngineQueue:
         self._requests = 0
         self._retries = 0
         self._timer: float | None = None
+        self._refusal: EngineUnavailable | None = None
 
     # --- what comes in --------------------------------------------------------------------
 
@@ -255,6 +256,12 @@ class EngineQueue:
         """An instance told how much more its KV memory can take."""
         self.instances.told(event.instance, event.free_tokens)
 
+    def refuse(self, why: EngineUnavailable | None) -> None:
+        """No instance could be started, so what is queued fails for that reason; None: they are."""
+        self._refusal = why
+        for i in range(len(self.instances)):
+            self.instances.found(i, why is None)
+
     def woken(self) -> None:
         """The timer fired, perhaps a little early: it may be set again for the same time."""
         self._timer = None
@@ -279,7 +286,8 @@ class EngineQueue:
 
     def _give_up(self, now: float) -> list[Output]:
         """No instance is left, and none is worth waiting for."""
-        error = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
+        gone = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
+        error = self._refusal or gone
         out: list[Output] = []
         for flight in [f for f in self.flights.values() if f.work.queued]:
             work = flight.work

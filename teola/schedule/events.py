@@ -143,6 +143,15 @@ class InstanceUp(NamedTuple):
     instance: int
 
 
+class InstanceWaits(NamedTuple):
+    """A batch on it waits for queries that it began itself, and leaves its place to others (change
+    1), or waits no more (-1)."""
+
+    engine: str
+    instance: int
+    change: int
+
+
 class InstanceChanged(NamedTuple):
     """An LLM instance reports how many more tokens its KV memory can take."""
 
@@ -193,7 +202,8 @@ class Skipped(NamedTuple):
 class Finish(NamedTuple):
     """The query has ended; outputs may be read now and for the last time.
 
-    missing: components that failed but were optional. failed: the primitive whose failure ended it.
+    missing: components that failed but were optional; reasons: why, in the same order. failed: the
+    primitive whose failure ended it.
     """
 
     run: str
@@ -201,6 +211,7 @@ class Finish(NamedTuple):
     cause: Cause | None
     missing: tuple[str, ...]
     failed: int = -1
+    reasons: tuple[Cause, ...] = ()
 
 
 class Piece(NamedTuple):
@@ -274,6 +285,7 @@ QueueEvent = (
     | InstanceDown
     | InstanceDraining
     | InstanceUp
+    | InstanceWaits
     | InstanceChanged
 )
 RunCommand = Submit | Withdraw | Control | Release | Skipped | Finish

@@ -53,6 +53,7 @@ class GraphRun:
         self.open = list(plan.open)
         self.state: State | None = None
         self.missing: list[str] = []
+        self.reasons: list[Cause] = []
         self.instance: dict[int, int] = {}
         self.branches: dict[str, str] = {}
         self._short = False
@@ -136,6 +137,7 @@ class GraphRun:
             return
         if primitive.component not in self.missing:
             self.missing.append(primitive.component)
+            self.reasons.append(event.cause)
         self._short = True
         for member in group:
             if self.status[member] < DONE:  # it may have been skipped for want of the one before
@@ -255,7 +257,8 @@ class GraphRun:
 
     def _finish(self, state: State, cause: Cause | None, failed: int = -1) -> None:
         self.state = state
-        self._commands.append(Finish(self.id, state, cause, tuple(self.missing), failed))
+        missing, reasons = tuple(self.missing), tuple(self.reasons)
+        self._commands.append(Finish(self.id, state, cause, missing, failed, reasons))
 
 
 _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {

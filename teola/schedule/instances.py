@@ -1,9 +1,10 @@
 """The instances of one engine as its queue sees them: what is in flight, how much room is left.
 
-A *batch* engine's instance is full until one of its `concurrency` batches is done. A *continuous*
-engine's (an LLM's) takes calls while prompt tokens in prefilling stay below `max_batch` and within
-its free KV memory, and calls below `max_sequences`; with nothing in flight it always takes one,
-because its caches can be evicted.
+A *batch* engine's instance is full until one of its `concurrency` batches is done, or waits for
+queries that it began itself: they may need its place. A *continuous* engine's (an LLM's) takes
+calls while prompt tokens in prefilling stay below `max_batch` and within its free KV memory, and
+calls below `max_sequences`; with nothing in flight it always takes one, because its caches can be
+evicted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Instance:
     """What is in flight on one instance. batches: slices left in each. free: tokens its KV memory
     could take when it last told, less what was sent since (None: it does not tell). up: it can be
     reached. gone: nothing need wait for it, though it may come back. health: None while nothing
-    ever failed there. ejections, restarts: how often so far."""
+    ever failed there. ejections, restarts: how often so far. waiting: batches that have left their
+    places to others."""
 
     up: bool = True
     gone: bool = False
@@ -40,8 +42,14 @@ class Instance:
     free: int | None = None
     ejections: int = 0
     restarts: int = 0
+    waiting: int = 0
     batches: dict[int, int] = field(default_factory=dict)
     health: Health | None = None
+
+    @property
+    def running(self) -> int:
+        """Batches that need their places."""
+        return len(self.batches) - self.waiting
 
     def usable(self, now: float) -> bool:
         """Whether it may be sent anything."""
@@ -90,6 +98,11 @@ class Instances:
         self._all[i].up, self._all[i].gone = False, not healing
         self.changed.add(i)
 
+    def found(self, i: int, there: bool) -> None:
+        """Whether instance `i` could be started."""
+        self._all[i].up, self._all[i].gone = there, not there
+        self.changed.add(i)
+
     def restored(self, i: int) -> None:
         """Instance `i` can take work, as a fresh one."""
         instance = self._all[i]
@@ -113,6 +126,11 @@ class Instances:
     def told(self, i: int, free_tokens: int) -> None:
         """Instance `i` says how much more its KV memory can take."""
         self._all[i].free = free_tokens
+        self.changed.add(i)
+
+    def waits(self, i: int, change: int) -> None:
+        """So many more batches on instance `i` have left their places to others."""
+        self._all[i].waiting += change
         self.changed.add(i)
 
     def send(self, i: int, batch: int, weight: int, entries: int) -> None:
@@ -160,7 +178,7 @@ class Instances:
         load = instance.weight / limits.max_batch
         if limits.continuous:
             return load + instance.entries / limits.max_sequences
-        return load + len(instance.batches)
+        return load + instance.running
 
     def room(self, i: int, now: float) -> Slots | None:
         """What instance `i` can take; None: nothing."""
@@ -171,7 +189,7 @@ class Instances:
             return self._room_of_weak(i, self._weak[i], now)
         if limits.continuous:
             return self._room_of_llm(i, limits.max_batch, limits.max_sequences)
-        return self._whole[i] if len(instance.batches) < limits.concurrency else None
+        return self._whole[i] if instance.running < limits.concurrency else None
 
     def _room_of_llm(self, i: int, weight: int, entries: int) -> Slots | None:
         instance = self._all[i]
@@ -195,6 +213,6 @@ class Instances:
         entries = max(1, int(limits.max_sequences * share))
         if limits.continuous:
             return self._room_of_llm(i, weight, entries)
-        if len(instance.batches) >= max(1, int(limits.concurrency * share)):
+        if instance.running >= max(1, int(limits.concurrency * share)):
             return None
         return Slots(i, weight, entries, True)

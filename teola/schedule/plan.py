@@ -39,13 +39,14 @@ class Plan:
     sources: whose data it reads (what a group's head reads is in `held`). readers: primitives (and
     outputs) that read its data. effects: it changes the world, so it runs although nobody reads
     what it gives. unread: what nobody reads from the start. need: port -> items that must exist so
-    that no consumer is short of any. streams: the decoding's text is (or may become) an output of
-    the application. later: of a decoding whose text is one only if none of others follows, these.
-    sequence_of: producer of the sequence that it continues, or -1. guarded: of a condition, the
-    (primitive, branch) that stand behind it. conditions: those that a primitive stands behind.
-    open: how many primitives a group has, or a condition decides on. item_inputs: names of the
-    lists it may be cut along. retries: further tries. estimates: by its profile. optimised: how the
-    passes made the graph, for whoever wants it explained.
+    that no consumer is short of any. streams: the text of the decoding (or of a function that
+    yields it) is, or may become, an output of the application. later: of a decoding whose text is
+    one only if none of others follows, these. sequence_of: producer of the sequence that it
+    continues, or -1. guarded: of a condition, the (primitive, branch) that stand behind it.
+    conditions: those that a primitive stands behind. open: how many primitives a group has, or a
+    condition decides on. item_inputs: names of the lists it may be cut along. retries: further
+    tries. estimates: by its profile. optimised: how the passes made the graph, for whoever wants it
+    explained.
     """
 
     def __init__(
@@ -209,6 +210,8 @@ class Plan:
             p = self.primitives[i]
             if p.op in DECODES:
                 streams[i] = ref.port == "text"
+            elif isinstance(p.params, ToolParams):
+                streams[i] = p.params.streams
             elif isinstance(p.params, AggregateParams) and p.params.mode in CHOOSES:
                 parts = [r for r in p.refs() if r.producer != QUERY]
                 if p.params.mode is Aggregation.LAST:

@@ -253,7 +253,7 @@ class Board:
         try:
             if entry.record is not None:
                 await entry.record.begin()
-            if not job.app.home.runs(job.app.engine_names):
+            if not job.runtime.runs(job.app.needed_engines):
                 await _engines_of(job)
             result = await job.run()
         except asyncio.CancelledError:
@@ -347,7 +347,7 @@ async def _engines_of(job: Job) -> None:
     began = loop.time()
     try:
         async with asyncio.timeout(job.deadline_s):
-            await job.app.home.ensure(job.app.engine_names)
+            await job.runtime.ensure(job.app.needed_engines)
     except TimeoutError:
         raise DeadlineExceeded("the deadline passed while the engines started") from None
     job.deadline_s -= loop.time() - began

@@ -305,8 +305,9 @@ async def _start(
     if keeper is not None:
         keeper.open()
     names = {name: None for app in apps.values() for name in app.engine_names}
+    needed = {name for app in apps.values() for name in app.needed_engines}
     try:
-        await runtime.ensure(names)
+        await runtime.ensure(names, names.keys() - needed)
     except TeolaError as error:
         readiness.error = str(error)
         told = "the engines cannot start: %(reason)s"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from teola import Generate
-from teola.runtime import live
+from teola.runtime import live_memory
 from tests.recording import Bench
 from tests.runtime.faults import Scripted
 from tests.runtime.test_live import inputs, plan
@@ -40,13 +40,13 @@ async def asked(free: int) -> int:
 
 
 async def test_one_with_much_room_is_asked_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MEMORY_INTERVAL_S", 0.01)
+    monkeypatch.setattr(live_memory, "INTERVAL_S", 0.01)
     scarce, ample = await asked(0), await asked(100_000)
     assert scarce >= 10
     assert 2 <= ample <= 6  # after 10, 30, 70, 150, 310 ms
 
 
 async def test_one_that_is_filled_up_is_asked_often_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MEMORY_INTERVAL_S", 0.01)
-    assert await asked(live.AMPLE * 256) <= 6
-    assert await asked(live.AMPLE * 256 - 1) >= 10
+    monkeypatch.setattr(live_memory, "INTERVAL_S", 0.01)
+    assert await asked(live_memory.AMPLE * 256) <= 6
+    assert await asked(live_memory.AMPLE * 256 - 1) >= 10

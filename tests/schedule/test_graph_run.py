@@ -454,7 +454,7 @@ def test_an_optional_component_that_fails_is_named_once() -> None:
     assert t.fail("a0") == []
     assert t.fail("a1") == [("submit", "b")]
     (*_, finish) = t.run.handle(Completed(2, {"out": 1}), 1.0)
-    assert finish == Finish("q", State.PARTIAL, None, ("a",))
+    assert finish == Finish("q", State.PARTIAL, None, ("a",), reasons=(CAUSE,))
 
 
 def test_the_commands_are_what_they_say() -> None:

@@ -76,6 +76,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "primitives": _COUNT,
         },
         missing=_list(_TEXT),
+        reasons={"type": "object", "additionalProperties": _TEXT},
         notices=_list(_TEXT),
         error=_TEXT,
     ),
@@ -102,10 +103,13 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
                         "start": _NUMBER,
                         "end": _NUMBER,
                         "state": _TEXT,
-                    }
+                    },
+                    error=_TEXT,
                 )
             ),
-        }
+        },
+        parent=_object({"query_id": _TEXT, "primitive": _TEXT}),
+        inner=_list(_ref("Trace")),
     ),
     "Graph": _object(
         {

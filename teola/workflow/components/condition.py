@@ -9,6 +9,7 @@ from teola.errors import TemplateError
 from teola.graph import ConditionParams, Guard, Op, Value
 from teola.workflow.build import Block
 from teola.workflow.component import Component, Config, Kind
+from teola.workflow.components.function import yields
 from teola.workflow.template import Template
 
 THEN, OTHERWISE = "then", "otherwise"
@@ -24,9 +25,9 @@ class ConditionConfig(Config):
 class Condition(Component):
     """Runs `then` if `test(*inputs)` is true, else `otherwise` (which may be left out).
 
-    test: quick and pure, called with the values of `reads`, names in the template. expect: which
-    branch estimates assume. What comes after `>>` runs in either case; a name that both branches
-    give comes from the one that ran.
+    test: quick and pure, called with the values of `reads`, names in the template; if it is async,
+    it is awaited, and may take its time. expect: which branch estimates assume. What comes after
+    `>>` runs in either case; a name that both branches give comes from the one that ran.
     """
 
     default_name = "condition"
@@ -45,6 +46,10 @@ class Condition(Component):
     ) -> None:
         if isinstance(reads, str) or not reads:
             raise TemplateError("Condition: reads must be a list of names, such as ['draft']")
+        if not callable(test) or yields(test):
+            raise TemplateError(
+                "Condition: the test must be a function that returns true or false, or an async one"
+            )
         self.needs = dict.fromkeys(reads, Kind.ANY)  # type: ignore[misc]
         super().__init__(name, **config)
         self.test, self.expect = test, expect

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, get_origin, get_type_hints, overload
+from typing import Any, TypedDict, Unpack, get_args, get_origin, get_type_hints, overload
 
 from teola.errors import TemplateError, UnknownName
 from teola.graph import Op, Ref, ToolParams, Value
@@ -12,6 +12,22 @@ from teola.workflow.build import UNKNOWN_ITEMS, Block, Feed
 from teola.workflow.component import Component, Config, Kind
 
 _KINDS: dict[object, Kind] = {str: Kind.TEXT, list[str]: Kind.TEXTS}
+
+
+class Options(TypedDict, total=False):
+    """What `component` takes besides the function; see there."""
+
+    outputs: Sequence[str] | str | None
+    batched: str | None
+    most: int | None
+    effect: bool
+    pure: bool
+    timeout: float | None
+    retries: int | None
+    name: str | None
+    inputs: Mapping[str, str] | None
+    engine: str | None
+    optional: bool
 
 
 class FunctionConfig(Config):
@@ -35,6 +51,8 @@ class Function(Component):
         most: int | None = None,
         effect: bool = False,
         pure: bool = False,
+        timeout: float | None = None,
+        retries: int | None = None,
         name: str | None = None,
         inputs: Mapping[str, str] | None = None,
         engine: str | None = None,
@@ -43,14 +61,20 @@ class Function(Component):
     ) -> None:
         label = getattr(function, "__name__", "function").strip("<>")
         for option in unknown:
-            raise UnknownName("option", option, OPTIONS, f"component({label})")
+            raise UnknownName("option", option, Options.__annotations__, f"component({label})")
         parameters = _parameters(function, label)
         hints = _hints(function)
         kinds = {p: _KINDS.get(hints.get(p), Kind.ANY) for p in parameters}
         self.needs = {p: kinds[p] for p, free in parameters.items() if not free}  # type: ignore[misc]
         self.may_use = {p: kinds[p] for p, free in parameters.items() if free}  # type: ignore[misc]
         given = [outputs] if isinstance(outputs, str) else list(outputs or [label])
-        kind = _KINDS.get(hints.get("return"), Kind.ANY) if len(given) == 1 else Kind.ANY
+        self.streams = yields(function)
+        if self.streams:
+            _check_stream(label, hints.get("return"), given, batched)
+            kind = Kind.TEXT
+        else:
+            kind = _KINDS.get(hints.get("return"), Kind.ANY) if len(given) == 1 else Kind.ANY
+        _check_tries(label, pure and not effect, timeout, retries)
         self.gives = dict.fromkeys(given, kind)  # type: ignore[misc]
         self.listed = len(given) == 1 and _is_list(hints.get("return"))
         _check_lists(label, parameters, hints, given, batched, most)
@@ -62,6 +86,7 @@ class Function(Component):
             function=function,
         )
         self.batched, self.most, self.pure = batched, most, pure
+        self.timeout, self.retries = timeout, retries
         self.effect = effect  # type: ignore[misc]
 
     def decompose(self, block: Block) -> None:
@@ -76,6 +101,9 @@ class Function(Component):
             optional=tuple(self.extra),
             pure=self.pure and not self.effect,
             most=self.most,
+            streams=self.streams,
+            timeout=self.timeout,
+            retries=self.retries,
         )
         cut = block.may_read(self.batched) if self.batched else None
         items = cut.items if cut else None
@@ -94,9 +122,6 @@ class Function(Component):
             block.give(port, ref, UNKNOWN_ITEMS, open=True)
         else:
             block.give(port, ref)
-
-
-OPTIONS: Final = tuple(list(inspect.signature(Function).parameters)[1:-1])
 
 
 def _check_lists(
@@ -147,14 +172,48 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
+def yields(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a generator, sync or async."""
+    inner = getattr(function, "__call__", None)  # noqa: B004 - of an object, its method
+    return any(
+        inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one)
+        for one in (function, inner)
+    )
+
+
+def _check_stream(label: str, hint: Any, outputs: Sequence[str], batched: str | None) -> None:
+    """Raise TemplateError unless what a generator function yields can be one text."""
+    of = get_args(hint)
+    if len(outputs) > 1 or batched is not None or (hint is not None and of and of[0] is not str):
+        raise TemplateError(
+            f"component({label}): it yields, so it must have one output, a text, of which it "
+            "yields the pieces (`-> Iterator[str]`); for anything else let it return a list"
+        )
+
+
+def _check_tries(label: str, pure: bool, timeout: float | None, retries: int | None) -> None:
+    """Raise TemplateError where a call could not be limited or repeated so."""
+    if timeout is not None and not timeout > 0:
+        raise TemplateError(f"component({label}): timeout must be positive, got {timeout}")
+    if retries is None:
+        return
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise TemplateError(f"component({label}): retries must be 0, 1, 2, ..., got {retries!r}")
+    if retries and not pure:
+        raise TemplateError(
+            f"component({label}): retries={retries} calls it again after a failure, which may do "
+            "twice what it does: say pure=True if that is harmless, or leave retries out"
+        )
+
+
 @overload
-def component(function: Callable[..., Any], **options: Any) -> Function: ...
+def component(function: Callable[..., Any], **options: Unpack[Options]) -> Function: ...
 @overload
 def component(
-    function: None = None, **options: Any
+    function: None = None, **options: Unpack[Options]
 ) -> Callable[[Callable[..., Any]], Function]: ...
 def component(
-    function: Callable[..., Any] | None = None, **options: Any
+    function: Callable[..., Any] | None = None, **options: Unpack[Options]
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Make a component of a Python function; also a decorator.
 
@@ -164,8 +223,13 @@ def component(
     and returns a list as long. most: what it returns is a list of at most so many items, and more
     fail the query; of a list without it, `UNKNOWN_ITEMS` are planned and any number is taken.
     effect: it changes the world, so its place in the template's order is kept. pure: it may be
-    called again after a failure. Async functions run on Teola's event loop, others in a worker
-    thread.
+    called again after a failure. timeout: seconds that a call may take; what a thread still does
+    afterwards counts for nothing. retries: further calls of a pure function after any failure; left
+    out, after those that another call may mend. engine: what runs it. optional: if it fails, the
+    query goes on without it.
+
+    Async functions run on Teola's event loop, others in a worker thread. A function that yields
+    texts, sync or async, streams its output.
     """
     if function is not None:
         return Function(function, **options)

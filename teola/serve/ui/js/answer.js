@@ -27,7 +27,8 @@ export function answer(query) {
         ? nothing
         : html`<p class="empty">Nothing was found to answer from: the application gave no text.</p>`}
     ${result.missing
-      ? html`<p class="note">Without ${result.missing.join(", ")}, which failed.</p>`
+      ? html`<p class="note">Without ${result.missing
+        .map((name) => `${name} (${result.reasons?.[name] ?? "it failed"})`).join(", ")}.</p>`
       : nothing}
     ${(result.notices ?? []).map((told) => html`<p class="note">${told}</p>`)}
     ${failure(query)}

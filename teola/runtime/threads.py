@@ -1,0 +1,88 @@
+"""Threads for functions that block: one for each call that runs, used again when it is idle.
+
+They are daemons, so the end of the process does not wait for a call that nobody wants any more.
+How many calls run is bounded by who makes them; what has been given up still takes a thread until
+it returns, and that is bounded here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Final
+
+from teola.errors import EngineError
+
+MOST: Final = 4096
+"""Threads at once."""
+IDLE: Final = 64
+"""Of those that have nothing to do, as many are kept."""
+
+Work = tuple[Callable[[], Any], "Future[Any]"]
+
+
+class Threads:
+    """See the module. name: of each thread."""
+
+    def __init__(self, name: str, most: int = MOST) -> None:
+        self.name, self.most = name, most
+        self.count = 0
+        """Threads that there are."""
+        self._idle: deque[SimpleQueue[Work | None]] = deque()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        """What `work` returns, called in a thread. Cancelling lets go of it. Raises EngineError."""
+        done: Future[Any] = Future()
+        self._give((work, done))
+        return await asyncio.wrap_future(done)
+
+    def close(self) -> None:
+        """Let threads end as soon as they have nothing to do."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, deque()
+        for inbox in idle:
+            inbox.put(None)
+
+    def _give(self, work: Work) -> None:
+        with self._lock:
+            inbox = self._idle.pop() if self._idle else None
+            if inbox is None:
+                if self.count >= self.most:
+                    raise EngineError(
+                        f"{self.count} threads are busy with functions, some perhaps with calls "
+                        "that were given up; let the functions return sooner, or make them async"
+                    )
+                self.count += 1
+        if inbox is None:
+            inbox = SimpleQueue()
+            threading.Thread(target=self._serve, args=(inbox,), name=self.name, daemon=True).start()
+        inbox.put(work)
+
+    def _serve(self, inbox: SimpleQueue[Work | None]) -> None:
+        while (given := inbox.get()) is not None:
+            _do(*given)
+            del given
+            with self._lock:
+                if self._closed or len(self._idle) >= IDLE:
+                    break
+                self._idle.append(inbox)
+        with self._lock:
+            self.count -= 1
+
+
+def _do(work: Callable[[], Any], done: Future[Any]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        found = work()
+    except BaseException as error:  # noqa: BLE001 - the future passes it on to who waits
+        done.set_exception(error)
+    else:
+        done.set_result(found)
