@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 GRACE_S: Final = 2.0
 """How long closing waits for tasks that neither a query nor an engine answers for."""
+AGAIN_S: Final = 30.0
+"""How long nobody waits for an engine that they can do without, after it did not start."""
 
 
 class LoopThread(threading.Thread):
@@ -89,6 +91,7 @@ class Runtime:
         self.optimisers: dict[int, Any] = {}
         self._engines: dict[str, list[Engine]] = {}
         self._started: dict[str, asyncio.Task[None]] = {}
+        self._refusing: dict[str, float] = {}
         self._work: weakref.WeakSet[Coroutine[Any, Any, Any]] = weakref.WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -171,13 +174,15 @@ class Runtime:
 
     async def ensure(self, names: Iterable[str], optional: Collection[str] = ()) -> None:
         """Start the engines `names` that are not yet running, side by side. Of the `optional` ones
-        among them, those that are not available refuse what they are asked.
+        among them, those that are not available refuse what they are asked, for a while.
 
         Raises EngineUnavailable; a later call tries again.
         """
         tasks = {}
         for name in names:
             task = self._started.get(name)
+            if name in optional and self.loop.time() < self._refusing.get(name, 0.0):
+                continue
             if task is None or (task.done() and _in_vain(task)):
                 task = self._started[name] = self.loop.create_task(self._start(name))
             if not task.done():
@@ -194,6 +199,7 @@ class Runtime:
 
     def _refuse(self, name: str, error: EngineUnavailable) -> None:
         """Engine `name` does not start, so what it is sent fails for that reason."""
+        self._refusing[name] = self.loop.time() + AGAIN_S
         self._queue(name, self.engines(name)[0]).refuse(error)
 
     def _queue(self, name: str, engine: Engine) -> EngineQueue:
@@ -235,6 +241,7 @@ class Runtime:
 
     def _serve(self, name: str, engine: Engine, hosts: Collection[LocalHost], began: float) -> None:
         """Let the core send work for engine `name` to these instances, which began to start."""
+        self._refusing.pop(name, None)
         self._queue(name, engine).refuse(None)
         for host in hosts:
             self.live.hosts[name, host.instance] = host

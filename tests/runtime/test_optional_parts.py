@@ -11,6 +11,7 @@ import pytest
 from teola import App, Generate, Runtime, component
 from teola.cli.showing import show_result
 from teola.errors import EngineUnavailable, InputError
+from teola.runtime import runtime as runtimes
 from tests.deterministic import HashModel
 from tests.runtime.faults import Scripted
 
@@ -75,13 +76,23 @@ def test_a_wrong_configuration_is_an_error_of_all() -> None:
         app(runtime, optional=True).run(question="why?")
 
 
-def test_it_is_used_as_soon_as_it_starts() -> None:
+def test_it_is_used_as_soon_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtimes, "AGAIN_S", 0.0)
     with on(Late(1, OSError("no route"))) as runtime:
         asked = app(runtime, optional=True)
         assert asked.run(question="why?").state == "partial"
         result = asked.run(question="why?")
         assert (result.state, result.missing) == ("ok", ())
         assert result["report"].startswith("why? answer ")
+
+
+def test_not_every_query_waits_for_it() -> None:
+    """Its start may take long before it fails."""
+    model = Late(99, OSError("no route"))
+    with on(model) as runtime:
+        asked = app(runtime, optional=True)
+        assert [asked.run(question="why?").state for _ in range(3)] == ["partial"] * 3
+        assert model.left == 98
 
 
 def test_many_queries_at_once_do_without_it(down: Runtime) -> None:
