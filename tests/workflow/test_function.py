@@ -44,7 +44,7 @@ def numbers(question: str) -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("function", "options"),
-    [(numbers, {}), (texts, {"outputs": ["a", "b"]}), (texts, {"each": "question"})],
+    [(numbers, {}), (texts, {"outputs": ["a", "b"]}), (texts, {"batched": "question"})],
 )
 def test_one_that_yields_no_text_is_refused(
     function: Callable[..., Any], options: dict[str, Any]
