@@ -123,12 +123,12 @@ def booming() -> Iterator[App]:
 def test_why_a_component_failed_is_in_the_result_and_in_the_trace(booming: App) -> None:
     result = booming.run(question="why?")
     assert result.missing == ("boom",)
-    assert result.reasons == {"boom": "ValueError: no such"}
-    assert result.to_json()["reasons"] == {"boom": "ValueError: no such"}
+    assert result.reasons == {"boom": "ValueError: no such\n    place"}
+    assert result.to_json()["reasons"] == {"boom": "ValueError: no such\n    place"}
     assert result.trace is not None
     told = json.loads(json.dumps(result.trace.to_json()))
     (span,) = [span for span in told["spans"] if span["component"] == "boom"]
-    assert (span["state"], span["error"]) == ("failed", "ValueError: no such")
+    assert (span["state"], span["error"]) == ("failed", "ValueError: no such\n    place")
     assert all("error" not in other for other in told["spans"] if other is not span)
 
 
