@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from teola import EngineConfig, Runtime
 from teola.runtime import machine
@@ -21,6 +22,18 @@ from teola_apps.advanced_rag import app as advanced_rag
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.command_line import CommandLine
 from tests.soak.forms import Figures
+
+pytest_plugins = ["tests.planted"]
+
+settings.register_profile(  # the same examples on every machine and in every run
+    "fixed",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("fixed")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells start what is in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs under test inherit it

@@ -109,9 +109,7 @@ class Comparison(RuleBasedStateMachine):
 
 
 TestComparison = Comparison.TestCase
-TestComparison.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, derandomize=True, database=None
-)
+TestComparison.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def test_the_same_ids_of_another_tenant_are_not_found() -> None:

@@ -24,8 +24,6 @@ from tests.properties.test_passes import engines, profile
 from tests.recording import Bench, Log, RecordingCore, fresh, replayed
 from tests.runtime.faults import Flaky
 
-FIXED = settings.get_profile("fixed")
-
 
 def plain(commands: list[Command]) -> list[Any]:
     """Commands with errors as text: an error is equal to itself only."""
@@ -59,7 +57,7 @@ async def record(made: Grown, names: list[str], batching: str, cancel: int | Non
         return bench.core.log
 
 
-@settings(FIXED, max_examples=40)
+@settings(max_examples=40)
 @given(
     made=grown(),
     names=st.sampled_from([None, []]),
@@ -85,7 +83,7 @@ def _queue(name: str, engine: Any) -> Any:
     return queue_for(name, instances[0], EngineConfig(name, instances=len(instances)))
 
 
-@settings(FIXED, max_examples=40)
+@settings(max_examples=40)
 @given(made=grown(), batching=st.sampled_from(sorted(BATCHING)), seed=st.integers(0, 9))
 def test_a_fresh_core_repeats_what_the_simulated_one_did(
     made: Grown, batching: str, seed: int
@@ -121,6 +119,6 @@ def test_the_log_holds_something(batching: str) -> None:
     """A replay of nothing would prove nothing."""
     from hypothesis import find
 
-    made = find(grown(), lambda made: len(made.builder.template.components) > 2, settings=FIXED)
+    made = find(grown(), lambda made: len(made.builder.template.components) > 2)
     log = asyncio.run(record(made, [], batching, None))
     assert sum(len(call[3]) for call in log.calls) > 4

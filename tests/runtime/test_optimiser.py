@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from teola.runtime.optimiser import Optimiser
 from teola.workflow.build import Builder
 from teola.workflow.component import Kind
 from teola_apps.advanced_rag import app as advanced_rag
+from tests.planted import catches, edited
 
 
 @pytest.fixture
@@ -118,14 +121,47 @@ def test_a_list_may_shape_the_graph_under_some_overrides_only() -> None:
     assert sum(".decode" in id for id in nine.ids) == 3
 
 
+@catches(
+    "plans-first-in-first-out",
+    "the plan that is used most is dropped when it is the oldest",
+    edited(Optimiser.plan, "self._plans.move_to_end(key)", "pass"),
+)
+def test_what_was_used_last_is_kept(rag: Optimiser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHED_PLANS", 3)
+    oldest, second, _ = (rag.plan({"expand": {"n": n}}, {"chunks": 48}) for n in (2, 3, 4))
+    assert rag.plan({"expand": {"n": 2}}, {"chunks": 48}) is oldest
+    rag.plan({"expand": {"n": 5}}, {"chunks": 48})
+    assert rag.plan({"expand": {"n": 2}}, {"chunks": 48}) is oldest
+    assert rag.plan({"expand": {"n": 3}}, {"chunks": 48}) is not second
+
+
 def test_old_plans_are_dropped(rag: Optimiser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CACHED_PLANS", 3)
     for n in range(1, 6):
         rag.plan({"expand": {"n": n}}, {"chunks": 48})
-    assert len(rag._plans) == 3
-    assert len(rag._shaping) <= 3
-    rag.plan({"expand": {"n": 5}}, {"chunks": 48})
-    assert rag.hits == 1
+    for n in (5, 4, 3):
+        rag.plan({"expand": {"n": n}}, {"chunks": 48})
+    assert (rag.hits, rag.misses) == (3, 5)
+    rag.plan({"expand": {"n": 2}}, {"chunks": 48})
+    assert (rag.hits, rag.misses) == (3, 6)
+
+
+def test_what_is_kept_of_old_plans_has_a_bound(
+    rag: Optimiser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Overrides of 100 kB each, which both the plans and their keys hold."""
+    monkeypatch.setattr(module, "CACHED_PLANS", 3)
+    size, held = 50_000, []
+    tracemalloc.start()
+    try:
+        for n in range(10, 20):
+            rag.plan({"generate": {"instruction": f"{n}" * size}}, {"chunks": 48})
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert held[4] > 3 * size, "nothing is measured"
+    assert max(held[5:]) < 1.5 * max(held[:5]), held
 
 
 def test_the_refined_answer_is_the_last_one_that_exists(rag: Optimiser) -> None:

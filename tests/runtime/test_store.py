@@ -26,6 +26,7 @@ from teola.graph import (
 from teola.runtime.store import Store
 from teola.runtime.values import bytes_of
 from teola.schedule.plan import Plan
+from tests.planted import catches, edited
 from tests.schedule.plans import nothing, plan, tool
 
 
@@ -45,6 +46,31 @@ def gather(mode: Aggregation, count: int = 3) -> Store:
 
 def hit(id: str, score: float) -> Hit:
     return Hit(id, "d", f"text {id}", score)
+
+
+# --- what is dropped ------------------------------------------------------------------------
+
+
+@catches(
+    "dropped-returns",
+    "a late result of a primitive that was skipped comes back",
+    edited(Store.put, "if i not in self._dropped:", "if True:"),
+)
+def test_what_was_dropped_does_not_come_back() -> None:
+    s = store(tool("a"), tool("b", "a"))
+    s.drop(0)
+    assert s.put(0, {"out": "late"}) == {"out": 1}
+    assert s.read(Ref("a", "out")) is None
+    assert s.empty
+
+
+def test_slices_of_what_was_dropped_do_not_come_back() -> None:
+    s = store(tool("a"), tool("b", "a"))
+    s.put_slice(0, 0, 2, 4, {"out": [0, 1]})
+    s.drop(0)
+    s.put_slice(0, 2, 4, 4, {"out": [2, 3]})
+    assert s.read(Ref("a", "out")) is None
+    assert (s.empty, s.held_bytes) == (True, 0)
 
 
 # --- slices ---------------------------------------------------------------------------------

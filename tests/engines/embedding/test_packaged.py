@@ -52,7 +52,7 @@ def test_they_agree_on_odd_texts(ours: PackagedEncoder, theirs: AnyEncoder) -> N
         compare(ours, theirs, [text])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
 def test_they_agree(ours: PackagedEncoder, theirs: AnyEncoder, texts: list[str]) -> None:
     compare(ours, theirs, texts)

@@ -18,7 +18,7 @@ def expected(text: str, stop: list[str]) -> tuple[str, bool]:
     return text, False
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(text=TEXT, stop=st.lists(st.text("ab\n", max_size=3), max_size=3), cuts=st.data())
 def test_every_cutting_gives_the_same(text: str, stop: list[str], cuts: st.DataObject) -> None:
     stops, shown, rest = Stops(stop), "", text

@@ -64,7 +64,7 @@ PARTS = st.lists(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(parts=PARTS, at=st.integers(0, 6))
 def test_a_prefix_of_the_parts_is_a_prefix_of_the_ids(
     template: str, parts: list[TextPart], at: int
@@ -79,7 +79,7 @@ def test_a_prefix_of_the_parts_is_a_prefix_of_the_ids(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(parts=PARTS)
 def test_the_start_of_the_sequence_stands_once(template: str, parts: list[TextPart]) -> None:
     tokens = PromptTokens(encode, (BOS,), TEMPLATES[template], plain)

@@ -10,6 +10,7 @@ import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ import pytest
 
 from teola.engine import Chunk, DocumentKey, QueryContext, Request, Scope
 from teola.graph.ops import IngestionParams, Op, SearchParams
-from teola_engines.vectorstore import EmbeddedPostgres, PgVector
+from teola_engines.vectorstore import EmbeddedPostgres, PgVector, schema
+from teola_engines.vectorstore.database import Database, Tables
 
 DIMENSIONS = 16
 
@@ -100,6 +102,18 @@ async def other(server: Server) -> AsyncIterator[PgVector]:
         yield store
     finally:
         await store.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(admin: str, query: str | None = None) -> AsyncIterator[Database]:
+    """A store's connections, of which one is for queries."""
+    migrate = partial(schema.migrate, dimensions=DIMENSIONS)
+    database = Database(Tables("vector store", schema.SCHEMA, migrate), admin, query, 1)
+    await database.open()
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 def key(name: str, **metadata: Any) -> DocumentKey:

@@ -11,6 +11,8 @@ import pytest
 
 from teola.errors import InputError
 from teola_engines.vectorstore import PgVector
+from teola_engines.vectorstore.searching import Question, read
+from tests.planted import catches, edited
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
 
@@ -99,6 +101,55 @@ async def test_a_batch_of_many_scopes_and_vectors_is_answered_in_order(
     assert isinstance(results[5], InputError)
     assert isinstance(results[6], InputError)
     assert "the store, which holds 16 dimensions" in str(results[6])
+
+
+MIXED = edited(Question.group.fget, "repr(sorted(scope.filters.items()))", "None")
+
+
+@catches("filters-mixed", "a batch's questions get the hits of the first one's filters", MIXED)
+async def test_a_batch_may_mix_filters_on_one_collection(store: PgVector, corner: Corner) -> None:
+    found = {}
+    for name, lang in (("a", "en"), ("b", "de"), ("c", "en")):
+        found[name] = await corner.index(store, key(name, lang=lang), vectors(2, seed=ord(name)))
+    query = vectors(1, seed=1)
+    scopes: list[dict[str, Any]] = [
+        {"filters": {"lang": "en"}},
+        {"filters": {"lang": "de"}},
+        {},
+        {"filters": {"name": "c"}},
+        {"filters": {"lang": "en"}, "documents": (found["a"],)},
+        {"filters": {"lang": "fr"}},
+    ]
+    batch = [corner.search(query, top_k=10, **scope) for scope in scopes]
+    results = await store.execute(batch)
+    names = [{hit.document for hits in result["hits"] for hit in hits} for result in results]
+    assert names == [{"a", "c"}, {"b"}, {"a", "b", "c"}, {"c"}, {"a"}, set()]
+
+
+@catches("filters-in-one-group", "questions with other filters share a statement", MIXED)
+@catches(
+    "amounts-in-one-group",
+    "questions for other numbers of hits share a statement",
+    edited(Question.group.fget, "self.top_k", "0"),
+)
+def test_questions_share_a_statement_only_if_nothing_but_their_vectors_differs() -> None:
+    corner, query = Corner("t"), vectors(1)
+
+    def group(top_k: int = 3, **scope: Any) -> Any:
+        return read(0, corner.search(query, top_k, **scope), DIMENSIONS).group
+
+    one = group(filters={"lang": "en", "page": 3})
+    assert one == group(filters={"page": 3, "lang": "en"})
+    others = [
+        group(),
+        group(top_k=4),
+        group(filters={"lang": "en"}),
+        group(filters={"lang": "en", "page": "3"}),
+        group(filters={"lang": "de", "page": 3}),
+        group(documents=("d",)),
+        read(0, Corner("t", "other").search(query), DIMENSIONS).group,
+    ]
+    assert len({one, *others}) == 1 + len(others)
 
 
 @pytest.fixture

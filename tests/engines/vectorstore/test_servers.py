@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from teola.errors import EngineUnavailable, InputError
 from teola_engines.vectorstore import EmbeddedPostgres, PgVector, schema
 
-from .conftest import DIMENSIONS, Corner, Server, key, vectors
+from .conftest import DIMENSIONS, Corner, Server, connected, key, vectors
 
 
 @pytest.fixture
@@ -35,6 +35,13 @@ async def refused(store: PgVector) -> str:
     assert "\n" not in message
     assert "hunter2" not in message
     return message
+
+
+async def seen_by_nobody(dsn: str) -> tuple[str, int] | None:
+    """The role of connections for queries, and how many documents a tenant sees who has none."""
+    async with connected(dsn) as database, database.transaction("nobody") as session:
+        cursor = await session.execute("SELECT current_user, count(*) FROM teola.documents")
+        return await cursor.fetchone()
 
 
 @pytest.mark.parametrize(
@@ -79,9 +86,7 @@ async def test_a_dsn_of_a_superuser_is_restricted(database: str, corner: Corner)
     with psycopg.connect(database) as connection:
         statement = "SELECT DISTINCT usename FROM pg_stat_activity WHERE datname = 'elsewhere'"
         assert connection.execute(statement).fetchall() == [("postgres",)]
-    async with store._started._database.transaction("nobody") as session:
-        cursor = await session.execute("SELECT current_user, count(*) FROM teola.documents")
-        assert await cursor.fetchone() == ("teola_query", 0)
+    assert await seen_by_nobody(database) == ("teola_query", 0)
     await store.close()
     with psycopg.connect(database, autocommit=True) as connection:
         statement = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'elsewhere'"
@@ -134,9 +139,7 @@ async def test_an_owner_is_bound_by_its_own_tables(
     await store.start()
     await corner.index(store, key("a"), vectors(120))
     await store.settle()
-    async with store._started._database.transaction("nobody") as session:
-        cursor = await session.execute("SELECT current_user, count(*) FROM teola.documents")
-        assert await cursor.fetchone() == ("modest", 0)
+    assert await seen_by_nobody(modest) == ("modest", 0)
     (result,) = await store.execute([corner.search(vectors(1))])
     assert len(result["hits"][0]) == 3
     await store.close()

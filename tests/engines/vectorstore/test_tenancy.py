@@ -11,7 +11,7 @@ from teola.graph.ops import Op, SearchParams
 from teola_engines.vectorstore import PgVector
 from teola_engines.vectorstore.schema import TENANT_TABLES
 
-from .conftest import DIMENSIONS, Corner, Server, key, pieces, vectors
+from .conftest import Corner, Server, connected, key, pieces, vectors
 
 FORCED = """
 SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity,
@@ -56,15 +56,16 @@ async def test_the_role_for_queries_sees_one_tenants_rows(
 
 
 async def test_a_connection_forgets_the_tenant_with_the_transaction(
-    server: Server, corner: Corner
+    store: PgVector, server: Server, corner: Corner
 ) -> None:
-    store = PgVector(data_dir=server.data_dir, dimensions=DIMENSIONS, pool_size=1)
-    await store.start()
     await corner.index(store, key("a"), vectors(2))
-    async with store._started._database._pooled() as connection:
-        cursor = await connection.execute("SELECT count(*) FROM teola.chunks")
-        assert await cursor.fetchone() == (0,)
-    await store.close()
+    count = "SELECT count(*), pg_backend_pid() FROM teola.chunks"
+    async with connected(server.admin, server.query) as database:
+        async with database.transaction(corner.tenant) as connection:
+            chunks, first = await (await connection.execute(count)).fetchone() or (0, 0)
+            assert chunks == 2
+        async with database.reading() as connection:
+            assert await (await connection.execute(count)).fetchone() == (0, first)
 
 
 async def test_a_batch_of_many_tenants_keeps_them_apart(store: PgVector) -> None:

@@ -251,7 +251,7 @@ EVENTS = st.lists(
 
 
 @given(events=EVENTS, lanes=st.floats(0, 50), max_wait_s=st.sampled_from([None, 0.01, 3.0]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_nothing_is_left_and_who_comes_to_an_idle_engine_comes_in(
     events: list[tuple[str, str, int, str, float]], lanes: float, max_wait_s: float | None
 ) -> None:

@@ -58,8 +58,6 @@ class Run:
         @seed(SEED)
         @settings(
             max_examples=cases,
-            deadline=None,
-            database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )

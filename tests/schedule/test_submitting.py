@@ -1,0 +1,238 @@
+"""What becomes of a primitive of a Plan when it is queued: the Work that policies see, by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from teola.graph import Op
+from teola.policies import batching, routing
+from teola.policies.batching.topology import Topology
+from teola.policies.work import Estimate, Work
+from teola.profile import Cost, EngineProfile, Profile
+from teola.schedule.core import Core
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import (
+    AbortRequest,
+    Cancelled,
+    Dispatch,
+    FirstToken,
+    MemberCompleted,
+    SliceCompleted,
+    Started,
+)
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.instances import Limits
+from teola.schedule.plan import Plan
+from tests.planted import catches, edited
+from tests.schedule.plans import aggregate, call, plan, tool
+
+START = Started({"question": 1, "notes": 2})
+TOKENS = 40
+
+
+class Spy(Topology):
+    """The policy `topology`, which notes what it is told of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Work] = []
+
+    def add(self, work: Work, now: float) -> None:
+        self.seen.append(work)
+        super().add(work, now)
+
+
+class Bed:
+    """A core with an LLM and a batch engine. seen: works by the id of their primitive."""
+
+    def __init__(self, *, instances: int = 1, max_batch: int = 100, **policies: str) -> None:
+        self.spies: dict[str, Any] = {}
+        queues = {}
+        for name, llm in (("llm", True), ("python", False)):
+            policy = batching.make(policies[name]) if name in policies else Spy()
+            self.spies[name] = policy
+            limits = Limits(max_batch if llm else 4, 8, 1, llm)
+            least = routing.make("least_loaded")
+            queues[name] = EngineQueue(name, limits, instances, policy, least)
+        self.core = Core(queues, self._measure)
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def _measure(self, run: str, i: int) -> int:
+        primitive = self.core.runs[run].plan.primitives[i]
+        return self._sizes.get((run, primitive.id), TOKENS if primitive.engine == "llm" else 3)
+
+    def begin(
+        self, id: str, p: Plan, now: float = 0.0, *, admitted: float = 0.0, **more: Any
+    ) -> None:
+        """Start a query. sizes: of its primitives by id; the rest goes to GraphRun."""
+        sizes = more.pop("sizes", {})
+        self._sizes |= {(id, name): size for name, size in sizes.items()}
+        run = GraphRun(id, p, **more)
+        run.admitted = admitted
+        self.core.add(run)
+        self.core.tell(id, START, now)
+
+    def sent(self, now: float = 0.0) -> list[Dispatch]:
+        return [c for c in self.core.flush(now) if isinstance(c, Dispatch)]
+
+    def seen(self, p: Plan) -> dict[str, Work]:
+        return {p.ids[w.primitive]: w for spy in self.spies.values() for w in spy.seen}
+
+    def end(self, dispatch: Dispatch, now: float, **counts: int) -> None:
+        for run, i, lo, hi, *_ in dispatch.pieces:
+            where = (dispatch.engine, dispatch.instance, dispatch.batch, run, i, lo, hi)
+            self.core.handle(SliceCompleted(*where, counts or {"out": hi - lo}), now)
+
+
+def call_ahead() -> Plan:
+    """An LLM call with a prefix ahead, of which two functions read an item each."""
+    return plan(
+        *call("m", 2, ahead=True), tool("x", "m.0"), tool("y", "m.1"), aggregate("z", "x", "y")
+    )
+
+
+PROFILE = Profile(
+    "by hand",
+    {
+        "python": EngineProfile({Op.TOOL_CALL: Cost(base_s=2.0)}),
+        "llm": EngineProfile({Op.FULL_PREFILLING: Cost(base_s=0.5)}, Cost(base_s=0.01)),
+    },
+)
+
+
+@catches("no-app", "works name no application", edited(Core._submit, "app=run.app", "app=''"))
+@catches("no-depth", "all depths are 0", edited(Core._submit, "plan.depth[i]", "0"))
+@catches(
+    "tenant-lost",
+    "works of all tenants look alike",
+    edited(Core._submit, "tenant=run.tenant", "tenant='default'"),
+)
+@catches(
+    "age-from-queueing",
+    "a query's age is counted from when a primitive is queued",
+    edited(Core._submit, "admitted=run.admitted", "admitted=now"),
+)
+@catches(
+    "no-estimate",
+    "policies are not told what a profile says",
+    edited(Core._submit, "estimate=plan.estimates[i],", ""),
+)
+def test_a_work_says_what_the_plan_and_the_run_know() -> None:
+    p = Plan(plan(tool("a"), tool("b", "a", batchable=True)).graph, PROFILE)
+    bed = Bed()
+    bed.begin("q", p, 5.0, admitted=4.0, tenant="t", app="rag")
+    (a,) = bed.sent(5.0)
+    bed.end(a, 6.0)
+    bed.sent(6.0)
+    found = bed.seen(p)
+    assert [(w.run, w.primitive, w.component) for w in found.values()] == [
+        ("q", 0, "a"),
+        ("q", 1, "b"),
+    ]
+    assert {(w.tenant, w.app, w.admitted) for w in found.values()} == {("t", "rag", 4.0)}
+    assert [(w.depth, w.arrival, w.total) for w in found.values()] == [(1, 5.0, 3), (0, 6.0, 3)]
+    assert [w.cuttable for w in found.values()] == [False, True]
+    assert [w.estimate for w in found.values()] == list(p.estimates)
+    assert found["a"].estimate != found["b"].estimate != Estimate()
+    assert [w.affinity for w in found.values()] == [-1, -1]
+    assert [w.retries for w in found.values()] == [0, 0]
+
+
+@catches("no-retries-given", "nothing is retried", edited(Core._submit, "plan.retries[i]", "0"))
+def test_a_call_may_be_retried_as_often_as_the_plan_says() -> None:
+    p = plan(*call("m"))
+    bed = Bed()
+    bed.begin("q", p)
+    assert bed.seen(p)["m.prefill"].retries == p.retries[0] == 2
+
+
+@catches(
+    "lanes-parted",
+    "partial and full prefills never share a batch",
+    edited(Core._submit, "None if primitive.op in PREFILLS else primitive.op", "primitive.op"),
+)
+def test_all_prefills_share_a_lane_and_other_operations_have_one_each() -> None:
+    ahead, whole, other = call_ahead(), plan(*call("m")), plan(tool("a"))
+    bed = Bed()
+    for id, p in (("ahead", ahead), ("whole", whole), ("other", other)):
+        bed.begin(id, p)
+    found = {(w.run, w.op): w.lane for spy in bed.spies.values() for w in spy.seen}
+    assert found == {
+        ("ahead", Op.PARTIAL_PREFILLING): None,
+        ("whole", Op.PREFILLING): None,
+        ("other", Op.TOOL_CALL): Op.TOOL_CALL,
+    }
+    batches = {tuple(p.run for p in d.pieces) for d in bed.sent()}
+    assert batches == {("ahead", "whole"), ("other",)}
+
+
+@catches(
+    "no-home",
+    "a call does not go where its prefix is",
+    edited(Core._submit, "command.affinity if continuous else -1", "-1"),
+)
+def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
+    p = call_ahead()
+    bed = Bed(instances=2)
+    bed.begin("other", plan(*call("n")))
+    (first,) = bed.sent()
+    bed.begin("q", p)
+    (ahead,) = bed.sent()
+    assert ahead.instance != first.instance
+    bed.end(first, 1.0)
+    bed.end(ahead, 1.0, sequence=1)
+    assert bed.seen(p)["m.prefill"].affinity == ahead.instance
+    assert [d.instance for d in bed.sent(1.0)] == [ahead.instance]
+    assert bed.seen(p)["m.prefill"].members == p.members[p.index["m.prefill"]]
+
+
+@catches(
+    "one-tenant",
+    "policy `fair` sees one tenant",
+    edited(Core._submit, "tenant=run.tenant", "tenant='default'"),
+)
+def test_two_tenants_take_turns_under_fair() -> None:
+    bed = Bed(max_batch=TOKENS, llm="fair")
+    for k in range(4):
+        bed.begin(f"a{k}", plan(*call("m")), tenant="a")
+    for k in range(2):
+        bed.begin(f"b{k}", plan(*call("m")), tenant="b")
+    order = []
+    for now in range(6):
+        (dispatch,) = bed.sent(now)
+        (piece,) = dispatch.pieces
+        order.append(piece.run)
+        bed.core.handle(FirstToken("llm", 0, piece.run, 0), now)
+        bed.core.handle(MemberCompleted("llm", 0, piece.run, 0, 1, {"out": 1, "text": 1}), now)
+        bed.end(dispatch, now)
+    assert order == ["a0", "b0", "a1", "b1", "a2", "a3"]
+
+
+SILENT = edited(Core._perform, "self._dirty[engine] = queue", "pass")
+
+
+@catches("no-round-after-withdraw", "nobody looks at a queue that something has left", SILENT)
+def test_what_waited_behind_something_cancelled_goes_at_once() -> None:
+    """A prompt too large for what is free keeps its place at the head of the queue."""
+    bed = Bed(llm="fifo")
+    bed.begin("runs", plan(*call("m")), sizes={"m.prefill": 60})
+    assert len(bed.sent()) == 1
+    bed.begin("large", plan(*call("m")), sizes={"m.prefill": 90})
+    bed.begin("small", plan(*call("m")), sizes={"m.prefill": 30})
+    assert bed.sent() == []
+    assert not bed.core.unsettled
+    bed.core.tell("large", Cancelled(), 1.0)
+    assert [p.run for d in bed.sent(1.0) for p in d.pieces] == ["small"]
+
+
+def test_what_is_cancelled_in_flight_leaves_its_room_when_it_has_ended() -> None:
+    bed = Bed(max_batch=TOKENS)
+    bed.begin("runs", plan(*call("m")))
+    (dispatch,) = bed.sent()
+    bed.begin("waits", plan(*call("m")))
+    assert bed.sent() == []
+    commands = bed.core.tell("runs", Cancelled(), 1.0)
+    assert AbortRequest("llm", 0, dispatch.batch, "runs", 0) in commands
+    assert bed.sent(1.0) == [], "it holds its room until the instance says that it has ended"
+    bed.end(dispatch, 2.0)
+    assert [p.run for d in bed.sent(2.0) for p in d.pieces] == ["waits"]
