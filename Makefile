@@ -37,7 +37,7 @@ QUERIES_sensitivity := 200
 QUERIES_scale := 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak experiments vllm lint format lock lock-vllm clean
+.PHONY: help setup demo test bugs soak experiments vllm lint format lock lock-vllm clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -66,6 +66,9 @@ demo: $(STAMP)  ## answer two questions about these docs, with and without the p
 test: lint vllm  ## everything that must pass: lint, then the tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || \
 	OMP_NUM_THREADS=1 $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS)
+
+bugs: $(STAMP)  ## plant each known bug where it was, and see that its tests notice it
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m planted $(ARGS)
 
 # Everything that takes minutes: leaks, disconnects, kills, restarts, load. On a machine that does
 # nothing else, because here times count. What was seen goes into tests/soak/report.json.

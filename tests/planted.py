@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
 import textwrap
 from collections.abc import Callable, Generator
 from types import CodeType, FunctionType, MethodType
@@ -41,10 +42,11 @@ def catches(name: str, about: str, *plants: Plant) -> pytest.MarkDecorator:
 
 def edited(where: Any, old: str, new: str) -> Plant:
     """A careless edit of a function's source. `old` has to occur there exactly once, so that a bug
-    whose place has changed fails loudly."""
-    function: FunctionType = where.__func__ if isinstance(where, MethodType) else where
+    whose place has changed fails loudly. where: the function, or `module:name`."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
+        found = pkgutil.resolve_name(where) if isinstance(where, str) else where
+        function: FunctionType = found.__func__ if isinstance(found, MethodType) else found
         source = textwrap.dedent(inspect.getsource(function))
         count = source.count(old)
         assert count == 1, f"{old!r} occurs {count} times in {function.__qualname__}"
@@ -85,6 +87,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         bug.plant(patch)
         try:
             yield
-        except (Exception, pytest.fail.Exception):  # noqa: BLE001 - a planted bug may break anything
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever a bug breaks
+            print(f"it was noticed that {bug.about}: {type(error).__name__}: {error}")
             return True
     pytest.fail(f"nobody noticed that {bug.about}")

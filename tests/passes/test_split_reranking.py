@@ -13,10 +13,11 @@ from teola import App, Embedding, Indexing, QueryExpansion, Rerank, Search
 from teola.engine import Chunk, Request, Result, Scope
 from teola.graph import AggregateParams, Aggregation, Graph, Op, Primitive, Ref
 from teola.passes import PIPELINE, Optimised, optimise
-from teola.profile import Profile, default, paper
+from teola.profile import Cost, Profile, default, paper
 from teola.schedule.plan import Plan
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore
+from tests.planted import catches, edited
 from tests.recording import Bench, check
 
 OTHERS = tuple(name for name in PIPELINE if name != "split_reranking")
@@ -138,8 +139,12 @@ def test_scores_that_something_else_reads_stay_aligned_with_their_hits() -> None
 
 def with_base(seconds: float) -> Profile:
     """The paper's testbed with a reranker whose batches cost so much each."""
+    return with_costs(replace(paper("13b").engines["rerank"].costs[Op.RERANKING], base_s=seconds))
+
+
+def with_costs(cost: Cost) -> Profile:
+    """The paper's testbed with a reranker of such costs."""
     bed = paper("13b")
-    cost = replace(bed.engines["rerank"].costs[Op.RERANKING], base_s=seconds)
     rerank = replace(bed.engines["rerank"], costs={Op.RERANKING: cost})
     return replace(bed, engines={**bed.engines, "rerank": rerank})
 
@@ -149,6 +154,19 @@ def test_it_declines_where_a_batch_more_costs_more_than_the_wait() -> None:
     made = optimised(profile=with_base(2.0))
     assert refusal(made) == "by the profile its pieces would be done no sooner"
     assert len(rerankings(optimised(profile=with_base(0.2)).e_graph)) == 3
+
+
+@catches(
+    "ties-split",
+    "a reranking is split although its pieces are done no sooner",
+    edited("teola.passes.split_reranking:_pays", "return done < ready", "return done <= ready"),
+)
+def test_it_declines_where_nothing_is_won_or_lost() -> None:
+    """Only searches take any time, so the last piece is done when the whole would be."""
+    tie = replace(with_costs(Cost()), dispatch_s=0.0)
+    assert refusal(optimised(profile=tie)) == "by the profile its pieces would be done no sooner"
+    costs = replace(with_costs(Cost(per_item_s=0.001)), dispatch_s=0.0)
+    assert len(rerankings(optimised(profile=costs).e_graph)) == 3
 
 
 # --- the answer -------------------------------------------------------------------------------

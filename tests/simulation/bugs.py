@@ -6,8 +6,7 @@ of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
@@ -23,13 +22,7 @@ from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import DeadlineReached, Failed, InstanceUp, State, Withdraw
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Instances
-
-
-class Bug(NamedTuple):
-    """about: what is wrong. plant: changes the code until the test has ended."""
-
-    about: str
-    plant: Callable[[pytest.MonkeyPatch], None]
+from tests.planted import Bug
 
 
 def _effects_repeated(patch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ def first_found(seeds: int) -> tuple[int, str] | None:
     return None
 
 
+@pytest.mark.planted
 @pytest.mark.parametrize("name", sorted(BUGS))
 def test_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[name].plant(monkeypatch)

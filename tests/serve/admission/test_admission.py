@@ -15,6 +15,7 @@ from teola.runtime.demand import Demand
 from teola.serve.admission.admission import Admission, Lanes, Shares, Ticket
 from teola.serve.admission.expecting import characters_of
 from teola.serve.admission.learning import Crowd, size_class
+from tests.planted import catches, edited
 from tests.serve.admission.queueing import ENGINE, on_lanes, side_by_side
 
 NOTHING = Demand(0.0, {ENGINE: 0.0})
@@ -59,6 +60,26 @@ def test_as_many_come_in_as_end_in_time(
     own_s: float, lanes: int, max_wait_s: float | None, count: int
 ) -> None:
     assert len(let_in(admission(own_s, lanes, max_wait_s))) == count
+
+
+@catches(
+    "waits-learned",
+    "what queries waited counts as what they take",
+    edited(Admission._learn, "if ticket.at_ease or not learned.known else None", ""),
+)
+def test_an_overload_teaches_nothing_about_what_a_query_takes() -> None:
+    """Each takes a second, and those that came at once wait for each other. Later as many come in
+    as before, and one with a second to spare is let in behind another."""
+    door = admission(max_wait_s=3.0)
+    for _ in range(5):
+        tickets = let_in(door)
+        assert len(tickets) == 4
+        for k, ticket in enumerate(tickets):
+            door.ended(ticket, Demand(1.0 + k, {ENGINE: 1.0}))
+    door.admit("app", 0, "a", 0.0)
+    door.admit("app", 0, "a", 0.0, deadline_s=2.5)
+    with pytest.raises(Overloaded):
+        door.admit("app", 0, "a", 0.0, deadline_s=2.5)
 
 
 def test_who_is_refused_is_told_when_there_will_be_room() -> None:
