@@ -38,6 +38,7 @@ from teola.schedule.events import (
 )
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
+from teola.schedule.validate import validate, validate_stored
 
 
 class Heard(NamedTuple):
@@ -65,10 +66,16 @@ class Log:
 
 
 class RecordingCore(Core):
-    """The core, with a log."""
+    """The core, with a log, and looked at after every event. queries: the driver's, whose stores
+    are looked at whenever all commands were performed."""
 
-    def __init__(self, queues: Mapping[str, EngineQueue], measure: Measure) -> None:
-        self.log = Log()
+    def __init__(
+        self,
+        queues: Mapping[str, EngineQueue],
+        measure: Measure,
+        queries: Mapping[str, Query] | None = None,
+    ) -> None:
+        self.log, self._queries = Log(), {} if queries is None else queries
         super().__init__(queues, self._noted(measure))
 
     def _noted(self, measure: Measure) -> Measure:
@@ -90,9 +97,12 @@ class RecordingCore(Core):
         return self._note("handle", event, now, super().handle(event, now))
 
     def flush(self, now: float) -> list[Command]:
+        for query in self._queries.values():
+            validate_stored(query.run, query.store.values)
         return self._note("flush", None, now, super().flush(now))
 
     def _note(self, what: str, given: Any, now: float, found: list[Command]) -> list[Command]:
+        validate(self, now)
         self.log.calls.append((what, given, now, list(found)))
         self.log.story += [c for c in found if isinstance(c, Dispatch)]
         return found
@@ -143,7 +153,7 @@ class Bench:
             for i, engine in enumerate(instances):
                 self.live.hosts[name, i] = host = LocalHost(engine, i)
                 await host.start()
-        self.core = self.live.core = RecordingCore(queues, self.live._measure)
+        self.core = self.live.core = RecordingCore(queues, self.live._measure, self.live.queries)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -8,6 +8,7 @@ few what is bound to none, or the time that the policy named.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
@@ -59,6 +60,14 @@ class Asking:
             self._bound[i] -= 1
             if not self._bound[i]:
                 del self._bound[i]
+
+    def validate(self, works: Iterable[Work]) -> None:
+        """Raises AssertionError if other works are queued than these. O(n): for tests."""
+        counts = Counter(work.affinity for work in works)
+        free = sum(count for i, count in counts.items() if i < 0)
+        bound = {i: count for i, count in counts.items() if i >= 0}
+        assert self._free == free, f"{self._free} works are bound to none, and not {free}"
+        assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
 
     def part(self, i: int, idle: int) -> int:
         """Works for instance `i` if `idle` instances share evenly what is bound to none."""

@@ -158,6 +158,17 @@ class Instances:
         self._all[i].weight -= weight
         self.changed.add(i)
 
+    def validate(self, now: float) -> None:
+        """Raises AssertionError if one that has not changed is in the wrong place. O(n): for tests;
+        how much one takes that was ejected is only worked out when it is asked for."""
+        loads = dict(self._open)
+        for i in range(len(self)):
+            if i in self.changed or i in self._weak:
+                continue
+            room = self.room(i, now) is not None
+            assert (i in loads) == room, f"instance {i} has room: {room}, but is listed: {not room}"
+            assert not room or loads[i] == self._load(i), f"instance {i} is listed with {loads[i]}"
+
     # --- room -----------------------------------------------------------------------------
 
     def open(self, now: float) -> Loads:

@@ -106,7 +106,7 @@ def figure_7_profile() -> Profile:
 def run_figure_7(batching: str) -> tuple[list[set[str]], dict[str, float]]:
     """The batches in order, by call, and when each query ended."""
     sim = Sim(figure_7_profile(), batching=batching, outcomes=_Short())
-    core = sim.core = RecordingCore({}, sim._measure)
+    core = sim.core = RecordingCore({}, sim._measure, sim.queries)
     for name, plan in zip(("q1", "q2"), figure_7(), strict=True):
         sim.submit(plan, {"prompt": Tokens(PROMPT)}, id=name)
     results = {result.id: result.finished for result in sim.run()}
@@ -232,7 +232,7 @@ def prompt_tokens() -> tuple[int, int]:
     )
     plan = Plan(builder.build(builder.configure({}), {"passages": 1}))
     sim = Sim(tree_profile(1), on_finish=measure)
-    core = sim.core = RecordingCore({}, sim._measure)
+    core = sim.core = RecordingCore({}, sim._measure, sim.queries)
     sim.submit(plan, {"question": Tokens(14), "passages": [Tokens(256)]}, id="q")
     sim.run()
     merge = core.log.measured["q", plan.index["generate.merge.prefill"]]
@@ -280,7 +280,7 @@ def test_searches_share_a_batch_with_each_other_and_not_with_ingestions() -> Non
     found = {p.id: Ref(p.id, "hits") for p in searches}
     graph = Graph("s", searches, found, ["vectors", "scope"])
     sim = Sim(replace(paper("13b"), dispatch_s=0.0))
-    core = sim.core = RecordingCore({}, sim._measure)
+    core = sim.core = RecordingCore({}, sim._measure, sim.queries)
     sim.submit(Plan(graph), {"vectors": [Tokens(1)], "scope": Tokens(0)})
     (result,) = sim.run()
     assert result.finished == pytest.approx(0.009)

@@ -91,7 +91,7 @@ def test_a_fresh_core_repeats_what_the_simulated_one_did(
     graph = made.builder.build(made.builder.configure({}), made.sizes)
     plan = Plan(optimise(graph, paper("13b")).e_graph, paper("13b"))
     sim = Sim(paper("13b"), batching=batching, outcomes=Drawn(seed))
-    core = sim.core = RecordingCore({}, sim._measure)
+    core = sim.core = RecordingCore({}, sim._measure, sim.queries)
     inputs = {
         "question": Tokens(14),
         "notes": [Tokens(20)] * made.sizes["notes"],

@@ -42,7 +42,7 @@ def simulate(
         left.extend(id for id in ids if id not in kept | {r.producer for r in _outputs(plan)})
 
     sim = Sim(paper("13b"), batching=batching, outcomes=Drawn(seed), on_finish=note)
-    core = sim.core = RecordingCore({}, sim._measure)
+    core = sim.core = RecordingCore({}, sim._measure, sim.queries)
     inputs = {
         "question": Tokens(14),
         "notes": [Tokens(20)] * made.sizes["notes"],
@@ -129,7 +129,7 @@ def test_deaths_of_instances_lose_nothing(made: Grown, names: list[str], kills: 
 
 def _with_kills(plan: Plan, inputs: dict[str, Any], kills: list[Any]) -> list[SimResult]:
     sim = Sim(paper("13b"), outcomes=Drawn(5), instances={"embedding": 2, "vectorstore": 2})
-    core = sim.core = RecordingCore({}, sim._measure)
+    core = sim.core = RecordingCore({}, sim._measure, sim.queries)
     for k in range(QUERIES):
         sim.submit(plan, inputs, at=0.1 * k, id=f"q{k}")
     for engine, instance, at, back in kills:

@@ -68,8 +68,8 @@ def test_one_that_may_still_come_is_enough_to_wait() -> None:
 )
 def test_a_round_after_which_another_has_delivered_does_not() -> None:
     run = begun(2)
-    deliver(run, "generate.1.prefill", "generate.1.decode", "generate.2.prefill")
-    deliver(run, "generate.2.decode")
+    deliver(run, "generate.1.prefill", "generate.1.decode")
+    deliver(run, "generate.2.prefill.ahead1", "generate.2.prefill", "generate.2.decode")
     assert answering(run)[0] is False
 
 

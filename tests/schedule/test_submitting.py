@@ -78,6 +78,14 @@ class Bed:
     def seen(self, p: Plan) -> dict[str, Work]:
         return {p.ids[w.primitive]: w for spy in self.spies.values() for w in spy.seen}
 
+    def answer(self, dispatch: Dispatch, now: float) -> None:
+        """Calls of one decoding each run to their end."""
+        for run, head, *_ in dispatch.pieces:
+            self.core.handle(FirstToken("llm", dispatch.instance, run, head), now)
+            done = MemberCompleted("llm", dispatch.instance, run, head, head + 1, {"out": 1})
+            self.core.handle(done, now)
+        self.end(dispatch, now)
+
     def end(self, dispatch: Dispatch, now: float, **counts: int) -> None:
         for run, i, lo, hi, *_ in dispatch.pieces:
             where = (dispatch.engine, dispatch.instance, dispatch.batch, run, i, lo, hi)
@@ -179,7 +187,7 @@ def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
     bed.begin("q", p)
     (ahead,) = bed.sent()
     assert ahead.instance != first.instance
-    bed.end(first, 1.0)
+    bed.answer(first, 1.0)
     bed.end(ahead, 1.0, sequence=1)
     assert bed.seen(p)["m.prefill"].affinity == ahead.instance
     assert [d.instance for d in bed.sent(1.0)] == [ahead.instance]
@@ -200,11 +208,8 @@ def test_two_tenants_take_turns_under_fair() -> None:
     order = []
     for now in range(6):
         (dispatch,) = bed.sent(now)
-        (piece,) = dispatch.pieces
-        order.append(piece.run)
-        bed.core.handle(FirstToken("llm", 0, piece.run, 0), now)
-        bed.core.handle(MemberCompleted("llm", 0, piece.run, 0, 1, {"out": 1, "text": 1}), now)
-        bed.end(dispatch, now)
+        order += [piece.run for piece in dispatch.pieces]
+        bed.answer(dispatch, now)
     assert order == ["a0", "b0", "a1", "b1", "a2", "a3"]
 
 

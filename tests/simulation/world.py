@@ -167,7 +167,7 @@ class World:
                 super().finished(query, command, now)
 
         self.live = Watched({}, loop)
-        self.core = self.live.core = RecordingCore({}, self.live._measure)
+        self.core = self.live.core = RecordingCore({}, self.live._measure, self.live.queries)
         self.supervisor = Supervisor(self.live.post)
         await self._start_engines()
         zero = self.zero = loop.time()

@@ -1,0 +1,157 @@
+"""Invariants of the core between two events: everything that is counted, counted anew.
+
+Each function raises AssertionError with what is wrong, and costs as much as what it looks at is
+large: they are for tests, which call them after every event.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from teola.schedule.core import Core
+from teola.schedule.engine_queue import EngineQueue, Flight
+from teola.schedule.graph_run import DONE, NAMES, RUNNING, WAITING, GraphRun
+from teola.schedule.instances import Instance
+
+
+def validate(core: Core, now: float) -> None:
+    """All runs, all queues, and that they agree about what is submitted."""
+    for queue in core.queues.values():
+        validate_queue(queue, now)
+    for run in core.runs.values():
+        validate_run(run)
+        _validate_submitted(core, run)
+    for name, queue in core.queues.items():
+        for (id, i), flight in queue.flights.items():
+            owner = core.runs.get(id)
+            group = (i, *flight.work.members)
+            wanted = owner is not None and not all(map(owner.ended, group))
+            streamed = flight.work.members and not flight.prefilling and not flight.work.queued
+            assert flight.failed or wanted or streamed, (
+                f"{name} works on primitive {i} of {id!r}, which nobody waits for"
+            )
+
+
+def _validate_submitted(core: Core, run: GraphRun) -> None:
+    """What runs is known to its engine's queue."""
+    plan = run.plan
+    for i, status in enumerate(run.status):
+        if status != RUNNING or plan.control[i] or plan.head[i] != i:
+            continue
+        flight = core.queues[plan.primitives[i].engine].flights.get((run.id, i))
+        assert flight is not None, f"{plan.ids[i]} of {run.id!r} runs, but no engine knows it"
+        assert not flight.failed, f"{plan.ids[i]} of {run.id!r} runs, but was withdrawn"
+
+
+# --- runs -----------------------------------------------------------------------------------
+
+
+def validate_run(run: GraphRun) -> None:
+    """Its counters follow from what has ended, and who waits for nothing has begun."""
+    if run.state is not None or all(status == WAITING for status in run.status):
+        return  # over, or not yet started
+    plan, where = run.plan, f"run {run.id!r}: "
+    ended = [run.ended(i) for i in range(len(plan))]
+    assert run.left == ended.count(False), f"{where}{run.left} left of {ended.count(False)}"
+    readers = list(plan.readers)
+    for i, sources in enumerate(plan.sources):
+        for source in sources:
+            readers[source] -= ended[i]
+    for i, id in enumerate(plan.ids):
+        status = run.status[i]
+        waits = sum(not ended[parent] for parent in plan.parents[i])
+        assert run.waits[i] == waits, f"{where}{id} waits for {run.waits[i]} and not for {waits}"
+        assert run.readers[i] == readers[i], f"{where}{id} has {run.readers[i]} readers"
+        if status in (WAITING, RUNNING, DONE):
+            assert (status == WAITING) == (waits > 0), f"{where}{id} is {NAMES[status]}"
+        if status in (RUNNING, DONE):
+            assert _in_its_branch(run, i), f"{where}{id} stands in a branch that was not taken"
+
+
+def _in_its_branch(run: GraphRun, i: int) -> bool:
+    """Whether what is decided by now lets primitive `i` run."""
+    taken = run.branches
+    return all(
+        taken.get(guard.condition, guard.branch if guard.speculative else None) == guard.branch
+        for guard in run.plan.primitives[i].guards
+    )
+
+
+def validate_stored(run: GraphRun, stored: Collection[int]) -> None:
+    """What a query's store holds, once all commands were performed: what will be read."""
+    for i, id in enumerate(run.plan.ids):
+        status, read = run.status[i], run.readers[i] > 0
+        if status == DONE and read:
+            assert i in stored, f"run {run.id!r}: {id} is to be read, but is not there"
+        elif i in stored:
+            assert status in (RUNNING, DONE), f"run {run.id!r}: {id} is kept though {NAMES[status]}"
+            assert read, f"run {run.id!r}: {id} is kept for nobody"
+
+
+# --- queues ---------------------------------------------------------------------------------
+
+
+def validate_queue(queue: EngineQueue, now: float) -> None:
+    """What is in flight is what its instances count; what is queued, what is still to be sent."""
+    works = [flight.work for flight in queue.flights.values() if flight.work.queued]
+    assert queue.queued == len(works), f"{queue.engine}: {queue.queued} queued of {len(works)}"
+    queue._asking.validate(works)
+    for (run, i), flight in queue.flights.items():
+        work, where = flight.work, f"{queue.engine}: primitive {i} of {run!r} "
+        assert (work.run, work.primitive) == (run, i), f"{where}is another one's work"
+        _validate_spans(flight, where)
+        if work.queued and work.affinity >= 0:
+            assert queue.instances[work.affinity].up, f"{where}waits for an instance that is down"
+    entries: Counter[tuple[int, int]] = Counter()
+    weights: Counter[int] = Counter()
+    for flight in queue.flights.values():
+        for (lo, hi), (instance, batch) in flight.slices.items():
+            entries[instance, batch] += 1
+            if flight.prefilling or not queue.limits.continuous:
+                weights[instance] += hi - lo
+    for k, instance in enumerate(queue.instances):
+        batches = {batch: count for (at, batch), count in entries.items() if at == k}
+        where = f"{queue.engine}, instance {k}: "
+        assert instance.batches == batches, f"{where}batches {instance.batches} and not {batches}"
+        assert instance.weight == weights[k], f"{where}weight {instance.weight}, not {weights[k]}"
+        _validate_room(queue, instance, where)
+    queue.instances.validate(now)
+
+
+def _validate_spans(flight: Flight, where: str) -> None:
+    """Each item is done, in flight or queued, and nothing is twice."""
+    work = flight.work
+    assert work.tries <= work.retries, f"{where}was tried too often"
+    if flight.failed:
+        assert not work.queued, f"{where}was withdrawn and is queued"
+        assert flight.slices, f"{where}was withdrawn and is kept"
+        return
+    assert work.queued == bool(work.spans), f"{where}is queued: {work.queued}, with {work.spans}"
+    pieces = sorted([*work.spans, *flight.slices])
+    assert all(lo < hi for lo, hi in pieces), f"{where}has an empty piece: {pieces}"
+    assert all(a[1] <= b[0] for a, b in zip(pieces, pieces[1:], strict=False)), (
+        f"{where}has an item twice: {pieces}"
+    )
+    known = flight.done + sum(hi - lo for lo, hi in pieces)
+    assert known == work.total, f"{where}has {known} items and not {work.total}"
+
+
+def _validate_room(queue: EngineQueue, instance: Instance, where: str) -> None:
+    """It has no more than it can take; what cannot be cut may be too large, and is alone then."""
+    limits, count = queue.limits, sum(instance.batches.values())
+    assert instance.entries == count, f"{where}{instance.entries} entries and not {count}"
+    if limits.continuous:
+        assert count <= limits.max_sequences, f"{where}{count} calls"
+        assert instance.weight <= limits.max_batch or _alone(queue, instance), (
+            f"{where}{instance.weight} tokens in prefilling"
+        )
+    else:
+        assert len(instance.batches) <= limits.concurrency, f"{where}{len(instance.batches)} batches"
+
+
+def _alone(queue: EngineQueue, instance: Instance) -> bool:
+    """Whether one call only is in prefilling there."""
+    prefilling = [flight for flight in queue.flights.values() if flight.prefilling]
+    on_it = [f for f in prefilling if any(b in instance.batches for _, b in f.slices.values())]
+    return len(on_it) == 1
