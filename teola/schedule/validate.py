@@ -42,6 +42,10 @@ def _validate_submitted(core: Core, run: GraphRun) -> None:
         flight = core.queues[plan.primitives[i].engine].flights.get((run.id, i))
         assert flight is not None, f"{plan.ids[i]} of {run.id!r} runs, but no engine knows it"
         assert not flight.failed, f"{plan.ids[i]} of {run.id!r} runs, but was withdrawn"
+        work = flight.work
+        told = (work.tenant, work.app, work.admitted, work.members)
+        known = (run.tenant, run.app, run.admitted, plan.members[i])
+        assert told == known, f"{plan.ids[i]} of {run.id!r} is queued as {told} and not {known}"
 
 
 # --- runs -----------------------------------------------------------------------------------
@@ -147,7 +151,9 @@ def _validate_room(queue: EngineQueue, instance: Instance, where: str) -> None:
             f"{where}{instance.weight} tokens in prefilling"
         )
     else:
-        assert len(instance.batches) <= limits.concurrency, f"{where}{len(instance.batches)} batches"
+        assert len(instance.batches) <= limits.concurrency, (
+            f"{where}{len(instance.batches)} batches"
+        )
 
 
 def _alone(queue: EngineQueue, instance: Instance) -> bool:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from teola.schedule.core import Core
+from teola.schedule.engine_queue import Flight
 from teola.schedule.events import FirstToken
 from teola.schedule.graph_run import DONE, FAILED, RUNNING, SKIPPED, WAITING, GraphRun
+from teola.schedule.instances import Instance
 from teola.schedule.validate import validate, validate_run, validate_stored
 from tests.schedule.plans import Guard, aggregate, call, condition, plan, tool
 from tests.schedule.test_core import START
@@ -52,8 +54,8 @@ def test_what_is_sound_stays_silent(bed: Bed) -> None:
     assert cut.work.spans
 
 
-def _flight(core: Core, *, queued: bool, engine: str = "llm"):  # type: ignore[no-untyped-def]
-    flights = core.queues[engine].flights.values()
+def _flight(core: Core, *, queued: bool) -> Flight:
+    flights = core.queues["llm"].flights.values()
     return next(f for f in flights if f.work.queued is queued and bool(f.slices) is not queued)
 
 
@@ -61,7 +63,7 @@ def _status(run: GraphRun, id: str, status: int) -> None:
     run.status[run.plan.index[id]] = status
 
 
-def _busy(core: Core):  # type: ignore[no-untyped-def]
+def _busy(core: Core) -> Instance:
     return next(i for i in core.queues["llm"].instances if i.entries)
 
 
@@ -121,6 +123,10 @@ CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "too many calls": (lambda c, r: _limit(c, "llm", max_sequences=1), "calls"),
     "too many tokens": (lambda c, r: _limit(c, "llm", max_batch=60), "tokens in prefilling"),
     "too many batches": (lambda c, r: _limit(c, "python", concurrency=0), "1 batches"),
+    "another tenant": (
+        lambda c, r: setattr(c.queues["python"].flights["q", 1].work, "tenant", "t"),
+        "is queued as",
+    ),
     "unknown to its engine": (
         lambda c, r: c.queues["llm"].withdraw("other5", 0, 1.0),
         "runs, but",

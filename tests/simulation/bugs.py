@@ -18,11 +18,12 @@ from teola.runtime.store import Store
 from teola.runtime.supervisor import Supervisor
 from teola.runtime.values import joined
 from teola.schedule import engine_queue, graph_run
+from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import DeadlineReached, Failed, InstanceUp, State, Withdraw
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Instances
-from tests.planted import Bug
+from tests.planted import Bug, edited
 
 
 def _effects_repeated(patch: pytest.MonkeyPatch) -> None:
@@ -222,4 +223,20 @@ BUGS: Final = {
     "batch-too-large": Bug("batches hold twice what they may", _batch_too_large),
     "never-forgotten": Bug("prefixes that nobody needs stay in memory", _not_forgotten),
     "optional-is-fatal": Bug("the failure of an optional component fails the query", _fatal),
+    "wrong-guess-kept": Bug(
+        "what was begun for a branch that is not taken runs on",
+        edited(GraphRun._undo, "self._commands.append(Withdraw(self.id, i))", "pass"),
+    ),
+    "wrong-guess-counted": Bug(
+        "what was begun for a branch that is not taken is read",
+        edited(GraphRun._undo, "if branch == taken or", "if True or"),
+    ),
+    "tenants-alike": Bug(
+        "the queues are not told whose a query is",
+        edited(Core._submit, "tenant=run.tenant", "tenant='default'"),
+    ),
+    "dropped-returns": Bug(
+        "a late result of what was skipped comes back",
+        edited(Store.put, "if i not in self._dropped:", "if True:"),
+    ),
 }

@@ -133,7 +133,8 @@ def _order(world: World) -> Iterator[str]:
         elif isinstance(entry, Said) and isinstance(entry.command, Skipped):
             key = entry.run, entry.command.primitive
             plan = log.plans[entry.run]
-            if key in ended or (key in began and plan.effects[key[1]]):
+            guessed = any(guard.speculative for guard in plan.primitives[key[1]].guards)
+            if (key in ended and not guessed) or (key in began and plan.effects[key[1]]):
                 yield f"{plan.ids[key[1]]} of {entry.run} was skipped after it had begun"
             ended.add(key)
         elif isinstance(entry, Said) and isinstance(entry.command, (Submit, Control)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from typing import Any
 
@@ -94,11 +95,30 @@ def _optional() -> Any:
     return sides >> gather >> Generate(mode="simple", inputs={"context": "all"})
 
 
+async def weigh(question: str) -> int:
+    """Decides sooner or later than what is begun on a guess has ended."""
+    await asyncio.sleep(0.1 * (number(question, "time") % 8))
+    return number(question, "verdict")
+
+
+def _guess() -> Any:
+    begun = Indexing() >> Embedding(inputs={"texts": "question"}) >> Function(weigh, pure=True)
+    found = Condition(
+        lambda verdict: verdict % 2 == 0,
+        reads=["weigh"],
+        then=Search(top_k=3) >> Rerank(top_k=2),
+        speculate=True,
+    )
+    known = Aggregate(["context", "question"], output="known", mode="first", name="known")
+    return begun >> found >> known >> Generate(inputs={"context": "known"})
+
+
 TEMPLATES = {
     "advanced": (_advanced, "answer", ("documents",)),
     "tree": (_tree, "answer", ("documents",)),
     "choice": (_choice, "answer", ("notes",)),
     "effects": (_effects, "end", ()),
+    "guess": (_guess, "answer", ("documents",)),
     "optional": (_optional, "answer", ("notes",)),
 }
 
