@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from itertools import pairwise
 
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue, Flight
@@ -134,9 +135,7 @@ def _validate_spans(flight: Flight, where: str) -> None:
     assert work.queued == bool(work.spans), f"{where}is queued: {work.queued}, with {work.spans}"
     pieces = sorted([*work.spans, *flight.slices])
     assert all(lo < hi for lo, hi in pieces), f"{where}has an empty piece: {pieces}"
-    assert all(a[1] <= b[0] for a, b in zip(pieces, pieces[1:], strict=False)), (
-        f"{where}has an item twice: {pieces}"
-    )
+    assert all(a[1] <= b[0] for a, b in pairwise(pieces)), f"{where}has an item twice: {pieces}"
     known = flight.done + sum(hi - lo for lo, hi in pieces)
     assert known == work.total, f"{where}has {known} items and not {work.total}"
 

@@ -118,7 +118,7 @@ def test_engines_record_when_they_work(tmp_path: Path) -> None:
 
 def test_planning_from_the_cache_takes_next_to_nothing() -> None:
     found = planning("advanced-rag")
-    assert 0 < found["cached_s"] < 0.1 * found["first_s"] < 0.1
+    assert 0 < found["cached_s"] < 0.1 * found["first_s"]
 
 
 @pytest.mark.slow

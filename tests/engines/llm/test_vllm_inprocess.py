@@ -351,13 +351,13 @@ async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine
     ]
     await until(lambda: is_running(engine, 3))
     worker.kill()
-    begin = time.monotonic()
-    for error in await asyncio.gather(*calls, return_exceptions=True):
+    async with asyncio.timeout(60):  # by themselves they would not end
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+    for error in errors:
         assert isinstance(error, EngineUnavailable)
         assert error.retryable
         assert "vLLM's process died" in str(error)
         assert "\n" not in str(error)
-    assert time.monotonic() - begin < 2.0
     await gone(started)
     await until(lambda: removed(shared))
     assert await engine.capacity() is None
