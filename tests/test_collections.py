@@ -165,7 +165,8 @@ def test_a_runtime_closes_while_its_database_pool_still_grows(
     given = [text(f"d{i}", f"Document {i}.") for i in range(8)]
     for number in range(3):
         with Runtime({"vectorstore": runtime.configs["vectorstore"]}) as other:
-            collections.index(given, collection=f"c{number}", runtime=other, tenant=tenant)
+            found = collections.index(given, collection=f"c{number}", runtime=other, tenant=tenant)
+            assert found["documents"] == len(given)
 
 
 def test_a_directory_for_one_query_has_its_limit(naive: App, tmp_path: Path) -> None:

@@ -66,8 +66,10 @@ def test_references_read_well() -> None:
 
 
 def test_valid_graphs_are_valid() -> None:
-    graph(*DIAMOND).validate()
-    graph(*call("m", 3), aggregate("z", "m.0", "m.1", "m.2")).validate()
+    for primitives in (DIAMOND, [*call("m", 3), aggregate("z", "m.0", "m.1", "m.2")]):
+        made = graph(*primitives)
+        made.validate()
+        assert sorted(made.order) == sorted(p.id for p in primitives)
 
 
 @pytest.mark.parametrize(

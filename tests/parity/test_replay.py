@@ -1,4 +1,10 @@
-"""Live = sim: a core is a function of what it is told and when, whoever tells it."""
+"""Replay: a core is a function of what it is told and when, whoever tells it.
+
+A log of what a core heard, live or simulated, is told to a fresh one, which has to say the same. So
+both drivers use a core that keeps no clock, no randomness and nothing else of its own, and a log is
+enough to look into a run. What a simulation predicts of a live run is another question; see
+`tests/experiments/test_fidelity.py`.
+"""
 
 from __future__ import annotations
 

@@ -171,7 +171,24 @@ def test_an_input_that_reads_the_query_instead_is_told() -> None:
 
 
 def test_an_effect_is_use_enough() -> None:
-    builder(say("a", effect=True) >> Indexing() >> say("b"), "b")
+    made = graph(say("a", effect=True) >> Indexing() >> say("b"), "b")
+    assert {"a.call", "b.call"} <= set(made.by_id)
+
+
+@pytest.mark.parametrize("mode", ["first", "concat"])
+def test_an_aggregate_names_all_that_it_misses(mode: str) -> None:
+    template = say("a") >> Aggregate(["a", "b", "c"], output="all", mode=mode)
+    with pytest.raises(TemplateError, match="component 'gather': nothing gives b, c"):
+        graph(template, "all")
+
+
+def test_instructions_stand_before_all_else_in_a_prompt() -> None:
+    texts = dict.fromkeys(("question", "history", "instructions"), Kind.TEXT)
+    made = builder(Generate(), "answer", inputs=texts)
+    (prefill,) = [p for p in made.build(made.configure({}), {}).primitives if p.op is Op.PREFILLING]
+    prompt: Any = prefill.input("prompt")
+    ports = [getattr(part.content, "port", None) for part in prompt.parts]
+    assert [port for port in ports if port] == ["instructions", "history", "question"]
 
 
 def test_a_wrong_kind_is_refused() -> None:

@@ -105,6 +105,8 @@ async def test_those_who_start_at_once_install_the_extension_once(database: str)
     for _ in range(5):
         await asyncio.gather(*(install() for _ in range(8)))
         with psycopg.connect(database, autocommit=True) as connection:
+            found = "SELECT count(*) FROM pg_extension WHERE extname = 'vector'"
+            assert connection.execute(found).fetchone() == (1,)
             connection.execute("DROP EXTENSION vector CASCADE")
 
 

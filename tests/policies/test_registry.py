@@ -1,0 +1,56 @@
+"""Policies by name: the built-in ones, and those that an installed package offers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from teola.errors import UnknownName
+from teola.policies import batching, routing
+from tests.recording import work
+
+OFFERED = """
+from teola.policies.batching.fifo import Fifo
+
+class Mine(Fifo):
+    def __init__(self, pace_s: float = 0.0) -> None:
+        super().__init__(max_wait_s=pace_s)
+"""
+POINTS = """
+[teola.policies]
+batching.mine = offered_here:Mine
+routing.mine = teola.policies.routing.round_robin:RoundRobin
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package that offers a policy of each kind, both called `mine`."""
+    (tmp_path / "offered_here.py").write_text(OFFERED)
+    info = tmp_path / "offered_here-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: offered-here\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(POINTS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("package")
+def test_a_package_s_policy_is_found_by_its_kind_and_name() -> None:
+    policy = batching.make("mine", pace_s=2.0)
+    policy.add(work(0), 0.0)
+    assert policy.wake_at(0.0) == 2.0
+    assert type(routing.make("mine")) is type(routing.make("round_robin"))
+
+
+@pytest.mark.usefixtures("package")
+def test_it_is_listed_where_a_name_is_unknown() -> None:
+    with pytest.raises(UnknownName, match=r"'mien'.*mine"):
+        batching.make("mien")
+    with pytest.raises(UnknownName, match=r"batching policy 'mine'.*pace_s"):
+        batching.make("mine", pase_s=1.0)
+
+
+def test_without_it_the_name_is_unknown() -> None:
+    with pytest.raises(UnknownName, match="'mine'"):
+        batching.make("mine")
