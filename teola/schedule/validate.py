@@ -111,12 +111,12 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
     entries: Counter[tuple[int, int]] = Counter()
     weights: Counter[int] = Counter()
     for flight in queue.flights.values():
-        for (lo, hi), (instance, batch) in flight.slices.items():
-            entries[instance, batch] += 1
+        for (lo, hi), (at, batch) in flight.slices.items():
+            entries[at, batch] += 1
             if flight.prefilling or not queue.limits.continuous:
-                weights[instance] += hi - lo
+                weights[at] += hi - lo
     for k, instance in enumerate(queue.instances):
-        batches = {batch: count for (at, batch), count in entries.items() if at == k}
+        batches = {batch: count for (i, batch), count in entries.items() if i == k}
         where = f"{queue.engine}, instance {k}: "
         assert instance.batches == batches, f"{where}batches {instance.batches} and not {batches}"
         assert instance.weight == weights[k], f"{where}weight {instance.weight}, not {weights[k]}"
