@@ -59,15 +59,25 @@ def validate_run(run: GraphRun) -> None:
     plan, where = run.plan, f"run {run.id!r}: "
     ended = [run.ended(i) for i in range(len(plan))]
     assert run.left == ended.count(False), f"{where}{run.left} left of {ended.count(False)}"
-    readers = list(plan.readers)
+    readers, open = list(plan.readers), list(plan.open)
     for i, sources in enumerate(plan.sources):
         for source in sources:
             readers[source] -= ended[i]
+        open[plan.call[i]] -= ended[i] and plan.call[i] >= 0
+        for condition in plan.conditions[i]:
+            open[condition] -= ended[i] and run.status[i] != DONE
+    for i, sources in enumerate(plan.held):
+        for source in sources:
+            readers[source] -= not open[i]
     for i, id in enumerate(plan.ids):
         status = run.status[i]
         waits = sum(not ended[parent] for parent in plan.parents[i])
         assert run.waits[i] == waits, f"{where}{id} waits for {run.waits[i]} and not for {waits}"
         assert run.readers[i] == readers[i], f"{where}{id} has {run.readers[i]} readers"
+        counted = plan.members[i] or not ended[i]  # what a condition decided on is settled with it
+        assert run.open[i] == open[i] or not counted, f"{where}{run.open[i]} are open of {id}"
+        needed = readers[i] or plan.effects[i] or (plan.guarded[i] and open[i])
+        assert ended[i] or needed, f"{where}{id} is still wanted by nobody"
         if status in (WAITING, RUNNING, DONE):
             assert (status == WAITING) == (waits > 0), f"{where}{id} is {NAMES[status]}"
         if status in (RUNNING, DONE):

@@ -37,7 +37,7 @@ def test_the_last_round_always_does() -> None:
 @catches(
     "hope-for-nothing",
     "a round that has nothing to read is waited for",
-    edited(GraphRun._hopeless, "self._absence.lacks(i, self.ended)", "False"),
+    edited(GraphRun._hopeless, "self._absence.skips(i, self.ended)", "False"),
 )
 def test_a_round_does_as_soon_as_no_later_one_can_have_anything_to_read() -> None:
     assert answering(begun(2)) == [False, True, True]

@@ -96,7 +96,7 @@ def _not_aborted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _both_branches(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GraphRun, "_wanted", lambda self, i: True)
+    patch.setattr(GraphRun, "_decided", lambda self, condition: None)
 
 
 def _one_parent(patch: pytest.MonkeyPatch) -> None:
@@ -225,11 +225,11 @@ BUGS: Final = {
     "optional-is-fatal": Bug("the failure of an optional component fails the query", _fatal),
     "wrong-guess-kept": Bug(
         "what was begun for a branch that is not taken runs on",
-        edited(GraphRun._undo, "self._commands.append(Withdraw(self.id, i))", "pass"),
+        edited(GraphRun._skip, "self._commands.append(Withdraw(self.id, i))", "pass"),
     ),
     "wrong-guess-counted": Bug(
         "what was begun for a branch that is not taken is read",
-        edited(GraphRun._undo, "if branch == taken or", "if True or"),
+        edited(GraphRun._decided, "<= DONE", "< DONE"),
     ),
     "tenants-alike": Bug(
         "the queues are not told whose a query is",
