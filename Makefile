@@ -37,7 +37,7 @@ QUERIES_sensitivity := 200
 QUERIES_scale := 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bugs soak experiments vllm lint format lock lock-vllm clean
+.PHONY: help setup demo check test nightly bugs soak experiments vllm lint format lock lock-vllm clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -60,12 +60,27 @@ demo: $(STAMP)  ## answer two questions about these docs, with and without the p
 	$(PY) -m experiments.demo $(ARGS)
 
 # Two workers, each with its own database server and models; a file's tests share what they start,
-# so they stay on one worker. One thread each: more would fight over two cores.
-# What failed beside its neighbours is run once more alone: some tests watch real servers, which a
-# busy machine can starve. What fails then fails the build.
-test: lint vllm  ## everything that must pass: lint, then the tests
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || \
-	OMP_NUM_THREADS=1 $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS)
+# so they stay on one worker. One thread each: more would fight over two cores. What fails beside
+# its neighbours is run once more alone and told as flaky: some tests watch real servers, which a
+# busy machine can starve. What fails then fails the build (tests/flaky.py).
+RUN := OMP_NUM_THREADS=1 $(PY) -m tests.flaky
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+BEGAN := $(shell date +%s)
+TOLD = @s=$$(( $$(date +%s) - $(BEGAN) )); echo "make $@: $$(( s / 60 )) min $$(( s % 60 )) s"
+
+check: lint  ## for every save: lint, types, and the tests that need no server
+	$(RUN) $(TWO) -m "not server and not slow" $(ARGS)
+	$(TOLD)
+
+test: lint vllm  ## everything that must pass: lint, types, and the tests
+	$(RUN) $(TWO) $(ARGS)
+	$(TOLD)
+
+# What says little more than the tests that `make test` runs: whole experiments, the long forms of
+# tests, a cluster of several Ray nodes. Alone, because some of it is held against the clock.
+nightly: $(STAMP) vllm  ## what takes long and says little more: experiments, 10,000 fuzzed requests
+	$(RUN) -m nightly -v --durations 0 $(ARGS)
+	$(TOLD)
 
 bugs: $(STAMP)  ## plant each known bug where it was, and see that its tests notice it
 	OMP_NUM_THREADS=1 $(PY) -m pytest -m planted $(ARGS)
@@ -75,6 +90,7 @@ bugs: $(STAMP)  ## plant each known bug where it was, and see that its tests not
 soak: $(STAMP)  ## the long forms of the tests that have one, which take many minutes
 	OMP_NUM_THREADS=1 SOAK_REPORT=tests/soak/report.json $(PY) -m pytest -m soak -v --durations 0 \
 	-o log_cli=true -o log_cli_level=INFO $(ARGS)
+	$(TOLD)
 
 # With 500 queries at each point; QUERIES=2000 is the full count. Where there are the most points
 # (`sensitivity`) or the most queries (`scale`), two thirds and a fifth of the command's own count.

@@ -47,24 +47,16 @@ PAGES = {
     "which is 170 litres.\n",
 }
 
-WAITING = ("/soak/", "/serve/ui/", "/serve/fuzz/", "/serve/journal/")
-"""Tests of servers that are watched for a while."""
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long forms of tests run only where they are asked for: `-m soak`. What mostly waits begins
-    first, so that no worker is left alone with it at the end."""
-    items.sort(key=lambda item: not any(part in item.path.as_posix() for part in WAITING))
-    if "soak" in config.option.markexpr:
-        return
-    long = [item for item in items if item.get_closest_marker("soak")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+pytest_plugins = ("tests.tiers",)
 
 
 @pytest.fixture(scope="session")
-def data_dir() -> Iterator[Path]:
+def servers() -> None:
+    """What a fixture asks for that starts a server, so that `make check` leaves its tests out."""
+
+
+@pytest.fixture(scope="session")
+def data_dir(servers: None) -> Iterator[Path]:
     """Data folder of an embedded server; unlike pytest's own folders, the account that serves root
     can be let into it."""
     folder = Path(tempfile.mkdtemp(prefix="teola-test-"))

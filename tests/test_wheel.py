@@ -87,7 +87,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[Path]:
+def home(servers: None) -> Iterator[Path]:
     """A home that any account may enter: the database server may run as another one."""
     with tempfile.TemporaryDirectory(prefix="teola-wheel-") as folder:
         path = Path(folder)

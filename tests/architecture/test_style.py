@@ -6,7 +6,8 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,19 @@ NOQA = re.compile(r"noqa(: ?[A-Z0-9, ]+)?")
 UNPICKLERS = {"pickle", "cPickle", "cloudpickle", "dill"}
 UNPICKLING = {"load", "loads", "Unpickler"}
 
-FILES = list(python_files(*FOLDERS))
+EMPTY_NAMES = {"utils", "util", "helpers", "misc"}
 
 
 def _name(file: Path) -> str:
     return str(file.relative_to(ROOT))
 
 
+@cache
+def _tree(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@cache
 def _comments(source: str) -> dict[int, str]:
     """Line number -> the comment on it, without the hash sign."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
@@ -42,13 +49,12 @@ def _reason(comment: str) -> str:
 
 def broad_excepts(source: str) -> Iterator[int]:
     """Lines of a bare or broad `except` that neither ends in `raise` nor gives a reason."""
-    comments = _comments(source)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_tree(source)):
         if not isinstance(node, ast.ExceptHandler) or _reraises(node):
             continue
         caught = [] if node.type is None else list(ast.walk(node.type))
         broad = any(isinstance(name, ast.Name) and name.id in BROAD for name in caught)
-        if (node.type is None or broad) and not _reason(comments.get(node.lineno, "")):
+        if (node.type is None or broad) and not _reason(_comments(source).get(node.lineno, "")):
             yield node.lineno
 
 
@@ -60,7 +66,7 @@ def _reraises(handler: ast.ExceptHandler) -> bool:
 
 def unpickling(source: str) -> Iterator[int]:
     """Lines that use `load`, `loads` or `Unpickler` of a pickling package."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_tree(source)):
         match node:
             case ast.ImportFrom(module=module, names=names):
                 used = {name.name for name in names}
@@ -72,22 +78,69 @@ def unpickling(source: str) -> Iterator[int]:
             yield node.lineno
 
 
-@pytest.mark.parametrize("file", FILES, ids=_name)
-def test_file_keeps_the_rules(file: Path) -> None:
-    source = file.read_text()
+def too_long(source: str) -> bool:
+    """Whether it has more lines than a file may have, and does not say why."""
     lines = source.splitlines()
-    opening = "\n".join(lines[:OPENING]).lower()
-    assert len(lines) <= MOST_LINES or LENGTH_REASON in opening, (
-        f"{len(lines)} lines; split it, or say {LENGTH_REASON!r} ... in its first {OPENING} lines"
-    )
-    assert file.stem not in {"utils", "util", "helpers", "misc"}, "name it after what it holds"
-    assert [n for n, line in enumerate(lines, 1) if POSTPONED.search(line)] == []
-    assert list(broad_excepts(source)) == [], "catch what can be handled, or give a reason there"
-    assert list(unpickling(source)) == [], "data between services is validated, never unpickled"
+    return len(lines) > MOST_LINES and LENGTH_REASON not in "\n".join(lines[:OPENING]).lower()
 
 
-def test_files_are_found() -> None:
-    assert {_name(Path(__file__)), "teola/errors.py"} <= {_name(file) for file in FILES}
+def postponed(source: str) -> Iterator[int]:
+    """Lines that put something off."""
+    return (n for n, line in enumerate(source.splitlines(), 1) if POSTPONED.search(line))
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[str, str]:
+    """Name of a file -> what is in it."""
+    return {_name(file): file.read_text() for file in python_files(*FOLDERS)}
+
+
+def _offences(sources: dict[str, str], lines: Callable[[str], Iterator[int]]) -> list[str]:
+    """FILE:LINE of everything that a rule finds."""
+    return [f"{name}:{line}" for name, source in sources.items() for line in lines(source)]
+
+
+def test_files_are_found(sources: dict[str, str]) -> None:
+    assert {_name(Path(__file__)), "teola/errors.py"} <= sources.keys()
+
+
+def test_files_are_short_or_say_why_not(sources: dict[str, str]) -> None:
+    told = f"split them, or say {LENGTH_REASON!r} ... in the first {OPENING} lines"
+    assert [name for name, source in sources.items() if too_long(source)] == [], told
+
+
+def test_files_are_named_after_what_they_hold(sources: dict[str, str]) -> None:
+    assert [name for name in sources if Path(name).stem in EMPTY_NAMES] == []
+
+
+def test_nothing_is_put_off(sources: dict[str, str]) -> None:
+    assert _offences(sources, postponed) == []
+
+
+def test_broad_excepts_have_a_reason(sources: dict[str, str]) -> None:
+    told = "catch what can be handled, or give a reason there"
+    assert _offences(sources, broad_excepts) == [], told
+
+
+def test_nothing_is_unpickled(sources: dict[str, str]) -> None:
+    told = "data between services is validated, never unpickled"
+    assert _offences(sources, unpickling) == [], told
+
+
+@pytest.mark.parametrize(
+    ("first", "lines", "refused"),
+    [
+        ("", MOST_LINES, False),
+        ("", MOST_LINES + 1, True),
+        ('"""Long because it is one table."""', MOST_LINES + 1, False),
+    ],
+)
+def test_long_files_need_a_reason(first: str, lines: int, refused: bool) -> None:
+    assert too_long(first + "\n" * lines) is refused
+
+
+def test_what_is_put_off_is_seen() -> None:
+    assert list(postponed("x = 1\n# TO" + "DO: the rest\n")) == [2]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def name(page: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[Path]:
+def database(servers: None) -> Iterator[Path]:
     """A data directory for all pages, in the place of the user's own; the default runtime's end."""
     folder = Path(tempfile.mkdtemp(prefix="teola-docs-"))
     with pytest.MonkeyPatch.context() as patch:

@@ -121,7 +121,8 @@ def test_planning_from_the_cache_takes_next_to_nothing() -> None:
     assert 0 < found["cached_s"] < 0.1 * found["first_s"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.server
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")

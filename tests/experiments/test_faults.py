@@ -17,7 +17,6 @@ from teola.errors import QueryFailed
 from teola.result import Result
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -26,7 +25,7 @@ ROWS = ("process", "ray")
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(servers: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("faults")
     faults.main(["--kills", "30", "--queries", "150", "--seed", "7", "--out", str(folder)])
     assert (folder / "faults.svg").read_text().startswith("<?xml")
@@ -34,6 +33,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_no_query_is_lost_and_none_is_answered_wrong(report: dict[str, Any]) -> None:
     assert [row["host"] for row in report["rows"]] == list(ROWS)
@@ -41,6 +41,7 @@ def test_no_query_is_lost_and_none_is_answered_wrong(report: dict[str, Any]) -> 
     assert (report["lost"], report["wrong"]) == (0, 0), report["rows"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("host", ROWS)
 def test_it_was_hard_and_nothing_is_left(report: dict[str, Any], host: str) -> None:
     (row,) = [row for row in report["rows"] if row["host"] == host]
@@ -52,6 +53,7 @@ def test_it_was_hard_and_nothing_is_left(report: dict[str, Any], host: str) -> N
     assert row["orphans"] == 0
 
 
+@pytest.mark.nightly
 def test_what_is_shown(report: dict[str, Any]) -> None:
     console = Console(width=200, file=StringIO())
     faults.EXPERIMENT.table(report, console)

@@ -36,7 +36,8 @@ def test_errors_are_fractions_of_the_live_latency() -> None:
     assert found["p95_error"] == pytest.approx(abs((1.1 + 1.6 * 0.95) / 2.9 - 1), abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.server
 def test_the_simulator_is_near_real_engines(tmp_path: Path) -> None:
     """Loosely: the machine that runs the tests has other things to do."""
     fidelity.main(["--quick", "--out", str(tmp_path)])

@@ -51,6 +51,7 @@ def answer(messages: list[dict[str, Any]]) -> str:
     return f"Found {zlib.crc32(text.encode())}."
 
 
+@pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # peers' connections
 async def test_every_matched_and_expert_variant_makes_the_calls_that_ours_makes() -> None:

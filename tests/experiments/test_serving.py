@@ -97,7 +97,8 @@ def test_errors_are_neither_answers_nor_refusals() -> None:
     assert measure._errors(answers) == {"lost": 1, "500": 2}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.server
 @pytest.mark.timeout(240)
 def test_the_whole_of_it_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "QUICK_S", (0.5, 0.5, 1.0, 1.0))

@@ -6,6 +6,7 @@ import json
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from teola_apps.advanced_rag import app
 from tests.properties.drawn import Drawn
 from tests.properties.templates import Grown, grown
 from tests.recording import RecordingCore, check
+from tests.soak.forms import short_and_long
 
 QUERIES = 3
 
@@ -141,8 +143,9 @@ def _with_kills(plan: Plan, inputs: dict[str, Any], kills: list[Any]) -> list[Si
     return results
 
 
-def test_a_thousand_deaths_over_five_thousand_queries() -> None:
-    """Two instances of everything, of which one dies every 12 s in mid-query: none is lost."""
+@short_and_long("deaths", 200, 1000, pytest.mark.nightly)
+def test_deaths_lose_none_of_five_times_as_many_queries(deaths: int) -> None:
+    """Two instances of everything, of which one dies every 12 s in mid-query."""
     builder = app.builder
     graph = builder.build(builder.configure({}), {"chunks": 12})
     plan = Plan(optimise(graph, paper("7b"), list(PIPELINE)).e_graph)
@@ -150,11 +153,11 @@ def test_a_thousand_deaths_over_five_thousand_queries() -> None:
     engines = ("llm", "embedding", "vectorstore", "rerank")
     sim = Sim(paper("7b"), instances=dict.fromkeys(engines, 2))
     inputs = {"question": Tokens(14), "chunks": [Tokens(256)] * 12, "scope": Tokens(0)}
-    for k in range(5000):
+    for k in range(5 * deaths):
         sim.submit(plan, inputs, at=2.5 * k, id=f"q{k}")
-    for k in range(1000):
+    for k in range(deaths):
         sim.kill(rng.choice(engines), rng.randrange(2), at=12.5 * k + rng.random(), back_s=1.0)
     results = sim.run()
-    assert len(results) == 5000
+    assert len(results) == 5 * deaths
     assert {result.state for result in results} == {State.OK}
     assert all(queue.idle for queue in sim.core.queues.values())

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.serve.conftest import soon
 
@@ -31,6 +32,7 @@ app = App(
 """
 
 
+@pytest.mark.server
 def test_sigterm_while_engines_start_is_an_end_like_any_other(tmp_path: Path) -> None:
     file, log = tmp_path / "served.py", tmp_path / "stderr.log"
     file.write_text(SLOW)

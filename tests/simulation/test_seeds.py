@@ -15,9 +15,17 @@ from tests.simulation.invariants import violations
 from tests.simulation.world import World, scenario
 
 SEEDS, TOGETHER = 2000, 250
+AT_EVERY_SAVE = 500
+"""Of them in `make check`."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, TOGETHER))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first >= AT_EVERY_SAVE else [])
+        for first in range(0, SEEDS, TOGETHER)
+    ],
+)
 def test_the_promises_hold(first: int) -> None:
     broken = {}
     for seed in range(first, first + TOGETHER):

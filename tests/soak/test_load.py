@@ -59,6 +59,7 @@ def test_a_goal_that_is_missed_is_seen() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_load(figures: Figures, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ PARSING_S: Final = 40.0
 
 
 @pytest.mark.soak
+@pytest.mark.server
 @pytest.mark.timeout(3600)
 def test_bad_input_is_refused_within_a_second(tmp_path: Path, figures: Figures) -> None:
     times = tmp_path / "times"

@@ -10,7 +10,7 @@ from tests.serve.killing import kill_during_ingestion
 from tests.soak import restarting
 from tests.soak.forms import SEED, Figures, short_and_long
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @short_and_long("restarts", 2, 10)

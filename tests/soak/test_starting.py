@@ -34,6 +34,7 @@ def start(folder: Path) -> tuple[float, float]:
 
 
 @pytest.mark.soak
+@pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_server_answers_soon(figures: Figures) -> None:

@@ -33,12 +33,14 @@ from teola.runtime.runtime import Runtime
 from teola_apps.advanced_rag import app
 from teola_engines.llm import VLLMServer, vllm_metrics
 from tests.engines.llm.openai_calls import a_call, answer
+from tests.soak.forms import short_and_long
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = "the engine reads a prompt café 東京 and writes tokens, one by one:\n\n x = 1; <s>"
 WORDS = re.split(" ", TEXT)
+PROMPTS = short_and_long("count", 60, 200, pytest.mark.nightly)
 NEAR_TIE = 0.05
 """Difference of two log probabilities that bfloat16, with its 8 bits, may turn round."""
 
@@ -79,7 +81,7 @@ def served(tmp_path_factory):
             pytest.fail(f"there is no vLLM at {PYTHON}: run `make vllm`")
         pytest.skip("no vLLM here: run `make vllm` for these tests")
     folder = tmp_path_factory.mktemp("vllm") / "tiny"
-    make_model(folder, hidden=128, layers=3, heads=4, vocabulary=2048, chat_template=True)
+    make_model(folder, hidden=64, layers=2, heads=2, vocabulary=2048, chat_template=True)
     server = Served(folder)
     yield server
     server.process.stop()
@@ -119,10 +121,10 @@ async def in_pieces(engine, parts, rng, tenant):
     )
 
 
-async def differences(engine):
-    """(prompt, pieces' text, whole's text) of those of 200 prompts where the two differ."""
+async def differences(engine, count):
+    """(prompt, pieces' text, whole's text) of those of `count` prompts where the two differ."""
     rng, room, run = random.Random(7), asyncio.Semaphore(6), uuid4().hex
-    prompts = [(i, some_parts(rng), random.Random(i)) for i in range(200)]
+    prompts = [(i, some_parts(rng), random.Random(i)) for i in range(count)]
     cached = []
 
     async def compare(i, parts, own):
@@ -136,7 +138,7 @@ async def differences(engine):
         return (parts, text, whole) if text != whole else None
 
     found = await asyncio.gather(*(compare(*prompt) for prompt in prompts))
-    assert sum(count > 0 for count in cached) > 100
+    assert sum(tokens > 0 for tokens in cached) > count // 2
     return [difference for difference in found if difference]
 
 
@@ -170,20 +172,22 @@ async def test_the_server_tokenises_as_its_folder_does(served, tmp_path):
         assert there.count_tokens(parts[0].text) == here.count_tokens(parts[0].text)
 
 
-async def test_pieces_give_the_tokens_of_the_whole_prompt(served):
+@PROMPTS
+async def test_pieces_give_the_tokens_of_the_whole_prompt(served, count):
     async with started(served) as engine:
-        assert await differences(engine) == []
+        assert await differences(engine, count) == []
 
 
-CANCELLED, LONG_WORDS = 50, 1800
+LONG_WORDS = 1800
 
 
-async def test_a_cancelled_call_leaves_the_server_within_a_second(served):
+@short_and_long("count", 20, 50, pytest.mark.nightly)
+async def test_a_cancelled_call_leaves_the_server_within_a_second(served, count):
     """At random moments: while long prompts are computed, and while answers are written."""
     rng, waits, begun = random.Random(5), [], []
     async with started(served) as engine:
         prefill_s = await seconds_to_first_token(engine, some_words(rng, LONG_WORDS))
-        for i in range(CANCELLED):
+        for i in range(count):
             words = LONG_WORDS if i % 2 else 20
             call = a_call(some_words(rng, words), max_tokens=500, ignore_eos=True)
             seen = []
@@ -200,11 +204,11 @@ async def test_a_cancelled_call_leaves_the_server_within_a_second(served):
             waits.append(time.monotonic() - began)
     p50, p99 = np.percentile(waits, [50, 99])
     print(
-        f"{CANCELLED} cancelled, {begun.count((LONG_WORDS, False))} of them in prefills of "
+        f"{count} cancelled, {begun.count((LONG_WORDS, False))} of them in prefills of "
         f"{prefill_s:.2f} s: nothing runs after {p50:.3f} s (p50), {p99:.3f} s (p99)"
     )
-    assert begun.count((LONG_WORDS, False)) >= 10
-    assert sum(first for _, first in begun) >= 10
+    assert begun.count((LONG_WORDS, False)) >= count // 5
+    assert sum(first for _, first in begun) >= count // 5
     assert p99 <= 1.0, sorted(waits)[-5:]
 
 
@@ -323,13 +327,14 @@ async def test_a_killed_server_is_told_and_healed_by_its_return(served):
         assert (await answer(engine, a_call(parts, max_tokens=4)))[0]
 
 
-async def test_in_bfloat16_pieces_differ_only_at_near_ties(served):
+@PROMPTS
+async def test_in_bfloat16_pieces_differ_only_at_near_ties(served, count):
     served.serve("bfloat16")
     async with started(served) as engine:
-        found = await differences(engine)
+        found = await differences(engine, count)
         gaps = [await gap(engine, *difference) for difference in found]
-    print(f"{len(found)} of 200 differ in bfloat16, at gaps of {sorted(gaps)}")
-    assert len(found) <= 20
+    print(f"{len(found)} of {count} differ in bfloat16, at gaps of {sorted(gaps)}")
+    assert len(found) <= count // 10
     assert max(gaps, default=0.0) < NEAR_TIE
 
 

@@ -37,13 +37,13 @@ def temporary_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def folder(servers: None) -> Iterator[Path]:
     with temporary_folder() as folder:
         yield folder
 
 
 @pytest.fixture(scope="session")
-def template() -> Iterator[Path]:
+def template(servers: None) -> Iterator[Path]:
     """A folder with a new cluster that nobody runs; making one takes a second or two."""
     with temporary_folder() as folder:
         embedded = EmbeddedPostgres(folder)
@@ -74,7 +74,7 @@ class Server:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server(servers: None) -> Iterator[Server]:
     with temporary_folder() as folder:
         embedded = EmbeddedPostgres(folder)
         try:

@@ -48,6 +48,7 @@ def embedding_app(runtime: Runtime) -> App:
 # --- Ray --------------------------------------------------------------------------------------
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "no.such.host.invalid:6379", "nonsense"])
 def test_an_address_where_no_cluster_is(address: str) -> None:
     began = time.monotonic()
@@ -75,6 +76,7 @@ with Runtime({"embedding": EngineConfig(Embedder, host="ray")}, ray=sys.argv[1])
 """
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_an_address_that_does_not_answer() -> None:
     """Something listens there and says nothing; joining is given up, and the program ends."""

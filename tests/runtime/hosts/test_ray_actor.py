@@ -22,6 +22,7 @@ from teola.runtime.values import RemoteList
 from tests.runtime.hosts.elsewhere import Embedder, Summer, Writer
 
 pytestmark = [
+    pytest.mark.ray,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

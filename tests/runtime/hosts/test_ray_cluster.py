@@ -15,7 +15,8 @@ from teola.runtime.hosts import ray_actor
 from tests.runtime.hosts.elsewhere import Embedder
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.ray,
+    pytest.mark.nightly,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),

@@ -1,6 +1,5 @@
 """Schemathesis over the published document, against a real server.
 
-SCHEMATHESIS_CASES=10000   how many requests are made (2,000)
 SCHEMATHESIS_SEED=7        where they begin (1)
 SCHEMATHESIS_ONLY=rerank   only operations with this in their path
 """
@@ -28,8 +27,9 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.serve.conftest import Served, soon
 from tests.serve.fuzz.published import particular
+from tests.soak.forms import short_and_long
 
-CASES = int(os.environ.get("SCHEMATHESIS_CASES", "2000"))
+pytestmark = pytest.mark.timeout(900)  # a machine that does much besides
 SEED = int(os.environ.get("SCHEMATHESIS_SEED", "1"))
 ONLY = os.environ.get("SCHEMATHESIS_ONLY", "")
 CHECKS = [
@@ -73,10 +73,9 @@ class Run:
         try:
             ask()
         except BaseException as error:
-            where = f"SCHEMATHESIS_SEED={SEED} SCHEMATHESIS_CASES={CASES}"
             error.add_note(
-                f"{mode.value} {operation.label}; to replay: {where} "
-                f"SCHEMATHESIS_ONLY='{operation.path}' pytest {__file__}"
+                f"{mode.value} {operation.label}; to replay: SCHEMATHESIS_SEED={SEED} "
+                f"SCHEMATHESIS_ONLY='{operation.path}' and the same command"
             )
             raise
 
@@ -88,13 +87,15 @@ def hurried(case: Case, status: int) -> bool:
     return status == 504 and isinstance(deadline, (int, float)) and deadline < 10
 
 
-def shares(document: dict[str, Any], found: list[APIOperation]) -> Iterator[tuple[Any, Any, int]]:
+def shares(
+    document: dict[str, Any], found: list[APIOperation], cases: int
+) -> Iterator[tuple[Any, Any, int]]:
     """Operation, mode and number of cases; one case is enough of what takes nothing."""
     weights: dict[int, int] = {}
     for i, operation in enumerate(found):
         told = document["paths"][operation.path][operation.method]
         weights[i] = WIDE if "requestBody" in told else int(bool(told.get("parameters")))
-    each = SPARE * CASES / (2 * max(1, sum(weights.values())))
+    each = SPARE * cases / (2 * max(1, sum(weights.values())))
     for i, operation in enumerate(found):
         if not weights[i]:
             yield operation, GenerationMode.POSITIVE, 1
@@ -103,9 +104,8 @@ def shares(document: dict[str, Any], found: list[APIOperation]) -> Iterator[tupl
             yield operation, mode, round(each * weights[i]) + 1
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_no_case_breaks_it_and_every_answer_is_as_published(fuzzed: Served) -> None:
+@short_and_long("count", 400, 10_000, pytest.mark.nightly)
+def test_no_case_breaks_it_and_every_answer_is_as_published(fuzzed: Served, count: int) -> None:
     with httpx.Client(base_url=fuzzed.url, timeout=60) as client:
         document = particular(client)
     schema = schemathesis.openapi.from_dict(document)
@@ -113,10 +113,10 @@ def test_no_case_breaks_it_and_every_answer_is_as_published(fuzzed: Served) -> N
     chosen = [operation for operation in found if ONLY in operation.path]
     with requests.Session() as session:
         run = Run(fuzzed.url, session)
-        for operation, mode, cases in shares(document, chosen):
+        for operation, mode, cases in shares(document, chosen, count):
             run.attempt(operation, mode, cases)
     print(f"seed {SEED}: {sum(run.statuses.values())} cases, {dict(run.statuses.most_common())}")
     if not ONLY:
-        assert sum(run.statuses.values()) >= CASES
+        assert sum(run.statuses.values()) >= count
         assert {200, 202, 400, 404, 422} <= run.statuses.keys()
     soon(lambda: not fuzzed.board.running)

@@ -153,6 +153,7 @@ def test_bodies_that_never_end(
 ) -> None:
     """The client leaves in the middle of its upload, or sends a byte now and then."""
     monkeypatch.setattr(bounds, "PATIENCE_S", 60.0 if closes else 0.5)
+    monkeypatch.setattr(bounds, "SLOWEST", 2**20)
     sent = form(field("documents", b"x" * 3_000_000, b'; filename="x.txt"'))[:2_500_000]
     begun = head(f"Content-Type: {kind}", "Content-Length: 3500000", path=RAG)
     if kind == "application/json":

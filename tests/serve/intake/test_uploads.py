@@ -37,7 +37,7 @@ def ask(server: Mortal) -> None:
 
 
 @pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(servers: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Of the servers, whose temporary folder it has, too."""
     with place() as (folder, _):
         (folder / "tmp").mkdir()

@@ -29,7 +29,7 @@ Serve = Callable[..., AbstractContextManager[tuple[Served, httpx.Client]]]
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedPostgres]:
+def postgres(servers: None) -> Iterator[EmbeddedPostgres]:
     with temporary_folder() as folder:
         embedded = EmbeddedPostgres(folder)
         embedded.start()

@@ -1,4 +1,6 @@
-"""Servers that end, in order or not, with background queries in flight: none is lost."""
+"""Servers that end, in order or not, with background queries in flight: none is lost.
+
+A server without engines is there in half the time, so only what is about documents has some."""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from tests.serve.killing import kill_during_ingestion
 from tests.serve.mortal import Database, Mortal, document, mortal, wanted
 
 QUERIES = 10
-"""Of each of the two applications."""
+"""Of each application."""
+NO_ENGINES = ("working",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +39,40 @@ class Place:
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def place(servers: None) -> Iterator[Place]:
     with place_of_servers() as (folder, admin):
         yield Place(folder, Database(admin), folder / "effects")
 
 
-def load(server: Mortal, seconds: float = 1.0) -> dict[str, str]:
-    """Ask many queries in the background; name -> id."""
+def work(server: Mortal, seconds: float = 1.0) -> dict[str, str]:
+    """Ask many queries in the background that need no engine; name -> id."""
+    asked = {}
+    for i in range(QUERIES):
+        inputs = {"token": f"work-{i}", "seconds": str(seconds)}
+        asked[f"work-{i}"] = server.ask("working", inputs).json()["query_id"]
+    return asked
+
+
+def ingest(server: Mortal) -> dict[str, str]:
+    """As many that store a document each, in a collection of its own; name -> id."""
     asked = {}
     for i in range(QUERIES):
         inputs = {"documents": [document(f"doc-{i}", 48)], "collection": f"collection-{i}"}
         asked[f"doc-{i}"] = server.ask("ingesting", inputs).json()["query_id"]
-        work = {"token": f"work-{i}", "seconds": str(seconds)}
-        asked[f"work-{i}"] = server.ask("working", work).json()["query_id"]
     return asked
 
 
 def check(server: Mortal, place: Place, asked: dict[str, str]) -> None:
-    """All have ended well, and every chunk is there once."""
+    """All have ended well, and nobody holds them."""
     states = Counter(server.ended(id)["state"] for id in asked.values())
-    assert states == {"ok": 2 * QUERIES}
-    for i in range(QUERIES):
-        assert place.database.stored(f"collection-{i}") == wanted([document(f"doc-{i}", 48)])
-    assert place.database.pending() == 0
+    assert states == {"ok": len(asked)}
     left = "SELECT count(*) FROM teola_journal.queries WHERE ended IS NULL OR holder IS NOT NULL"
     assert place.database.rows(left) == [(0,)]
 
 
 def test_sigterm_gives_back_what_runs_and_the_next_server_ends_it(place: Place) -> None:
     with mortal(place.folder, effects=place.effects) as server:
-        asked = load(server)
+        asked = ingest(server) | work(server)
         soon(lambda: len(place.notes()) >= QUERIES)
         assert server.end(signal.SIGTERM) == 0
     held = "SELECT count(*) FROM teola_journal.queries WHERE holder IS NOT NULL"
@@ -75,6 +82,9 @@ def test_sigterm_gives_back_what_runs_and_the_next_server_ends_it(place: Place) 
     assert len(done) < len(asked), "all had ended before: nothing was tried"
     with mortal(place.folder, effects=place.effects) as server:
         check(server, place, asked)
+    for i in range(QUERIES):
+        assert place.database.stored(f"collection-{i}") == wanted([document(f"doc-{i}", 48)])
+    assert place.database.pending() == 0
     runs = dict(place.database.rows("SELECT id, runs FROM teola_journal.queries"))
     assert runs == {id: 1 if id in done else 2 for id in asked.values()}
     notes = Counter((what, token) for what, token, _ in place.notes())
@@ -86,13 +96,14 @@ def test_sigterm_gives_back_what_runs_and_the_next_server_ends_it(place: Place) 
 
 
 def test_sigkill_loses_nothing_either(place: Place) -> None:
-    with mortal(place.folder, effects=place.effects) as server:
-        asked = load(server)
+    """What it does to documents that are half stored, see the last test."""
+    with mortal(place.folder, NO_ENGINES, effects=place.effects) as server:
+        asked = work(server)
         soon(lambda: len(place.notes()) >= QUERIES)
         server.end(signal.SIGKILL)
     waiting = "SELECT count(*) FROM teola_journal.queries WHERE ended IS NULL"
     assert place.database.rows(waiting)[0][0] > 0, "all had ended before: nothing was tried"
-    with mortal(place.folder, effects=place.effects) as server:
+    with mortal(place.folder, NO_ENGINES, effects=place.effects) as server:
         check(server, place, asked)
         last = httpx.get(f"{server.url}/v1/queries", params={"limit": 500}).json()["queries"]
         assert {one["query_id"] for one in last} == set(asked.values())
@@ -101,8 +112,8 @@ def test_sigkill_loses_nothing_either(place: Place) -> None:
 def test_two_servers_share_a_journal_and_one_takes_over(place: Place) -> None:
     """What one runs the other leaves alone, shows, and can cancel; what it leaves, it takes."""
     with (
-        mortal(place.folder, effects=place.effects) as first,
-        mortal(place.folder, effects=place.effects) as second,
+        mortal(place.folder, NO_ENGINES, effects=place.effects) as first,
+        mortal(place.folder, NO_ENGINES, effects=place.effects) as second,
     ):
         inputs = {"token": "unwanted", "seconds": "60"}
         unwanted = first.ask("working", inputs).json()["query_id"]
@@ -110,11 +121,11 @@ def test_two_servers_share_a_journal_and_one_takes_over(place: Place) -> None:
         cancelled = httpx.delete(f"{second.url}/v1/queries/{unwanted}", timeout=60).json()
         assert cancelled["state"] == "cancelled"
         assert first.get(unwanted)["state"] == "cancelled"
-        inputs = {"documents": [document("one", 16)], "collection": "one"}
-        followed = second.ended(first.ask("ingesting", inputs).json()["query_id"])
+        inputs = {"token": "followed", "seconds": "0"}
+        followed = second.ended(first.ask("working", inputs).json()["query_id"])
         assert followed["state"] == "ok"
-        asked = load(first, seconds=8)
-        soon(lambda: len(place.notes()) > QUERIES)
+        asked = work(first, seconds=8)
+        soon(lambda: len(place.notes()) > QUERIES + 2)
         assert {pid for _, _, pid in place.notes()} == {first.process.pid}
         first.end(signal.SIGKILL)
         check(second, place, asked)
@@ -139,7 +150,8 @@ def test_uploaded_documents_survive_too(place: Place) -> None:
     assert place.database.rows("SELECT count(*) FROM teola_journal.files") == [(0,)]
 
 
-def test_five_servers_killed_while_they_ingest() -> None:
-    found = kill_during_ingestion(5)
-    assert found.kills == 5
+@pytest.mark.server
+def test_servers_killed_while_they_ingest() -> None:
+    found = kill_during_ingestion(3)
+    assert found.kills == 3
     assert found.amid > 0, "no kill came amid an ingestion: nothing was tried"

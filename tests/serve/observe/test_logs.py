@@ -41,7 +41,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def server(
-    tmp_path_factory: pytest.TempPathFactory, keys: tuple[Path, str]
+    servers: None, tmp_path_factory: pytest.TempPathFactory, keys: tuple[Path, str]
 ) -> Iterator[tuple[Running, str]]:
     with running(tmp_path_factory.mktemp("logs"), "--keys", str(keys[0])) as found:
         yield found, keys[1]
@@ -123,12 +123,14 @@ def test_nothing_secret_is_in_the_log(server: tuple[Running, str]) -> None:
         assert secret not in text
 
 
+@pytest.mark.server
 def test_the_end_is_told_too(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         assert server.stop() == 0
         assert [line["event"] for line in server.lines()][-2:] == ["drain", "stopped"]
 
 
+@pytest.mark.server
 def test_a_person_at_a_terminal_gets_text(tmp_path: Path) -> None:
     (tmp_path / "observed.py").write_text(
         "from teola import App, component\n"

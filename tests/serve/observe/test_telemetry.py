@@ -47,7 +47,7 @@ def _query(span: ReceivedSpan) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+def seen(servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     folder = tmp_path_factory.mktemp("telemetry")
     with FakeOpenAI("one\ntwo") as llm, Collector() as collector:
         environment = {
@@ -153,6 +153,7 @@ def test_no_prompt_and_no_answer_is_sent(seen: Seen) -> None:
 # --- a collector that is not there --------------------------------------------------------------
 
 
+@pytest.mark.server
 def test_a_dead_collector_is_said_once_and_harms_nothing(tmp_path: Path) -> None:
     environment = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
@@ -233,6 +234,7 @@ def test_an_operation_spans_its_slices_and_its_decodings(traced: Trace) -> None:
         assert one.end == pytest.approx(max(ends))
 
 
+@pytest.mark.server
 def test_a_client_cannot_break_the_parent(tmp_path: Path) -> None:
     """Whatever stands in the header, the query is answered and has a trace of its own."""
     with Collector() as collector:
