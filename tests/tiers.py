@@ -149,11 +149,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Fails a test that starts a server and is not marked."""
+    """Fails a test that has started a server and is not marked; not for what ends only then."""
+    started = list(_watch.started)
     ended = yield
-    if _watch.started and not item.get_closest_marker("server"):
+    if started and not item.get_closest_marker("server"):
         pytest.fail(
-            f"it starts {_watch.started[0]}, so `make check` must leave it out: mark the test "
+            f"it starts {started[0]}, so `make check` must leave it out: mark the test "
             f"`server`, or let the fixture that starts it ask for `{SERVERS}`",
             pytrace=False,
         )

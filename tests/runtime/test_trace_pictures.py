@@ -49,7 +49,7 @@ def real(traced: Trace) -> Recorded:
     return Recorded.of(traced)
 
 
-@pytest.fixture(params=["overlapping", "real"])
+@pytest.fixture(params=["overlapping", pytest.param("real", marks=pytest.mark.server)])
 def recorded(request: pytest.FixtureRequest) -> Recorded:
     if request.param == "overlapping":
         return OVERLAPPING

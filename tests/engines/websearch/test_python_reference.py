@@ -28,7 +28,7 @@ def test_without_a_folder_it_is_pythons_language_reference() -> None:
 
 
 @pytest.fixture
-def empty_dir() -> Iterator[Path]:
+def empty_dir(servers: None) -> Iterator[Path]:
     """A data folder in which nothing has been indexed."""
     folder = Path(tempfile.mkdtemp(prefix="teola-test-"))
     yield folder

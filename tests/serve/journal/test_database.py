@@ -91,6 +91,7 @@ def test_without_its_database_only_background_queries_are_refused(dsn: str) -> N
         assert len(client.get("/v1/queries").json()["queries"]) == 1
 
 
+@pytest.mark.server
 def test_a_database_that_comes_back_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "FENCE_S", 3600.0)
     with temporary_folder() as folder:
