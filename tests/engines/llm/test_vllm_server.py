@@ -81,7 +81,7 @@ def served(tmp_path_factory):
             pytest.fail(f"there is no vLLM at {PYTHON}: run `make vllm`")
         pytest.skip("no vLLM here: run `make vllm` for these tests")
     folder = tmp_path_factory.mktemp("vllm") / "tiny"
-    make_model(folder, hidden=64, layers=2, heads=2, vocabulary=2048, chat_template=True)
+    make_model(folder, hidden=128, layers=3, heads=4, vocabulary=2048, chat_template=True)
     server = Served(folder)
     yield server
     server.process.stop()

@@ -118,5 +118,6 @@ def test_no_case_breaks_it_and_every_answer_is_as_published(fuzzed: Served, coun
     print(f"seed {SEED}: {sum(run.statuses.values())} cases, {dict(run.statuses.most_common())}")
     if not ONLY:
         assert sum(run.statuses.values()) >= count
-        assert {200, 202, 400, 404, 422} <= run.statuses.keys()
+        assert {200, 400, 404, 422} <= run.statuses.keys()
+        assert 202 in run.statuses or count < 2000, "few are accepted in the background"
     soon(lambda: not fuzzed.board.running)
