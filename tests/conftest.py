@@ -23,7 +23,7 @@ from teola_engines.vectorstore import EmbeddedPostgres
 from tests.command_line import CommandLine
 from tests.soak.forms import Figures
 
-pytest_plugins = ["tests.planted"]
+pytest_plugins = ("tests.planted", "tests.tiers")
 
 settings.register_profile(  # the same examples on every machine and in every run
     "fixed",
@@ -46,8 +46,6 @@ PAGES = {
     "market.txt": "The fish market opens at five in the morning. Herring is sold by the cran, "
     "which is 170 litres.\n",
 }
-
-pytest_plugins = ("tests.tiers",)
 
 
 @pytest.fixture(scope="session")
