@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from teola import App, Runtime, component
-from teola.serve import server
+from teola.serve import connections, server
 from teola.serve.access.auth import KeyFile
 from teola.serve.board import Board, Entry, Record
 from teola.serve.intake.documents import Intake
@@ -102,7 +102,9 @@ def _serving(
     readiness = server.Readiness()
     keeper = Keeper(journal, board, apps) if journal else None
     asgi = server.make_app(runtime, apps, board, readiness, keys, keeper, intake)
-    running = uvicorn.Server(uvicorn.Config(asgi, ws="none", log_config=None, lifespan="off"))
+    http = connections.protocol(connections.most_connections(), lambda told: board.on_refused(told))
+    config = uvicorn.Config(asgi, http=http, ws="none", log_config=None, lifespan="off")
+    running = uvicorn.Server(config)
     serving = runtime.start(running.serve(sockets=[listener]))
     names = {name: None for app in apps.values() for name in app.engine_names}
     runtime.start(runtime.ensure(names)).result()

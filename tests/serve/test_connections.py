@@ -7,7 +7,7 @@ import gc
 import socket
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
@@ -17,7 +17,14 @@ from starlette.types import Receive, Scope, Send
 from teola import App, EngineConfig, Generate, Runtime
 from teola.engine import Call, Delta, Usage
 from teola.serve import connections, streaming
-from teola.serve.connections import RESERVE, give_up_the_dead, most_connections, protocol
+from teola.serve.connections import (
+    HEAD_BYTES,
+    HEAD_FIELDS,
+    RESERVE,
+    give_up_the_dead,
+    most_connections,
+    protocol,
+)
 from teola.serve.problems import Problem
 from tests.serve.conftest import Served, serving, soon
 from tests.soak.engines import Flood
@@ -31,6 +38,8 @@ OPENED: list[asyncio.StreamWriter] = []
 REFUSED: list[Problem] = []
 WAITING: list[str] = []
 """Paths of requests that are not answered."""
+ASKED: list[list[tuple[bytes, bytes]]] = []
+"""Headers of those that are."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +48,7 @@ def collected() -> Iterator[None]:
     yield
     OPENED.clear()
     WAITING.clear()
+    ASKED.clear()
     REFUSED.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -51,6 +61,9 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
         WAITING.append(scope["path"])
     while scope["path"] == "/wait" and (await receive())["type"] != "http.disconnect":
         pass
+    while (await receive()).get("more_body"):
+        pass
+    ASKED.append(scope["headers"])
     headers = [(b"content-length", b"5")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"hello"})
@@ -62,6 +75,7 @@ def listening(most: int = MOST, keep_alive_s: int = 5) -> Iterator[int]:
     config = uvicorn.Config(
         hello,
         http=protocol(most, REFUSED.append),
+        ws="none",
         log_config=None,
         lifespan="off",
         timeout_keep_alive=keep_alive_s,
@@ -150,6 +164,80 @@ async def test_an_answer_may_take_longer_than_its_question(
         reader = await connect(port, WAIT)
         await asyncio.sleep(0.5)
         assert not reader.at_eof()
+
+
+# --- heads and trailers -----------------------------------------------------------------------
+
+LINE = b"GET / HTTP/1.1\r\n"
+CHUNKED = LINE + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+
+
+@pytest.mark.parametrize("begun", [LINE, CHUNKED], ids=["head", "trailers"])
+@pytest.mark.parametrize("in_pieces", [False, True])
+@pytest.mark.parametrize(
+    ("most", "more"),
+    [
+        (b"x: y\r\n" * HEAD_FIELDS, b"x: y\r\n"),
+        (b"x: " + b"y" * (HEAD_BYTES - 100) + b"\r\n", b"x: " + b"y" * 200 + b"\r\n"),
+        (b"x" * (HEAD_BYTES - 100) + b": y\r\n", b"x" * 200 + b": y\r\n"),
+    ],
+    ids=["many", "long", "long name"],
+)
+async def test_heads_and_trailers_are_so_large_and_no_larger(
+    port: int, begun: bytes, most: bytes, more: bytes, in_pieces: bool
+) -> None:
+    answers = []
+    for sent in (begun + most + b"\r\n", begun + most + more + b"\r\n"):
+        reader = await connect(port, b"")
+        for start in range(0, len(sent), 1000 if in_pieces else len(sent)):
+            OPENED[-1].write(sent[start : start + 1000 if in_pieces else None])
+            await OPENED[-1].drain()
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            answers.append(await reader.read(12))
+    assert answers == [b"HTTP/1.1 200", b"HTTP/1.1 431"]
+    assert REFUSED == [connections.LARGE]
+
+
+async def test_a_head_that_never_ends_is_not_kept(port: int) -> None:
+    reader = await connect(port, LINE + b"x: ")
+    written = 0
+    with suppress(ConnectionError):
+        while not reader.at_eof() and written < 64 * 2**20:
+            OPENED[-1].write(b"y" * 2**16)
+            await OPENED[-1].drain()
+            written += 2**16
+    assert written < 64 * 2**20
+    assert REFUSED == [connections.LARGE]
+
+
+async def test_a_trailer_is_no_header(port: int) -> None:
+    """Not even of a request that waits for the one before it."""
+    first = await connect(port, GET + CHUNKED + b"authorization: Bearer x\r\n\r\n" + GET)
+    for _ in range(3):
+        await said(first)
+    assert [[name for name, _ in asked] for asked in ASKED] == [
+        [b"host"],
+        [b"transfer-encoding"],
+        [b"host"],
+    ]
+
+
+async def test_what_cannot_be_read_is_said_unless_an_answer_has_begun(port: int) -> None:
+    reader = await connect(port, GET)
+    await said(reader)
+    OPENED[-1].write(b"NONSENSE\r\n\r\n")
+    async with asyncio.timeout(20):
+        told = await reader.read()
+    assert told.startswith(b"HTTP/1.1 400 Bad Request")
+    assert b'"code": "malformed"' in told
+    assert REFUSED == [connections.MALFORMED]
+
+
+async def test_an_upgrade_is_passed_over(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    upgrade = b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    assert (await said(await connect(port, LINE + upgrade))).startswith(b"HTTP/1.1 200")
+    assert not caplog.records
 
 
 def test_the_kernel_gives_up_who_is_gone() -> None:
