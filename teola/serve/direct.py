@@ -39,7 +39,7 @@ class Direct:
         self._quick: ASGIApp = ServerErrorMiddleware(request_response(query), handler=bug)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = _asked(scope)
+        name = asked_of(scope)
         if name is None:
             await self._rest(scope, receive, send)
             return
@@ -49,8 +49,8 @@ class Direct:
         await self._quick(scope, receive, send)
 
 
-def _asked(scope: Scope) -> str | None:
-    """The application whose query a request is, if it is one."""
+def asked_of(scope: Scope) -> str | None:
+    """The application of which a request asks a query, if it does."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return None
     path: str = scope["path"]

@@ -37,7 +37,7 @@ from teola.serve.admission.expecting import admission_for
 from teola.serve.board import Board
 from teola.serve.chat import openai_api
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
-from teola.serve.direct import Direct
+from teola.serve.direct import Direct, asked_of
 from teola.serve.intake import uploads
 from teola.serve.intake.bounds import Bounded
 from teola.serve.intake.documents import Intake
@@ -153,7 +153,8 @@ def make_app(
 
     _refusals(found, observers)
     publish(found, locked=keys is not None)
-    bounded = Bounded(Direct(found, partial(api.ask, service)), observers.refused)
+    direct = Direct(found, partial(api.ask, service))
+    bounded = Bounded(direct, lambda scope: asked_of(scope) is not None, observers.refused)
     return observers.around(Guard(bounded, keys, observers.refused))
 
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from teola.app import DEADLINE_S, App
 from teola.errors import InputError
 from teola.serve.intake.bodies import check_text, parsed
+from teola.serve.intake.bounds import is_form
 from teola.serve.intake.uploads import Upload
 from teola.workflow.component import Kind
 
@@ -56,8 +57,8 @@ class QueryRequest(BaseModel):
 
 async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> QueryRequest:
     """The query that `request` asks, its files stored by `upload`. Raises InputError."""
-    kind, options = parse_options_header(request.headers.get("content-type", ""))
-    if kind == b"multipart/form-data":
+    if is_form(request.headers):
+        _, options = parse_options_header(request.headers["content-type"])
         charset = options.get(b"charset", b"utf-8").decode("latin-1")
         if charset.lower() not in ("utf-8", "utf8"):
             raise InputError(f"the form's charset is {charset[:40]!r}; send UTF-8")

@@ -3,25 +3,36 @@
 Python's parser takes NaN, two equal keys, numbers of any size, half a surrogate pair and almost any
 depth. None of that survives the way on: JSON has no NaN, UTF-8 no half pairs, PostgreSQL no NUL,
 and whatever walks a value calls itself for each level of it. So it ends here, with what is wrong.
+
+Of a few bytes each, lists and objects take thirty times their size in memory, and nothing else runs
+while they are made. So values are counted before they are made, and long bodies parsed off the
+event loop, one after the other.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from asyncio import get_running_loop
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from math import isinf
 from typing import Any, Final, NoReturn
 
-from starlette.concurrency import run_in_threadpool
-
 from teola.errors import InputError
+from teola.serve.problems import TooLarge
 
+JSON_BYTES: Final = 4 * 2**20
+"""Of one body."""
+VALUES: Final = 2**18
+"""Texts, numbers, lists and objects in one body."""
 DEPTH: Final = 64
 """Levels of lists and objects inside each other."""
 LONG: Final = 64 * 2**10
 """Bytes; what is longer is parsed off the event loop."""
+_SLICE: Final = 64 * 2**10
+"""Bytes that are counted at once."""
 _LARGEST: Final = 2**63
 _DIGITS: Final = len(str(_LARGEST))
 _ESCAPED: Final = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -32,9 +43,16 @@ class _Refused(ValueError):
     """JSON, but not to be taken."""
 
 
+_thread: Final = ThreadPoolExecutor(1, thread_name_prefix="teola-json")
+
+
 async def parsed(text: str | bytes) -> Any:
-    """A body from its JSON. Raises InputError."""
-    return as_json(text) if len(text) <= LONG else await run_in_threadpool(as_json, text)
+    """A body from its JSON. Raises InputError, TooLarge."""
+    if len(text) > JSON_BYTES:
+        raise TooLarge(f"JSON is larger than {JSON_BYTES // 2**20} MiB")
+    if len(text) <= LONG:
+        return as_json(text)
+    return await get_running_loop().run_in_executor(_thread, as_json, text)
 
 
 def as_json(text: str | bytes, what: str = "the body") -> Any:
@@ -42,6 +60,8 @@ def as_json(text: str | bytes, what: str = "the body") -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig")
+        if len(text) > VALUES and _values(text) > VALUES:
+            raise InputError(f"{what} holds more than {VALUES} values; send fewer at once")
         value = _DECODER.decode(text)
     except UnicodeDecodeError as error:
         raise InputError(f"{what} is not JSON: byte {error.start} is not UTF-8") from None
@@ -66,6 +86,22 @@ def check_text(what: str, text: str) -> None:
     except UnicodeEncodeError as error:
         code = f"\\u{ord(text[error.start]):04x}"
         raise InputError(f"{what} holds half a character ({code}, a lone surrogate)") from None
+
+
+def _values(text: str) -> int:
+    """How many values a text of JSON has, at least, and at most twice as many; of what is no JSON,
+    any number.
+
+    Each is the first behind `[` or `{`, or stands behind `,`. What stands in texts does not count.
+    """
+    text = text.replace("\\\\", "").replace('\\"', "")
+    found, inside = 1, 0
+    for start in range(0, len(text), _SLICE):
+        pieces = text[start : start + _SLICE].split('"')
+        between = "".join(pieces[inside::2])
+        found += sum(map(between.count, "[{,"))
+        inside ^= (len(pieces) - 1) % 2
+    return found
 
 
 def _check_depth(what: str, value: Any) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from teola.serve.intake.bodies import JSON_BYTES
 from teola.serve.problems import Problem, TooLarge, TooSlow, answer, problem
 
-JSON_BYTES: Final = 4 * 2**20
 FORM_BYTES: Final = 64 * 2**20
 PATIENCE_S: Final = 30.0
 """Seconds that any body may take; more for large ones:"""
@@ -22,14 +24,17 @@ LINGER_S: Final = 2.0
 
 
 class Bounded:
-    """Refuses bodies that are too long or too slow, at the latest when they have become so."""
+    """Refuses bodies that are too long or too slow, at the latest when they have become so.
+
+    takes_forms: whether the route of a request does; all others take JSON."""
 
     def __init__(
         self,
         app: ASGIApp,
+        takes_forms: Callable[[Scope], bool],
         refused: Callable[[Problem, Scope], None] = lambda found, scope: None,
     ) -> None:
-        self._app, self._refused = app, refused
+        self._app, self._takes_forms, self._refused = app, takes_forms, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,7 +43,7 @@ class Bounded:
         headers = dict(scope["headers"])
         announced = headers.get(b"content-length", b"0")
         empty = announced == b"0" and b"transfer-encoding" not in headers
-        form = headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data")
+        form = self._takes_forms(scope) and is_form(Headers(scope=scope))
         most = FORM_BYTES if form else JSON_BYTES
         body = _Body(receive, send, most, empty)
         if announced.isdigit() and int(announced) > most:
@@ -47,6 +52,11 @@ class Bounded:
             await answer(scope["path"], found)(scope, receive, body.send)
             return
         await self._app(scope, body.receive, body.send)
+
+
+def is_form(headers: Headers) -> bool:
+    """Whether the body is a form with files, whatever it may hold."""
+    return parse_options_header(headers.get("content-type", ""))[0] == b"multipart/form-data"
 
 
 class _Body:

@@ -68,6 +68,9 @@ class Flooded:
         given = more if body is None else {"json": body, **more}
         return httpx.post(self.url + path, headers=headers, timeout=PATIENCE_S, **given)
 
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path, headers=self.headers, timeout=PATIENCE_S)
+
     def send(self, *pieces: bytes, times: int = 1) -> bytes:
         """The first bytes of what the server says to `pieces`, the last of which is sent so many
         times; empty where it says nothing. A server that hangs up is sent no more."""
