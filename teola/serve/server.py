@@ -32,6 +32,7 @@ from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve import api, engines_api, looking, page
 from teola.serve.access.auth import Guard, KeyFile
+from teola.serve.access.unstored import Unstored
 from teola.serve.admission.admission import NO_SHARES, Shares
 from teola.serve.admission.expecting import admission_for
 from teola.serve.board import Board
@@ -155,7 +156,7 @@ def make_app(
     publish(found, locked=keys is not None)
     direct = Direct(found, partial(api.ask, service))
     bounded = Bounded(direct, lambda scope: asked_of(scope) is not None, observers.refused)
-    return observers.around(Guard(bounded, keys, observers.refused))
+    return observers.around(Unstored(Guard(bounded, keys, observers.refused)))
 
 
 def _refusals(app: FastAPI, observers: Observers) -> None:

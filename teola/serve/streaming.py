@@ -87,7 +87,6 @@ class EventStream(Response):
     ) -> None:
         self._told, self._owned = told, owned
         named = {
-            "cache-control": "no-store",
             "content-type": "text/event-stream; charset=utf-8",
             "x-accel-buffering": "no",
             **(headers or {}),

@@ -1,34 +1,47 @@
-"""Who may ask a server that has no keys: programs of its own machine, and no page of the web.
+"""Who may ask a server that has no keys: programs of its own machine, and the page that it serves.
 
 Such a server listens on this machine only, but a browser on it runs what other people have written.
 A page can send forms and texts to any address without asking (and so put documents into a
 collection), and by a name of its own that leads here it could read the answers (DNS rebinding). It
-cannot hide under which name it asks, nor from which page it comes.
+cannot hide under which name it asks, nor from which page it comes. A page that another server of
+this machine sends, at another port, is not ours either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 REFUSAL: Final = (
     "without API keys only this machine is served, as localhost or 127.0.0.1, and no web pages of "
     "others; create keys with `teola keys create NAME`, and give --keys FILE"
 )
+_PORTS: Final = {"http": 80, "https": 443}
 
 
-def from_here(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a request names this machine, and comes from no page of another."""
-    host = headers.get(b"host")
-    origin = headers.get(b"origin")
-    named = host is None or _hostname(b"//" + host) in HERE
-    return named and (origin is None or _hostname(origin) in HERE)
-
-
-def _hostname(url: bytes) -> str | None:
+def from_here(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request names this machine, each way once, and comes from no page but ours."""
+    found = [(name, value) for name, value in headers if name in (b"host", b"origin")]
+    told = dict(found)
+    if len(told) < len(found):
+        return False
     try:
-        return urlsplit(url.decode("latin-1")).hostname
-    except ValueError:
-        return None
+        host = _split(b"//" + told[b"host"]) if b"host" in told else None
+        if host is not None and host.hostname not in HERE:
+            return False
+        if b"origin" not in told:
+            return True
+        origin = _split(told[b"origin"])
+        default = _PORTS.get(origin.scheme)
+        if host is None or default is None:
+            return False
+        same = (origin.hostname, origin.port or default) == (host.hostname, host.port or default)
+        return same and origin.username is None
+    except ValueError:  # a port or an address that is none
+        return False
+
+
+def _split(url: bytes) -> SplitResult:
+    return urlsplit(url.decode("latin-1"))

@@ -112,6 +112,39 @@ def test_a_wrong_key_is_no_key(guarded: Served, given: str) -> None:
     assert httpx.get(f"{guarded.url}/v1/apps", headers=headers).status_code == 401
 
 
+@pytest.mark.parametrize("name", ["authorization", "x-api-key"])
+def test_two_keys_are_no_key(guarded: Served, secrets: dict[str, str], name: str) -> None:
+    """Whatever stands in front of the server may have looked at the other one."""
+    before = "Bearer " if name == "authorization" else ""
+    alice, bob = (before + secrets[who] for who in ("alice", "bob"))
+    for first, second in ((alice, bob), (bob, alice), (alice, alice), ("nonsense", alice)):
+        headers = [(name, first), (name.upper(), second)]
+        assert httpx.get(f"{guarded.url}/v1/apps", headers=headers).status_code == 401
+    assert httpx.get(f"{guarded.url}/v1/apps", headers={name: alice}).status_code == 200
+
+
+def test_no_cache_keeps_an_answer(guarded: Served, secrets: dict[str, str]) -> None:
+    with client(guarded, secrets["alice"]) as alice, client(guarded) as nobody:
+        body = {"inputs": {"question": "mine"}}
+        asked = alice.post(ECHO, json=body)
+        answers = [
+            asked,
+            alice.post(ECHO, json={**body, "mode": "stream"}),
+            alice.post(ECHO, content=b"nonsense"),
+            alice.get("/v1/apps"),
+            alice.get("/v1/models"),
+            alice.get("/v1/queries"),
+            alice.get(f"/v1/queries/{asked.headers['x-query-id']}"),
+            alice.get("/v1/queries/nonsense"),
+            alice.post("/v1/chat/completions", json={}),
+            nobody.get("/v1/queries"),
+            nobody.get("/healthz"),
+        ]
+        page = nobody.get("/ui/")
+    assert [answer.headers["cache-control"] for answer in answers] == ["no-store"] * len(answers)
+    assert page.headers["cache-control"] == "no-cache"
+
+
 def test_a_key_opens_what_it_is_for(guarded: Served, secrets: dict[str, str]) -> None:
     with client(guarded, secrets["prom"]) as prom, client(guarded, secrets["alice"]) as alice:
         assert prom.get("/metrics").status_code == 200
@@ -131,6 +164,26 @@ def test_a_tenants_queries_are_nobody_elses(guarded: Served, secrets: dict[str, 
             assert bob.get(path + more).status_code == 404
         assert bob.delete(path).status_code == 404
         assert bob.get("/v1/queries").json() == {"queries": []}
+
+
+def test_batches_are_told_to_those_whose_queries_went_in_them(
+    guarded: Served, keys: KeyFile, secrets: dict[str, str]
+) -> None:
+    def batches(who: httpx.Client) -> int:
+        engines = who.get("/v1/engines").json()["engines"]
+        return sum(len(engine["recent_batches"]) for engine in engines)
+
+    with (
+        client(guarded, secrets["alice"]) as alice,
+        client(guarded, keys.create("eve", "e")) as eve,
+    ):
+        assert alice.post(ECHO, json={"inputs": {"question": "mine"}}).status_code == 200
+        soon(lambda: eve.get("/v1/engines").status_code == 200)
+        assert batches(alice) >= 1
+        assert batches(eve) == 0
+        assert eve.post(ECHO, json={"inputs": {"question": "mine"}}).status_code == 200
+        assert batches(eve) == 1
+    keys.revoke("eve")
 
 
 def test_a_key_that_was_revoked_opens_nothing(guarded: Served, keys: KeyFile) -> None:
