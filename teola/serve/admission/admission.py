@@ -13,7 +13,8 @@ What is above `own_s` is the wait to be expected. A query is refused if that is 
 
 Tenants share by weight. Where several have queries, one waits for the others no longer than its own
 work takes on its share of the lanes (policy `fair`), so whoever uses less than his share is still
-let in when others are not.
+let in when others are not. What is learned of a tenant's queries counts for its own alone: the same
+application may take one tenant seconds and another minutes.
 
 No clock, no I/O: the same events give the same decisions. With nothing running the next query is
 always let in, and when the last one has ended no work is left.
@@ -21,7 +22,6 @@ always let in, and when the last one has ended no work is left.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
@@ -99,6 +99,24 @@ class Bucket:
     at: float
 
 
+@dataclass(slots=True)
+class Tenant:
+    """What is known of one's queries. active: of those kinds of which some run. crowds: by engine.
+    bucket: None without a rate."""
+
+    kinds: dict[Kind, Learned] = field(default_factory=dict)
+    active: dict[Kind, Learned] = field(default_factory=dict)
+    crowds: dict[str, Crowd] = field(default_factory=dict)
+    bucket: Bucket | None = None
+
+    def crowd(self, engine: str) -> Crowd:
+        """How it slows down, as far as this tenant has seen."""
+        found = self.crowds.get(engine)
+        if found is None:
+            found = self.crowds[engine] = Crowd()
+        return found
+
+
 class Admission:
     """lanes: of an engine. planned: what is expected of a kind before one of it has ended.
     max_wait_s: None: see TURNS."""
@@ -112,11 +130,9 @@ class Admission:
     ) -> None:
         self._now, self._planned = lanes, planned
         self.max_wait_s, self.shares = max_wait_s, shares
-        self._kinds: dict[Kind, Learned] = {}
-        self._active: dict[Kind, Learned] = {}
-        self._crowds: dict[str, Crowd] = {}
-        self._tenants: dict[str, Counter[Kind]] = {}
-        self._buckets: dict[str, Bucket] = {}
+        self._tenants: dict[str, Tenant] = {}
+        self._present: dict[str, Tenant] = {}
+        """Those of whose queries some run."""
         self.running = 0
 
     # --- events ---------------------------------------------------------------------------
@@ -132,48 +148,46 @@ class Admission:
         self, app: str, characters: int, tenant: str, now: float, *, at_ease: bool = False
     ) -> Ticket:
         """Count a query that is in already, such as one that was accepted before a restart."""
-        kind = Kind(app, size_class(characters))
-        learned = self._learned(kind)
+        kind, mine = Kind(app, size_class(characters)), self._tenant(tenant)
+        learned = self._learned(mine, kind)
         ticket = Ticket(kind, tenant, self.running, at_ease)
         if not learned.running:
             learned.since = now
-            self._active[kind] = learned
+            mine.active[kind] = learned
         learned.running += 1
         self.running += 1
-        self._tenants.setdefault(tenant, Counter())[kind] += 1
+        self._present[tenant] = mine
         if self.shares.rate is not None:
-            self._bucket(tenant, now).left -= 1
+            self._bucket(mine, now).left -= 1
         return ticket
 
     def ended(self, ticket: Ticket, demand: Demand | None) -> None:
         """A query is over. demand: what it took, if it went all the way."""
-        kind, learned = ticket.kind, self._kinds[ticket.kind]
+        mine = self._present[ticket.tenant]
+        learned = mine.active[ticket.kind]
         learned.running -= 1
         self.running -= 1
         if not learned.running:
-            del self._active[kind]
-        mine = self._tenants[ticket.tenant]
-        mine[kind] -= 1
-        if not mine[kind]:
-            del mine[kind]
-        if not mine:
-            del self._tenants[ticket.tenant]
+            del mine.active[ticket.kind]
+        if not mine.active:
+            del self._present[ticket.tenant]
         if demand is not None:
-            self._learn(learned, demand, ticket)
+            self._learn(mine, learned, demand, ticket)
 
     def check(
         self, app: str, characters: int, tenant: str, now: float, deadline_s: float = inf
     ) -> float:
         """The wait of such a query, in seconds. Raises Overloaded if it would be refused now."""
+        mine = self._tenant(tenant)
         if self.shares.rate is not None:
-            self._check_rate(self.shares.rate, tenant, now)
-        learned = self._learned(Kind(app, size_class(characters)))
+            self._check_rate(self.shares.rate, mine, now)
+        learned = self._learned(mine, Kind(app, size_class(characters)))
         if not self.running:
             return 0.0
         wanted, longest_s = learned.demand(now), 0.0
         loads = self._loads(wanted.work, now)
         for engine, work_s in wanted.work.items():
-            lanes, load = self._lanes(engine), loads[engine]
+            lanes, load = self._lanes(mine, engine), loads[engine]
             load.add(1, work_s, wanted.own_s)
             most_s = self._most_s(work_s / lanes, wanted.own_s, deadline_s)
             wait_s = load.wait_s(lanes)
@@ -182,38 +196,46 @@ class Admission:
                 if wait_s > most_s:
                     raise _too_long(engine, wait_s, wait_s - most_s)
             longest_s = max(longest_s, wait_s)
-        self._check_unknown(learned, wanted)
+        self._check_unknown(mine, learned, wanted)
         return longest_s
 
     def backlog(self, now: float) -> dict[str, tuple[float, float]]:
-        """By engine: seconds of its lanes that running queries bring, and the wait to expect."""
-        active = self._active.values()
-        engines = {name for learned in active for name in learned.demand(now).work}
-        return {
-            engine: (load.work_s, max(0.0, load.wait_s(self._lanes(engine))))
-            for engine, load in self._loads(engines, now).items()
+        """By engine: seconds of its lanes that running queries bring, and the wait to expect, as
+        far as the tenant knows that has seen most of it."""
+        here = self._present.values()
+        engines = {
+            name
+            for mine in here
+            for learned in mine.active.values()
+            for name in learned.demand(now).work
         }
+        found: dict[str, tuple[float, float]] = {}
+        for engine, load in self._loads(engines, now).items():
+            wise = max(here, key=lambda mine: mine.crowd(engine).inside.seen)
+            found[engine] = (load.work_s, max(0.0, load.wait_s(self._lanes(wise, engine))))
+        return found
 
     # --- inside ---------------------------------------------------------------------------
 
-    def _lanes(self, engine: str) -> float:
-        found = self._now(engine)
-        if found.inside is None:
-            return max(1.0, found.width)
-        crowd = self._crowds.get(engine)
-        if crowd is None:
-            crowd = self._crowds[engine] = Crowd()
-        return crowd.lanes(max(1.0, found.width))
+    def _tenant(self, name: str) -> Tenant:
+        found = self._tenants.get(name)
+        if found is None:
+            found = self._tenants[name] = Tenant()
+        return found
 
-    def _learn(self, learned: Learned, demand: Demand, ticket: Ticket) -> None:
+    def _lanes(self, mine: Tenant, engine: str) -> float:
+        found = self._now(engine)
+        width = max(1.0, found.width)
+        return width if found.inside is None else mine.crowd(engine).lanes(width)
+
+    def _learn(self, mine: Tenant, learned: Learned, demand: Demand, ticket: Ticket) -> None:
         for engine, took_s in demand.work.items():
             inside = self._now(engine).inside
             if inside is not None:
-                crowd = self._crowds.setdefault(engine, Crowd())
-                crowd.saw(inside + 1, took_s, learned.alone.get(engine, took_s))
+                mine.crowd(engine).saw(inside + 1, took_s, learned.alone.get(engine, took_s))
         most = max(ticket.at_once, self.running)
         calm = most if ticket.at_ease or not learned.known else None
-        learned.add(demand, calm, self._crowds)
+        learned.add(demand, calm, mine.crowds)
 
     def _most_s(self, turn_s: float, own_s: float, deadline_s: float) -> float:
         """The longest wait of a query that is let in; any one may hope to do without waiting."""
@@ -222,46 +244,46 @@ class Admission:
             most_s = min(max(TURNS * turn_s, SHORTEST_S), LONGEST_S)
         return max(0.0, min(most_s, deadline_s - own_s))
 
-    def _learned(self, kind: Kind) -> Learned:
-        learned = self._kinds.get(kind)
+    def _learned(self, mine: Tenant, kind: Kind) -> Learned:
+        learned = mine.kinds.get(kind)
         if learned is None:
-            learned = self._kinds[kind] = Learned(self._planned(kind))
+            learned = mine.kinds[kind] = Learned(self._planned(kind))
         return learned
 
     def _loads(self, engines: Iterable[str], now: float) -> dict[str, Load]:
         loads = {engine: Load() for engine in engines}
-        for learned in self._active.values():
-            _put(loads, learned.running, learned.demand(now))
+        for mine in self._present.values():
+            _put_all(loads, mine, now)
         return loads
 
     def _fair_wait_s(
         self, engine: str, wanted: Demand, tenant: str, lanes: float, now: float
     ) -> float:
         """The wait if this tenant is given its share of the engine and no more."""
-        others = [name for name in self._tenants if name != tenant]
+        others = [name for name in self._present if name != tenant]
         if not others:
             return inf
         weights = self.shares.weights
         mine = weights.get(tenant, 1.0)
         share = mine / (mine + sum(weights.get(name, 1.0) for name in others))
         load = Load()
-        for kind, count in self._tenants.get(tenant, {}).items():
-            _put({engine: load}, count, self._kinds[kind].demand(now))
+        _put_all({engine: load}, self._tenant(tenant), now)
         load.add(1, wanted.work[engine], wanted.own_s)
         return load.wait_s(lanes * share)
 
-    def _check_unknown(self, learned: Learned, wanted: Demand) -> None:
+    def _check_unknown(self, mine: Tenant, learned: Learned, wanted: Demand) -> None:
         """Of what nobody knows the length, not too much is let in on trust."""
         if learned.known or wanted.own_s <= SHORTEST_S or not wanted.work:
             return
-        if learned.running >= max(UNKNOWN, min(map(self._lanes, wanted.work))):
+        fits = min(self._lanes(mine, engine) for engine in wanted.work)
+        if learned.running >= max(UNKNOWN, fits):
             raise Overloaded(
                 f"none of the first {learned.running} queries of this kind has ended yet; try "
                 "again in 1 s"
             )
 
-    def _check_rate(self, rate: float, tenant: str, now: float) -> None:
-        left = self._bucket(tenant, now).left
+    def _check_rate(self, rate: float, mine: Tenant, now: float) -> None:
+        left = self._bucket(mine, now).left
         if left < 1:
             after_s = (1 - left) / rate
             raise Overloaded(
@@ -269,23 +291,25 @@ class Admission:
                 retry_after_s=after_s,
             )
 
-    def _bucket(self, tenant: str, now: float) -> Bucket:
+    def _bucket(self, mine: Tenant, now: float) -> Bucket:
         """What a tenant may send, up to now."""
         rate = self.shares.rate or 0.0
         most = max(1.0, BURST_S * rate)
-        bucket = self._buckets.get(tenant)
+        bucket = mine.bucket
         if bucket is None:
-            bucket = self._buckets[tenant] = Bucket(most, now)
+            bucket = mine.bucket = Bucket(most, now)
         bucket.left = min(most, bucket.left + rate * (now - bucket.at))
         bucket.at = now
         return bucket
 
 
-def _put(loads: Mapping[str, Load], count: int, demand: Demand) -> None:
-    """Add `count` queries to the loads of the engines that are asked about."""
-    for engine, work_s in demand.work.items():
-        if work_s and engine in loads:
-            loads[engine].add(count, work_s, demand.own_s)
+def _put_all(loads: Mapping[str, Load], mine: Tenant, now: float) -> None:
+    """Add a tenant's running queries to the loads of the engines that are asked about."""
+    for learned in mine.active.values():
+        demand = learned.demand(now)
+        for engine, work_s in demand.work.items():
+            if work_s and engine in loads:
+                loads[engine].add(learned.running, work_s, demand.own_s)
 
 
 def _too_long(engine: str, wait_s: float, after_s: float) -> Overloaded:

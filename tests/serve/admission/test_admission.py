@@ -257,6 +257,39 @@ def test_a_rate_is_kept_over_ten_seconds() -> None:
     assert len(let_in(door, tenant="a", now=1000.0)) == 20
 
 
+def test_what_one_tenants_queries_took_says_nothing_of_anothers() -> None:
+    alone = len(let_in(admission(own_s=1.0), tenant="b"))
+    door = admission(own_s=1.0)
+    slow = [door.take("app", 0, "a", 0.0) for _ in range(30)]
+    for ticket in slow:
+        door.ended(ticket, Demand(25.0, {ENGINE: 25.0}))
+    assert len(let_in(door, tenant="b")) == alone == 11
+    assert len(let_in(door, tenant="a", now=100.0)) < alone, "of its own it says much"
+
+
+def test_what_runs_for_one_tenant_leaves_another_its_share() -> None:
+    door = admission(own_s=1.0, lanes=4.0)
+    for ticket in [door.take("app", 0, "a", 0.0) for _ in range(30)]:
+        door.ended(ticket, Demand(25.0, {ENGINE: 25.0}))
+    for _ in range(30):
+        door.take("app", 0, "a", 100.0)
+    room = len(let_in(admission(own_s=1.0, lanes=2.0), tenant="b"))
+    assert len(let_in(door, tenant="b", now=101.0)) >= room / 2
+
+
+def test_how_an_engine_slows_down_is_told_by_ones_own_queries() -> None:
+    """A tenant whose first queries are short and the next ones long makes it look slow."""
+    door = Admission(lambda engine: Lanes(1.0, door.running), lambda kind: NOTHING)
+    for _ in range(3):
+        door.ended(door.admit("app", 0, "b", 0.0), Demand(1.0, {ENGINE: 1.0}))
+    room = let_in(door, tenant="b")
+    for ticket in room:
+        door.ended(ticket, None)
+    for took in [0.01] * 10 + [25.0] * 40:
+        door.ended(door.take("app", 0, "a", 0.0), Demand(took, {ENGINE: took}))
+    assert len(let_in(door, tenant="b")) == len(room)
+
+
 # --- what always holds ----------------------------------------------------------------------
 
 EVENTS = st.lists(
