@@ -24,7 +24,7 @@ from teola.runtime.runtime import Runtime
 from teola.runtime.trace import Batch, Span, Trace
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Instance
-from teola.serve.api import Service
+from teola.serve.api import Service, tenant
 from teola.serve.board import Board, Entry
 from teola.serve.problems import NotFound
 
@@ -70,11 +70,12 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         return await run_in_threadpool(made)
 
     @routes.get("/engines", tags=["engines"], response_model=None)
-    async def engines() -> Response:
-        """What each engine is, what waits for it, what runs on each of its instances."""
+    async def engines(request: Request) -> Response:
+        """What each engine is, what waits for it, what runs on each of its instances; and the
+        batches that the tenant's own queries went in."""
         now, queues = runtime.loop.time(), runtime.live.core.queues
         known = [_engine(runtime, name, queue, now) for name, queue in queues.items()]
-        traces = recent_traces(service.board)
+        traces = recent_traces(service.board, tenant(request))
 
         def made() -> Response:
             batches = recent_batches(traces)
@@ -188,10 +189,12 @@ def _decoding(trace: Trace, spans: Iterable[Span]) -> Iterator[Span]:
 # --- engines --------------------------------------------------------------------------------
 
 
-def recent_traces(board: Board) -> list[Trace]:
-    """Copies, of running queries and the last that ended."""
-    ended = islice(reversed(board.past.values()), RECENT_QUERIES)
-    traces = (entry.job.trace for entry in (*ended, *board.running.values()))
+def recent_traces(board: Board, tenant: str) -> list[Trace]:
+    """Copies, of a tenant's running queries and its last that ended."""
+    past, running = reversed(board.past.values()), board.running.values()
+    ended = islice((entry for entry in past if entry.job.tenant == tenant), RECENT_QUERIES)
+    mine = (*ended, *(entry for entry in running if entry.job.tenant == tenant))
+    traces = (entry.job.trace for entry in mine)
     return [trace.copy() for trace in traces if trace and trace.plan]
 
 
