@@ -23,6 +23,7 @@ from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_
 HISTORY_CHARACTERS: Final = 16_000
 URL_PORTS: Final = (80, 443)
 PROMPT_TOKENS: Final = 65_536
+OUTPUT_TOKENS: Final = 65_536
 OVERRIDE_CHARACTERS: Final = 65_536
 PRIMITIVES: Final = 512
 INTERMEDIATE_BYTES: Final = 64 * 2**20
@@ -61,6 +62,9 @@ class ServerTable(_Table):
         default=PROMPT_TOKENS,
         ge=1,
         description="Of the texts of one query, at four characters each, where an LLM reads them.",
+    )
+    max_output_tokens: int = Field(
+        default=OUTPUT_TOKENS, ge=1, description="That a query may want of one call of an LLM."
     )
     max_override_characters: int = Field(
         default=OVERRIDE_CHARACTERS, ge=2, description="Of one query's overrides, as JSON."
@@ -264,9 +268,10 @@ max_queries = 1024
 # max_wait_s = 5
 # max_rate_per_tenant = 10
 # tenant_weights = { shop = 2 }
-# Of one query: tokens of its texts, characters of its overrides, primitives of its graph, and what
-# is computed for it and not read yet.
+# Of one query: tokens of its texts, and of one answer of an LLM, characters of its overrides,
+# primitives of its graph, and what is computed for it and not read yet.
 max_prompt_tokens = 65536
+max_output_tokens = 65536
 max_override_characters = 65536
 max_primitives = 512
 max_intermediate_bytes = 67108864

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from teola.cli import call
 from tests.command_line import CommandLine
 
 ASK = ("run", "naive-rag", "-i", "question=How tall is it?", "-i")
@@ -123,6 +124,17 @@ def test_a_wrong_dsn(teola: CommandLine, tower: Path, dsn: str, told: str) -> No
         line = teola(*words, "--dsn", dsn).refused(1)
         assert re.search(told, line), line
         assert "secret" not in line
+
+
+def test_a_dsn_need_not_stand_on_the_command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which everybody on the machine may read."""
+    monkeypatch.setenv("TEOLA_DSN", "postgresql://nobody:secret@127.0.0.1:9/x")
+    assert call(["collections"]) == 1
+    told = capsys.readouterr().err
+    assert "127.0.0.1:9/x is unavailable" in told
+    assert "secret" not in told
 
 
 def test_a_server_or_a_folder_but_not_both(teola: CommandLine, data_dir: Path) -> None:

@@ -131,10 +131,11 @@ Dsn = Annotated[
     typer.Option(
         "--dsn",
         metavar="DSN",
+        envvar="TEOLA_DSN",
         show_default=False,
         rich_help_panel=ENGINES,
         help="A PostgreSQL server with pgvector, postgresql://user@host:5432/database. By default "
-        "an embedded one.",
+        "an embedded one. One with a password goes into the variable: others see command lines.",
     ),
 ]
 DataDir = Annotated[

@@ -158,6 +158,7 @@ def serve(
             shares=server.Shares(where.tenant_weights, where.max_rate_per_tenant),
             query=server.QueryLimits(
                 where.max_prompt_tokens,
+                where.max_output_tokens,
                 where.max_override_characters,
                 where.max_primitives,
                 where.max_intermediate_bytes,

@@ -9,25 +9,36 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from teola.app import App
-from teola.config import INTERMEDIATE_BYTES, OVERRIDE_CHARACTERS, PRIMITIVES, PROMPT_TOKENS
+from teola.config import (
+    INTERMEDIATE_BYTES,
+    OUTPUT_TOKENS,
+    OVERRIDE_CHARACTERS,
+    PRIMITIVES,
+    PROMPT_TOKENS,
+)
 from teola.errors import InputError
 from teola.graph import Op
+from teola.runtime.documents import UNNAMED
 from teola.runtime.values import tokens_of
-from teola.serve.intake.schemas import check_form, schemas
+from teola.serve.intake.schemas import check_form, parameters, schemas
 from teola.workflow.component import Kind
 
 LISTED: Final = 10_000
 """Items of one input."""
+OURS: Final = ("ignore_eos",)
+"""Parameters of components that no client sets: for measurements, in which a model must go on."""
 _prompted: WeakKeyDictionary[App, bool] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
     """prompt_tokens: of all texts that it gives to an application with an LLM, at four characters
-    each. override_characters: of its overrides, as JSON: plans are kept with them. primitives: of
-    its p-graph. intermediate_bytes: computed for it and not read by all who need it."""
+    each. output_tokens: of one answer of an LLM (`max_tokens`). override_characters: of its
+    overrides, as JSON: plans are kept with them. primitives: of its p-graph. intermediate_bytes:
+    computed for it and not read by all who need it."""
 
     prompt_tokens: int = PROMPT_TOKENS
+    output_tokens: int = OUTPUT_TOKENS
     override_characters: int = OVERRIDE_CHARACTERS
     primitives: int = PRIMITIVES
     intermediate_bytes: int = INTERMEDIATE_BYTES
@@ -58,6 +69,14 @@ class QueryLimits:
             )
         for schema in schemas(overrides):
             check_form(schema)
+        for given in parameters(overrides, "max_tokens"):
+            if isinstance(given, int) and given > self.output_tokens:
+                raise InputError(
+                    f"max_tokens is {given}, more than the {self.output_tokens} that are taken"
+                )
+        for name in OURS:
+            if list(parameters(overrides, name)):
+                raise InputError(f"{name} cannot be set for a query; leave it out")
 
 
 _TEXTS: Final = (Kind.TEXT, Kind.TEXTS)
@@ -68,6 +87,11 @@ def _check_scope(collection: Any, filters: Any) -> None:
     named = isinstance(collection, str) and collection.strip()
     if collection is not None and not named:
         raise InputError(f"collection must be a name, not {str(collection)[:80]!r}")
+    if collection == UNNAMED:
+        raise InputError(
+            f"collection {UNNAMED!r} is where documents lie that came without one, each for who "
+            "sends it again; name another"
+        )
     if filters is not None and not isinstance(filters, Mapping):
         raise InputError(f"filters must be an object, not {type(filters).__name__}")
 

@@ -37,11 +37,17 @@ async def check_schemas(overrides: Mapping[str, Any]) -> None:
 
 def schemas(overrides: Mapping[str, Any]) -> Iterator[Any]:
     """The JSON schemas among overrides."""
+    for value in parameters(overrides, SCHEMA):
+        yield as_json(value, SCHEMA) if isinstance(value, str) else value
+
+
+def parameters(overrides: Mapping[str, Any], name: str) -> Iterator[Any]:
+    """What overrides give to the parameters called so, of whichever component."""
     for key, value in overrides.items():
-        if key.rpartition(".")[2] == SCHEMA:
-            yield as_json(value, SCHEMA) if isinstance(value, str) else value
+        if key.rpartition(".")[2] == name:
+            yield value
         elif isinstance(value, Mapping):
-            yield from schemas(value)
+            yield from parameters(value, name)
 
 
 def check_form(schema: Any) -> None:

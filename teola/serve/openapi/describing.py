@@ -7,6 +7,7 @@ from typing import Any, Final
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from teola.app import App
+from teola.serve.intake.limits import OURS
 from teola.workflow.component import Kind
 from teola.workflow.inputs import Input
 
@@ -77,7 +78,7 @@ def _input(one: Input) -> dict[str, Any]:
 
 
 def _parameters(app: App) -> dict[str, Any]:
-    """Every parameter by `component.parameter`, with its default."""
+    """Every parameter that a query may set, by `component.parameter`, with its default."""
     properties: dict[str, Any] = {}
     for component in app.builder.template.components:
         try:
@@ -86,5 +87,7 @@ def _parameters(app: App) -> dict[str, Any]:
             continue
         now = component.config.model_dump(mode="json")
         for name, of in schema.get("properties", {}).items():
+            if name in OURS:
+                continue
             properties[f"{component.name}.{name}"] = {**of, "default": now[name]}
     return {"type": "object", "properties": properties, "additionalProperties": False}

@@ -30,6 +30,7 @@ def wanted(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 
 
+CHATTING = {"model": "naive-rag", "documents": LIGHTHOUSE}
 LIMITS: list[tuple[str, dict[str, Any], str]] = [
     (RAG, {"overrides": {"search.top_k": 0}}, "greater than or equal to 1"),
     (RAG, {"overrides": {"search.top_k": 201}}, "less than or equal to 200"),
@@ -45,6 +46,14 @@ LIMITS: list[tuple[str, dict[str, Any], str]] = [
     (RAG, {"overrides": {"generate": {"json_schema": MULTIPLYING}}}, "too involved"),
     ("/v1/chat/completions", {"response_format": wanted(MULTIPLYING)}, "too involved"),
     (RAG, {"overrides": {"generate.instruction": "x" * 70_000}}, "65536"),
+    (RAG, {"overrides": {"generate.max_tokens": 65_537}}, "65536"),
+    (RAG, {"overrides": {"generate": {"max_tokens": 10**12}}}, "65536"),
+    ("/v1/chat/completions", {**CHATTING, "max_tokens": 10**12}, "65536"),
+    ("/v1/chat/completions", {**CHATTING, "max_completion_tokens": 10**12}, "65536"),
+    (RAG, {"overrides": {"generate.ignore_eos": True}}, "ignore_eos cannot be set"),
+    (RAG, {"overrides": {"generate": {"ignore_eos": False}}}, "ignore_eos cannot be set"),
+    (RAG, {"inputs": {"question": "lamp?", "collection": "documents"}}, "name another"),
+    ("/v1/chat/completions", {"model": "naive-rag", "collection": "documents"}, "name another"),
     (RAG, {"inputs": {"question": "x" * 263_000, "documents": LIGHTHOUSE}}, "65536"),
     (RAG, {"inputs": {"question": "x", "documents": [LIGHTHOUSE] * 10_001}}, "10000"),
     (RAG, {"inputs": {"question": "x", "documents": [FILE] * 101}}, "100"),
@@ -78,6 +87,7 @@ def test_one_more_than_the_most_is_refused_before_any_engine_is_called(
 def test_the_most_is_allowed(client: httpx.Client) -> None:
     given = {"question": "lamp? " * 43_690, "documents": LIGHTHOUSE}  # 65,536 tokens and a half
     overrides = {"search.top_k": 200, "generate.instruction": "x" * 65_000}
+    overrides["generate.max_tokens"] = 65_536
     response = client.post(RAG, json={"inputs": given, "overrides": overrides})
     assert response.status_code == 200, response.text
     documents = [f"text {i}" for i in range(250)]
@@ -109,6 +119,12 @@ def test_what_is_computed_for_a_query_is_bounded(client: httpx.Client, hostile: 
     finally:
         hostile.board.limits = limits
     assert client.post(RAG, json={"inputs": {**given, "documents": LIGHTHOUSE}}).status_code == 200
+
+
+def test_no_parameter_is_told_that_a_query_may_not_set(client: httpx.Client) -> None:
+    told = client.get("/v1/apps/naive-rag").json()["parameters"]["properties"]
+    assert "generate.max_tokens" in told
+    assert "generate.ignore_eos" not in told
 
 
 def test_a_property_may_be_called_pattern(client: httpx.Client) -> None:
