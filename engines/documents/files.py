@@ -7,18 +7,25 @@ FlatReader only reads the bytes, and does not notice a binary file.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
+import io
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 
 from teola.engine import Fingerprint, Source
 from teola.errors import DocumentError
 
 _BLOCK = 1 << 20
+"""Bytes or characters that are read, decoded or looked through at once: each of these steps holds
+up every other thread of the process."""
+_LETTER = re.compile(r"[^\W_]")
+_LONG_SPACE = re.compile(r"(?<!\s)(\s{100})\s+")
 _BOMS = (
     (b"\xff\xfe\x00\x00", "utf-32"),
     (b"\x00\x00\xfe\xff", "utf-32"),
@@ -84,44 +91,71 @@ def fingerprint(source: Source, max_bytes: int) -> Fingerprint:
 
 
 def read_text(path: Path, max_bytes: int) -> str:
-    """The text of a text file, lines ending in a line feed. Raises DocumentError if it is none."""
-    data = b"".join(_blocks(Source(path.name, path=path), max_bytes))
-    try:
-        text = decode(data)
-    except UnicodeDecodeError as error:
-        what = "a binary file" if b"\0" in data else f"not UTF-8 text (byte {error.start})"
-        raise refusal(path, f"it is {what}; convert it to UTF-8 text") from error
-    if "\0" in text:
-        raise refusal(path, "it is a binary file; give text, Markdown, HTML or PDF")
-    return usable(str(path), text)
+    """The text of a text file, tidy. Raises DocumentError if it is none."""
+    return usable(str(path), tidy(_decoded(path, _blocks(Source(path.name, path=path), max_bytes))))
 
 
 def inline_text(source: Source, max_bytes: int) -> str:
-    """The text given in place of a file, checked as a file's would be."""
+    """The text given in place of a file, checked and made tidy as a file's would be."""
     for _ in _blocks(source, max_bytes):
         continue
     assert source.text is not None
-    return usable(source.name, source.text)
+    return usable(source.name, tidy(_pieces(source.text)))
+
+
+def parsed_text(data: bytes) -> str:
+    """What the parser's process wrote, tidy."""
+    view = memoryview(data)
+    blocks = (bytes(view[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK))
+    return tidy(codecs.iterdecode(blocks, "utf-8"))
+
+
+def tidy(pieces: Iterable[str]) -> str:
+    """A text with plain line ends, and at most about 100 characters of white space in a row: with
+    more, a document could be all white space, and each step on its way would take it whole."""
+    plain = io.IncrementalNewlineDecoder(None, translate=True)
+    ended = (plain.decode(piece).replace("\f", "\n") for piece in pieces)
+    text = "".join(_LONG_SPACE.sub(r"\1", piece) for piece in ended)
+    return text + plain.decode("", final=True)
 
 
 def usable(name: str, text: str) -> str:
-    """`text` with plain line ends. Raises DocumentError if there is nothing in it to read."""
-    if not any(character.isalnum() for character in text):
+    """`text`. Raises DocumentError if there is nothing in it to read."""
+    if not any(_LETTER.search(piece) for piece in _pieces(text)):
         raise DocumentError(f"cannot read {name!r}: there is no text in it; leave it out")
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
-
-
-def decode(data: bytes) -> str:
-    """Text from bytes: what a byte order mark says, else UTF-8. Raises UnicodeDecodeError."""
-    for mark, encoding in _BOMS:
-        if data.startswith(mark):
-            return data.decode(encoding)
-    return data.decode("utf-8")
+    return text
 
 
 def refusal(path: Path, reason: str) -> DocumentError:
     """The error for `path`: one line."""
     return DocumentError(f"cannot read {str(path)!r}: {reason}")
+
+
+def _decoded(path: Path, blocks: Iterable[bytes]) -> Iterator[str]:
+    """As a byte order mark says, else as UTF-8. Raises DocumentError for what is no text."""
+    decoder, read = None, 0
+    for block in chain(blocks, (b"",)):  # which ends it
+        decoder = decoder or _decoder(block)
+        pending = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            at = read - pending + error.start
+            what = "a binary file" if b"\0" in block else f"not UTF-8 text (byte {at})"
+            raise refusal(path, f"it is {what}; convert it to UTF-8 text") from error
+        if "\0" in text:
+            raise refusal(path, "it is a binary file; give text, Markdown, HTML or PDF")
+        read += len(block)
+        yield text
+
+
+def _decoder(beginning: bytes) -> codecs.IncrementalDecoder:
+    encoding = next((known for mark, known in _BOMS if beginning.startswith(mark)), "utf-8")
+    return codecs.getincrementaldecoder(encoding)()
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[at : at + _BLOCK] for at in range(0, len(text), _BLOCK))
 
 
 def _blocks(source: Source, max_bytes: int) -> Iterator[bytes]:

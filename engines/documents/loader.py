@@ -17,7 +17,7 @@ from .files import Format
 from .sandbox import Limits, parse
 from .splitting import split
 
-_PIPELINE = 1
+_PIPELINE = 2
 """To be raised when this package reads or splits anything differently."""
 
 
@@ -37,7 +37,7 @@ class FileLoader:
             name=name,
             kind=EngineKind.DOCUMENTS,
             ops=frozenset(),
-            concurrency=2,
+            concurrency=3,
             description="text, Markdown, HTML and PDF, split into sentences",
         )
         self._max_bytes, self._limits = max_bytes, limits or Limits()
@@ -92,7 +92,7 @@ class FileLoader:
             raise files.refusal(
                 path, "the PDF has no text, only images; run text recognition (OCR) on it first"
             )
-        return files.usable(str(path), text)
+        return await asyncio.to_thread(files.usable, str(path), text)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from teola.errors import DocumentError
 
-from .files import Format, refusal
+from .files import Format, parsed_text, refusal
 from .parser import REFUSED
 
 _SCRIPT = Path(__file__).with_name("parser.py")
@@ -52,7 +52,7 @@ async def parse(path: Path, format: Format, limits: Limits) -> str:
             process.kill()
             await process.communicate()
     if process.returncode == 0:
-        return text.decode("utf-8")
+        return await asyncio.to_thread(parsed_text, text)
     lines = errors.decode("utf-8", "replace").strip().splitlines()
     raise _refused(path, format, limits, process.returncode, lines[-1] if lines else "")
 

@@ -3,22 +3,30 @@
 The splitter's default tokenizer counts other tokens than the embedder, which then cuts off what it
 cannot take without a word. So sizes are in the embedder's tokens, and since the parts of a text may
 have fewer tokens than the whole, every chunk is measured once more and cut if it is too long.
+
+It works in a thread of the process that serves, on texts that strangers wrote. Each of its steps is
+for other threads one that cannot be interrupted, so a very long text is split part by part, and its
+sentences are looked for window by window.
 """
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from teola.engine import Splitting
-from teola.errors import InputError
+from teola.errors import DocumentError, InputError
 
-_LONG_WORD = re.compile(r"\S{101}")
-_CHARACTERS_PER_TOKEN = 8  # of long words; of prose it is about 4.5
+_LONG_WORD = 100
+_CHARACTERS_PER_TOKEN = 8
+"""Of long words. Of prose it is about 4.5."""
+_MOST_CHARACTERS_PER_TOKEN = 64
+"""Of any text: accents and invisible characters alone are no tokens at all."""
 _PREFIX = 20_000
 _SMALLEST = 16
+_PART = 1 << 18
+_WINDOWS = (1 << 12, 1 << 15)
 
 Encode = Callable[[str], list[int]]
 
@@ -54,10 +62,11 @@ class TokenCounter:
         return range(self._count(text))
 
     def _count(self, text: str) -> int:
-        tokens = len(self._encode(text))
-        if not _LONG_WORD.search(text):
+        tokens = max(len(self._encode(text)), len(text) // _MOST_CHARACTERS_PER_TOKEN)
+        words = [len(word) for word in text.split()]
+        if max(words, default=0) <= _LONG_WORD:
             return tokens
-        return max(tokens, sum(map(len, text.split())) // _CHARACTERS_PER_TOKEN)
+        return max(tokens, sum(words) // _CHARACTERS_PER_TOKEN)
 
 
 def split(
@@ -65,7 +74,7 @@ def split(
 ) -> list[str]:
     """Chunks of at most `splitting.chunk_size` tokens that together cover `text`.
 
-    Raises InputError for sizes that make no sense.
+    Raises InputError for sizes that make no sense, DocumentError for a text without end.
     """
     from llama_index.core.node_parser import SentenceSplitter
 
@@ -82,23 +91,56 @@ def split(
         tokenizer=count,
         chunking_tokenizer_fn=sentences,
     )
-    pieces = (piece for chunk in splitter.split_text(text) for piece in _fit(chunk, size, count))
+    try:
+        chunks = [chunk for part in _parts(text) for chunk in splitter.split_text(part)]
+    except TimeoutError as error:  # NLTK's own, of each of its regular expressions
+        raise DocumentError(
+            "finding the sentences of a document takes too long; send it in smaller parts"
+        ) from error
+    pieces = (piece for chunk in chunks for piece in _fit(chunk, size, count))
     return [piece for piece in pieces if piece.strip()]
 
 
+def _parts(text: str) -> Iterator[str]:
+    """`text` in parts of at most `_PART` characters."""
+    start = 0
+    while len(text) - start > _PART:
+        end = _gap(text, start + _PART // 2, start + _PART)
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _gap(text: str, lo: int, hi: int) -> int:
+    """Where to cut `text` from lo to hi: between paragraphs, lines or words, else at hi."""
+    found = (text.rfind(gap, lo, hi) for gap in ("\n\n", "\n", " "))
+    return next((at for at in found if at >= 0), hi)
+
+
 def sentences(text: str) -> list[str]:
-    """Sentences, each with the white space after it.
+    """Sentences, each with the white space after it; one without end is cut.
 
     What SentenceSplitter does itself, without its search for (and download of) data that the
-    untrained tokenizer does not need.
+    untrained tokenizer does not need, and in windows: each goes on where the last sentence that is
+    surely whole ended in the one before.
     """
     from nltk.tokenize import PunktSentenceTokenizer  # type: ignore[import-untyped]
 
-    starts = [start for start, _ in PunktSentenceTokenizer().span_tokenize(text)]
-    if len(starts) < 2:
-        return [text]
-    bounds = [0, *starts[1:], len(text)]
-    return [text[lo:hi] for lo, hi in pairwise(bounds)]
+    tokenizer = PunktSentenceTokenizer()
+    bounds, start, size = [0], 0, _WINDOWS[0]
+    while start < len(text):
+        end = start + size
+        found = [start + at for at, _ in tokenizer.span_tokenize(text[start:end])][1:]
+        if end < len(text):  # what stands near the end of a window may go on behind it
+            sure = [at for at in found if at < end - size // 4 and text[at - 1].isspace()]
+            if not sure and size < _WINDOWS[1]:
+                size *= 2
+                continue
+            end = sure[-1] if sure else _gap(text, start + size // 2, end)
+            found = [*(at for at in found if at < end), end]
+        bounds += found
+        start, size = end, _WINDOWS[0]
+    return [text[lo:hi] for lo, hi in pairwise([*bounds, len(text)])]
 
 
 def _fit(chunk: str, size: int, count: TokenCounter) -> list[str]:

@@ -28,6 +28,8 @@ from .weights import PACKAGED_SHA256, identify, locate
 Dtype = Literal["auto", "float32", "bfloat16"]
 DTYPES = ("auto", "float32", "bfloat16")
 CPU_FORWARD = 4
+WINDOW = 10_000
+"""Characters that the tokenizer is given at once: it takes memory for each of them."""
 
 _Key = tuple[Path, str, str]
 
@@ -86,7 +88,7 @@ class SharedModel:
 
         def run() -> None:
             for some in self._forwards(texts, batch, wanted):
-                vectors[some] = self._loaded.embed([sanitise(texts[i]) for i in some], role)
+                vectors[some] = self._loaded.embed([self._readable(texts[i]) for i in some], role)
 
         if texts:
             self._thread.submit(run).result()
@@ -116,13 +118,26 @@ class SharedModel:
 
         def run() -> None:
             for some in self._forwards(texts, batch, wanted):
-                every = self._loaded.embed_tokens([sanitise(texts[i]) for i in some])
+                every = self._loaded.embed_tokens([self._readable(texts[i]) for i in some])
                 for i, one in zip(some, every, strict=True):
                     found[i] = one
 
         if texts:
             self._thread.submit(run).result()
         return found
+
+    def _readable(self, text: str) -> str:
+        """Of a long text as much as the model reads, without windows that say nothing to it."""
+        if len(text) <= WINDOW:
+            return sanitise(text)
+        pieces, tokens = [], 0
+        for piece in windows(text):
+            if found := len(self.encode(piece)):
+                pieces.append(sanitise(piece))
+                tokens += found
+            if tokens >= self.max_tokens:
+                break
+        return "".join(pieces)
 
     def close(self) -> None:
         """Nothing more is asked of it."""
@@ -137,8 +152,27 @@ class SharedModel:
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Token ids without special tokens and without truncation."""
-    return list(tokenizer.encode(sanitise(text), add_special_tokens=False).ids)
+    """Token ids without special tokens and without truncation.
+
+    Other threads go on meanwhile: unlike `encode`, the tokenizer's `encode_batch_fast` lets them.
+    """
+    ids: list[int] = []
+    for piece in windows(text):
+        (found,) = tokenizer.encode_batch_fast([sanitise(piece)], add_special_tokens=False)
+        ids += found.ids
+    return ids
+
+
+def windows(text: str) -> Iterator[str]:
+    """`text` in pieces of at most `WINDOW` characters, cut before white space where there is some.
+    So they have the same tokens as the whole, but for words that no model knows."""
+    start = 0
+    while len(text) - start > WINDOW:
+        middle, end = start + WINDOW // 2, start + WINDOW
+        space = max(text.rfind(" ", middle, end), text.rfind("\n", middle, end))
+        yield text[start : space if space > 0 else end]
+        start = space if space > 0 else end
+    yield text[start:]
 
 
 _models: dict[_Key, SharedModel] = {}

@@ -9,7 +9,7 @@ import pytest
 
 from teola.engine import Source, Splitting
 from teola.errors import DocumentError
-from teola_engines.documents import FileLoader
+from teola_engines.documents import FileLoader, files
 
 from .conftest import Encode
 
@@ -151,6 +151,35 @@ async def test_inline_text(encode: Encode) -> None:
     for text in ("", "  ", "a\0b", "\ud800", "x" * 1001, None):
         with pytest.raises(DocumentError, match="note"):
             await loader.split(Source("note", text=text), Splitting(), encode)
+
+
+async def test_long_white_space_is_cut_short(tmp_path: Path, encode: Encode) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("oil" + " " * 5_000_000 + "\r\n" * 100_000 + "lamp\n\n\n    indented\n")
+    text = await load(path, encode)
+    assert len(text) < 1000
+    assert text.split() == ["oil", "lamp", "indented"]
+    assert text.endswith("lamp\n\n\n    indented")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+async def test_characters_that_lie_across_what_is_read_at_once(
+    encoding: str, tmp_path: Path, encode: Encode
+) -> None:
+    path = tmp_path / "a.txt"
+    words = "naïve 🚢 Łódź\r\n" * 80_000
+    path.write_bytes(words.encode(encoding))
+    text = files.read_text(path, 50_000_000)
+    assert text == words.replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("at", [0, 1_048_575, 1_048_576, 2_100_000])
+async def test_where_a_text_is_broken_is_told(at: int, tmp_path: Path, encode: Encode) -> None:
+    data = bytearray("é".encode() * 1_100_000)
+    data[at] = 0xFF
+    (tmp_path / "a.txt").write_bytes(data)
+    wrong = at if at % 2 == 0 else at - 1
+    assert f"not UTF-8 text (byte {wrong})" in await refused(tmp_path / "a.txt", encode)
 
 
 def test_fingerprint_is_the_digest_of_the_bytes(tmp_path: Path) -> None:

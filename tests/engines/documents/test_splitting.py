@@ -3,16 +3,22 @@
 import pydoc_data.topics
 import random
 import threading
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
+from llama_index.core.node_parser import SentenceSplitter
+from nltk import redos  # type: ignore[import-untyped]
+from nltk.tokenize import PunktSentenceTokenizer  # type: ignore[import-untyped]
 
 from teola.engine import Splitting
-from teola.errors import InputError
+from teola.errors import DocumentError, InputError
+from teola_engines.documents.files import tidy
 from teola_engines.documents.splitting import SplittingCancelled, TokenCounter, sentences, split
 
 from .conftest import Encode
 
+ROOT = Path(__file__).parents[3]
 SPECIALS = 2
 RNG = random.Random(7)
 
@@ -63,7 +69,7 @@ def assert_covers(text: str, chunks: list[str]) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_chunk_fits_and_nothing_is_left_out(name: str, encode: Encode) -> None:
-    text = TEXTS[name]
+    text = tidy([TEXTS[name]])
     chunks = split(text, Splitting(), encode)
     longest = max(len(encode(chunk)) for chunk in chunks)
     assert longest + SPECIALS <= 256
@@ -105,7 +111,7 @@ def test_long_texts_are_measured_by_a_prefix(encode: Encode) -> None:
     counter = TokenCounter(counting, 254, threading.Event())
     assert len(counter("word " * 100_000)) > 254
     assert max(lengths) <= 20_000
-    assert len(counter("ab" + " " * 100_000 + "cd")) == 2  # white space is not a reason to stop
+    assert len(counter("ab" + " " * 100 + "cd")) == 2  # white space is not a reason to stop
 
 
 def test_splitting_stops_when_nobody_waits(encode: Encode) -> None:
@@ -137,3 +143,82 @@ def test_a_whole_with_more_tokens_than_its_parts_is_cut_again() -> None:
     chunks = split(text, Splitting(16, 0), joins_count)
     assert max(len(joins_count(chunk)) for chunk in chunks) <= 16
     assert_covers(text, chunks)
+
+
+def at_once(text: str, encode: Encode) -> list[str]:
+    """The chunks as LlamaIndex and NLTK make them of a whole text, whatever its length."""
+
+    def whole(text: str) -> list[str]:
+        starts = [start for start, _ in PunktSentenceTokenizer().span_tokenize(text)][1:]
+        return [text[lo:hi] for lo, hi in pairwise([0, *starts, len(text)])]
+
+    splitting = Splitting()
+    splitter = SentenceSplitter(
+        chunk_size=splitting.chunk_size,
+        chunk_overlap=splitting.overlap,
+        tokenizer=TokenCounter(encode, splitting.chunk_size, threading.Event()),
+        chunking_tokenizer_fn=whole,
+    )
+    return splitter.split_text(text)
+
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/decisions/*.md")])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_windows_change_no_chunk_of_what_people_write(path: Path, encode: Encode) -> None:
+    text = tidy([path.read_text(encoding="utf-8")])
+    assert text == path.read_text(encoding="utf-8")
+    assert split(text, Splitting(), encode) == at_once(text, encode)
+
+
+def test_windows_end_where_sentences_do() -> None:
+    starts = [start for start, _ in PunktSentenceTokenizer().span_tokenize(PYTHON_REFERENCE)]
+    assert len(starts) > 500
+    found = [0, *accumulate(len(sentence) for sentence in sentences(PYTHON_REFERENCE))]
+    assert found == [*starts, len(PYTHON_REFERENCE)]
+
+
+def test_a_sentence_without_end_is_cut() -> None:
+    text = "word " * 50_000
+    found = sentences(text)
+    assert "".join(found) == text
+    assert max(map(len, found)) <= 1 << 15
+    assert {sentence[:5] for sentence in found[1:]} == {" word"}
+
+
+def test_long_texts_are_split_part_by_part(encode: Encode) -> None:
+    lengths: list[int] = []
+
+    def counting(text: str) -> list[int]:
+        lengths.append(len(text))
+        return encode(text)
+
+    text = "\n\n".join(f"Paragraph {i} of many, in a few words." for i in range(15_000))
+    chunks = split(text, Splitting(), counting)
+    assert len(text) > 500_000
+    assert max(lengths) <= 1 << 18
+    assert all(any(f"Paragraph {i} of" in chunk for chunk in chunks) for i in range(0, 15_000, 500))
+
+
+@pytest.mark.parametrize("text", ["a" + "\u0301" * 60_000, "a" + " \u200b" * 30_000])
+def test_a_chunk_is_short_also_where_nothing_is_a_token(text: str, encode: Encode) -> None:
+    assert len(encode(text)) <= 2
+    chunks = split(text, Splitting(), encode)
+    assert max(map(len, chunks)) <= 64 * 255
+    assert len("".join(chunks)) >= len("".join(text.split()))
+
+
+def test_sentences_that_take_too_long_are_the_document_s_fault(
+    encode: Encode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redos, "DEFAULT_TIMEOUT", 1e-9)
+    with pytest.raises(DocumentError, match="smaller parts"):
+        split("A sentence! " * 2000, Splitting(), encode)
+
+
+def test_many_short_sentences_take_no_time_from_each_other(encode: Encode) -> None:
+    """NLTK gives all of the sentences that it looks for at once five seconds."""
+    text = "No. " * 65_000
+    assert len(text) < 1 << 18
+    assert len(split(text, Splitting(), encode)) > 500
