@@ -1,11 +1,13 @@
 """API keys: who asks, and what for. Kept in a file as digests, so that nobody can read them there.
 
 A key is 256 random bits, so one round of SHA-256 is enough: there is nothing to guess. The file is
-read again when it has changed; a key that was revoked ends with the next request.
+read again when it has changed; a key that was revoked ends with the next request. Who changes it
+holds its folder's lock, so that of two changes at the same time none is lost.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -13,7 +15,8 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -73,31 +76,51 @@ class KeyFile:
         for what, text in (("name", name), ("tenant", tenant)):
             if not text.strip() or not text.isprintable() or len(text) > 64:
                 raise InputError(f"a key's {what} has 1 to 64 printable characters, not {text!r}")
-        known = self.read()
-        if any(key.name == name for key in known):
-            raise InputError(f"there is a key called {name!r} already; revoke it or name another")
         secret = PREFIX + secrets.token_urlsafe(32)
-        self._write([*known, Key(name, tenant, digest(secret), wanted, round(time.time(), 3))])
+        with self._changing() as (file, known):
+            if any(key.name == name for key in known):
+                raise InputError(
+                    f"there is a key called {name!r} already; revoke it or name another"
+                )
+            key = Key(name, tenant, digest(secret), wanted, round(time.time(), 3))
+            _write(file, [*known, key])
         return secret
 
     def revoke(self, name: str) -> None:
         """Take a key away. Raises UnknownName."""
-        known = self.read()
-        if all(key.name != name for key in known):
-            raise UnknownName("key", name, [key.name for key in known])
-        self._write([key for key in known if key.name != name])
+        with self._changing() as (file, known):
+            if all(key.name != name for key in known):
+                raise UnknownName("key", name, [key.name for key in known])
+            _write(file, [key for key in known if key.name != name])
 
-    def _write(self, keys: Iterable[Key]) -> None:
-        """At once or not at all, and for nobody else to read."""
-        text = json.dumps({"keys": [asdict(key) for key in keys]}, indent=1) + "\n"
+    @contextmanager
+    def _changing(self) -> Iterator[tuple[Path, list[Key]]]:
+        """The file itself, wherever links lead to, and its keys, while nobody else changes it."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".keys-")
-            with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-                out.write(text)
-            os.replace(name, self.path)
-        except OSError as error:
-            raise InputError(f"cannot write the keys to {self.path}: {error.strerror}") from None
+            file = self.path.resolve()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)
+                yield file, self.read()
+            finally:
+                os.close(folder)
+        except (OSError, RuntimeError) as error:  # the latter where links lead in a circle
+            told = getattr(error, "strerror", None) or "its links lead in a circle"
+            raise InputError(f"cannot write the keys to {self.path}: {told}") from None
+
+
+def _write(file: Path, keys: Iterable[Key]) -> None:
+    """At once or not at all, and for nobody else to read."""
+    text = json.dumps({"keys": [asdict(key) for key in keys]}, indent=1) + "\n"
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".keys-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.replace(name, file)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def digest(secret: str) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -68,6 +71,49 @@ def test_names_are_unique_and_scopes_known(keys: KeyFile, secrets: dict[str, str
         with pytest.raises(InputError, match="1 to 64 printable"):
             keys.create(name, "green")
     assert [key.name for key in keys.read()] == list(secrets)
+
+
+def test_of_changes_at_the_same_time_none_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    KeyFile(path).create("stays", "red")
+    names = [f"key {i}" for i in range(64)]
+
+    def change(name: str) -> None:
+        KeyFile(path).create(name, "red")
+        if int(name[4:]) % 2:
+            KeyFile(path).revoke(name)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(change, names))
+    assert {key.name for key in KeyFile(path).read()} == {"stays", *names[::2]}
+    assert [found.name for found in tmp_path.iterdir()] == ["keys.json"]
+
+
+def test_changes_of_several_processes(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    code = (
+        "import sys; from pathlib import Path; from teola.serve.access.auth import KeyFile\n"
+        "for i in range(20): KeyFile(Path(sys.argv[1])).create(sys.argv[2] + str(i), 'red')"
+    )
+    made = [subprocess.Popen([sys.executable, "-c", code, path, name]) for name in "abc"]
+    assert [process.wait(240) for process in made] == [0, 0, 0]
+    assert len(KeyFile(path).read()) == 60
+
+
+def test_a_link_stays_and_its_target_changes(tmp_path: Path) -> None:
+    target, link = tmp_path / "secrets" / "keys.json", tmp_path / "keys.json"
+    link.symlink_to(Path("secrets") / "keys.json")
+    keys = KeyFile(link)
+    keys.create("alice", "red")
+    keys.create("bob", "blue")
+    keys.revoke("alice")
+    assert link.is_symlink()
+    assert [key.name for key in KeyFile(target).read()] == ["bob"]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    with pytest.raises(InputError, match="the keys"):
+        KeyFile(circle).create("carol", "red")
 
 
 def test_the_command_line_creates_lists_and_revokes(teola: CommandLine, tmp_path: Path) -> None:
