@@ -1,7 +1,8 @@
 """The step before the graph: from a query's documents to chunks to index and a scope to search.
 
 Documents are content-addressed: what the store already has (same bytes, same splitting, same
-embedder) is neither split nor embedded nor stored again. Reading and splitting run off the loop.
+embedder) is neither split nor embedded nor stored again. Reading and splitting run off the loop,
+of as many documents at once as the loader's spec says, and for one tenant of fewer.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Preparer:
     """Prepares documents with a loader, an embedder's tokenizer and a store."""
 
     def __init__(self, loader: LocalHost, embedder: LocalHost, store: LocalHost) -> None:
-        self._loader = loader
+        self._loader, self._turns = loader, loader.turns
         self._documents = cast("Loader", loader.engine)
         self._embedder = cast("Embedder", embedder.engine)
         self._store = cast("DocumentStore", store.engine)
@@ -141,7 +142,7 @@ class Preparer:
         keys = await self._keys(given, splitting)
         name = collection or UNNAMED
         claims = await self._store.claim(tenant, name, keys, owner) if keys else []
-        chunks, owned = await self._split(given, claims, splitting)
+        chunks, owned = await self._split(given, claims, splitting, tenant)
         if owned:
             await self._store.expect(owner, owned)
         ids = tuple(dict.fromkeys(claim.document for claim in claims))
@@ -187,16 +188,17 @@ class Preparer:
         ]
 
     async def _split(
-        self, given: Sequence[Source], claims: Sequence[Claim], splitting: Splitting
+        self, given: Sequence[Source], claims: Sequence[Claim], splitting: Splitting, tenant: str
     ) -> tuple[list[Chunk], dict[str, int]]:
         chunks: list[Chunk] = []
         owned: dict[str, int] = {}
         for source, claim in zip(given, claims, strict=True):
             if not claim.owned or claim.document in owned:
                 continue
-            texts = await self._loader.call(
-                self._documents.split, source, splitting, self._embedder.encode
-            )
+            async with self._turns.turn(tenant):
+                texts = await self._loader.call(
+                    self._documents.split, source, splitting, self._embedder.encode
+                )
             if not texts:
                 raise DocumentError(f"document {source.name!r} holds no text")
             owned[claim.document] = len(texts)

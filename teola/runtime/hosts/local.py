@@ -16,6 +16,7 @@ from typing import Any, cast
 from teola.engine import BatchEngine, Call, Engine, LanguageModel, Request, Result, SequenceHandle
 from teola.errors import EngineUnavailable, TeolaError
 from teola.runtime.noting import working_for
+from teola.runtime.turns import Turns
 
 
 class LocalHost:
@@ -35,6 +36,8 @@ class LocalHost:
         self.execute: Callable[[Sequence[Request]], Awaitable[Sequence[Result | Exception]]]
         self.execute = self._execute_here if asynchronous else self._execute_in_thread
         """Runs a batch."""
+        self.turns = Turns(engine.spec.concurrency)
+        """Whose document is read next, if it reads documents."""
         self._threads: ThreadPoolExecutor | None = None
 
     async def start(self) -> None:
