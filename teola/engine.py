@@ -14,12 +14,14 @@ nothing outside; models are loaded and connections opened in `start`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
+from teola.errors import InputError
 from teola.graph.ops import DecodeParams, Op, Params
 from teola.graph.prompt import Role
 
@@ -218,9 +220,25 @@ class LanguageModel(Engine, Protocol):
 # --- documents ------------------------------------------------------------------------------
 
 
+METADATA_BYTES: Final = 16 * 2**10
+"""Of one document, as JSON: it comes along with every hit."""
+NAME_CHARACTERS: Final = 255
+"""Of a collection or a tenant; of a document that comes over HTTP."""
+
+
+def check_metadata(metadata: Mapping[str, Any]) -> None:
+    """Raise InputError if it is longer than `METADATA_BYTES`."""
+    size = len(json.dumps(metadata, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+    if size > METADATA_BYTES:
+        raise InputError(
+            f"the metadata of a document has {size} bytes of JSON, more than the {METADATA_BYTES} "
+            "that are kept; put what is long into its text"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document as given: a file, or text with a name."""
+    """A document as given: a file, or text with a name. metadata: at most `METADATA_BYTES`."""
 
     name: str
     path: Path | None = None
@@ -236,7 +254,6 @@ class Chunk:
     index: int
     text: str
     name: str
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

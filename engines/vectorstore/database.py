@@ -18,13 +18,15 @@ from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection, conninfo, sql
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from teola.errors import EngineUnavailable
+from teola.errors import EngineUnavailable, InputError
 
 from . import schema
 
 CONNECT_TIMEOUT_S = 10
 PATIENCE_S = 1.0
 """How long a transaction waits for a connection before it asks whether the server lives."""
+TOO_MUCH = "54"
+"""Class of the SQLSTATEs that say so. The driver takes them for errors of the connection."""
 RECONNECT_S = 2.0
 """How long the pool by itself tries to replace a lost connection; the next use tries anew."""
 
@@ -221,10 +223,16 @@ def _completed(dsn: str) -> str:
 
 @contextmanager
 def _unavailable(dsn: str) -> Iterator[None]:
-    """Turn errors of the connection into EngineUnavailable; errors of the data pass."""
+    """Turn errors of the connection into EngineUnavailable, and that values are beyond PostgreSQL's
+    limits into InputError; errors of the data pass."""
     try:
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
+        if isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(TOO_MUCH):
+            raise InputError(
+                "PostgreSQL refused what it was given: it exceeds one of its limits; give shorter "
+                "names and smaller values"
+            ) from error
         raise EngineUnavailable(
             f"PostgreSQL at {place(dsn)} is unavailable: {_reason(error, dsn)}; "
             "check the dsn and that the server runs"

@@ -18,22 +18,21 @@ from teola.errors import EngineError, InputError
 
 from .database import Database
 from .ownership import announce, lock
-from .values import Vector, clean, json_text, vector
+from .values import Vector, clean, vector
 
 COPY = """
-COPY pg_temp.staging (request, document, index, body, metadata, embedding)
+COPY pg_temp.staging (request, document, index, body, embedding)
 FROM STDIN (FORMAT BINARY)
 """
-COLUMN_TYPES = ("int4", "text", "int4", "text", "text", "vector")
+COLUMN_TYPES = ("int4", "text", "int4", "text", "vector")
 LOOK_UP = """
 SELECT d.id, c.name FROM teola.documents d JOIN teola.collections c ON c.id = d.collection
 WHERE d.id = ANY(%s)
 """
 STORE = """
 WITH new AS (
-    INSERT INTO teola.chunks (tenant, collection, document, index, body, metadata, embedding)
-    SELECT d.tenant, d.collection, d.id, s.index, s.body, d.metadata || s.metadata::jsonb,
-        s.embedding
+    INSERT INTO teola.chunks (tenant, collection, document, index, body, embedding)
+    SELECT d.tenant, d.collection, d.id, s.index, s.body, s.embedding
     FROM pg_temp.staging s JOIN teola.documents d ON d.id = s.document
     WHERE s.request = ANY(%s) AND NOT d.ready
     ON CONFLICT (document, index) DO NOTHING
@@ -51,20 +50,19 @@ RETURNING d.id, d.collection, d.ready, coalesce(d.stored > d.expected, false)
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """One request, checked: (chunk, its metadata, its vector) each. `number`: its place in the
-    batch."""
+    """One request, checked: (chunk, its vector) each. `number`: its place in the batch."""
 
     number: int
     scope: Scope
-    rows: tuple[tuple[Chunk, str, Vector], ...]
+    rows: tuple[tuple[Chunk, Vector], ...]
 
     @property
     def result(self) -> Result:
-        return {"stored": [f"{chunk.document}:{chunk.index}" for chunk, _, _ in self.rows]}
+        return {"stored": [f"{chunk.document}:{chunk.index}" for chunk, _ in self.rows]}
 
     @property
     def documents(self) -> set[str]:
-        return {chunk.document for chunk, _, _ in self.rows}
+        return {chunk.document for chunk, _ in self.rows}
 
 
 def read(number: int, request: Request, dimensions: int) -> Pieces:
@@ -73,8 +71,7 @@ def read(number: int, request: Request, dimensions: int) -> Pieces:
     if len(vectors) != len(chunks):
         raise InputError(f"{len(chunks)} chunks were given with {len(vectors)} vectors")
     rows = tuple(
-        (chunk, json_text(chunk.metadata), vector(values, dimensions))
-        for chunk, values in zip(chunks, vectors, strict=True)
+        (chunk, vector(values, dimensions)) for chunk, values in zip(chunks, vectors, strict=True)
     )
     if any(chunk.index < 0 for chunk in chunks):
         raise InputError("a chunk has a negative index: count from 0")
@@ -140,7 +137,6 @@ async def _copy(connection: AsyncConnection[Any], batch: Sequence[Pieces]) -> No
     async with cursor.copy(COPY) as copy:
         copy.set_types(COLUMN_TYPES)
         for pieces in batch:
-            for chunk, metadata, values in pieces.rows:
+            for chunk, values in pieces.rows:
                 text = clean(chunk.text)
-                row = (pieces.number, chunk.document, chunk.index, text, metadata, values)
-                await copy.write_row(row)
+                await copy.write_row((pieces.number, chunk.document, chunk.index, text, values))

@@ -28,7 +28,7 @@ from teola.errors import DocumentError, EngineError, EngineUnavailable
 
 from .database import Database
 from .presence import CHANNEL, Presence
-from .values import check_name, json_text
+from .values import check_key, check_name, json_text
 
 logger = logging.getLogger(__name__)
 
@@ -126,8 +126,8 @@ class Ownership:
         self, tenant: str, collection: str, keys: Sequence[DocumentKey], owner: str
     ) -> list[Claim]:
         """See DocumentStore.claim. A key that is given twice is owned once."""
-        check_name("tenant", tenant)
-        check_name("collection", collection)
+        check_key("tenant", tenant)
+        check_key("collection", collection)
         for key in keys:
             check_name("document", key.name)
         ids = [document_id(tenant, collection, key) for key in keys]

@@ -2,8 +2,8 @@
 
     settings      one row: version of the schema, dimensions of the vectors
     collections   (tenant, name) -> id; `indexed`: it has its own HNSW index
-    documents     one row a document; invisible until `ready`
-    chunks        text, metadata and vector of each chunk of a document
+    documents     one row a document, with its metadata; invisible until `ready`
+    chunks        text and vector of each chunk of a document
 
 Every table with tenants' rows has row-level security enabled and forced: a session sees and writes
 only rows of the tenant in the setting `teola.tenant`, which each transaction sets for itself, and
@@ -20,7 +20,7 @@ from psycopg import AsyncConnection, Connection, errors, sql
 
 from teola.errors import EngineUnavailable
 
-VERSION = 1
+VERSION = 2
 SCHEMA = "teola"
 QUERY_ROLE = "teola_query"
 TENANT_TABLES = ("collections", "documents", "chunks")
@@ -70,7 +70,6 @@ CREATE TABLE teola.chunks (
     document text NOT NULL REFERENCES teola.documents ON DELETE CASCADE,
     index int NOT NULL CHECK (index >= 0),
     body text NOT NULL,
-    metadata jsonb NOT NULL,
     embedding vector({dimensions}) NOT NULL,
     PRIMARY KEY (document, index)
 );
@@ -79,9 +78,18 @@ ALTER TABLE teola.chunks ALTER COLUMN embedding SET STORAGE {storage};
 INSERT INTO teola.settings VALUES ({version}, {dimensions});
 """
 
+UPGRADES: dict[int, LiteralString] = {
+    1: """
+ALTER TABLE teola.chunks DROP COLUMN metadata;
+UPDATE teola.settings SET version = 2;
+"""
+}
+"""By the version that a schema has: what makes the next one of it. In version 1 each chunk held a
+copy of its document's metadata."""
+
 STAGING: LiteralString = """
 CREATE TEMP TABLE staging (
-    request int, document text, index int, body text, metadata text, embedding vector
+    request int, document text, index int, body text, embedding vector
 ) ON COMMIT DELETE ROWS
 """
 """Where COPY writes: it is refused on tables with row-level security."""
@@ -116,7 +124,7 @@ def ensure_query_role(connection: Connection[Any]) -> None:
 
 
 async def migrate(connection: AsyncConnection[Any], dimensions: int) -> None:
-    """Make the schema, or check that the existing one is ours and fits.
+    """Make the schema, or check that the existing one is ours and fits, and bring it up to date.
 
     `connection` has autocommit on. Raises EngineUnavailable with what to do.
     """
@@ -134,6 +142,9 @@ async def migrate(connection: AsyncConnection[Any], dimensions: int) -> None:
 async def _check(connection: AsyncConnection[Any], dimensions: int) -> None:
     cursor = await connection.execute("SELECT version, dimensions FROM teola.settings")
     version, stored = await cursor.fetchone() or (None, None)
+    while version in UPGRADES:
+        await connection.execute(UPGRADES[version])
+        version += 1
     if version != VERSION:
         raise EngineUnavailable(
             f"the schema 'teola' has version {version}, this Teola needs {VERSION}: "

@@ -28,10 +28,10 @@ EF_SEARCH = (200, 1000)
 """Candidates that HNSW keeps: at least, and the most that pgvector takes."""
 
 SEARCH = """
-SELECT q.number, h.document, d.name, h.index, h.body, h.metadata, 1 - h.distance
+SELECT q.number, h.document, d.name, h.index, h.body, d.metadata, 1 - h.distance
 FROM unnest(%(vectors)b::vector[]) WITH ORDINALITY AS q (embedding, number)
 CROSS JOIN LATERAL (
-    SELECT c.document, c.index, c.body, c.metadata, c.embedding <=> q.embedding AS distance
+    SELECT c.document, c.index, c.body, c.embedding <=> q.embedding AS distance
     FROM teola.chunks c
     WHERE {conditions}
     ORDER BY {distance}, c.document, c.index
@@ -50,7 +50,11 @@ VISIBLE = """c.document <> ALL (ARRAY(
 IN_DOCUMENTS = "c.document = ANY (%(documents)s)"
 NAMED = """c.document = ANY (ARRAY(
     SELECT id FROM teola.documents WHERE collection = {collection} AND name = %(name)s))"""
-FILTERED = "c.metadata @> %(metadata)s::text::jsonb"
+FILTERED = """(c.document IN (
+    SELECT id FROM teola.documents WHERE collection = {collection}
+        AND metadata @> %(metadata)s::text::jsonb)) IS TRUE"""
+"""IS TRUE keeps it a lookup in a table of the documents that match: a join might order the rows by
+something else than their distance."""
 
 SIZE = """
 SELECT coalesce(sum(stored), 0) FROM teola.documents
@@ -183,8 +187,10 @@ async def _run(
     values = {**question.values, "vectors": [Wire(values) for values in vectors]}
     cursor = await connection.execute(_statement(question, home, indexed=indexed), values)
     hits: list[list[Hit]] = [[] for _ in vectors]
+    known: dict[str, Any] = {}  # metadata, once for all hits of a document
     async for number, document, name, index, body, metadata, score in cursor:
-        hit = Hit(f"{document}:{index}", name, body, float(score), metadata)
+        one = known.setdefault(document, metadata)
+        hit = Hit(f"{document}:{index}", name, body, float(score), one)
         hits[number - 1].append(hit)
     if indexed:
         await _plan(connection, "on", question.top_k)

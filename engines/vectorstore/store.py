@@ -15,7 +15,7 @@ from . import ingestion, searching
 from .database import Database
 from .indexing import Indexes
 from .ownership import Ownership
-from .values import check_name
+from .values import check_key
 
 COLLECTIONS = """
 SELECT c.name, count(*), sum(d.stored)
@@ -101,7 +101,7 @@ class Store:
         for number, request in requests.items():
             scope = request.inputs["scope"]
             try:
-                check_name("tenant", scope.tenant)
+                check_key("tenant", scope.tenant)
                 if request.context.tenant != scope.tenant:
                     raise InputError("a query may use only its own tenant's collections")
                 checked = read(number, request, self._dimensions)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teola.errors import InputError
+from teola.engine import NAME_CHARACTERS, check_metadata
+from teola.errors import LONGEST_NAME, InputError
 
 Vector = NDArray[np.float32]
 
@@ -17,7 +18,18 @@ Vector = NDArray[np.float32]
 def check_name(what: str, text: str) -> None:
     """A name is text that is not empty and has no NUL character."""
     if not isinstance(text, str) or not text or "\0" in text:
-        raise InputError(f"the {what} {text!r} is not a name: give text without NUL characters")
+        told = repr(text)[:LONGEST_NAME]
+        raise InputError(f"the {what} {told} is not a name: give text without NUL characters")
+
+
+def check_key(what: str, text: str) -> None:
+    """What rows are found by is a name that fits into an index."""
+    check_name(what, text)
+    if len(text) > NAME_CHARACTERS:
+        raise InputError(
+            f"the name of the {what} has {len(text)} characters, more than the {NAME_CHARACTERS} "
+            "that it may have: shorten it"
+        )
 
 
 def clean(text: str) -> str:
@@ -26,7 +38,7 @@ def clean(text: str) -> str:
 
 
 def json_text(metadata: Mapping[str, Any]) -> str:
-    """Metadata as JSON. Raises InputError unless it is plain JSON."""
+    """Metadata as JSON. Raises InputError unless it is plain JSON, and short."""
     try:
         text = json.dumps(dict(metadata), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -35,6 +47,7 @@ def json_text(metadata: Mapping[str, Any]) -> str:
         ) from None
     if "\\u0000" in text or "\\ud8" in text:
         _check_characters(metadata)
+    check_metadata(metadata)
     return text
 
 

@@ -202,8 +202,5 @@ class Preparer:
             if not texts:
                 raise DocumentError(f"document {source.name!r} holds no text")
             owned[claim.document] = len(texts)
-            chunks += [
-                Chunk(claim.document, i, text, source.name, source.metadata)
-                for i, text in enumerate(texts)
-            ]
+            chunks += [Chunk(claim.document, i, text, source.name) for i, text in enumerate(texts)]
         return chunks, owned

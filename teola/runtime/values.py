@@ -100,10 +100,13 @@ def bytes_of(value: Any) -> int:
             total += len(one)
         elif kind is Hit or kind is Chunk:
             total += len(one.text)
+            if kind is Hit and one.metadata:
+                left.append(one.metadata)
         elif kind is list or kind is tuple or kind is dict:
             if id(one) not in seen:  # it may hold itself
                 seen.add(id(one))
-                left += one.values() if kind is dict else one
+                left += one
+                left += one.values() if kind is dict else ()
         elif kind is not RemoteList:
             size = getattr(one, "nbytes", None)
             total += size if type(size) is int else getsizeof(one, 0)

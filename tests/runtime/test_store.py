@@ -253,7 +253,7 @@ def test_what_batches_computed_counts_until_it_is_released() -> None:
     assert made.held_bytes == 8
     made.put_slice(1, 0, 1, 1, {"out": [[1.5, {"x": "12"}]]})
     made.release(0)
-    assert made.held_bytes == bytes_of(1.5) + 2
+    assert made.held_bytes == bytes_of(1.5) + len("x") + len("12")
     made.drop(1)
     assert made.held_bytes == 0
     made.put_slice(1, 0, 1, 1, {"out": ["too late"]})
@@ -263,4 +263,13 @@ def test_what_batches_computed_counts_until_it_is_released() -> None:
 def test_a_value_that_holds_itself_has_a_size() -> None:
     endless: list[Any] = ["12"]
     endless += [endless, {"more": endless, "text": "345"}]
-    assert bytes_of(endless) == 5
+    assert bytes_of(endless) == len("12345moretext")
+
+
+def test_what_hits_carry_along_counts_once_a_document() -> None:
+    shared = {"note": "x" * 1000, "tags": ["y" * 500]}
+    hits = [Hit(f"d:{i}", "d", "text", 0.5, shared) for i in range(10)]
+    assert bytes_of(hits) == 10 * len("text") + 1500 + len("notetags")
+    apart = [Hit(f"{i}:0", "d", "text", 0.5, dict(shared)) for i in range(10)]
+    assert bytes_of(apart) > 10 * 1000
+    assert bytes_of(Hit("d:0", "d", "", 0.5, {"k" * 300: None})) >= 300

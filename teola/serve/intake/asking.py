@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from teola.app import DEADLINE_S, App
+from teola.engine import NAME_CHARACTERS, check_metadata
 from teola.errors import InputError
 from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.bounds import is_form
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 MOST_DEADLINE_S: Final = 3600.0
-LABEL_CHARACTERS: Final = 255
 _DECEIVING: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 REQUEST: Final = "request"
 """The field of a form that holds what would else be the JSON body."""
@@ -124,13 +124,14 @@ def _listed(given: Any) -> list[Any]:
 def check_label(name: str, document: Mapping[str, Any]) -> None:
     """Raise InputError for a document whose name or metadata nobody could show or store."""
     label, metadata = document["name"], document.get("metadata")
-    if not label.strip() or len(label) > LABEL_CHARACTERS or _DECEIVING.search(label):
+    if not label.strip() or len(label) > NAME_CHARACTERS or _DECEIVING.search(label):
         raise InputError(
-            f"input {name!r}: a document's name has 1 to {LABEL_CHARACTERS} characters, no line "
+            f"input {name!r}: a document's name has 1 to {NAME_CHARACTERS} characters, no line "
             "breaks, and none that turn the direction of writing"
         )
     if metadata is not None and not isinstance(metadata, dict):
         raise InputError(f"input {name!r}: a document's metadata is an object, if there is any")
+    check_metadata(metadata or {})
 
 
 def checked(model: type[M], value: Any) -> M:

@@ -16,6 +16,7 @@ from teola.config import (
     PRIMITIVES,
     PROMPT_TOKENS,
 )
+from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
 from teola.graph import Op
 from teola.runtime.documents import UNNAMED
@@ -91,6 +92,11 @@ def _check_scope(collection: Any, filters: Any) -> None:
         raise InputError(
             f"collection {UNNAMED!r} is where documents lie that came without one, each for who "
             "sends it again; name another"
+        )
+    if named and len(collection) > NAME_CHARACTERS:
+        raise InputError(
+            f"collection has {len(collection)} characters, more than the {NAME_CHARACTERS} that "
+            "its name may have; shorten it"
         )
     if filters is not None and not isinstance(filters, Mapping):
         raise InputError(f"filters must be an object, not {type(filters).__name__}")

@@ -151,20 +151,20 @@ class Corner:
         return await store.claim(self.tenant, self.collection, keys, owner)
 
     async def index(
-        self, store: PgVector, document: DocumentKey, values: Sequence[np.ndarray], **metadata: Any
+        self, store: PgVector, document: DocumentKey, values: Sequence[np.ndarray]
     ) -> str:
         """Claim, ingest in one piece, release; the document's id."""
         (claim,) = await self.claim(store, document, owner="indexer")
         await store.expect("indexer", {claim.document: len(values)})
-        chunks = pieces(claim.document, len(values), document.name, **metadata)
+        chunks = pieces(claim.document, len(values), document.name)
         (result,) = await store.execute([self.ingestion(chunks, values)])
         assert not isinstance(result, Exception), result
         await store.release("indexer")
         return claim.document
 
 
-def pieces(document: str, count: int, name: str = "a.txt", **metadata: Any) -> list[Chunk]:
-    return [Chunk(document, i, f"{name} {i}", name, metadata) for i in range(count)]
+def pieces(document: str, count: int, name: str = "a.txt") -> list[Chunk]:
+    return [Chunk(document, i, f"{name} {i}", name) for i in range(count)]
 
 
 @pytest.fixture

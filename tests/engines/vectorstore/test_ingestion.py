@@ -17,7 +17,7 @@ async def test_stages_in_any_order_and_repeated_store_each_chunk_once(
 ) -> None:
     (claim,) = await corner.claim(store, key("a", year=2024))
     await store.expect("q1", {claim.document: 20})
-    chunks, values = pieces(claim.document, 20, page=1), vectors(20)
+    chunks, values = pieces(claim.document, 20), vectors(20)
     stages = [slice(lo, lo + 6) for lo in range(0, 20, 4)] * 2
     random.Random(7).shuffle(stages)
     for stage in stages:
@@ -82,18 +82,17 @@ async def test_a_bad_request_fails_alone(store: PgVector, corner: Corner) -> Non
         corner.ingestion(good[0], vectors(1, dimensions=3)),
         corner.ingestion(good[1], [vectors(1)[0] * float("nan")]),
         corner.ingestion(good[2], []),
-        corner.ingestion([Chunk(ids[3], 0, "x", "d3", {"when": object()})], vectors(1)),
         corner.ingestion([Chunk("nowhere", 0, "x", "d3")], vectors(1)),
         corner.ingestion([Chunk(ids[3], -1, "x", "d3")], vectors(1)),
         corner.ingestion(good[4] + pieces(ids[4], 3)[1:], vectors(3)),
     ]
     right = corner.ingestion(good[0], vectors(1))
-    results = await store.execute([*wrong[:4], right, *wrong[4:]])
+    results = await store.execute([*wrong[:3], right, *wrong[3:]])
     failures = [result for result in results if isinstance(result, Exception)]
-    assert [type(f) for f in failures] == [InputError] * 4 + [EngineError, InputError, EngineError]
+    assert [type(f) for f in failures] == [InputError] * 3 + [EngineError, InputError, EngineError]
     assert "more chunks than" in str(failures[-1])
     assert all("\n" not in str(failure) for failure in failures)
-    assert results[4] == {"stored": [f"{ids[0]}:0"]}
+    assert results[3] == {"stored": [f"{ids[0]}:0"]}
     visible = await store.documents(corner.tenant, corner.collection)
     assert [document["id"] for document in visible] == [ids[0]]
 

@@ -34,7 +34,7 @@ async def test_hits_are_the_nearest_chunks_with_all_their_fields(
     store: PgVector, corner: Corner
 ) -> None:
     values = vectors(50)
-    document = await corner.index(store, key("a", lang="en", page=0), values, page=7)
+    document = await corner.index(store, key("a", lang="en", page=7), values)
     query = vectors(1, seed=1)[0]
     hits = await ask(store, corner, query, top_k=5)
     best = nearest(query, values, 5)
@@ -58,8 +58,8 @@ async def test_equal_scores_are_ordered_by_document_and_index(
 async def test_scopes_and_filters(store: PgVector, corner: Corner) -> None:
     ids = {}
     for name, lang in (("a", "en"), ("b", "de"), ("c", "en")):
-        document = key(name, lang=lang, tags=[name, "all"])
-        ids[name] = await corner.index(store, document, vectors(3, seed=ord(name)), page=1)
+        document = key(name, lang=lang, tags=[name, "all"], page=1)
+        ids[name] = await corner.index(store, document, vectors(3, seed=ord(name)))
     query = vectors(1)[0]
 
     async def found(**scope: Any) -> set[str]:

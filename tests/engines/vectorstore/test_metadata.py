@@ -1,0 +1,93 @@
+"""Metadata belongs to a document: it is short, stored once, and comes along with every hit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from teola.engine import METADATA_BYTES
+from teola.errors import InputError
+from teola_engines.vectorstore import PgVector, schema
+
+from .conftest import DIMENSIONS, Corner, Server, key, vectors
+
+FIRST_VERSION = """
+ALTER TABLE teola.chunks ADD COLUMN metadata jsonb NOT NULL DEFAULT '{"lang": "en"}';
+UPDATE teola.settings SET version = 1;
+"""
+"""Makes of a schema what version 1 was: each chunk has a copy."""
+
+
+@pytest.fixture
+def database(server: Server) -> Iterator[str]:
+    """DSN, as a superuser, of an empty database on the embedded server."""
+    server.rows("CREATE DATABASE first")
+    yield make_conninfo(server.admin, dbname="first")
+    server.rows("DROP DATABASE first WITH (FORCE)")
+
+
+async def test_a_document_s_metadata_is_stored_once(
+    store: PgVector, corner: Corner, server: Server
+) -> None:
+    note = "".join(chr(0x4E00 + i * 7919 % 20_000) for i in range(5000))  # nothing to compress
+    await corner.index(store, key("a", note=note), vectors(200))
+    size = "SELECT sum(pg_column_size(c.*))::int FROM teola.chunks c WHERE tenant = %s"
+    chunk = 64 + 4 * DIMENSIONS + 200  # its vector, and the ids that it has
+    assert server.rows(size, corner.tenant)[0][0] < 200 * chunk
+
+
+async def test_hits_of_a_document_share_its_metadata(store: PgVector, corner: Corner) -> None:
+    for name in "ab":
+        await corner.index(store, key(name, note=f"the note of {name}"), vectors(20))
+    (result,) = await store.execute([corner.search(vectors(2, seed=1), top_k=40)])
+    hits = [hit for found in result["hits"] for hit in found]
+    assert len(hits) == 80
+    assert all(hit.metadata == {"note": f"the note of {hit.document}"} for hit in hits)
+    assert len({id(hit.metadata) for hit in hits}) == 2
+
+
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [
+        ("x" * METADATA_BYTES, "16396 bytes of JSON, more than the 16384"),
+        ("é" * (METADATA_BYTES // 2), "16396 bytes of JSON, more than the 16384"),
+        (object(), "not plain JSON"),
+        ("\0", "NUL"),
+    ],
+)
+async def test_metadata_that_is_refused(
+    note: object, told: str, store: PgVector, corner: Corner, server: Server
+) -> None:
+    with pytest.raises(InputError, match=told):
+        await corner.claim(store, key("a"), key("b", note=note))
+    rows = "SELECT count(*) FROM teola.documents WHERE tenant = %s"
+    assert server.rows(rows, corner.tenant) == [(0,)]
+    await corner.index(store, key("a", note="x" * (METADATA_BYTES - 12)), vectors(1))
+
+
+async def test_a_store_of_the_first_version_is_brought_up_to_date(
+    database: str, corner: Corner
+) -> None:
+    first = PgVector(dsn=database, dimensions=DIMENSIONS)
+    await first.start()
+    await corner.index(first, key("a", lang="en"), vectors(3))
+    await first.close()
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(FIRST_VERSION)
+    second = PgVector(dsn=database, dimensions=DIMENSIONS)
+    await second.start()
+    try:
+        await corner.index(second, key("b", lang="de"), vectors(3))
+        search = corner.search(vectors(1), top_k=9, filters={"lang": "en"})
+        (result,) = await second.execute([search])
+    finally:
+        await second.close()
+    assert [(hit.document, hit.metadata) for hit in result["hits"][0]] == [
+        ("a", {"lang": "en"})
+    ] * 3
+    with psycopg.connect(database) as connection:
+        version = connection.execute("SELECT version FROM teola.settings").fetchone()
+    assert version == (schema.VERSION,)
