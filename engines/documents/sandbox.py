@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from teola.errors import DocumentError
 
+from ..environment import environment
 from .files import Format, parsed_text, refusal
 from .parser import REFUSED
 
@@ -41,7 +41,7 @@ async def parse(path: Path, format: Format, limits: Limits) -> str:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=os.environ | _UNUSED_THREADS,  # each thread would take address space
+        env=environment(**_UNUSED_THREADS),  # each thread would take address space
     )
     try:
         text, errors = await asyncio.wait_for(process.communicate(), limits.wall_s)

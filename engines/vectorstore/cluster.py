@@ -27,6 +27,7 @@ from typing import NoReturn
 
 from teola.errors import EngineUnavailable
 
+from ..environment import environment
 from .account import Account, account_for
 
 VERSION = "18"
@@ -188,7 +189,6 @@ class Cluster:
     def _run(self, program: str, *arguments: str) -> None:
         """Run one program as the server's account. Its output goes to a file: the server
         inherits it, so that reading a pipe to its end would wait for the server's."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_"))}
         with tempfile.TemporaryFile() as output:
             done = subprocess.run(
                 [self._programs() / program, *arguments],
@@ -196,7 +196,7 @@ class Cluster:
                 stdout=output,
                 stderr=output,
                 cwd="/",
-                env={**environment, "LC_ALL": "C"},
+                env=environment(LC_ALL="C"),
                 check=False,
                 **self.account.subprocess_options,
             )

@@ -111,7 +111,8 @@ class ModelServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._port, self._began = options.port, 0.0
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
-        self.log = options.log or Path(tempfile.gettempdir()) / f"teola-vllm-{os.getpid()}.log"
+        self.log = options.log or Path(os.devnull)
+        """Where its output goes; a file without a name in the options is made by `start`."""
 
     @property
     def url(self) -> str:
@@ -141,12 +142,20 @@ class ModelServer:
         self._began = time.monotonic()
         self._sockets = tempfile.TemporaryDirectory(prefix="teola-vllm-")
         try:
-            with self.log.open("wb") as log:
+            with self._opened_log() as log:
                 self._process = self._launch(python, model, on_cpu, log)
             self._await_ready(told, limit_s)
         except BaseException:
             self.kill()
             raise
+
+    def _opened_log(self) -> IO[bytes]:
+        """Empty. A temporary one has a name that nobody can know before, and is for us alone."""
+        if self.options.log is not None:
+            return self.log.open("wb")
+        descriptor, name = tempfile.mkstemp(prefix="teola-vllm-", suffix=".log")
+        self.log = Path(name)
+        return os.fdopen(descriptor, "wb")
 
     def _launch(
         self, python: Path, model: str, on_cpu: bool, log: IO[bytes]

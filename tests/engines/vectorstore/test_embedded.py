@@ -307,3 +307,18 @@ def test_programs_in_a_closed_folder_are_copied(folder: Path, cluster: Path) -> 
         assert answers(embedded.start()[0])
         embedded.close()
     assert closed.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_server_gets_no_secrets(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "TEOLA_CANARY", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD"):
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    embedded = EmbeddedPostgres(cluster)
+    embedded.start()
+    try:
+        environ = psutil.Process(embedded.pid()).environ()
+    finally:
+        embedded.close()
+    assert "canary" not in environ.values()
+    assert environ["LC_ALL"] == "C"
+    assert "PATH" in environ
