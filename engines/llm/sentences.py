@@ -1,6 +1,7 @@
 """Sentences of a text, as a reader would quote them: Markdown marks cleaned, headings remembered.
 
 Written for chunks of documents of any kind: prose (also hard-wrapped), lists, tables, code.
+Strangers wrote them, so no regular expression here takes longer than in proportion to the text.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"\s*(```|~~~)")
-_HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)")
 _UNDERLINE = re.compile(r"\s*(={3,}|-{3,}|\*{3,}|~{3,}|\^{3,})\s*$")
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
-_TABLE_ROW = re.compile(r"\s*\|.*\|\s*$|\s*[^|]+( \| [^|]+)+$")
+_TABLE_ROW = re.compile(r"\s*\|.*\|\s*$|[^|]+( \| [^|]+)+$")
 _TABLE_RULE = re.compile(r"[\s|:+-]+$")
 _QUOTE_MARK = re.compile(r"^\s*>+\s")
 _COLUMNS = re.compile(r"\S {3,}\S")
 _IMAGE_OR_LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()\s]*(?:\s+\"[^\"]*\")?\)")
-_EMPHASIS = re.compile(r"(\*{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)")
-_CODE = re.compile(r"`+([^`]+)`+")
+_EMPHASIS = re.compile(r"(\*{1,3})(?=\S)(.{1,200}?)(?<=\S)\1(?!\w)")
+_CODE = re.compile(r"(?<!`)`+([^`]+)`+")
 _END = re.compile(
     r"""[.!?…]["'’”)\]]*\s+(?=["'“‘(\[]*[A-Z0-9\u00c0-\u00de\u0370-\uffff])|(?<=[。！？])"""
 )
@@ -27,6 +28,8 @@ _ABBREVIATION = re.compile(
     r"(?:(?<![\w'’/.])[A-Z]|\b(?:e\.g|i\.e|cf|vs|al|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|fig|Eq|Sec|sec|approx|ca|Vol|pp|"
     r"Inc|Ltd|Jr|Sr)|^\d{1,3})\.\s+$"
 )
+_ABBREVIATED = 16
+"""More characters than an abbreviation has, with what must not stand before it."""
 _LEAD_WORDS = 4
 _LONGEST = 350
 
@@ -98,7 +101,7 @@ def _classify(raw: str, fenced: bool) -> tuple[str, str]:
         return ("line" if raw.strip() else "blank"), raw
     line = _QUOTE_MARK.sub("", raw, count=1)
     if heading := _HEADING.match(line):
-        return "heading", heading[2]
+        return "heading", heading[1].rstrip().rstrip("#").rstrip()
     if not line.strip():
         return "blank", ""
     if _UNDERLINE.match(line):
@@ -118,8 +121,9 @@ def _split(paragraph: str) -> Iterator[str]:
     start = 0
     for end in _END.finditer(paragraph):
         piece = paragraph[start : end.end()]
-        is_lead = start == 0 and len(piece.split()) <= _LEAD_WORDS and piece.isascii()
-        if not is_lead and not _ABBREVIATION.search(piece):
+        words = len(piece.split(None, _LEAD_WORDS))
+        is_lead = start == 0 and words <= _LEAD_WORDS and piece.isascii()
+        if not is_lead and not _ABBREVIATION.search(piece, max(0, len(piece) - _ABBREVIATED)):
             yield from _shorten(piece.strip())
             start = end.end()
     yield from _shorten(paragraph[start:].strip())

@@ -1,5 +1,7 @@
 """How text is cut into sentences that can be quoted."""
 
+import time
+
 import pytest
 
 from teola_engines.llm.sentences import Sentence, sentences
@@ -80,3 +82,32 @@ def test_long_sentences_are_cut_between_semicolons() -> None:
     text = "; ".join(f"this is clause number {i} of a sentence without an end" for i in range(12))
     assert len(texts(text)) == 12
     assert " ".join(texts(text)) == text
+
+
+LENGTH = 20_000
+TRAPS = {
+    "a heading of spaces": "# a" + " " * LENGTH + "b",
+    "a heading of marks": "# " + "#" * LENGTH + "b",
+    "a heading of both": "# " + " #" * (LENGTH // 2) + "b",
+    "a row of spaces": " " * LENGTH + "a",
+    "emphasis that never ends": "**a " * (LENGTH // 4),
+    "stars": "*a" * (LENGTH // 2),
+    "ticks": "`" * LENGTH,
+    "code that never ends": "`a``" * (LENGTH // 4),
+    "brackets": "[" * LENGTH,
+    "links that never end": "[a](" * (LENGTH // 4),
+    "initials": "A. " * (LENGTH // 3),
+    "points": ". " * (LENGTH // 2),
+    "bars": "a | " * (LENGTH // 4) + "|",
+    "a rule": "|-" * (LENGTH // 2) + "x",
+    "an underline": "-" * LENGTH + "x",
+    "quotation marks": ">" * LENGTH,
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_no_text_takes_long(name: str) -> None:
+    """Some took time in proportion to the cube of their length: hours."""
+    began = time.process_time()
+    sentences(TRAPS[name])
+    assert time.process_time() - began < 5
