@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, Self
 
 from teola.errors import InputError
-from teola.runtime.critical_path import critical_path
+from teola.runtime.critical_path import chain, waited_for
 from teola.runtime.trace import Span, Trace
 
 ITSELF: Final = "query"
@@ -74,8 +74,8 @@ class Recorded:
         for source, target in self.edges:
             parents.setdefault(target, []).append(source)
         answered = self.state in ("running", "ok", "partial")
-        path = critical_path(self.spans, parents, self.end_s, answered=answered)
-        return frozenset(self.spans[part.span] for part in path if part.kind != "between")
+        path = chain(self.spans, waited_for(self.spans, parents), answered=answered)
+        return frozenset(self.spans[i] for i in path)
 
     def lanes(self) -> dict[Lane, list[Span]]:
         """Spans by where they ran: the query itself first, then engines by their first span."""

@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from teola.explain import Explanation
 from teola.passes import Optimised
 from teola.profile import Profile
-from teola.runtime.critical_path import NONE, critical_path, waited_for
+from teola.runtime.critical_path import NONE, chain, critical_path, waited_for
 from teola.runtime.runtime import Runtime
 from teola.runtime.trace import Batch, Span, Trace
 from teola.schedule.engine_queue import EngineQueue
@@ -131,14 +131,17 @@ def timed(trace: Trace, spans: list[Span], now_s: float) -> dict[str, Any]:
         "state": trace.state,
         "end_s": end,
         "spans": [
-            {**asdict(span), "waited_for": None if i == NONE else i}
-            for span, i in zip(ended, before, strict=True)
+            {**asdict(span), "waited_for": _index(i)} for span, i in zip(ended, before, strict=True)
         ],
         "critical_path": [
-            {**asdict(stretch), "span": None if stretch.span == NONE else stretch.span}
-            for stretch in path
+            {**asdict(s), "span": _index(s.span), "blocker": _index(s.blocker)} for s in path
         ],
+        "critical_spans": chain(ended, before, answered=answered),
     }
+
+
+def _index(i: int) -> int | None:
+    return None if i == NONE else i
 
 
 _OPEN: Final = ("running", "queued")

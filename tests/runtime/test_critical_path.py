@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from teola.runtime.critical_path import NONE, Stretch, critical_path, waited_for
+from teola.runtime.critical_path import NONE, Stretch, chain, critical_path, waited_for
 from teola.runtime.trace import Span
 
 
@@ -108,6 +108,61 @@ def test_ties_are_taken_by_what_came_after() -> None:
     parents = {"a": (), "check": ("a",), "b": ("check", "a")}
     spans = [span("a", 0, 0, 1), span("check", 1, 1, 1, engine=""), span("b", 1, 1, 2)]
     assert waited_for(spans, parents) == (NONE, 0, 1)
+
+
+def waits(spans: list[Span], parents: dict[str, tuple[str, ...]], end: float) -> list[Any]:
+    """Kind, times and blocker of the stretches in which something was ready and did not run."""
+    return [
+        (s.kind, s.start, s.end, "" if s.blocker == NONE else spans[s.blocker].primitive)
+        for s in critical_path(spans, parents, end)
+        if s.kind in ("queued", "behind")
+    ]
+
+
+INDEXED = {"expand": (), "index.1": (), "index.2": (), "embed": ("expand",)}
+
+
+def test_waiting_behind_work_of_the_same_query_is_told_apart() -> None:
+    spans = [
+        span("expand", 0, 0, 1, engine="llm"),
+        span("index.1", 0, 0.5, 4, engine="embedding", op="embedding"),
+        span("index.2", 0, 6, 9, engine="embedding", op="embedding"),  # others ran from 4 to 6
+        span("embed", 1, 9.5, 10, engine="embedding", op="embedding"),
+    ]
+    assert waits(spans, INDEXED, 10) == [
+        ("behind", 1, 4, "index.1"),
+        ("queued", 4, 6, ""),
+        ("behind", 6, 9, "index.2"),
+        ("queued", 9, 9.5, ""),
+    ]
+
+
+def test_only_what_ran_on_the_same_instance_was_waited_behind() -> None:
+    spans = [
+        span("expand", 0, 0, 1, engine="llm"),
+        span("index.1", 0, 0, 4, engine="embedding", instance=1),
+        span("index.2", 0, 0, 4, engine="embedding", state="skipped"),
+        span("embed", 1, 3, 5, engine="embedding"),
+    ]
+    assert waits(spans, INDEXED, 5) == [("queued", 1, 3, "")]
+    waiting = span("embed", 1, 4, 4, engine="embedding", instance=NONE, state="queued")
+    assert waits([*spans[:3], waiting], INDEXED, 4) == [("behind", 1, 4, "index.1")]
+
+
+def test_of_several_in_one_batch_one_is_named_for_the_whole_wait() -> None:
+    spans = [
+        span("expand", 0, 0, 1, engine="llm"),
+        span("index.1", 0, 0, 4, engine="embedding"),
+        span("index.2", 0, 0, 4, engine="embedding"),
+        span("embed", 1, 4, 5, engine="embedding"),
+    ]
+    assert waits(spans, INDEXED, 5) == [("behind", 1, 4, "index.2")]
+
+
+def test_what_took_no_time_is_in_the_chain_and_in_no_stretch() -> None:
+    spans = [span("a", 0, 0, 1), span("b", 1, 1, 1, engine="", instance=NONE), span("c", 1, 1, 2)]
+    assert chain(spans, waited_for(spans, CHAIN)) == (0, 1, 2)
+    assert [s.primitive for s in critical_path(spans, CHAIN, 2)] == ["a", "c"]
 
 
 def test_a_query_that_runs_has_a_path_so_far() -> None:
