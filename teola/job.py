@@ -89,8 +89,7 @@ class Job:
         preparer = runtime.preparer(embedding, store)
         prepared: Prepared | None = None
         try:
-            prepared = await self._prepare(preparer, context, indexing)
-            trace.step("load", admitted, loop.time())
+            prepared = await self._load(preparer, context, indexing, trace)
             self.chunks = len(prepared.chunks)
             skip = ("documents", "collection", "filters")
             values = {k: v for k, v in self.given.items() if k not in skip}
@@ -113,6 +112,21 @@ class Job:
         trace.parent = Parent(around.id, caller.primitive)
         around.trace.inner.append(trace)
         return replace(context, deadline=min(context.deadline, around.context.deadline))
+
+    async def _load(
+        self, preparer: Preparer, context: QueryContext, indexing: str | None, trace: Trace
+    ) -> Prepared:
+        """Prepare its documents, which is a step of the trace however it ends."""
+        state = "failed"
+        try:
+            prepared = await self._prepare(preparer, context, indexing)
+            state = "done"
+            return prepared
+        except asyncio.CancelledError:
+            state = "cancelled"
+            raise
+        finally:
+            trace.step("load", trace.admitted, asyncio.get_running_loop().time(), state)
 
     async def _prepare(
         self, preparer: Preparer, context: QueryContext, indexing: str | None

@@ -126,10 +126,10 @@ class Trace:
         self._ended.append(ended := (primitive, lo, at, "failed"))
         self._errors[ended] = reason_of(error)
 
-    def step(self, name: str, start: float, end: float) -> None:
+    def step(self, name: str, start: float, end: float, state: str = "done") -> None:
         """Work outside the graph, such as loading documents."""
-        began = start - self.admitted
-        self._extra.append(Span(name, name, name, "", began, began, end - self.admitted))
+        began, ended = start - self.admitted, end - self.admitted
+        self._extra.append(Span(name, name, name, "", began, began, ended, state=state))
 
     def used(self, usage: Usage, primitive: int) -> None:
         """The LLM call that this primitive leads took so many tokens."""
