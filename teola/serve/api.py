@@ -193,11 +193,18 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
 
     @routes.get("/queries/{id}", tags=["queries"], response_model=None)
     async def show_query(id: str, request: Request) -> Response:
-        """Its state, and its result once there is one."""
+        """What it asked, its state, and its result once there is one."""
         if kept := await service.kept(id, request):
             return JSONResponse(kept.shown())
         entry = service.entry(id, request)
         return await written(entry, lambda: _shown(entry))
+
+    @routes.delete("/queries/{id}/asked", tags=["queries"])
+    async def forget_question(id: str, request: Request) -> dict[str, Any]:
+        """Delete what it asked, which is then shown no more."""
+        entry = service.entry(id, request)
+        entry.forget()
+        return entry.summary()
 
     @routes.delete("/queries/{id}", tags=["queries"])
     async def cancel_query(id: str, request: Request) -> dict[str, Any]:
@@ -248,6 +255,8 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
 
 def _shown(entry: Entry) -> Response:
     found = entry.summary()
+    if entry.question is not None:
+        found["asked"] = entry.question.to_json()
     if entry.result is not None:
         found["result"] = entry.result.to_json()
     return JSONResponse(found)

@@ -26,13 +26,14 @@ from teola.serve.admission.admission import Admission, Ticket
 from teola.serve.admission.expecting import characters_of
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.problems import Draining, Problem, problem_of
+from teola.serve.question import Question, question_of
 
 CANCELLED_S: Final = 15.0
 """How long the end of a drain waits for what it has cancelled."""
 KEPT: Final = 512
 """Queries that have ended and can still be looked at."""
 KEPT_BYTES: Final = 64 * 2**20
-"""Of their answers, together; the last one is kept whatever it has."""
+"""Of their answers and inputs, together; the last one is kept whatever it has."""
 RUN: Final = 10_000_000
 """Between the numbers of the first events of two runs of a query."""
 
@@ -98,6 +99,7 @@ class Entry:
     first_token_s: float | None = None
     bytes: int = 0
     ticket: Ticket | None = None
+    question: Question | None = None
     record: Record | None = None
     run: int = 1
     unwanted: bool = False
@@ -173,7 +175,13 @@ class Entry:
         }
         if self.result:
             found["latency_s"] = round(self.result.latency_s, 6)
+        else:
+            found["running_s"] = round(time.time() - self.created, 3)
         return found
+
+    def forget(self) -> None:
+        """Keep nothing of what it asked."""
+        self.question = None
 
 
 class Board:
@@ -217,7 +225,8 @@ class Board:
         job.id, job.most_primitives = id or job.id, self.limits.primitives
         job.most_bytes = self.limits.intermediate_bytes
         self.limits.check(app, given, overrides)
-        entry = Entry(job, mode, time.time(), record=record)
+        question = question_of(given, overrides, passes)
+        entry = Entry(job, mode, time.time(), record=record, question=question)
         if self.admission is not None:
             now, size = asyncio.get_running_loop().time(), characters_of(given)
             if id is None:
@@ -284,7 +293,8 @@ class Board:
 
     def _settle(self, entry: Entry, result: Result) -> None:
         """What is learnt from it, and kept of it."""
-        entry.bytes = sum(map(bytes_of, result.outputs.values()))
+        asked = entry.question.bytes if entry.question else 0
+        entry.bytes = asked + sum(map(bytes_of, result.outputs.values()))
         if self.admission is not None and entry.ticket is not None:
             whole = result.trace if result.state in ("ok", "partial") else None
             self.admission.ended(entry.ticket, demand(whole) if whole else None)

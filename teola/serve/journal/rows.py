@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,9 @@ class Kept:
             "state": self.state,
             "created": round(self.created, 3),
         }
-        return found if self.latency_s is None else {**found, "latency_s": self.latency_s}
+        if self.latency_s is not None:
+            return {**found, "latency_s": self.latency_s}
+        return found if self.ended else {**found, "running_s": round(time.time() - self.created, 3)}
 
     def shown(self) -> dict[str, Any]:
         """With its result, once there is one."""

@@ -83,6 +83,15 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Query": _object(
         {"query_id": _TEXT, "app": _TEXT, "mode": _TEXT, "state": _STATE, "created": _NUMBER},
         latency_s=_NUMBER,
+        running_s=_NUMBER,
+        asked=_object(
+            {
+                "inputs": _ANY_OBJECT,
+                "left_out": _list(_TEXT),
+                "overrides": _ANY_OBJECT,
+                "passes": _MAYBE,
+            }
+        ),
         result=_ref("Result"),
     ),
     "QueryList": _object({"queries": _list(_ref("Query"))}),
@@ -174,6 +183,7 @@ ANSWERS: Final[Mapping[str, Mapping[int, Content]]] = {
     "GET /v1/queries": {200: json_of("QueryList")},
     "GET /v1/queries/{id}": {200: _QUERY},
     "DELETE /v1/queries/{id}": {200: _QUERY},
+    "DELETE /v1/queries/{id}/asked": {200: _QUERY},
     "GET /v1/queries/{id}/events": {200: _EVENTS, 204: {}},
     "GET /v1/queries/{id}/trace": {200: json_of("Trace")},
     "GET /v1/queries/{id}/graph": {200: {**json_of("Graph"), **_PLAIN}},

@@ -1,0 +1,73 @@
+"""Question: what a query asked, as far as it is small, for whoever looks at the query later.
+
+A page that is opened again shows it, and can ask it again. Inputs may be large documents, of which
+nobody needs a copy here; what is left out is named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from teola.engine import Source
+
+INPUT_BYTES: Final = 16 * 2**10
+"""An input that is larger than this as JSON is not kept."""
+_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """inputs: those that are kept. left_out: names of the others, and `overrides` if those are too
+    large. overrides, passes: as they were asked. bytes: of what is kept."""
+
+    inputs: Mapping[str, Any]
+    left_out: tuple[str, ...]
+    overrides: Mapping[str, Any]
+    passes: str | None
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """For clients."""
+        return {
+            "inputs": self.inputs,
+            "left_out": self.left_out,
+            "overrides": self.overrides,
+            "passes": self.passes,
+        }
+
+
+def question_of(
+    given: Mapping[str, Any], overrides: Mapping[str, Any], passes: str | None
+) -> Question:
+    """What is kept of a query."""
+    sizes = {name: _size(value) for name, value in {**given, "overrides": overrides}.items()}
+    inputs = {name: value for name, value in given.items() if sizes[name] is not None}
+    left_out = tuple(name for name, size in sizes.items() if size is None)
+    kept = overrides if sizes["overrides"] is not None else {}
+    return Question(inputs, left_out, kept, passes, sum(size or 0 for size in sizes.values()))
+
+
+def _size(value: Any) -> int | None:
+    """Bytes of it as JSON; None: too large, or a file. A large one is not read to its end."""
+    if _long(value):
+        return None
+    size = 0
+    try:
+        for piece in _encode.iterencode(value):
+            size += len(piece.encode())
+            if size > INPUT_BYTES:
+                return None
+    except (TypeError, ValueError):  # a program's own object, which JSON has no form for
+        return None
+    return size
+
+
+def _long(value: Any) -> bool:
+    """Whether that can be told without encoding it."""
+    if isinstance(value, list):
+        return any(map(_long, value))
+    text = value.get("text") if isinstance(value, Mapping) else value
+    return isinstance(value, Source) or (isinstance(text, str) and len(text) > INPUT_BYTES)

@@ -1,0 +1,117 @@
+"""What a query asked: shown to its tenant as far as it is small, and deleted when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from teola import Runtime
+from teola.engine import Source
+from teola.serve.access.auth import KeyFile
+from teola.serve.question import INPUT_BYTES, question_of
+from tests.serve.conftest import Served, applications, serving, soon
+
+COUNT = "/v1/apps/count/queries"
+
+
+def asked(client: httpx.Client, app: str = "echo", **more: Any) -> str:
+    inputs = more.pop("inputs", {"question": "who?"})
+    told = {"inputs": inputs, "mode": "background", **more}
+    return str(client.post(f"/v1/apps/{app}/queries", json=told).json()["query_id"])
+
+
+def shown(client: httpx.Client, id: str) -> Any:
+    return client.get(f"/v1/queries/{id}").json()
+
+
+def test_a_query_shows_what_it_asked_while_it_runs_and_afterwards(client: httpx.Client) -> None:
+    inputs = {"names": ["Mara", "Ünal"], "unit": "people"}
+    id = asked(client, "count", inputs=inputs, passes="none")
+    wanted = {"inputs": inputs, "left_out": [], "overrides": {}, "passes": "none"}
+    assert shown(client, id)["asked"] == wanted
+    soon(lambda: shown(client, id)["state"] == "ok")
+    assert shown(client, id)["asked"] == wanted
+
+
+def test_a_large_input_is_left_out_and_named(client: httpx.Client) -> None:
+    id = asked(client, "count", inputs={"names": ["x" * INPUT_BYTES], "unit": "x"})
+    found = shown(client, id)["asked"]
+    assert found["inputs"] == {"unit": "x"}
+    assert found["left_out"] == ["names"]
+
+
+def test_it_can_be_deleted_before_the_query_goes(client: httpx.Client) -> None:
+    id = asked(client)
+    assert shown(client, id)["asked"]["inputs"] == {"question": "who?"}
+    answer = client.delete(f"/v1/queries/{id}/asked")
+    assert answer.status_code == 200
+    assert answer.json()["query_id"] == id
+    assert "asked" not in shown(client, id)
+    assert "who?" not in client.get("/v1/queries").text
+    assert client.delete("/v1/queries/0123456789abcdef/asked").status_code == 404
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[Served, str, str]]:
+    keys = KeyFile(tmp_path / "keys.json")
+    red, blue = keys.create("alice", "red"), keys.create("bob", "blue")
+    with Runtime() as runtime, serving(runtime, applications(), keys) as found:
+        yield found, red, blue
+
+
+def test_only_its_tenant_sees_and_deletes_it(guarded: tuple[Served, str, str]) -> None:
+    served, red, blue = guarded
+    mine, other = (
+        httpx.Client(base_url=served.url, headers={"authorization": f"Bearer {key}"})
+        for key in (red, blue)
+    )
+    with mine, other:
+        id = asked(mine)
+        assert other.get(f"/v1/queries/{id}").status_code == 404
+        assert other.delete(f"/v1/queries/{id}/asked").status_code == 404
+        assert shown(mine, id)["asked"]["inputs"] == {"question": "who?"}
+
+
+def test_what_is_kept_counts_as_kept(served: Served, client: httpx.Client) -> None:
+    id = asked(client, inputs={"question": "é" * 1000})
+    soon(lambda: id in served.board.past)
+    entry = served.board.past[id]
+    assert entry.question is not None
+    assert entry.question.bytes > 2000
+    assert entry.bytes > entry.question.bytes
+
+
+def test_a_running_query_says_for_how_long(client: httpx.Client) -> None:
+    id = asked(client, inputs={"question": "please wait"})
+    first = shown(client, id)["running_s"]
+    soon(lambda: shown(client, id)["running_s"] > first)
+    listed = client.get("/v1/queries").json()["queries"]
+    assert next(one for one in listed if one["query_id"] == id)["running_s"] >= first
+    client.delete(f"/v1/queries/{id}")
+    assert "running_s" not in shown(client, id)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Source("notes.md", path=Path("notes.md")),
+        [{"name": "a", "text": "short"}, {"name": "b", "text": "x" * (INPUT_BYTES + 1)}],
+        float("nan"),
+        object(),
+        ["x"] * INPUT_BYTES,
+    ],
+)
+def test_files_and_what_json_cannot_say_are_left_out(value: Any) -> None:
+    found = question_of({"question": "who?", "documents": value}, {"a.b": 1}, None)
+    assert found.inputs == {"question": "who?"}
+    assert found.left_out == ("documents",)
+    assert found.overrides == {"a.b": 1}
+
+
+def test_short_documents_are_kept() -> None:
+    documents = [{"name": "a", "text": "short"}]
+    assert question_of({"documents": documents}, {}, None).inputs == {"documents": documents}
