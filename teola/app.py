@@ -186,7 +186,8 @@ class App:
         """How a query would run: p-graph, e-graph, what each pass did and why, and the times.
 
         profile: `paper-13b`, a file or a Profile; by default what the engines declare. Without
-        documents, 48 chunks are assumed. analyze: run it, and put what was measured beside.
+        documents, 48 chunks are assumed. analyze: run it, and put what was measured beside; the
+        graphs are then those that ran.
         """
         asked = by_name(inputs, more)
         given = completed(self.declared, asked)
@@ -200,13 +201,11 @@ class App:
             if profile
             else runtime.profile_for(names)
         )
-        result = None
-        sizes = self._list_sizes(given)
         if analyze:
             job = self.job(given, overrides, passes, DEADLINE_S, "default", profile=chosen)
-            result = runtime.start(job.run()).result().checked()
-            sizes["chunks"] = job.chunks or sizes.get("chunks", 0)
-        elif given.get("documents") is not None:
+            return Explanation.of_run(chosen, runtime.start(job.run()).result().checked())
+        sizes = self._list_sizes(given)
+        if given.get("documents") is not None:
             sizes["chunks"] = runtime.start(self._count(given, overrides)).result()
         optimised = Optimiser(self.builder, chosen).optimise(
             nested(overrides),
@@ -215,7 +214,7 @@ class App:
             debug=True,
             absent=lacks,
         )
-        return Explanation(self.name, optimised, chosen, result)
+        return Explanation(self.name, optimised, chosen)
 
     @cached_property
     def optional_engines(self) -> frozenset[str]:

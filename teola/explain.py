@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from teola.errors import UnknownName
-from teola.graph import render
+from teola.graph import Graph, render
 from teola.passes import Optimised
 from teola.passes.estimate import seconds
 from teola.passes.timetable import timetable
 from teola.profile import Profile
 from teola.result import Result
+from teola.runtime.recorded import Recorded
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """p-graph and e-graph of one query under a profile; `result` if it was run as well."""
+    """p-graph and e-graph of one query under a profile; `result` if it was run as well, as that
+    e-graph."""
 
     app: str
     optimised: Optimised
     profile: Profile
     result: Result | None = None
+
+    @classmethod
+    def of_run(cls, profile: Profile, result: Result) -> Self:
+        """Of a query that was run, with the graphs that ran."""
+        plan = result.trace.plan if result.trace else None
+        optimised = plan.optimised if plan else None
+        assert optimised is not None
+        return cls(result.app, optimised, profile, result)
 
     def to_json(self) -> dict[str, Any]:
         """{"p_graph", "e_graph", "rewrites", "critical_path_s"}, and "measured" if it was run."""
@@ -67,7 +77,7 @@ class Explanation:
             f"{self.app} under profile {self.profile.name}",
             "",
             f"p-graph: {len(before)} primitives, critical path {slow:.3f} s (estimate)",
-            render.to_text(before, self._columns(before, [])),
+            render.to_text(before, self._estimates(before, [])),
             "",
             f"e-graph: {len(after)} primitives, critical path {table.length_s:.3f} s (estimate)",
             render.to_text(after, self._columns(after, table.path)),
@@ -76,20 +86,32 @@ class Explanation:
             *self._decisions(),
         ]
         if self.result is not None:
-            lines += ["", f"measured: {self.result.latency_s:.3f} s, state {self.result.state}"]
+            told = f"measured: {self.result.latency_s:.3f} s, state {self.result.state}"
+            lines += ["", f"{told} (* critical path)"]
         return "\n".join(lines)
 
-    def _columns(self, graph: Any, path: list[str]) -> dict[str, dict[str, str]]:
+    def _columns(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
+        """Of the e-graph; the critical path is the measured one if it was run."""
+        trace = self.result.trace if self.result else None
+        if trace is None:
+            return self._estimates(graph, path)
+        measured, states = self._measured(), {s.primitive: s.state for s in trace.spans}
+        critical = self._critical()
+        queued, ran = dict[str, str](), dict[str, str]()
+        for id in graph.order:
+            if id in measured:
+                queued[id] = f"{measured[id][0]:.4f}"
+                ran[id] = f"{measured[id][1]:.4f}{'*' if id in critical else ' '}"
+            else:
+                queued[id], ran[id] = "-", f"{states.get(id, 'not run')} "
+        return {**self._estimates(graph, []), "queued s": queued, "ran s": ran}
+
+    def _estimates(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
         estimate = {
             p.id: f"{seconds(graph, p, self.profile):.3f}{'*' if p.id in path else ' '}"
             for p in graph.primitives
         }
-        columns = {"est. s": estimate}
-        measured = self._measured() if graph is self.optimised.e_graph else {}
-        if measured:
-            columns["queued s"] = {id: f"{queued:.4f}" for id, (queued, _) in measured.items()}
-            columns["ran s"] = {id: f"{ran:.4f}" for id, (_, ran) in measured.items()}
-        return columns
+        return {"est. s": estimate}
 
     def _decisions(self) -> list[str]:
         lines = []
@@ -114,6 +136,15 @@ class Explanation:
             for id, of in spans.items()
         }
 
+    def _critical(self) -> list[str]:
+        """Primitives that the measured latency went along, in order."""
+        if self.result is None or self.result.trace is None:
+            return []
+        spans = Recorded.of(self.result.trace).critical_path()
+        return list(
+            dict.fromkeys(s.primitive for s in sorted(spans, key=lambda s: (s.start, s.end)))
+        )
+
     def _measured_json(self) -> dict[str, Any]:
         assert self.result is not None
         return {
@@ -123,6 +154,7 @@ class Explanation:
                 id: {"queued_s": queued, "ran_s": ran}
                 for id, (queued, ran) in self._measured().items()
             },
+            "critical_path": self._critical(),
             "spans": [asdict(s) for s in self.result.trace.spans] if self.result.trace else [],
         }
 

@@ -61,7 +61,7 @@ class Result:
 
     @property
     def primitives(self) -> int:
-        """Primitives that ran."""
+        """Primitives that an engine has done."""
         if self.trace is None:
             return 0
         return len(done(self.trace))
