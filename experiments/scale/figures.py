@@ -47,6 +47,11 @@ def show(report: Report, console: Console) -> None:
 
 def plot(report: Report, path: Path) -> None:
     """Primitives a second and memory, over instances and over queries."""
+    plots.save(drawn(report), path)
+
+
+def drawn(report: Report) -> Any:
+    """That picture, not yet saved."""
     pyplot = plots.pyplot("scale")
     figure, axes = pyplot.subplots(2, 2, figsize=(7.2, 4.4), sharey="row", squeeze=False)
     rows: list[dict[str, Any]] = report["rows"]
@@ -63,11 +68,13 @@ def plot(report: Report, path: Path) -> None:
             axis = axes[line][column]
             axis.plot([r[by] for r in these], [r[what] for r in these], "o-", color="#1b6e5a")
             axis.set_xscale("log")
-            axis.set_ylim(bottom=0)
         axes[1][column].set_xlabel(by)
+    for line, what in enumerate(("primitives_per_s", "rss_mb")):  # both of a row share its limits
+        highest = max(row[what] for these in some.values() for row in these)
+        axes[line][0].set_ylim(0, 1.08 * highest)
     axes[0][0].set_ylabel("primitives a second")
     axes[1][0].set_ylabel("memory, MB")
-    plots.save(figure, path)
+    return figure
 
 
 def section(report: Report, picture: Path) -> str:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from experiments.scale import __main__ as scale
+from experiments.scale import figures
 from experiments.scale.measure import (
     FEWER,
     INSTANCES,
@@ -66,6 +67,22 @@ def test_growth_is_an_exponent() -> None:
         "cpu_s_by_queries": 1.5,
         "rss_mb_by_queries": 0.0,
     }
+
+
+def test_the_picture_has_room_for_every_point() -> None:
+    """Fewer queries leave out less memory and a lower rate than the largest simulation has."""
+    sizes = [(10, 100), (1000, 100), (1000, 10), (1000, 1000)]
+    rows = [
+        {"instances": i, "queries": q, "primitives_per_s": q * 100, "rss_mb": float(q)}
+        for i, q in sizes
+    ]
+    figure = figures.drawn({"rows": rows})
+    points = [axis.lines[0].get_ydata() for axis in figure.axes]
+    assert max(map(max, points)) == 100_000
+    for axis, ys in zip(figure.axes, points, strict=True):
+        low, high = axis.get_ylim()
+        assert low == 0
+        assert max(ys) < 0.95 * high
 
 
 def test_what_is_shown(report: dict[str, Any]) -> None:
