@@ -267,7 +267,8 @@ def test_lists_and_texts_come_by_form_too(client: httpx.Client) -> None:
         ("/abs/x.pdf", "x.pdf"),
         ("a\x00b\n.txt", "ab.txt"),
         ("..", "document"),
-        ("x" * 500 + ".txt", "x" * 116 + ".txt"),
+        ("x" * 116 + ".txt", "x" * 116 + ".txt"),
+        ("x" * 500 + ".txt", "…" + "x" * 115 + ".txt"),
     ],
 )
 def test_a_files_name_is_a_label_and_no_path(given: str, label: str) -> None:

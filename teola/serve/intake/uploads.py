@@ -58,10 +58,13 @@ class Upload:
 
 
 def shown(name: str) -> str:
-    """A client's file name as a label: no folders, nothing invisible, not too long."""
+    """A client's file name as a label: no folders, nothing invisible, and of a long one its end,
+    in which names differ, behind an ellipsis."""
     last = name.replace("\\", "/").rpartition("/")[2]
     clean = "".join(c for c in last if c.isprintable()).strip(" .")
-    return clean[-NAME_CHARACTERS:] or "document"
+    if len(clean) > NAME_CHARACTERS:
+        return f"…{clean[1 - NAME_CHARACTERS :]}"
+    return clean or "document"
 
 
 def sweep() -> None:
