@@ -14,9 +14,11 @@ from selenium.webdriver.chrome.service import Service
 
 from teola import EngineConfig, Runtime
 from teola.catalogue import load_app
+from teola.runtime.python_engine import PythonEngine
 from tests.fake_openai import FakeOpenAI
 from tests.serve.conftest import Served, applications, serving
 from tests.serve.ui.page import Page
+from tests.serve.ui.shapes import shortcut, wide
 
 WORDS = (
     "The lamp is kept by Mara Quist, <b>not</b> by <script>document.title='owned'</script> anybody."
@@ -74,16 +76,19 @@ def site(model: FakeOpenAI, data_dir: Path) -> Iterator[Served]:
     engines = {
         "llm": EngineConfig("openai", {"url": model.url}),
         "vectorstore": EngineConfig("vectorstore", {"data_dir": data_dir}),
+        "narrow": EngineConfig(PythonEngine, {"concurrency": 2}),
     }
     rag = {name: load_app(name) for name in ("naive-rag", "advanced-rag")}
-    with Runtime(engines) as runtime, serving(runtime, {**rag, **applications()}) as found:
+    shaped = {app.name: app for app in (wide(), shortcut())}
+    apps = {**rag, **applications(), **shaped}
+    with Runtime(engines) as runtime, serving(runtime, apps) as found:
         yield found
 
 
 @pytest.fixture
 def page(driver: webdriver.Chrome, site: Served) -> Iterator[Page]:
     """The page of `site`, nothing remembered; afterwards the console must be clean."""
-    page = Page(driver, site)
+    page = Page(driver, site.url)
     page.forget()
     yield page
     page.wide()

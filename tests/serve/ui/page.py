@@ -17,7 +17,6 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.conftest import PAGES
-from tests.serve.conftest import Served
 
 T = TypeVar("T")
 WAIT_S = 120
@@ -28,21 +27,21 @@ EXPECTED = "Failed to load resource"
 class Page:
     """See the module. Everything that is looked for is waited for."""
 
-    def __init__(self, driver: webdriver.Chrome, served: Served) -> None:
-        self.driver, self.served = driver, served
+    def __init__(self, driver: webdriver.Chrome, url: str) -> None:
+        self.driver, self.url = driver, url
 
     # --- getting there ------------------------------------------------------------------------
 
     def forget(self) -> None:
         """Start anew, as somebody who has never been there."""
-        self.driver.get(f"{self.served.url}/ui/icon.svg")
+        self.driver.get(f"{self.url}/ui/icon.svg")
         self.driver.execute_script("localStorage.clear(); sessionStorage.clear()")
         self.driver.get_log("browser")
 
     def open(self, fragment: str = "/ask") -> None:
         """Load the page anew at a fragment."""
         self.driver.get("about:blank")
-        self.driver.get(f"{self.served.url}/ui/#{fragment}")
+        self.driver.get(f"{self.url}/ui/#{fragment}")
         self.one("main > *")
 
     def go(self, fragment: str) -> None:
@@ -60,14 +59,17 @@ class Page:
 
     def told(self, path: str) -> Any:
         """What the API says."""
-        return httpx.get(f"{self.served.url}/v1/{path}", timeout=WAIT_S).json()
+        return httpx.get(f"{self.url}/v1/{path}", timeout=WAIT_S).json()
 
-    def ask(self, app: str, question: str, **more: Any) -> str:
+    def ask(
+        self, app: str, question: str, documents: list[dict[str, str]] | None = None, **more: Any
+    ) -> str:
         """Ask through the API, beside the page; the id."""
         inputs: dict[str, Any] = {"question": question}
         if app.endswith("rag"):
-            inputs["documents"] = [{"name": n, "text": text} for n, text in PAGES.items()]
-        url = f"{self.served.url}/v1/apps/{quote(app)}/queries"
+            pages = [{"name": n, "text": text} for n, text in PAGES.items()]
+            inputs["documents"] = documents or pages
+        url = f"{self.url}/v1/apps/{quote(app)}/queries"
         response = httpx.post(url, json={"inputs": inputs, **more}, timeout=WAIT_S)
         found = response.json()
         return str(found.get("query_id") or found["error"]["query_id"])
@@ -148,7 +150,11 @@ class Page:
 
     def narrow(self) -> None:
         """As wide as a small phone."""
-        size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+        self.sized(360, 740, mobile=True)
+
+    def sized(self, width: int, height: int, *, mobile: bool = False) -> None:
+        """A window of so many px, until `wide`."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def wide(self) -> None:

@@ -234,7 +234,7 @@ def guarded(
     keys = KeyFile(tmp_path_factory.mktemp("keys") / "keys.json")
     secret = keys.create("alice", "red")
     with Runtime() as runtime, serving(runtime, applications(), keys) as served:
-        page = Page(driver, served)
+        page = Page(driver, served.url)
         page.forget()
         yield page, secret
         assert page.complaints() == []
@@ -266,9 +266,67 @@ def test_the_page_asks_for_a_key_and_keeps_it_in_the_tab(guarded: tuple[Page, st
 
 def test_a_server_that_is_gone_is_said_to_be(driver: webdriver.Chrome) -> None:
     with Runtime() as runtime, serving(runtime, applications()) as served:
-        page = Page(driver, served)
+        page = Page(driver, served.url)
         page.forget()
         page.open("/queries")
         page.one("main h1")
     page.says("does not answer", "[role=alert]")
     assert page.complaints() == []
+
+
+# --- what a program that checks pages would say -------------------------------------------------
+
+MISNAMED = """
+const plain = (text) =>
+  text.toLowerCase().replace(/[^\\p{L}\\p{N} ]/gu, '').replace(/\\s+/g, ' ').trim();
+return [...document.querySelectorAll('a, button, [role=option]')].filter((e) => {
+  const name = e.getAttribute('aria-label');
+  const texts = [...e.querySelectorAll('text')].map((t) => t.textContent).join(' ');
+  const seen = texts || e.innerText || '';
+  return name && plain(seen) && !plain(name).includes(plain(seen));
+}).map((e) => e.outerHTML.slice(0, 120));
+"""
+STUCK = """
+return [...document.querySelectorAll('main *')].filter((e) => {
+  const s = getComputedStyle(e);
+  const may = (how) => how === 'auto' || how === 'scroll';
+  const scrolls = may(s.overflowY) && e.scrollHeight > e.clientHeight + 1 ||
+    may(s.overflowX) && e.scrollWidth > e.clientWidth + 1;
+  return scrolls && e.checkVisibility() && e.tabIndex < 0 &&
+    !e.querySelector('a, button, input, select, textarea');
+}).map((e) => e.outerHTML.slice(0, 90));
+"""
+SMALL = """
+return [...document.querySelectorAll('main button, main a.button, main summary')].filter((e) =>
+  e.checkVisibility() && e.getBoundingClientRect().height < 24
+).map((e) => e.outerHTML.slice(0, 90));
+"""
+
+
+def test_names_contain_what_is_seen(page: Page, answered: str) -> None:
+    for view in [*VIEWS, answered]:
+        page.open(view)
+        page.one("main h1")
+        if view == answered:
+            page.one("figure .node")
+        assert page.js(MISNAMED) == []
+
+
+def test_what_scrolls_can_be_scrolled_with_keys(page: Page, answered: str) -> None:
+    page.sized(390, 700, mobile=True)
+    page.open(answered)
+    page.one("figure .node")
+    for _ in range(4):
+        page.click("figure:last-of-type [aria-label=Larger]")
+        page.click(".timeline ~ *, [aria-label=Closer]")
+    page.until(lambda: page.js("const e = document.querySelector('.timeline .scroll');"
+                               "return e.scrollWidth > e.clientWidth"))  # fmt: skip
+    assert page.js(STUCK) == []
+    assert len(page.all(".scroll[tabindex='0'][role=region][aria-label]")) == 3
+
+
+def test_buttons_of_a_phone_are_large_enough(page: Page, answered: str) -> None:
+    page.narrow()
+    page.open(answered)
+    page.one(".pass .name")
+    assert page.js(SMALL) == []

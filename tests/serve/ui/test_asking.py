@@ -102,7 +102,8 @@ def test_cancelling_ends_the_query(page: Page) -> None:
     page.one(".span.is-running")
     page.click("button.danger")
     page.state("cancelled")
-    page.says("cancelled", ".error")
+    page.says("was cancelled", "section[aria-labelledby=h-answer] .note")
+    assert page.all(".error, [role=alert]") == []
     assert page.told(f"queries/{page.query_id()}")["state"] == "cancelled"
     assert page.all("button.danger") == []
 

@@ -22,7 +22,7 @@ export function answer(query) {
   const text = main && result.outputs[main] !== null ? asText(result.outputs[main]) : "";
   return html`
     ${text
-      ? html`<div class="answer" data-testid="answer">${text}</div>`
+      ? html`<div class="answer" data-testid="answer" dir="auto">${text}</div>`
       : query.error
         ? nothing
         : html`<p class="empty">Nothing was found to answer from: the application gave no text.</p>`}
@@ -34,26 +34,30 @@ export function answer(query) {
     ${failure(query)}
     ${hits.map((name) => sources(name, result.outputs[name]))}
     ${rest.map((name) => html`<details><summary>${name}</summary>
-      <pre>${asText(result.outputs[name])}</pre></details>`)}`;
+      <pre tabindex="0" aria-label=${name} dir="auto">${asText(result.outputs[name])}</pre></details>`)}`;
 }
 
 function streaming({ state, text }) {
   if (text) {
-    return html`<div class="answer ${state === "running" ? "coming" : ""}" data-testid="answer"
+    return html`<div class="answer ${state === "running" ? "coming" : ""}" data-testid="answer" dir="auto"
       aria-busy=${state === "running"}>${text}</div>`;
   }
   return state === "running" ? html`<div class="answer coming"></div>` : nothing;
 }
 
-const failure = ({ error }) => (error ? html`<p class="error" role="alert">${error}</p>` : nothing);
+// Why there is no answer; that somebody cancelled it is no error.
+function failure({ state, error }) {
+  if (state === "cancelled") return html`<p class="note">The query was cancelled before it had an answer.</p>`;
+  return error ? html`<p class="error" role="alert">${error}</p>` : nothing;
+}
 
 function sources(name, hits) {
   return html`<details class="sources" open><summary>${name}
       <small>${plural(hits.length, "passage")}</small></summary>
     <ol>
-      ${hits.map((hit) => html`<li><b>${hit.document}</b> <small class="digits">${
+      ${hits.map((hit) => html`<li><b dir="auto">${hit.document}</b> <small class="digits">${
         Number(hit.score).toFixed(2)
-      }</small><p>${shorter(hit.text, 400)}</p></li>`)}
+      }</small><p dir="auto">${shorter(hit.text, 400)}</p></li>`)}
     </ol>
   </details>`;
 }

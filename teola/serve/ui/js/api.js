@@ -4,7 +4,7 @@ import { changed, state } from "./store.js";
 
 const ROOT = new URL("../", document.baseURI); // the page is at /ui/ below whatever prefix
 const KEY = "teola-key";
-const TRIES = 6;
+const TRIES = 7; // 13 s, with the pauses between
 const LAST = ["done", "error"];
 
 export class Refused extends Error {
@@ -72,19 +72,21 @@ function parsed(block) {
 }
 
 // Every event of a query in order, once, until the last. response: a stream that has begun, if
-// there is one. A connection that breaks is taken up again after the last event that came.
-export async function follow(id, response, tell, signal) {
+// there is one. A connection that breaks is taken up again after the last event that came; trying:
+// told which further try of how many that is, and 0 once it is there again.
+export async function follow(id, response, tell, signal, trying) {
   let last = 0;
-  for (let tries = 0; tries < TRIES; tries += 1) {
+  for (let tries = 1; tries <= TRIES; tries += 1) {
     try {
       response ??= await call(queryPath(id, "/events"), {
         headers: last ? { "last-event-id": String(last) } : {},
         signal,
       });
+      trying(0, TRIES);
       for await (const event of events(response)) {
         if (event.id <= last) continue;
         last = event.id;
-        tries = 0;
+        tries = 1;
         tell(event);
         if (LAST.includes(event.kind)) return;
       }
@@ -93,9 +95,12 @@ export async function follow(id, response, tell, signal) {
       if (error instanceof Refused && error.status < 500) throw error;
     }
     response = null;
-    await pause(200 * 2 ** tries);
+    if (tries === TRIES) break;
+    trying(tries, TRIES - 1);
+    await pause(100 * 2 ** tries);
+    if (signal?.aborted) return;
   }
-  throw new Error("the connection to the server was lost; reload the page to look again");
+  throw new Error("The connection to the server was lost. Does teola serve still run?");
 }
 
 function pause(ms) {

@@ -1,28 +1,22 @@
 // Ask: choose an application, fill in what it needs, send.
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
-import { get } from "./api.js";
-import { drop, isEmpty, none } from "./documents.js";
+import { get, queryPath } from "./api.js";
+import { drop } from "./documents.js";
 import { begin } from "./live.js";
+import { blank, body, fill, PASSES } from "./request.js";
 import { go, linkTo, put } from "./router.js";
-import { field, kindOf, valueOf } from "./schema.js";
+import { complaint, field, kindOf } from "./schema.js";
 import { changed, state } from "./store.js";
-
-const PASSES = [
-  ["", "as the application has them"],
-  ["all", "all passes"],
-  ["none", "none: the graph as the template has it"],
-];
 
 // By application: its schema, what was typed; kept while the page is open.
 const forms = new Map();
 let sending = false;
-let error = "";
+let error = null; // {text, id}: what is wrong, and with which element, if with one
+let focus = ""; // the element that is to have the focus after the next drawing
 
 function form(app) {
   if (!forms.has(app)) {
-    forms.set(app, {
-      about: null, problem: "", texts: {}, params: {}, documents: none(), passes: "", deadline: "",
-    });
+    forms.set(app, { about: null, problem: "", again: "", note: "", ...blank() });
   }
   return forms.get(app);
 }
@@ -35,13 +29,23 @@ const chosen = () => {
 
 async function load(app) {
   const mine = app && form(app);
-  if (!mine || mine.about) return;
+  if (!mine) return;
   try {
-    mine.about = await get(`v1/apps/${encodeURIComponent(app)}`);
+    mine.about ??= await get(`v1/apps/${encodeURIComponent(app)}`);
+    await fillAgain(mine, state.route.query.get("again") ?? "");
   } catch (failure) {
     mine.problem = failure.message;
   }
   changed();
+}
+
+// Fills in what the query `id` asked, once.
+async function fillAgain(mine, id) {
+  if (!id || mine.again === id) return;
+  mine.again = id;
+  const { asked } = await get(queryPath(id)).catch(() => ({}));
+  if (asked) fill(mine, asked);
+  else mine.note = "What that query asked is not kept any more.";
 }
 
 function draw() {
@@ -62,7 +66,7 @@ const apps = (app) => html`<fieldset class="apps">
   ${state.apps.map(
     ({ name, description }) => html`<label class="choice">
       <input type="radio" name="app" value=${name} .checked=${name === app}
-        @change=${() => { error = ""; put("app", name); load(name); }}>
+        @change=${() => { error = null; put("again", ""); put("app", name); load(name); }}>
       <span><b>${name}</b><small>${description}</small></span></label>`,
   )}
 </fieldset>`;
@@ -75,21 +79,32 @@ function fields(app, mine) {
   const needed = ({ name }) => required.includes(name);
   const rank = (one) => (needed(one) ? 0 : kindOf(one.schema) === "documents" ? 1 : 2);
   const one = ({ name, schema }) => {
-    if (kindOf(schema) === "documents") return drop(name, mine.documents);
-    const onInput = (text) => { mine.texts[name] = text; };
+    if (kindOf(schema) === "documents") return drop(name, mine.documents, wrongOf(`files-${name}`));
+    const id = `input-${name}`;
+    const onInput = (text) => { mine.texts[name] = text; righted(id); };
     const is = required.includes(name);
     const first = name === required[0];
     const text = mine.texts[name];
-    return field({ id: `input-${name}`, label: name, schema, text, needed: is, first, onInput });
+    return field({ id, label: name, schema, text, needed: is, first, wrong: wrongOf(id), onInput });
   };
   const above = parts.filter((p) => rank(p) < 2).sort((a, b) => rank(a) - rank(b) || a.i - b.i);
   const below = parts.filter((p) => rank(p) === 2);
-  return html`${above.map(one)} ${more(mine, below.map(one))}
-    ${error ? html`<p class="error" role="alert">${error}</p>` : nothing}
+  return html`${mine.note ? html`<p class="note">${mine.note}</p>` : nothing}
+    ${above.map(one)} ${more(mine, below.map(one))}
+    ${error && !error.id ? complaint("form", error.text) : nothing}
     <div class="row">
       <button class="main" ?disabled=${sending}>${sending ? "Sending …" : "Ask"}</button>
       <small>or <kbd>Ctrl</kbd> + <kbd>Enter</kbd></small>
     </div>`;
+}
+
+const wrongOf = (id) => (error?.id === id ? error.text : "");
+
+// The field was changed, so what was said of it may be true no longer.
+function righted(id) {
+  if (error?.id !== id) return;
+  error = null;
+  changed();
 }
 
 // What has a default, by component.
@@ -101,8 +116,10 @@ function more(mine, rest) {
     groups.get(component).push({ name, parameter, schema });
   }
   const one = ({ name, parameter, schema }) => {
-    const onInput = (text) => { mine.params[name] = text; };
-    return field({ id: `param-${name}`, label: parameter, schema, text: mine.params[name], onInput });
+    const id = `param-${name}`;
+    const onInput = (text) => { mine.params[name] = text; righted(id); };
+    const text = mine.params[name];
+    return field({ id, label: parameter, schema, text, wrong: wrongOf(id), onInput });
   };
   const set = Object.values(mine.params).filter((text) => text?.trim()).length;
   return html`<details class="more">
@@ -132,51 +149,33 @@ function onKey(event) {
   }
 }
 
-// The request's body: JSON, and a form around it where there are files.
-function body(mine) {
-  const told = { inputs: {}, overrides: {}, mode: "stream" };
-  const { properties, required = [] } = mine.about.inputs;
-  let documents = "";
-  for (const [name, schema] of Object.entries(properties)) {
-    if (kindOf(schema) === "documents") documents = name;
-    const value = valueOf(name, schema, mine.texts[name]);
-    if (value !== undefined) told.inputs[name] = value;
-    else if (required.includes(name)) throw new Error(`${name} is needed: write something there`);
-  }
-  for (const [name, schema] of Object.entries(mine.about.parameters.properties)) {
-    const value = valueOf(name, schema, mine.params[name]);
-    if (value !== undefined) told.overrides[name] = value;
-  }
-  if (documents && isEmpty(mine.documents) && !told.inputs.collection) {
-    throw new Error("Add a document, or name a collection under “More”.");
-  }
-  if (mine.passes) told.passes = mine.passes;
-  if (mine.deadline) told.deadline_s = Number(mine.deadline);
-  if (mine.documents.pasted.length) told.inputs[documents] = mine.documents.pasted;
-  if (!mine.documents.files.length) return { told, send: JSON.stringify(told) };
-  const send = new FormData();
-  send.set("request", JSON.stringify(told));
-  for (const file of mine.documents.files) send.append(documents, file, file.name);
-  return { told, send };
-}
-
 async function send(event) {
   event.preventDefault();
   if (sending) return;
   const app = chosen();
-  error = "";
+  error = null;
   try {
-    const { told, send: sent } = body(form(app));
+    const { asked, send: sent } = body(form(app));
     sending = true;
     changed();
-    const id = await begin(app, sent, told.inputs.question ?? "");
+    const id = await begin(app, sent, asked);
     sending = false;
     go(linkTo(id));
   } catch (failure) {
     sending = false;
-    error = failure.message;
+    error = { text: failure.message, id: failure.id };
+    focus = failure.id ?? "";
     changed();
   }
 }
 
-export const ask = { draw, arrive: () => load(chosen()), moved: () => load(chosen()) };
+// Leads to the element that is wrong.
+function drawn() {
+  const found = focus && document.getElementById(focus);
+  focus = "";
+  if (!found) return;
+  found.closest("details:not([open])")?.setAttribute("open", "");
+  found.focus();
+}
+
+export const ask = { draw, drawn, arrive: () => load(chosen()), moved: () => load(chosen()) };

@@ -1,20 +1,21 @@
 // p-graph and e-graph side by side; what is pointed at in one lights up in the other.
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
-import { plural } from "./format.js";
+import { count, plural } from "./format.js";
 import { HEIGHT, labelOf, layoutOf, nameOf } from "./layout.js";
 import { classOf } from "./ops.js";
-import { hold, isHeld, lit, point } from "./pointing.js";
-import { changed } from "./store.js";
+import { closer, drag, fit, further, panes, scaleOf, seek, wheelOf } from "./panes.js";
+import { heldIn, hold, isHeld, lit, point } from "./pointing.js";
 
 const TITLES = { p: "p-graph", e: "e-graph" };
 const ABOUT = { p: "as the template has it", e: "after the passes: what ran" };
-const view = { p: { scale: 0, tab: "" }, e: { scale: 0, tab: "" } };
 
 export function graphs({ explanation, timeline }) {
   const on = lit(explanation);
   const states = statesOf(timeline);
-  const path = new Set((timeline?.critical_path ?? []).map((s) => s.primitive));
-  const one = (which, graph) => pane(which, graph, { on: on?.[which], states, path });
+  const path = pathOf(timeline);
+  const told = { p: plural(explanation.p_graph.primitives.length, "primitive"),
+    e: counted({ explanation, timeline }) };
+  const one = (which, graph) => pane(which, graph, told[which], { on: on?.[which], states, path });
   return html`<div class="graphs">
     ${one("p", explanation.p_graph)} ${one("e", explanation.e_graph)}
   </div>`;
@@ -27,24 +28,40 @@ function statesOf(timeline) {
   return found;
 }
 
-function pane(which, graph, lights) {
+// The critical path: its primitives, and the steps from one to the next.
+function pathOf(timeline) {
+  const ids = (timeline?.critical_spans ?? []).map((i) => timeline.spans[i].primitive);
+  return { nodes: new Set(ids), steps: new Set(ids.slice(1).map((id, k) => step(ids[k], id))) };
+}
+
+const step = (from, to) => `${from}\n${to}`;
+
+// How many primitives there are, and how many of them ran.
+export function counted({ explanation, timeline }) {
+  const ids = explanation.e_graph.primitives.map((p) => p.id);
+  const states = statesOf(timeline);
+  const ran = ids.filter((id) => states.get(id) === "done").length;
+  return ran === ids.length ? plural(ran, "primitive") : `${count(ran)} of ${plural(ids.length, "primitive")} ran`;
+}
+
+function pane(which, graph, told, lights) {
   const place = layoutOf(graph);
-  const mine = view[which];
-  const scale = mine.scale || 1;
-  const zoom = (by) => () => {
-    mine.scale = Math.min(2, Math.max(0.3, scale * by));
-    changed();
-  };
-  const tab = place.nodes.has(mine.tab) ? mine.tab : graph.primitives[0]?.id;
-  return html`<figure>
+  seek(which, heldIn(which, lights.on), place);
+  const scale = scaleOf(which, place);
+  const { tab: last } = panes[which];
+  const tab = place.nodes.has(last) ? last : graph.primitives[0]?.id;
+  return html`<figure data-graph=${which}>
     <figcaption><b>${TITLES[which]}</b> <span class="dim">${ABOUT[which]}</span>
-      <small>${plural(graph.primitives.length, "primitive")}</small>
+      <small>${told}</small>
       <span class="spring"></span>
       <span class="controls" role="group" aria-label="Zoom of the ${TITLES[which]}">
-        <button class="plain" aria-label="Smaller" @click=${zoom(1 / 1.25)}>−</button>
-        <button class="plain" aria-label="Larger" @click=${zoom(1.25)}>+</button>
+        <button class="plain" aria-label="Smaller" @click=${() => further(which)}>−</button>
+        <button class="plain" aria-label="Larger" @click=${() => closer(which)}>+</button>
+        <button class="plain" title="All of it" @click=${() => fit(which)}>fit</button>
       </span></figcaption>
-    <div class="scroll" tabindex="-1" @keydown=${(event) => onKey(event, which, graph, place)}>
+    <div class="scroll" tabindex="0" role="region" aria-label="${TITLES[which]}, scrolls"
+      @pointerdown=${drag} @wheel=${wheelOf(which)}
+      @keydown=${(event) => onKey(event, which, graph, place)}>
       <svg class="graph" role="listbox" aria-label=${`${TITLES[which]}, ${ABOUT[which]}`}
         width=${place.width * scale} height=${place.height * scale}
         viewBox="0 0 ${place.width} ${place.height}">
@@ -59,15 +76,15 @@ function pane(which, graph, lights) {
 
 function line({ from, to, kind, d }, which, { on, path }) {
   const isLit = on?.has(from) || on?.has(to);
-  const isPath = which === "e" && path.has(from) && path.has(to);
+  const isPath = which === "e" && path.steps.has(step(from, to));
   const light = on ? (isLit ? "lit" : "dim") : "";
-  return svg`<path class="edge ${kind} ${light} ${isPath ? "critical" : ""}" d=${d}
+  return svg`<path class="edge ${kind} ${light} ${isPath ? "critical" : ""}" data-from=${from} data-to=${to} d=${d}
     marker-end="url(#arrow-${which})"></path>`;
 }
 
 function node(p, which, { x, y, w }, isTab, { on, states, path }) {
   const state = which === "e" ? (states.get(p.id) ?? "waiting") : "";
-  const isPath = which === "e" && path.has(p.id);
+  const isPath = which === "e" && path.nodes.has(p.id);
   const light = on ? (on.has(p.id) ? "lit" : "dim") : "";
   const what = { graph: which, id: p.id };
   const told = `${p.id}, ${labelOf(p)}, ${p.engine || "in the server"}${
@@ -76,7 +93,7 @@ function node(p, which, { x, y, w }, isTab, { on, states, path }) {
       role="option" tabindex=${isTab ? 0 : -1} data-id=${p.id} aria-label=${told}
       aria-selected=${isHeld(which, p.id)} transform="translate(${x - w / 2} ${y - HEIGHT / 2})"
       @mouseenter=${() => point(what)} @mouseleave=${() => point(null)} @click=${() => hold(what)}
-      @focus=${() => { view[which].tab = p.id; point(what); }} @blur=${() => point(null)}>
+      @focus=${() => { panes[which].tab = p.id; point(what); }} @blur=${() => point(null)}>
     <rect class="box" width=${w} height=${HEIGHT} rx="6"></rect>
     <rect class="edge-of-box" x="0" y="6" width="4" height=${HEIGHT - 12} rx="2"></rect>
     <text class="name" x="13" y="17">${nameOf(p)}</text>
@@ -86,8 +103,8 @@ function node(p, which, { x, y, w }, isTab, { on, states, path }) {
 }
 
 function onKey(event, which, graph, place) {
-  const now = view[which].tab || graph.primitives[0]?.id;
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const now = panes[which].tab || graph.primitives[0]?.id;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target === event.currentTarget) return;
   const next = target(event.key, now, graph, place);
   if (next) {
     const found = event.currentTarget.querySelector(`[data-id="${CSS.escape(next)}"]`);

@@ -1,18 +1,25 @@
-// A strip at the bottom of the window that says what the primitive pointed at was, and when. It has
-// the same height whatever it says, so that nothing moves while the pointer does.
+// A strip over the window's lower end that says what the primitive pointed at was, and when. It is
+// there only while one is, lies over the page, so that nothing moves, and makes way for the pointer.
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { plural, seconds, shorter } from "./format.js";
 import { classOf, words } from "./ops.js";
 import { isHeld, letGo, shown } from "./pointing.js";
 import { namesOf } from "./lanes.js";
 
+const HIGH = 150; // px that it may take
+let low = false; // the pointer is where the strip would be
+
+export function follow({ clientY }) {
+  low = clientY > innerHeight - HIGH;
+}
+
 export function inspector(query) {
   const what = shown();
   const found = what && describe(what, query);
-  return html`<aside class="inspector" aria-label="The primitive pointed at">
-    ${found ?? html`<p class="hint">Point at a primitive, or move to one with <kbd>Tab</kbd> and the arrow
-      keys, to see what it did and whom it waited for; click to hold on to it.</p>`}
-  </aside>`;
+  const where = low ? "above" : "";
+  return found
+    ? html`<aside class="inspector ${where}" aria-label="The primitive pointed at">${found}</aside>`
+    : nothing;
 }
 
 function describe({ graph, id, span }, { explanation, timeline }) {
@@ -82,7 +89,7 @@ export function blockers(span, spans) {
   const others = spans.filter(
     (s) =>
       s !== span && s.engine === span.engine && s.batch !== span.batch && s.primitive !== span.primitive &&
-      s.start < span.start - 1e-6 && s.end > span.queued + 1e-6 && s.state !== "queued",
+      (span.instance < 0 || s.instance === span.instance) && s.start < span.start - 1e-6 && s.end > span.queued + 1e-6 && s.state !== "queued",
   );
   return [...new Set(others.map((s) => s.primitive))];
 }

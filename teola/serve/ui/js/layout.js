@@ -21,7 +21,7 @@ export function layoutOf(graph) {
 
 function compute({ primitives, edges }) {
   const found = new Graph({ multigraph: true });
-  found.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 34, edgesep: 10, marginx: 10, marginy: 10 });
+  found.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 22, edgesep: 10, marginx: 10, marginy: 10 });
   found.setDefaultEdgeLabel(() => ({}));
   for (const p of primitives) {
     const width = Math.max(26 + nameOf(p).length * LETTER, 24 + labelOf(p).length * SMALL);

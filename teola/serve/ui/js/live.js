@@ -14,9 +14,9 @@ const known = new Map();
 
 function fresh(id, own) {
   const query = {
-    id, own, app: "", mode: "", state: "running", created: Date.now() / 1000, question: "",
-    text: "", result: null, error: "", missing: "", timeline: null, explanation: null,
-    cancelling: false, following: null, timer: 0, due: 0,
+    id, own, app: "", mode: "", state: "running", created: Date.now() / 1000, asked: null,
+    since: null, text: "", result: null, error: "", missing: "", timeline: null, explanation: null,
+    cancelling: false, uncancelled: "", trying: null, following: null, timer: 0, due: 0,
   };
   known.set(id, query);
   const oldest = [...known.values()].find((one) => one.state !== "running");
@@ -25,12 +25,14 @@ function fresh(id, own) {
 }
 
 // Asks, and gives the id as soon as the server has taken the query. Throws what it refuses with.
-export async function begin(app, body, question) {
+// asked: what the body asks, as the server would tell it.
+export async function begin(app, body, asked) {
+  const since = performance.now();
   const headers = typeof body === "string" ? { "content-type": "application/json" } : {};
   const path = `v1/apps/${encodeURIComponent(app)}/queries`;
   const response = await call(path, { method: "POST", body, headers });
   const query = fresh(response.headers.get("x-query-id"), true);
-  Object.assign(query, { app, question, mode: "stream" });
+  Object.assign(query, { app, asked, since, mode: "stream" });
   attend(query, response);
   return query.id;
 }
@@ -53,6 +55,14 @@ export function closed(id) {
   if (query.state === "running") known.delete(id);
 }
 
+// Looks again at a query of which the page has lost sight.
+export function reopened(query) {
+  const anew = { state: "running", own: false, text: "", error: "", trying: null };
+  Object.assign(query, anew);
+  look(query);
+  changed();
+}
+
 async function look(query) {
   query.following = new AbortController();
   const { signal } = query.following;
@@ -60,11 +70,13 @@ async function look(query) {
     const { result, ...about } = await get(queryPath(query.id), { signal });
     if (query.result || query.error) return;
     Object.assign(query, about, { result: result ?? null, error: result?.error ?? "" });
+    query.since = performance.now() - 1000 * (about.running_s ?? 0);
     if (about.state === "running") await attend(query, null);
     else await settle(query);
   } catch (error) {
     if (signal.aborted) return;
     if (error instanceof Refused && error.status === 401) query.following = null;
+    if (!(error instanceof Refused)) return lose(query, "The server does not answer. Does teola serve still run?");
     query.missing = error.status === 404 ? `${error.message}. ${UNSURE}` : error.message;
   }
   changed();
@@ -73,12 +85,24 @@ async function look(query) {
 async function attend(query, response) {
   query.following ??= new AbortController();
   soon(query, AFTER_PRIMITIVE);
+  const trying = (now, most) => {
+    query.trying = now ? { now, most } : null;
+    changed();
+  };
+  const { signal } = query.following;
   try {
-    await follow(query.id, response, (event) => take(query, event), query.following.signal);
+    await follow(query.id, response, (event) => take(query, event), signal, trying);
   } catch (error) {
-    query.error = error.message;
+    return lose(query, error.message);
   }
-  if (!query.following.signal.aborted) await settle(query);
+  if (!signal.aborted) await settle(query);
+}
+
+// Nothing is known of the query any more: the server is gone, or was started anew.
+function lose(query, why) {
+  clearTimeout(query.timer);
+  Object.assign(query, { state: "lost", error: why, trying: null, following: null, timer: 0 });
+  say("The query is out of sight");
 }
 
 function take(query, { kind, data }) {
@@ -118,10 +142,10 @@ async function settle(query) {
   query.timer = 0;
   await lookInside(query);
   try {
-    const { state, created, latency_s } = await get(queryPath(query.id));
-    Object.assign(query, { state, created, latency_s });
+    const { state, created, latency_s, asked } = await get(queryPath(query.id));
+    Object.assign(query, { state, created, latency_s, asked: asked ?? null });
   } catch (error) {
-    if (query.state === "running") query.error = error.message;
+    if (query.state === "running") return lose(query, error.message);
   }
   changed();
 }
@@ -138,13 +162,24 @@ async function lookInside(query) {
   changed();
 }
 
+// Has the server delete what the query asked.
+export async function forget(query) {
+  try {
+    await call(queryPath(query.id, "/asked"), { method: "DELETE" });
+    query.asked = null;
+    say("The server has deleted what was asked");
+  } catch (error) {
+    say(`It is still there: ${error.message}`);
+  }
+}
+
 export async function cancel(query) {
-  query.cancelling = true;
+  Object.assign(query, { cancelling: true, uncancelled: "" });
   changed();
   try {
     await call(queryPath(query.id), { method: "DELETE" });
   } catch (error) {
-    say(error.message);
+    query.uncancelled = error instanceof Refused ? error.message : "the server does not answer";
   }
   query.cancelling = false;
   changed();

@@ -30,6 +30,13 @@ export function letGo() {
 
 export const shown = () => hover ?? held();
 
+// What is held as it stands in a graph: itself, or the first that lights up with it there. lit: of
+// that graph.
+export function heldIn(which, lit) {
+  const now = held();
+  return now?.graph === which ? now.id : now && !hover ? [...(lit ?? [])][0] : undefined;
+}
+
 export const isHeld = (graph, id) => {
   const now = held();
   return now?.graph === graph && now?.id === id;

@@ -5,6 +5,7 @@ import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { get } from "./api.js";
 import { ago, moment, plural, seconds } from "./format.js";
 import { badge } from "./query.js";
+import "./clock.js";
 import { every } from "./every.js";
 import { linkTo, put } from "./router.js";
 import { changed, state } from "./store.js";
@@ -28,6 +29,8 @@ async function load() {
   const asked = wanted();
   try {
     const { queries } = await get(`v1/queries?${asked}`);
+    const now = performance.now();
+    for (const one of queries) one.since = now - 1000 * (one.running_s ?? 0);
     if (asked !== wanted()) return; // the filters have changed meanwhile
     found = queries;
     trouble = "";
@@ -81,7 +84,9 @@ const row = (one) => html`<tr>
   <td><a href=${linkTo(one.query_id)}><code>${one.query_id.slice(0, 8)}<span class="wide-only">${one.query_id.slice(8, 12)}</span></code></a></td>
   <td class="wide-only">${one.mode}</td>
   <td title=${moment(one.created)}>${ago(one.created)}</td>
-  <td class="right digits">${one.latency_s === undefined ? "…" : seconds(one.latency_s)}</td>
+  <td class="right digits">${one.state === "running"
+    ? html`<running-clock .since=${one.since}></running-clock>`
+    : seconds(one.latency_s)}</td>
 </tr>`;
 
 function empty() {

@@ -1,20 +1,23 @@
 // One query: its answer, where the time went, its graphs, and what the passes did.
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
-import { cancel, closed, opened } from "./live.js";
+import { cancel, closed, opened, reopened } from "./live.js";
 import { answer } from "./answer.js";
+import { asked } from "./asked.js";
+import "./clock.js";
 import { ago, moment, plural, seconds } from "./format.js";
-import { graphs } from "./graphs.js";
-import { inspector } from "./inspector.js";
+import { counted, graphs } from "./graphs.js";
+import { follow, inspector } from "./inspector.js";
 import { legend } from "./ops.js";
+import { afterGraphs, resetPanes } from "./panes.js";
 import { passes } from "./passes.js";
 import { letGo, point } from "./pointing.js";
 import { link } from "./router.js";
 import { changed, say, state } from "./store.js";
 import { summary } from "./summary.js";
 import { timeline } from "./timeline.js";
-import { afterTimeline } from "./zoom.js";
+import { afterTimeline, resetZoom } from "./zoom.js";
 
-const SIGNS = { running: "●", ok: "✓", partial: "◐", cancelled: "■" };
+const SIGNS = { running: "●", ok: "✓", partial: "◐", cancelled: "■", lost: "?" };
 
 export const badge = (name) => html`<span class="badge is-${name}"><span
   aria-hidden="true">${SIGNS[name] ?? "✕"}</span> ${name}</span>`;
@@ -30,7 +33,7 @@ function draw() {
     <section class="card" aria-labelledby="h-time">
       <h2 id="h-time">Where the time went</h2>
       ${query.timeline
-        ? html`${summary(query.timeline)} ${timeline(query)}`
+        ? html`${summary(query)} ${timeline(query)}`
         : waiting(query, "The timeline begins when the query is admitted.")}
     </section>
     <section class="card" aria-labelledby="h-graphs">
@@ -50,8 +53,25 @@ const waiting = (query, text) => html`<p class="wait empty">${
   query.state === "running" || !query.looked ? text : "It ended before there was one."
 }</p>`;
 
+const took = ({ state, since, timeline, latency_s: latency }) =>
+  state === "running" && since !== null
+    ? html`<running-clock class="digits" .since=${since}></running-clock>`
+    : html`<b class="digits">${seconds(latency ?? timeline?.end_s)}</b>`;
+
+const primitives = (query) =>
+  query.explanation && query.timeline
+    ? counted(query)
+    : query.result?.primitives > 0 && `${plural(query.result.primitives, "primitive")} on engines`;
+
+// Whether the page still hears of it.
+function contact({ trying, uncancelled }) {
+  const lost = trying
+    ? `The connection was lost: trying again, ${trying.now} of ${trying.most}.`
+    : uncancelled ? `It was not cancelled: ${uncancelled}.` : "";
+  return lost ? html`<p class="note" role="status">${lost}</p>` : nothing;
+}
+
 function head(query) {
-  const latency = query.timeline?.end_s ?? query.latency_s;
   return html`<div class="head">
     <p class="crumbs"><a href="#/queries">Queries</a> <span aria-hidden="true">/</span>
       <code title=${query.id}>${query.id.slice(0, 12)}</code>
@@ -59,20 +79,29 @@ function head(query) {
     <div class="row">
       <h1>${query.app || "…"}</h1>
       ${badge(query.state)}
-      <span class="facts"><b class="digits">${seconds(latency)}</b>
+      <span class="facts">${took(query)}
         <span title=${moment(query.created)}>${ago(query.created)}</span>
         <span>${query.mode}</span>
-        ${query.result ? html`<span>${plural(query.result.primitives, "primitive")}</span>` : nothing}</span>
+        <span class="count">${primitives(query) || nothing}</span></span>
       <span class="spring"></span>
-      ${query.state === "running"
-        ? html`<button class="danger" ?disabled=${query.cancelling}
-            @click=${() => cancel(query)}>${query.cancelling ? "Cancelling …" : "Cancel"}</button>`
-        : query.app
-          ? html`<a class="button" href=${link("ask", { app: query.app })}>Ask again</a>`
-          : nothing}
+      ${actions(query)}
     </div>
-    ${query.question ? html`<p class="question">${query.question}</p>` : nothing}
+    ${contact(query)} ${asked(query)}
   </div>`;
+}
+
+function actions(query) {
+  if (query.state === "running") {
+    return html`<button class="danger" ?disabled=${query.cancelling}
+      @click=${() => cancel(query)}>${query.cancelling ? "Cancelling …" : "Cancel"}</button>`;
+  }
+  const again = query.asked ? query.id : "";
+  return html`${query.state === "lost"
+    ? html`<button @click=${() => reopened(query)}>Look again</button>`
+    : nothing}
+    ${query.app
+      ? html`<a class="button" href=${link("ask", { app: query.app, again })}>Ask again</a>`
+      : nothing}`;
 }
 
 async function copy(text) {
@@ -92,15 +121,22 @@ let clock = 0;
 let looking = "";
 export const query = {
   draw,
-  drawn: afterTimeline,
+  drawn() {
+    afterTimeline();
+    afterGraphs();
+  },
   arrive() {
     looking = state.route.id;
+    resetZoom();
+    resetPanes();
     addEventListener("keydown", onEscape);
+    addEventListener("pointermove", follow);
     clock = setInterval(changed, 10_000); // "12 s ago"
     point(null);
   },
   leave() {
     removeEventListener("keydown", onEscape);
+    removeEventListener("pointermove", follow);
     clearInterval(clock);
     closed(looking);
   },

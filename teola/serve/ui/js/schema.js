@@ -47,41 +47,54 @@ function asJson(name, schema, text) {
   }
 }
 
-// One field with its label. id: of the element; first: it takes the key "/".
-export function field({ id, label, schema, text, needed, first, onInput }) {
+// A value as one would type it into its field.
+export function typed(schema, value) {
+  if (kindOf(schema) === "texts" && Array.isArray(value)) return value.join("\n");
+  return shown(value);
+}
+
+// One field with its label. id: of the element; first: it takes the key "/"; wrong: what is wrong
+// with what was typed, if something is.
+export function field({ id, label, schema, text, needed, first, wrong, onInput }) {
   const kind = kindOf(schema);
   const plain = unwrapped(schema);
   const now = "default" in schema ? shown(schema.default) : "";
   const more = plain.description ? html`<small id="${id}-more">${plain.description}</small>` : nothing;
-  const about = plain.description ? `${id}-more` : nothing;
+  const about = [plain.description && `${id}-more`, wrong && `${id}-wrong`].filter(Boolean).join(" ") || nothing;
   const type = (event) => onInput(event.target.value);
+  const bad = wrong ? "true" : nothing;
   return html`<div class="field kind-${kind}">
     <label for=${id}>${label}${needed ? html` <span class="needed">needed</span>` : nothing}</label>
-    ${input({ id, kind, plain, now, text: text ?? "", needed, first, about, type, label })} ${more}
+    ${input({ id, kind, plain, now, text: text ?? "", needed, first, about, bad, type, label })} ${more}
+    ${complaint(id, wrong)}
   </div>`;
 }
 
-function input({ id, kind, plain, now, text, needed, first, about, type, label }) {
+// What stands below a field that is wrong.
+export const complaint = (id, wrong) =>
+  wrong ? html`<p class="error" role="alert" id="${id}-wrong">${wrong}</p>` : nothing;
+
+function input({ id, kind, plain, now, text, needed, first, about, bad, type, label }) {
   if (kind === "choice" || kind === "yes") {
     const options = kind === "yes" ? ["true", "false"] : plain.enum.map(String);
-    return html`<select id=${id} aria-describedby=${about} @change=${type}>
+    return html`<select id=${id} aria-describedby=${about} aria-invalid=${bad} @change=${type}>
       <option value="">${now ? `as it is: ${now}` : "as it is"}</option>
       ${options.map((one) => html`<option value=${one} ?selected=${one === text}>${one}</option>`)}
     </select>`;
   }
   if (kind === "number") {
-    return html`<input id=${id} type="number" aria-describedby=${about} placeholder=${now}
+    return html`<input id=${id} type="number" aria-describedby=${about} aria-invalid=${bad} placeholder=${now}
       min=${plain.minimum ?? nothing} max=${plain.maximum ?? nothing}
       step=${plain.type === "integer" ? 1 : "any"} .value=${live(text)} @input=${type}>`;
   }
   const several = ["texts", "json"].includes(kind) || now.length > LONG || GROWS.includes(label);
   if (!several) {
-    return html`<input id=${id} type="text" autocomplete="off" aria-describedby=${about}
-      placeholder=${now} ?required=${needed} ?data-first=${first} .value=${live(text)} @input=${type}>`;
+    return html`<input id=${id} type="text" autocomplete="off" dir="auto" aria-describedby=${about}
+      aria-invalid=${bad} placeholder=${now} ?required=${needed} ?data-first=${first} .value=${live(text)} @input=${type}>`;
   }
   const hint = kind === "texts" ? "one a line" : kind === "json" && !now ? "JSON" : shorter(now, 400);
-  return html`<textarea id=${id} rows=${label === "question" ? 3 : 2} aria-describedby=${about}
-    placeholder=${hint} ?required=${needed} ?data-first=${first} spellcheck=${kind !== "json"}
+  return html`<textarea id=${id} rows=${label === "question" ? 3 : 2} dir="auto" aria-describedby=${about}
+    aria-invalid=${bad} placeholder=${hint} ?required=${needed} ?data-first=${first} spellcheck=${kind !== "json"}
     .value=${live(text)} @input=${type}></textarea>`;
 }
 

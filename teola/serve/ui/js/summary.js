@@ -4,22 +4,23 @@ import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 import { seconds } from "./format.js";
 import { classOf, CLASSES } from "./ops.js";
 
-// [{name, label, s}] by class of operation, waiting apart, the longest first.
-export function shares(path) {
+// [{name, label, s}] by class of operation, the longest first. What waited behind other work of the
+// same query counts as that work; what waited behind other queries is apart.
+export function shares({ critical_path: path, spans }) {
   const found = new Map();
-  for (const { kind, op, start, end } of path) {
-    const name = kind === "ran" ? classOf(op) : kind;
+  for (const { kind, op, blocker, start, end } of path) {
+    const name = kind === "ran" ? classOf(op) : kind === "behind" ? classOf(spans[blocker].op) : kind;
     found.set(name, (found.get(name) ?? 0) + end - start);
   }
-  const label = (name) =>
-    ({ queued: "waiting for an instance", between: "between primitives" })[name] ?? CLASSES[name].label;
+  const between = spans.some((span) => span.engine) ? "between primitives" : "before any primitive";
+  const label = (name) => ({ queued: "waiting behind others", between })[name] ?? CLASSES[name].label;
   return [...found]
     .map(([name, s]) => ({ name, label: label(name), s }))
     .sort((a, b) => b.s - a.s);
 }
 
-export function summary(timeline) {
-  const parts = shares(timeline.critical_path);
+export function summary({ timeline, state }) {
+  const parts = timeline.spans.length ? shares(timeline) : [];
   const total = timeline.end_s || 1;
   let at = 0;
   const bar = parts.map(({ name, s }) => {
@@ -33,7 +34,7 @@ export function summary(timeline) {
       ${parts.map(({ name, label, s }) => html`<li><i class="swatch op-${name}"></i>${label}
         <b class="digits">${seconds(s)}</b>
         <small class="digits">${Math.round((100 * s) / total)} %</small></li>`)}
-      ${parts.length ? nothing : html`<li>nothing yet</li>`}
+      ${parts.length ? nothing : html`<li>${state === "running" ? "nothing yet" : "nothing ran"}</li>`}
     </ul>
   </div>`;
 }

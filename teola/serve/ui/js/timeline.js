@@ -13,10 +13,11 @@ const NAMES = 104;
 const LETTER = 6.4; // px of a character in a bar
 const SAME = 5e-5; // s
 
-export function timeline({ timeline: data, explanation }) {
+export function timeline({ timeline: data, explanation, state }) {
   const end = Math.max(data.end_s, 1e-6);
   const lanes = lanesOf(data.spans);
-  if (!lanes.length) return html`<p class="wait empty">Nothing has run yet.</p>`;
+  if (!lanes.length) return html`<p class="wait empty">${
+    state === "running" ? "Nothing has run yet." : "It ended before anything ran."}</p>`;
   const cells = cellsOf(lanes);
   const width = Math.round(view.width * view.zoom);
   const scene = {
@@ -24,30 +25,32 @@ export function timeline({ timeline: data, explanation }) {
     height: RULER + lanes.at(-1).top + lanes.at(-1).height,
     scale: (t) => (t / end) * (width - 2),
     on: lit(explanation),
-    critical: new Set(data.critical_path.flatMap((s) => (s.kind === "between" ? [] : [s.span]))),
+    critical: new Set(data.critical_spans),
     tab: cells.some((cell) => cell.i === view.at) ? view.at : cells[0].i,
   };
   return html`${controls()}
     <div class="timeline" @keydown=${(event) => onKey(event, cells, lanes)}>
       ${names(scene)}
-      <div class="scroll" tabindex="-1" @wheel=${wheel}>
+      <div class="scroll" tabindex="0" role="region" aria-label="Timeline, scrolls" @wheel=${wheel}>
         <svg class="lanes" width=${width} height=${scene.height} role="listbox"
           aria-label="Timeline: ${cells.length} spans in ${lanes.length} lanes">
-          ${backgrounds(scene)} ${ruler(scene)} ${links(scene)}
+          ${backgrounds(scene)} ${ruler(scene)} ${links(scene)} ${waits(scene)}
           ${repeat(cells, (cell) => cell.key, (cell) => bar(cell, scene))}
         </svg>
       </div>
     </div>
     <p class="legend notes"><span><i class="swatch critical"></i> on the critical path</span>
       <span><i class="swatch queued"></i> ready, waiting for an instance</span>
-      <span><i class="swatch batch"></i> one batch</span></p>`;
+      <span><i class="swatch batch"></i> one batch</span>
+      <span class="hint">Point at a primitive, or move to one with <kbd>Tab</kbd> and the arrow keys, to see what
+        it did and whom it waited for; click to hold on to it.</span></p>`;
 }
 
 function controls() {
   const button = (label, text, act) => html`<button class="plain" aria-label=${label} title=${label}
     @click=${act}>${text}</button>`;
   return html`<div class="controls" role="group" aria-label="Zoom of the timeline">
-    ${button("Further", "−", further)} ${button("Closer", "+", closer)} ${button("All of it", "fit", all)}
+    ${button("Further", "−", further)} ${button("Closer", "+", closer)} <button class="plain" title="All of it" @click=${all}>fit</button>
     <small class="digits">${view.zoom.toFixed(1)}×</small>
   </div>`;
 }
@@ -73,23 +76,41 @@ const backgrounds = ({ lanes, width, scale }) => svg`<g aria-hidden="true">
       height=${group.rows * (ROW + GAP) - GAP + 4}></rect>`)}`)}
 </g>`;
 
+const lightOf = (span, on) => (on ? (on.e.has(span.primitive) ? "lit" : "dim") : "");
+
+const whatOf = (span, i) => ({ graph: "e", id: span.primitive, span: i });
+
+// [left, width] of the time in which a span waited, in px; the width is 0 where nobody would see it.
+function waitOf(span, scale) {
+  const [from, to] = [scale(span.queued), scale(span.start)];
+  return [from, to - from > 0.5 ? to - from : 0];
+}
+
+// Waiting lies below everything that ran, whose names it would strike through.
+const waits = ({ cells, scale, on }) => svg`<g aria-hidden="true">
+  ${repeat(cells, (cell) => cell.key, ({ span, i, row, lane }) => {
+    const [x, w] = waitOf(span, scale);
+    const what = whatOf(span, i);
+    return w ? svg`<rect class="wait-bar op-${classOf(span.op)} ${lightOf(span, on)}" x=${x} width=${w} height="6"
+      y=${rowTop(lane, row) + ROW / 2 - 3} @mouseenter=${() => point(what)} @mouseleave=${() => point(null)}
+      @click=${() => hold(what)}></rect>` : nothing;
+  })}
+</g>`;
+
 function bar({ span, i, row, lane }, { data, scale, on, critical, tab }) {
-  const [x, from, y] = [scale(span.start), scale(span.queued), rowTop(lane, row)];
+  const [x, y] = [scale(span.start), rowTop(lane, row)];
   const w = Math.max(2, scale(span.end) - x);
   const fits = Math.floor((w - 10) / LETTER);
-  const light = on ? (on.e.has(span.primitive) ? "lit" : "dim") : "";
-  const kind = `op-${classOf(span.op)} is-${span.state} ${critical.has(i) ? "critical" : ""} ${light}`;
-  const what = { graph: "e", id: span.primitive, span: i };
+  const kind = `op-${classOf(span.op)} is-${span.state} ${critical.has(i) ? "critical" : ""} ${lightOf(span, on)}`;
+  const what = whatOf(span, i);
+  const [from, waited] = waitOf(span, scale);
   return svg`<g class="span ${kind}" role="option" tabindex=${i === tab ? 0 : -1} data-span=${i}
       data-primitive=${span.primitive} aria-selected=${isHeld("e", span.primitive)}
       aria-label=${told(span, lane, critical.has(i), data)}
       @mouseenter=${() => point(what)} @mouseleave=${() => point(null)}
       @focus=${() => { view.at = i; point(what); }} @blur=${() => point(null)} @click=${() => hold(what)}>
-    ${x - from > 0.5
-      ? svg`<rect class="wait-bar" x=${from} y=${y + ROW / 2 - 3} width=${x - from} height="6"></rect>`
-      : nothing}
     ${span.state === "queued"
-      ? nothing
+      ? svg`<rect class="frame" x=${from} y=${y + ROW / 2 - 3} width=${waited} height="6"></rect>`
       : svg`<rect class="bar" rx="3" x=${x} y=${y} width=${w} height=${ROW}></rect>`}
     ${fits > 2 ? svg`<text x=${x + 6} y=${y + 14}>${shorter(span.primitive, fits)}</text>` : nothing}
   </g>`;
@@ -115,7 +136,7 @@ function links({ data, cells, scale }) {
     return svg`<path class="link ${kind}"
       d="M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}"></path>`;
   };
-  const path = [...new Set(data.critical_path.map((s) => s.span).filter((i) => i !== null))];
+  const path = data.critical_spans;
   const pairs = pointed(data.spans).flatMap((i) => [
     ...(data.spans[i].waited_for === null ? [] : [[data.spans[i].waited_for, i, "before"]]),
     ...data.spans.flatMap((span, k) => (span.waited_for === i ? [[i, k, "after"]] : [])),

@@ -13,6 +13,10 @@ export const closer = () => zoomTo(view.zoom * BY);
 export const further = () => zoomTo(view.zoom / BY);
 export const all = () => zoomTo(1);
 
+export function resetZoom() {
+  Object.assign(view, { zoom: 1, at: 0, keep: null });
+}
+
 // x: of the point that stays where it is, in px from the left of the box.
 function zoomTo(zoom, x = view.width / 2) {
   view.keep = { x, share: (box().scrollLeft + x) / (view.width * view.zoom) };
@@ -66,7 +70,7 @@ function beside(cell, lanes, by) {
 export function onKey(event, cells, lanes) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (ZOOMS[event.key]) ZOOMS[event.key]();
-  else if (MOVES[event.key]) {
+  else if (MOVES[event.key] && event.target !== box()) {
     const k = cells.findIndex((cell) => cell.i === view.at);
     const next = MOVES[event.key](cells, k, lanes);
     if (next) focus(next.i);
