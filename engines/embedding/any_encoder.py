@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from .encoder import Tokens, Vector, without_special
+from .packing import PADDED_ON_CPU, by_length
 from .weights import quiet
 
 
@@ -26,6 +27,7 @@ class AnyEncoder:
                 local_files_only=True,
                 model_kwargs={"dtype": getattr(torch, dtype)},
             )
+        self._device = device
         tokenizer: Any = self._model.tokenizer
         self.tokenizer = _counting(tokenizer)
         self._special = np.array(sorted({*tokenizer.all_special_ids} - {tokenizer.unk_token_id}))
@@ -36,26 +38,42 @@ class AnyEncoder:
         for one in self._model.parameters():
             one.sum()  # else, mapped, they would be read from the disk one by one by queries
 
-    def embed(self, texts: Sequence[str], role: str) -> Vector:
+    def embed(
+        self, texts: Sequence[str], role: str, batch: int
+    ) -> Iterator[tuple[list[int], Vector]]:
         """As the model's own modules make it."""
         run = self._model.encode_query if role == "query" else self._model.encode_document
-        raw: Any = run(
-            list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_tensor=True
-        )
-        found: Vector = raw.float().cpu().numpy()
-        return found
+        for some in self._passes(texts, batch):
+            raw: Any = run(
+                [texts[i] for i in some],
+                batch_size=len(some),
+                show_progress_bar=False,
+                convert_to_tensor=True,
+            )
+            yield some, raw.float().cpu().numpy()
 
-    def embed_tokens(self, texts: Sequence[str]) -> list[Tokens]:
+    def embed_tokens(
+        self, texts: Sequence[str], batch: int
+    ) -> Iterator[tuple[list[int], list[Tokens]]]:
         """Those of all but the special tokens."""
-        outputs: Any = self._model.encode(
-            list(texts), batch_size=len(texts), show_progress_bar=False, output_value=None
-        )
-        return [self._tokens(output) for output in outputs]
+        for some in self._passes(texts, batch):
+            outputs: Any = self._model.encode(
+                [texts[i] for i in some],
+                batch_size=len(some),
+                show_progress_bar=False,
+                output_value=None,
+            )
+            yield some, [self._tokens(output) for output in outputs]
+
+    def _passes(self, texts: Sequence[str], batch: int) -> Iterator[list[int]]:
+        size = min(batch, PADDED_ON_CPU) if self._device == "cpu" else batch
+        return by_length(texts, size)
 
     def _tokens(self, output: dict[str, Any]) -> Tokens:
-        ids, mask = output["input_ids"].cpu().numpy(), output["attention_mask"].cpu().numpy()
-        vectors = output["token_embeddings"].float().cpu().numpy()
-        return without_special(ids, mask, vectors, self._special)
+        seen = output["attention_mask"].cpu().numpy() == 1
+        ids = output["input_ids"].cpu().numpy()[seen]
+        vectors = output["token_embeddings"].float().cpu().numpy()[seen]
+        return without_special(ids, vectors, self._special)
 
 
 def _counting(tokenizer: Any) -> Any:

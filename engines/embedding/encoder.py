@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -27,11 +27,12 @@ NO_TOKENS: Final = Tokens(np.zeros(0, np.int64), np.zeros((0, 0), np.float32))
 
 
 class Encoder(Protocol):
-    """A model on its device. One call is one forward pass; only one thread calls at a time.
+    """A model on its device; only one thread calls at a time.
 
     tokenizer: a fast tokenizer (of `tokenizers`) that neither truncates nor pads, for others'
     threads. max_tokens: of a text, with the special ones. asymmetric: queries and documents are
-    embedded differently.
+    embedded differently. Each of its iterators gives the results of one forward pass a step, with
+    the places in `texts` of those that were in it; a pass takes at most `batch` texts.
     """
 
     tokenizer: Any
@@ -39,10 +40,14 @@ class Encoder(Protocol):
     max_tokens: int
     asymmetric: bool
 
-    def embed(self, texts: Sequence[str], role: str) -> Vector:
-        """A vector of each text, of any length, [len(texts), dimensions]."""
+    def embed(
+        self, texts: Sequence[str], role: str, batch: int
+    ) -> Iterator[tuple[list[int], Vector]]:
+        """A vector of each text, of any length, [texts of the pass, dimensions]."""
 
-    def embed_tokens(self, texts: Sequence[str]) -> list[Tokens]:
+    def embed_tokens(
+        self, texts: Sequence[str], batch: int
+    ) -> Iterator[tuple[list[int], list[Tokens]]]:
         """The vectors of each text's tokens."""
 
 
@@ -54,9 +59,7 @@ def unit(raw: NDArray[Any]) -> Vector:
     return scaled
 
 
-def without_special(
-    ids: NDArray[np.int64], mask: NDArray[np.int64], vectors: Vector, special: NDArray[np.int64]
-) -> Tokens:
-    """Of one text: what is neither padding (mask 0) nor a special token. vectors: of any length."""
-    keep = (mask == 1) & ~np.isin(ids, special)
+def without_special(ids: NDArray[np.int64], vectors: Vector, special: NDArray[np.int64]) -> Tokens:
+    """Of one text: what is no special token. vectors: of any length."""
+    keep = ~np.isin(ids, special)
     return Tokens(ids[keep], unit(vectors[keep]))

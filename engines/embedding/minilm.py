@@ -14,13 +14,16 @@ from .model import Dtype, SharedModel, acquire, encode, loaded, release
 
 
 class MiniLM:
-    """Embeds texts; all texts of a batch of requests go through the model together.
+    """Embeds texts; those of a batch of requests are one call of the model, equal ones once.
 
     model: None for the packaged MiniLM, else a folder or a name on the Hugging Face hub. dtype:
-    `auto` is bfloat16 where the processor computes it natively (about three times faster; a vector
-    then depends in its last digits on what else is in the batch), `float32` is bit-stable. device:
+    `auto` is bfloat16 where the processor computes it natively (about three times faster). device:
     None for a GPU if there is one. threads: cores that torch may use, for the whole process.
-    max_batch: texts in one forward pass.
+    max_batch: texts in one forward pass, at most.
+
+    A vector of the packaged model does not depend on what else is in the batch: on a processor, in
+    float32 to 1e-6, in bfloat16 to the last bit for texts of 128 tokens or more (chunks), and to
+    the rounding of that type for shorter ones.
     """
 
     identity: str = ""

@@ -2,12 +2,15 @@
 
 sentence-transformers computes the same vectors, but importing it takes several times as long as
 importing torch, and nearly everybody who starts Teola waits for this one model (decision 0015).
+Nor does it pad: the tokens of the texts of a pass stand one after the other, and only attention
+tells the texts apart (decision 0017).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +28,15 @@ from torch.nn.functional import (
 )
 
 from .encoder import Tokens, Vector, without_special
+from .packing import packed, room_of
 
 MAX_TOKENS: Final = 256
 """Its `max_seq_length`: longer texts were not trained."""
 ATTENTION: Final = ("query", "key", "value")
 SPECIAL: Final = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+
+_Run = tuple[int, int]
+"""Texts of equal length side by side: tokens of each, and how many they are."""
 
 
 class PackagedEncoder:
@@ -45,37 +52,45 @@ class PackagedEncoder:
         precision = getattr(torch, dtype)
         mapped = load_file(folder / "model.safetensors")  # copied, else queries read from the disk
         weights = {name: one.to(device, precision, copy=True) for name, one in mapped.items()}
-        self._bert, self._device = _Bert(weights, config), device
+        self._bert, self._room = _Bert(weights, config), room_of(device, dtype)
         file = str(folder / "tokenizer.json")
-        self.tokenizer, self._padding = Tokenizer.from_file(file), Tokenizer.from_file(file)
+        self.tokenizer, self._cutting = Tokenizer.from_file(file), Tokenizer.from_file(file)
+        for one in (self.tokenizer, self._cutting):
+            one.no_padding()
         self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
-        self._padding.enable_truncation(MAX_TOKENS)
-        self._padding.enable_padding(pad_id=self.tokenizer.token_to_id("[PAD]"), pad_token="[PAD]")
+        self._cutting.enable_truncation(MAX_TOKENS)
         self._special = np.array([self.tokenizer.token_to_id(token) for token in SPECIAL])
 
-    def embed(self, texts: Sequence[str], role: str) -> Vector:
+    def embed(
+        self, texts: Sequence[str], role: str, batch: int
+    ) -> Iterator[tuple[list[int], Vector]]:
         """The mean of the vectors of each text's tokens."""
-        _, mask, hidden = self._forward(texts)
-        weight = mask[:, :, None].to(hidden.dtype)
-        mean = (hidden * weight).sum(1) / weight.sum(1)
-        found: Vector = mean.float().cpu().numpy()
-        return found
+        for some, _, hidden in self._passes(texts, batch):
+            means = [one.float().mean(1) for one in hidden]
+            yield some, torch.cat(means).cpu().numpy()
 
-    def embed_tokens(self, texts: Sequence[str]) -> list[Tokens]:
+    def embed_tokens(
+        self, texts: Sequence[str], batch: int
+    ) -> Iterator[tuple[list[int], list[Tokens]]]:
         """Those of all but the special tokens."""
-        ids, mask, hidden = self._forward(texts)
-        vectors = hidden.float().cpu().numpy()
-        every = zip(ids.cpu().numpy(), mask.cpu().numpy(), vectors, strict=True)
-        return [without_special(*one, self._special) for one in every]
+        for some, ids, hidden in self._passes(texts, batch):
+            vectors = (one for same in hidden for one in same.float().cpu().numpy())
+            each = zip(ids, vectors, strict=True)
+            yield some, [without_special(np.array(a), b, self._special) for a, b in each]
 
-    def _forward(self, texts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids and mask, [texts, longest], and the vectors of tokens, [texts, longest, d]."""
-        found = self._padding.encode_batch(list(texts))
-        with torch.inference_mode():
-            ids = torch.tensor([one.ids for one in found], device=self._device)
-            mask = torch.tensor([one.attention_mask for one in found], device=self._device)
-            return ids, mask, self._bert(ids, mask)
+    def _passes(
+        self, texts: Sequence[str], batch: int
+    ) -> Iterator[tuple[list[int], list[list[int]], list[Tensor]]]:
+        """Of each pass: which texts, their ids, and the vectors of their tokens, the texts of
+        equal length together, [texts, tokens, d]."""
+        ids = self._ids(texts)
+        for some in packed([len(one) for one in ids], batch, self._room):
+            chosen = [ids[i] for i in some]
+            yield some, chosen, self._bert(chosen)
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids with the special ones, cut at `MAX_TOKENS`."""
+        return [one.ids for one in self._cutting.encode_batch(list(texts))]
 
 
 class _Dense:
@@ -111,13 +126,21 @@ class _Bert:
         self.norm = _Norm(weights, "embeddings.LayerNorm", config["layer_norm_eps"])
         self.layers = [_Layer(weights, config, i) for i in range(config["num_hidden_layers"])]
 
-    def __call__(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """ids, mask: [texts, longest]; the vectors of tokens, [texts, longest, d]."""
-        found = self.norm(embedding(ids, self.words) + self.places[: ids.shape[1]])
-        seen = None if bool(mask.all()) else mask[:, None, None, :].bool()
+    @torch.inference_mode()
+    def __call__(self, texts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """texts: their ids, those of equal length side by side. The vectors of tokens, of all texts
+        of one length together, [texts, tokens, d]."""
+        device = self.words.device
+        runs = [(n, len(list(same))) for n, same in groupby(map(len, texts))]
+        ids = torch.tensor([one for text in texts for one in text], device=device)
+        places = torch.tensor([i for text in texts for i in range(len(text))], device=device)
+        found = self.norm(embedding(ids, self.words) + embedding(places, self.places))
         for layer in self.layers:
-            found = layer(found, seen)
-        return found
+            found = layer(found, runs)
+        return [
+            one.unflatten(0, (count, n))
+            for one, (n, count) in zip(found.split(_rows(runs)), runs, strict=True)
+        ]
 
 
 class _Layer:
@@ -133,9 +156,19 @@ class _Layer:
         self.narrow = _Dense(weights, f"{at}.output.dense")
         self.norm2 = _Norm(weights, f"{at}.output.LayerNorm", eps)
 
-    def __call__(self, given: Tensor, seen: Tensor | None) -> Tensor:
-        """given: [texts, longest, d]. seen: [texts, 1, 1, longest], where there is a token."""
-        three = self.attend(given).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        attended = scaled_dot_product_attention(*three, attn_mask=seen)
-        found = self.norm1(given + self.join(attended.transpose(1, 2).flatten(2)))
+    def __call__(self, given: Tensor, runs: Sequence[_Run]) -> Tensor:
+        """given: the tokens of all texts, [tokens, d]."""
+        three = self.attend(given).split(_rows(runs))
+        attended = [self._attended(one, run) for one, run in zip(three, runs, strict=True)]
+        found = self.norm1(given + self.join(torch.cat(attended)))
         return self.norm2(found + self.narrow(gelu(self.widen(found))))
+
+    def _attended(self, three: Tensor, run: _Run) -> Tensor:
+        """What the tokens of each text see in that text. three: [tokens, 3 d]."""
+        n, count = run
+        each = three.view(count, n, len(ATTENTION), self.heads, -1).permute(2, 0, 3, 1, 4)
+        return scaled_dot_product_attention(*each).transpose(1, 2).reshape(count * n, -1)
+
+
+def _rows(runs: Sequence[_Run]) -> list[int]:
+    return [n * count for n, count in runs]

