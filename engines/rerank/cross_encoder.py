@@ -9,6 +9,7 @@ from teola.engine import EngineKind, EngineSpec, Request, Result
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph.ops import Op
 
+from ..embedding.packing import PADDED_ON_CPU
 from ..embedding.weights import locate, quiet
 from ..importing import importing
 from .pairs import Ranking, score_all
@@ -18,7 +19,7 @@ class CrossEncoder:
     """Scores hits with a sentence-transformers cross-encoder, given as a folder or a hub name.
 
     Scores are the model's own (through its activation function). max_batch: pairs in one forward
-    pass. device: None for a GPU if there is one.
+    pass, at most; a processor takes four. device: None for a GPU if there is one.
     """
 
     def __init__(
@@ -60,20 +61,26 @@ class CrossEncoder:
         self._model = None
 
     def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
-        """`hits` and `question` -> `scores`; all pairs of the batch in one model call."""
+        """`hits` and `question` -> `scores`; all pairs of the batch in one model call, equal
+        pairs once."""
         return score_all(requests, self._score)
 
     def _score(self, rankings: Sequence[Ranking]) -> list[list[float]]:
         if self._model is None:
             raise EngineError(f"engine {self._spec.name!r} is not started; call start() first")
         pairs = [(one.question, text) for one in rankings for text in one.texts]
-        flat: list[float] = []
-        if pairs:
-            size = self._spec.max_batch
-            raw = self._model.predict(pairs, batch_size=size, show_progress_bar=False)
-            flat = [float(score) for score in raw]
-        scores = iter(flat)
-        return [[next(scores) for _ in one.texts] for one in rankings]
+        distinct = list(dict.fromkeys(pairs))
+        found: dict[tuple[str, str], float] = {}
+        if distinct:
+            raw = self._model.predict(distinct, batch_size=self._pass, show_progress_bar=False)
+            found = dict(zip(distinct, map(float, raw), strict=True))
+        return [[found[one.question, text] for text in one.texts] for one in rankings]
+
+    @property
+    def _pass(self) -> int:
+        """Pairs of one forward pass; the model takes them by their length and pads them."""
+        most = self._spec.max_batch
+        return min(most, PADDED_ON_CPU) if self._model.device.type == "cpu" else most
 
 
 def _load(name: str, device: str | None, threads: int | None) -> Any:

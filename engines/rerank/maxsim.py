@@ -64,16 +64,16 @@ class MaxSim:
             release(shared)
 
     def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
-        """`hits` and `question` -> `scores`; the whole batch goes through the model at once."""
+        """`hits` and `question` -> `scores`; the batch is one call of the model, which computes a
+        hit that several requests share once."""
         wanted = partial(any_wanted, requests)
         return score_all(requests, lambda rankings: self._score(rankings, wanted))
 
     def _score(self, rankings: Sequence[Ranking], wanted: Callable[[], bool]) -> list[list[float]]:
         shared = loaded(self._shared, self._spec.name)
-        texts = {text for ranking in rankings for text in (ranking.question, *ranking.texts)}
-        distinct = sorted(texts)  # a hit that several requests share is embedded once
-        tokens = shared.embed_tokens(distinct, self._spec.max_batch, wanted)
-        found = dict(zip(distinct, tokens, strict=True))
+        texts = [text for ranking in rankings for text in (ranking.question, *ranking.texts)]
+        tokens = shared.embed_tokens(texts, self._spec.max_batch, wanted)
+        found = dict(zip(texts, tokens, strict=True))
         return [
             [maxsim(found[ranking.question], found[text]) for text in ranking.texts]
             for ranking in rankings

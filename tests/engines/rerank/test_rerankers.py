@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from teola.engine import Hit, QueryContext, Request
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph.ops import Op, RerankParams
+from teola_engines.embedding import packaged
 from teola_engines.embedding.encoder import Tokens
 from teola_engines.rerank import CrossEncoder, MaxSim
 from teola_engines.rerank.maxsim import maxsim as late_interaction
@@ -100,6 +102,24 @@ def test_maxsim_does_not_depend_on_the_batch(maxsim: MaxSim) -> None:
         assert one["scores"] == pytest.approx(alone["scores"], abs=1e-4)
 
 
+def test_maxsim_computes_each_text_of_a_batch_once_and_no_padding(
+    maxsim: MaxSim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, gelu = [], packaged.gelu
+
+    def counted(given: Tensor) -> Tensor:
+        rows.append(given.shape[:-1].numel())
+        return gelu(given)
+
+    monkeypatch.setattr(packaged, "gelu", counted)
+    questions, texts = ["When?", "Who keeps the lamp?", "When?"], (*TEXTS, "a long one " * 60)
+    one, _, other = maxsim.execute([request(question, texts) for question in questions])
+    assert one == other
+    assert maxsim._shared is not None
+    ids = maxsim._shared.encode_all([*{*questions, *texts}])
+    assert sum(rows) == 6 * sum(len(one) + 2 for one in ids)
+
+
 def test_nothing_to_score(maxsim: MaxSim) -> None:
     results = maxsim.execute([request("question", ()), request("question", ("",)), request("")])
     assert results == [{"scores": []}, {"scores": [0.0]}, {"scores": [0.0, 0.0, 0.0]}]
@@ -132,6 +152,31 @@ def test_cross_encoder_scores_every_pair(bert: Path) -> None:
         (alone,) = engine.execute([request("bread", TEXTS[:2])])
         assert isinstance(alone, dict)
         assert alone["scores"] == pytest.approx(two["scores"], abs=1e-5)
+    finally:
+        engine.close()
+
+
+def test_cross_encoder_computes_equal_pairs_once_and_pads_to_neighbours(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = CrossEncoder(model=str(bert), device="cpu")
+    engine.start()
+    try:
+        forward, seen = engine._model.forward, []
+
+        def counted(features: dict[str, Tensor], **more: object) -> object:
+            seen.append(features["attention_mask"])
+            return forward(features, **more)
+
+        monkeypatch.setattr(engine._model, "forward", counted)
+        texts = tuple(f"{'bread rises ' * count}{last}" for count in (2, 40)
+                      for last in ("bread", "paris", "tower", "yeast"))  # fmt: skip
+        one, other = engine.execute([request("paris", texts * 2), request("paris", texts)])
+        assert isinstance(one, dict)
+        assert isinstance(other, dict)
+        assert one["scores"] == other["scores"] * 2
+        assert sum(len(mask) for mask in seen) == len(texts)
+        assert all(bool(mask.all()) for mask in seen)
     finally:
         engine.close()
 
