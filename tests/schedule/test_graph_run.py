@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from teola.errors import DeadlineExceeded, EngineError, QueryCancelled
+from teola.errors import DeadlineExceeded, QueryCancelled
 from teola.graph import Aggregation, ToolParams
 from teola.schedule.events import (
     Cancelled,
-    Cause,
     Completed,
     Control,
     DeadlineReached,
@@ -19,15 +18,12 @@ from teola.schedule.events import (
     Finish,
     Release,
     Skipped,
-    Started,
     State,
     Submit,
     Withdraw,
 )
-from teola.schedule.graph_run import GraphRun
 from tests.schedule.plans import (
     QUERY,
-    Guard,
     Order,
     Ref,
     aggregate,
@@ -38,44 +34,7 @@ from tests.schedule.plans import (
     status,
     tool,
 )
-
-START = Started({"question": 1, "notes": 2})
-CAUSE = Cause(EngineError("it broke"))
-
-
-class Told:
-    """A run by names instead of indices: `(what, primitive)` of each command."""
-
-    def __init__(self, run: GraphRun) -> None:
-        self.run = run
-
-    def _named(self, commands: list[Any]) -> list[tuple[str, str]]:
-        ids = self.run.plan.ids
-        return [
-            ("finish", c.state.value)
-            if isinstance(c, Finish)
-            else (type(c).__name__.lower(), ids[c.primitive])
-            for c in commands
-        ]
-
-    def start(self, **counts: int) -> list[tuple[str, str]]:
-        return self._named(self.run.handle(Started({**START.counts, **counts}), 0.0))
-
-    def done(self, id: str, count: int = 1, **more: Any) -> list[tuple[str, str]]:
-        i = self.run.plan.index[id]
-        counts = dict.fromkeys(self.run.plan.primitives[i].outputs, count)
-        return self._named(self.run.handle(Completed(i, counts, **more), 1.0))
-
-    def fail(self, id: str) -> list[tuple[str, str]]:
-        return self._named(self.run.handle(Failed(self.run.plan.index[id], CAUSE), 1.0))
-
-    def tell(self, event: Any) -> list[tuple[str, str]]:
-        return self._named(self.run.handle(event, 1.0))
-
-
-def told(*primitives: Any, **more: Any) -> Told:
-    return Told(run(plan(*primitives, **more)))
-
+from tests.schedule.told import CAUSE, START, guarded, told
 
 # --- readiness ------------------------------------------------------------------------------
 
@@ -272,107 +231,6 @@ def test_a_chain_of_500_done_primitives_releases_each_output() -> None:
     for k in range(500):
         released += [id for what, id in t.done(f"p{k}") if what == "release"]
     assert released == [f"p{k}" for k in range(499)], "all but the answer, in order"
-
-
-# --- guards ---------------------------------------------------------------------------------
-
-
-def guarded(id: str, branch: str, *reads: str) -> Any:
-    return tool(id, *reads, guards=(Guard("if", branch),))
-
-
-def test_only_the_branch_taken_runs() -> None:
-    t = told(
-        condition("if"), guarded("a", "then"), guarded("b", "otherwise"), aggregate("c", "a", "b")
-    )
-    assert t.start() == [("control", "if")]
-    assert t.done("if", branch="otherwise") == [
-        ("skipped", "a"),
-        ("release", "if"),
-        ("submit", "b"),
-    ]
-    assert t.done("b") == [("control", "c")]
-
-
-def test_the_other_branch_is_skipped_although_it_still_waits_for_data() -> None:
-    t = told(
-        condition("if"),
-        aggregate("slow", "work"),
-        tool("work"),
-        guarded("a", "then", "slow"),
-        tool("c"),
-    )
-    t.start()
-    assert ("skipped", "a") in t.done("if", branch="otherwise")
-
-
-def test_what_only_the_other_branch_would_have_read_is_withdrawn_at_once() -> None:
-    """A prefix computed ahead for a call that is not wanted, running or waiting for its engine."""
-    prefix, head, text = call("m", ahead=True)
-    wanted = [replace(p, guards=(Guard("if", "then"),)) for p in (head, text)]
-    other = [replace(p, guards=(Guard("if", "otherwise"),)) for p in call("n")]
-    t = told(prefix, condition("if"), *wanted, *other, aggregate("z", "m", "n"))
-    assert t.start() == [("submit", "m.ahead"), ("control", "if")]
-    found = t.done("if", branch="otherwise")
-    assert found.index(("withdraw", "m.ahead")) < found.index(("skipped", "m.ahead"))
-    assert ("submit", "n.prefill") in found
-    t.done("n.prefill")
-    t.done("n")
-    assert t.done("z") == [("release", "n"), ("finish", "ok")]
-
-
-def test_a_prefix_that_is_done_is_released_with_the_branch_that_would_have_read_it() -> None:
-    prefix, head, text = call("m", ahead=True)
-    wanted = [replace(p, guards=(Guard("if", "then"),)) for p in (head, text)]
-    t = told(prefix, condition("if"), *wanted, tool("z", "m", optional=("x0",)))
-    t.start()
-    assert t.done("m.ahead") == []
-    assert ("release", "m.ahead") in t.done("if", branch="otherwise")
-
-
-def test_a_condition_that_decides_on_nothing_any_more_is_skipped() -> None:
-    """What it guards cannot run: it would read an item that does not come."""
-    t = told(
-        tool("a"),
-        tool("slow"),
-        condition("if", Ref("slow", "out")),
-        guarded("b", "then", "c"),
-        tool("c", Ref("a", "out", (4, 5))),
-        outputs={"b": Ref("b", "out")},
-    )
-    t.start()
-    found = t.done("a")
-    assert {("skipped", "c"), ("skipped", "b"), ("skipped", "if")} <= set(found)
-
-
-def test_what_reads_only_the_branch_not_taken_is_skipped() -> None:
-    t = told(condition("if"), guarded("a", "then"), tool("b", "a"), tool("c"))
-    t.start()
-    found = t.done("if", branch="otherwise")
-    assert found == [("skipped", "a"), ("release", "if"), ("skipped", "b")]
-
-
-def test_a_skipped_condition_skips_both_branches() -> None:
-    t = told(
-        tool("a"),
-        condition("if", Ref("a", "out", (4, 5))),
-        guarded("b", "then"),
-        guarded("c", "otherwise"),
-        outputs={"b": Ref("b", "out"), "c": Ref("c", "out")},
-    )
-    t.start()
-    found = t.done("a")
-    assert {("skipped", "if"), ("skipped", "b"), ("skipped", "c")} <= set(found)
-    assert found[-1] == ("finish", "ok")
-
-
-def test_nested_guards_must_all_hold() -> None:
-    inner = condition("inner", guards=(Guard("if", "then"),))
-    deep = tool("a", guards=(Guard("if", "then"), Guard("inner", "otherwise")))
-    t = told(condition("if"), inner, deep)
-    t.start()
-    assert t.done("if", branch="then") == [("release", "if"), ("control", "inner")]
-    assert ("skipped", "a") in t.done("inner", branch="then")
 
 
 # --- release --------------------------------------------------------------------------------

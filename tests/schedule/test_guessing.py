@@ -5,7 +5,7 @@ from __future__ import annotations
 from teola.schedule.graph_run import GraphRun
 from tests.planted import catches, edited
 from tests.schedule.plans import Guard, Ref, aggregate, condition, tool
-from tests.schedule.test_graph_run import Told, guarded, told
+from tests.schedule.told import Told, guarded, told
 
 
 def guessing() -> Told:

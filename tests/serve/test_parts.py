@@ -43,7 +43,7 @@ options = {{ url = "http://127.0.0.1:{port}/v1" }}
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory, servers: None) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("parts")
     file, config = folder / "parts.py", folder / "teola.toml"
     file.write_text(APPS)

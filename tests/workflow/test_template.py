@@ -175,13 +175,6 @@ def test_an_effect_is_use_enough() -> None:
     assert {"a.call", "b.call"} <= set(made.by_id)
 
 
-@pytest.mark.parametrize("mode", ["first", "concat"])
-def test_an_aggregate_names_all_that_it_misses(mode: str) -> None:
-    template = say("a") >> Aggregate(["a", "b", "c"], output="all", mode=mode)
-    with pytest.raises(TemplateError, match="component 'gather': nothing gives b, c"):
-        graph(template, "all")
-
-
 def test_instructions_stand_before_all_else_in_a_prompt() -> None:
     texts = dict.fromkeys(("question", "history", "instructions"), Kind.TEXT)
     made = builder(Generate(), "answer", inputs=texts)

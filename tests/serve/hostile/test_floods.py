@@ -28,7 +28,7 @@ FORMS = [
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
+def server(tmp_path_factory: pytest.TempPathFactory, servers: None) -> Iterator[Flooded]:
     with flooded(tmp_path_factory.mktemp("flooded"), apps="echo", keys=True) as found:
         body = {"inputs": {"question": "hello"}}
         assert found.post(ECHO, body).status_code == 200
