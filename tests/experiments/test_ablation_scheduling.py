@@ -22,6 +22,8 @@ from experiments.ablation_scheduling.measure import (
 from experiments.common.workloads import APPS
 from teola.schedule.plan import Plan
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from teola.runtime.sim import SimResult
 from teola.runtime.trace import Trace
 from teola.schedule.plan import Plan
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("optimisation", "communication", "queueing", "execution")
 
 

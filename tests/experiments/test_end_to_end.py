@@ -16,6 +16,8 @@ from experiments.end_to_end import figures
 from experiments.end_to_end.__main__ import main
 from experiments.end_to_end.measure import Point, one_query
 
+pytestmark = pytest.mark.slow
+
 NAMES = {system.name for system in BASELINES}
 
 

@@ -12,6 +12,8 @@ from experiments.overhead.__main__ import KEYS, main, measure
 from experiments.overhead.case import NODES, Case, per_node_us, per_second, timed
 from teola.runtime import machine
 
+pytestmark = pytest.mark.slow
+
 
 def test_other_systems_are_measured_in_one_run() -> None:
     command = [sys.executable, "-m", "experiments.overhead", "--json", "--repetitions", "2"]

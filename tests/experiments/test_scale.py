@@ -23,6 +23,8 @@ from experiments.scale.measure import (
 )
 from teola.policies.batching import BATCHING
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from experiments.common.simulate import alone
 from experiments.shorter_path import __main__ as shorter_path
 from experiments.shorter_path.steps import STEPS, Step
 
+pytestmark = pytest.mark.slow
+
 BY_KEY = {(step.key, step.app): step for step in STEPS}
 
 

@@ -20,6 +20,8 @@ from experiments.sensitivity.measure import ranges
 from experiments.sensitivity.parameters import PARAMETERS
 from teola.graph import Op
 
+pytestmark = pytest.mark.slow
+
 
 def run(main: Any, folder: Path, *arguments: str) -> dict[str, Any]:
     main(["--quick", "--workers", "1", "--out", str(folder), *arguments])

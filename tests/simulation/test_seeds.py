@@ -15,7 +15,7 @@ from tests.simulation.invariants import violations
 from tests.simulation.world import World, scenario
 
 SEEDS, TOGETHER = 2000, 250
-AT_EVERY_SAVE = 500
+AT_EVERY_SAVE = 250
 """Of them in `make check`."""
 
 

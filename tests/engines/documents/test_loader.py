@@ -97,6 +97,7 @@ async def test_pdf_that_only_its_owner_may_change_is_read(
     assert "whales" in await load(make_pdf("About whales.", password=""), encode)
 
 
+@pytest.mark.slow
 async def test_refused_pdfs(make_pdf: Callable[..., Path], tmp_path: Path, encode: Encode) -> None:
     broken = make_pdf("x" * 500, name="broken.pdf")
     broken.write_bytes(broken.read_bytes()[:300])

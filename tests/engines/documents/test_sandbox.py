@@ -69,6 +69,7 @@ async def refused(path: Path, format: Format, limits: Limits) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 async def test_a_compressed_bomb_costs_the_parent_nothing(tmp_path: Path, encode: Encode) -> None:
     pack = zlib.compressobj()
     data = b"".join(pack.compress(b"BT (boom) Tj ET " * 65536) for _ in range(600)) + pack.flush()
@@ -80,6 +81,7 @@ async def test_a_compressed_bomb_costs_the_parent_nothing(tmp_path: Path, encode
     assert psutil.Process().memory_info().rss - before < 50 * MIB
 
 
+@pytest.mark.slow
 async def test_memory_is_limited(tmp_path: Path) -> None:
     path = html(tmp_path, "<p>text</p>" * 1_500_000)
     message = await refused(path, Format.HTML, Limits(memory_bytes=64 * MIB))
@@ -96,6 +98,7 @@ async def test_wall_time_is_limited(tmp_path: Path) -> None:
     assert "more than 0 s" in await refused(path, Format.HTML, Limits(wall_s=0.2))
 
 
+@pytest.mark.slow
 async def test_text_is_limited(tmp_path: Path) -> None:
     path = html(tmp_path, "<p>text</p>" * 200_000)
     assert "1 MB of text" in await refused(path, Format.HTML, Limits(text_bytes=1_000_000))

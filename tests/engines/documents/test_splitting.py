@@ -217,6 +217,7 @@ def test_sentences_that_take_too_long_are_the_document_s_fault(
         split("A sentence! " * 2000, Splitting(), encode)
 
 
+@pytest.mark.slow
 def test_many_short_sentences_take_no_time_from_each_other(encode: Encode) -> None:
     """NLTK gives all of the sentences that it looks for at once five seconds."""
     text = "No. " * 65_000
