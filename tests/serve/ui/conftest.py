@@ -72,13 +72,13 @@ def model() -> Iterator[FakeOpenAI]:
 
 @pytest.fixture(scope="package")  # no longer: meanwhile the installed applications run there
 def site(model: FakeOpenAI, data_dir: Path) -> Iterator[Served]:
-    """naive-rag and advanced-rag with that model, and the small applications of other tests."""
+    """The RAG applications with that model, and the small applications of other tests."""
     engines = {
         "llm": EngineConfig("openai", {"url": model.url}),
         "vectorstore": EngineConfig("vectorstore", {"data_dir": data_dir}),
         "narrow": EngineConfig(PythonEngine, {"concurrency": 2}),
     }
-    rag = {name: load_app(name) for name in ("naive-rag", "advanced-rag")}
+    rag = {name: load_app(name) for name in ("naive-rag", "advanced-rag", "chat-rag")}
     shaped = {app.name: app for app in (wide(), shortcut())}
     apps = {**rag, **applications(), **shaped}
     with Runtime(engines) as runtime, serving(runtime, apps) as found:

@@ -89,32 +89,16 @@ def test_what_was_asked_can_be_deleted(page: Page) -> None:
 
 # --- what is optional -------------------------------------------------------------------------
 
-OPTIONAL = """
-const before = window.fetch;
-window.sent = [];
-window.fetch = async (url, options) => {
-  if (options?.body) window.sent.push(JSON.parse(options.body).inputs);
-  const response = await before(url, options);
-  if (!String(url).endsWith('/v1/apps/memory')) return response;
-  const told = await response.json();
-  told.inputs.required = ['question'];
-  told.inputs.properties.history = {anyOf: [{type: 'string'}, {type: 'null'}], default: null};
-  return new Response(JSON.stringify(told));
-};
-"""
 
-
-def test_an_input_with_a_default_may_be_left_empty(page: Page) -> None:
-    page.open("/queries")
-    page.js(OPTIONAL)
-    page.go("/ask?app=memory")
-    page.type("#input-question", "a first turn")
+def test_a_conversation_has_a_first_turn(page: Page) -> None:
+    """Its history may be left out, so the form does not ask for one."""
+    fill(page, "chat-rag")
+    paste(page, f"{PAGES['lighthouse.md']}\nThe first turn of a conversation.")
     assert page.one("#input-history").get_dom_attribute("required") is None
-    assert page.text("label[for=input-question]").endswith("needed")
     assert "needed" not in page.text("label[for=input-history]")
     page.click("button.main")
-    page.until(lambda: page.js("return window.sent.length"))
-    assert page.js("return window.sent") == [{"question": "a first turn"}]
+    page.state("ok")
+    assert "lamp" in page.text(".question")
 
 
 # --- what is wrong, where it is typed -----------------------------------------------------------
