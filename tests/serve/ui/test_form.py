@@ -10,24 +10,13 @@ import pytest
 
 from tests.conftest import PAGES
 from tests.serve.ui.page import Page
+from tests.serve.ui.test_asking import QUESTION, fill, paste
 
 pytestmark = pytest.mark.browser
 
-QUESTION = "Who looks after the lamp?"
 ARABIC = "من يعتني بالمصباح؟"
 LONG = f"{'a long name of a document about lamps ' * 4}and boats.md"
 DIRECTION = "return getComputedStyle(document.querySelector(arguments[0])).direction"
-
-
-def fill(page: Page, app: str, question: str = QUESTION) -> None:
-    page.open(f"/ask?app={app}")
-    page.type("#input-question", question)
-
-
-def paste(page: Page, text: str = PAGES["lighthouse.md"]) -> None:
-    page.click(".drop button[aria-expanded]")
-    page.type("#pasted", text)
-    page.click(".paste button")
 
 
 def focused(page: Page) -> str:
