@@ -232,7 +232,7 @@ class Trace:
             error=error,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, errors: bool = True) -> dict[str, Any]:
         """The trace as JSON values, with those of the queries inside it (`after_s`: how long after
         its own admission they were admitted)."""
         found: dict[str, Any] = {
@@ -240,20 +240,21 @@ class Trace:
             "app": self.app,
             "state": self.state,
             "latency_s": self.latency_s,
-            "spans": [_told(span) for span in self.spans],
+            "spans": [span_json(span, errors=errors) for span in self.spans],
         }
         if self.parent is not None:
             found["parent"] = self.parent._asdict()
         if self.inner:
             found["inner"] = [
-                {"after_s": trace.admitted - self.admitted, **trace.to_json()}
+                {"after_s": trace.admitted - self.admitted, **trace.to_json(errors=errors)}
                 for trace in self.inner
             ]
         return found
 
 
-def _told(span: Span) -> dict[str, Any]:
+def span_json(span: Span, *, errors: bool) -> dict[str, Any]:
+    """The span as JSON values; errors: with what its error says, if it has one."""
     found = asdict(span)
-    if not span.error:
+    if not (span.error and errors):
         del found["error"]
     return found

@@ -263,7 +263,8 @@ def _shown(entry: Entry) -> Response:
 
 
 def _traced(trace: Trace) -> Response:
-    return JSONResponse(trace.to_json())
+    """Without what errors say, which may quote the query."""
+    return JSONResponse(trace.to_json(errors=False))
 
 
 def _drawn(graph: Graph, form: str) -> Response:

@@ -21,7 +21,7 @@ from teola.passes import Optimised
 from teola.profile import Profile
 from teola.runtime.critical_path import NONE, chain, critical_path, waited_for
 from teola.runtime.runtime import Runtime
-from teola.runtime.trace import Batch, Span, Trace
+from teola.runtime.trace import Batch, Span, Trace, span_json
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Instance
 from teola.serve.api import Service, tenant
@@ -131,7 +131,8 @@ def timed(trace: Trace, spans: list[Span], now_s: float) -> dict[str, Any]:
         "state": trace.state,
         "end_s": end,
         "spans": [
-            {**asdict(span), "waited_for": _index(i)} for span, i in zip(ended, before, strict=True)
+            {**span_json(span, errors=False), "waited_for": _index(i)}
+            for span, i in zip(ended, before, strict=True)
         ],
         "critical_path": [
             {**asdict(s), "span": _index(s.span), "blocker": _index(s.blocker)} for s in path

@@ -77,10 +77,11 @@ def test_what_is_missing_is_named_with_the_reason(told: dict[str, object]) -> No
     assert "127.0.0.1" in reasons["generate"]
 
 
-def test_the_trace_has_the_inner_query_and_the_reasons(url: str, told: dict[str, object]) -> None:
+def test_the_trace_has_the_inner_query_and_no_texts(url: str, told: dict[str, object]) -> None:
     trace = httpx.get(f"{url}/v1/queries/{told['query_id']}/trace").json()
     (inner,) = trace["inner"]
     assert inner["parent"] == {"query_id": told["query_id"], "primitive": "ask.call"}
     assert (inner["app"], inner["state"]) == ("inner", "ok")
-    errors = {s["component"]: s["error"] for s in trace["spans"] if s["state"] == "failed"}
-    assert errors["boom"] == "ValueError: no such place"
+    failed = [span for span in trace["spans"] if span["state"] == "failed"]
+    assert {span["component"] for span in failed} >= {"boom"}
+    assert not any("error" in span for span in failed), "what an error says may quote the query"

@@ -46,7 +46,8 @@ def test_what_has_ended_is_known_after_a_restart(serve: Serve) -> None:
     with serve() as (_, client):
         ids = [ask(client, question).json()["query_id"] for question in ("hello", "fail")]
         before = [ended(client, id) for id in ids]
-    with serve() as (_, client):
+    assert [one.pop("asked")["inputs"]["question"] for one in before] == ["hello", "fail"]
+    with serve() as (_, client):  # what was asked is kept in memory only
         assert [client.get(f"/v1/queries/{id}").json() for id in ids] == before
         listed = client.get("/v1/queries").json()["queries"]
         assert [one["query_id"] for one in listed] == ids[::-1]
