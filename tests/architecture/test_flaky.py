@@ -10,6 +10,8 @@ import pytest
 
 from tests.architecture.tiny import run
 
+pytestmark = pytest.mark.slow
+
 FLAKY = """
 from pathlib import Path
 import pytest

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +17,7 @@ LENGTH_REASON = "long because"
 OPENING = 10
 POSTPONED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
 BROAD = {"Exception", "BaseException"}
+BROADLY = re.compile(r"\bexcept\s*(:|\(|\w*Exception)")
 NOQA = re.compile(r"noqa(: ?[A-Z0-9, ]+)?")
 UNPICKLERS = {"pickle", "cPickle", "cloudpickle", "dill"}
 UNPICKLING = {"load", "loads", "Unpickler"}
@@ -35,11 +34,9 @@ def _tree(source: str) -> ast.Module:
     return ast.parse(source)
 
 
-@cache
-def _comments(source: str) -> dict[int, str]:
-    """Line number -> the comment on it, without the hash sign."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+def _comment(source: str, line: int) -> str:
+    """The comment on a line, without the hash sign."""
+    return source.splitlines()[line - 1].partition("#")[2].strip()
 
 
 def _reason(comment: str) -> str:
@@ -49,12 +46,14 @@ def _reason(comment: str) -> str:
 
 def broad_excepts(source: str) -> Iterator[int]:
     """Lines of a bare or broad `except` that neither ends in `raise` nor gives a reason."""
+    if not BROADLY.search(source):
+        return
     for node in ast.walk(_tree(source)):
         if not isinstance(node, ast.ExceptHandler) or _reraises(node):
             continue
         caught = [] if node.type is None else list(ast.walk(node.type))
         broad = any(isinstance(name, ast.Name) and name.id in BROAD for name in caught)
-        if (node.type is None or broad) and not _reason(_comments(source).get(node.lineno, "")):
+        if (node.type is None or broad) and not _reason(_comment(source, node.lineno)):
             yield node.lineno
 
 
@@ -66,6 +65,8 @@ def _reraises(handler: ast.ExceptHandler) -> bool:
 
 def unpickling(source: str) -> Iterator[int]:
     """Lines that use `load`, `loads` or `Unpickler` of a pickling package."""
+    if not any(name in source for name in UNPICKLERS):
+        return
     for node in ast.walk(_tree(source)):
         match node:
             case ast.ImportFrom(module=module, names=names):

@@ -11,6 +11,8 @@ import pytest
 from tests.architecture.tiny import run
 from tests.tiers import server_of
 
+pytestmark = pytest.mark.slow
+
 CONFTEST = """
 import pytest
 pytest_plugins = ("tests.tiers",)

@@ -130,7 +130,7 @@ def test_flows_are_tenants_applications_or_both(by: str, flows: set[str]) -> Non
     assert set(shared.policy._flows) == flows  # type: ignore[attr-defined]
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     inner=st.sampled_from(FILLING),
@@ -157,7 +157,7 @@ def test_of_flows_that_always_want_more_none_is_ahead_by_more_than_a_batch(
                 assert lead[ahead] - lead[behind] <= BATCH / by_name[ahead] + 1e-9
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 10**6), inner=st.sampled_from(INNER), flows=st.integers(1, 4))
 def test_everything_is_served_exactly_once(seed: int, inner: str, flows: int) -> None:
     """Works that are bound, cannot be cut, fail and are queued anew: each item once for each try,

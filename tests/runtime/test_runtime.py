@@ -24,7 +24,7 @@ from tests.planted import catches, edited
 from tests.runtime.faults import Scripted
 
 ANSWER = {"answer": "answer"}
-CANCELLED_S = 5.0
+CANCELLED_S = 2.0
 """Within this a query whose caller has left is to be over."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,19 @@ def oracles() -> None:
                 oracle(template, f"{tenant}: why {k}?", tenant)
 
 
-def first_found(seeds: int) -> tuple[int, str] | None:
+RARE = {
+    "effects-repeated": 59,
+    "hanging-left-alone": 49,
+    "optional-is-fatal": 188,
+    "rest-forgotten": 31,
+    "stream-repeated": 53,
+}
+"""By bug, the seed to begin with, where the first seeds show nothing."""
+
+
+def first_found(first: int) -> tuple[int, str] | None:
     """The first seed that breaks an invariant, and how."""
-    for seed in range(seeds):
+    for seed in chain(range(first, WITHIN), range(first)):
         world = World(scenario(seed))
         try:
             found = violations(world.run())
@@ -41,7 +52,7 @@ def first_found(seeds: int) -> tuple[int, str] | None:
 @pytest.mark.parametrize("name", sorted(BUGS))
 def test_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[name].plant(monkeypatch)
-    assert first_found(WITHIN) is not None, f"nobody noticed that {BUGS[name].about}"
+    assert first_found(RARE.get(name, 0)) is not None, f"nobody noticed that {BUGS[name].about}"
 
 
 def test_the_page_lists_them() -> None:

@@ -7,9 +7,6 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
-from llama_index.core.node_parser import SentenceSplitter
-from nltk import redos  # type: ignore[import-untyped]
-from nltk.tokenize import PunktSentenceTokenizer  # type: ignore[import-untyped]
 
 from teola.engine import Splitting
 from teola.errors import DocumentError, InputError
@@ -145,11 +142,19 @@ def test_a_whole_with_more_tokens_than_its_parts_is_cut_again() -> None:
     assert_covers(text, chunks)
 
 
+def starts_of(text: str) -> list[int]:
+    """Where NLTK finds that sentences begin."""
+    from nltk.tokenize import PunktSentenceTokenizer  # type: ignore[import-untyped]
+
+    return [start for start, _ in PunktSentenceTokenizer().span_tokenize(text)]
+
+
 def at_once(text: str, encode: Encode) -> list[str]:
     """The chunks as LlamaIndex and NLTK make them of a whole text, whatever its length."""
+    from llama_index.core.node_parser import SentenceSplitter
 
     def whole(text: str) -> list[str]:
-        starts = [start for start, _ in PunktSentenceTokenizer().span_tokenize(text)][1:]
+        starts = starts_of(text)[1:]
         return [text[lo:hi] for lo, hi in pairwise([0, *starts, len(text)])]
 
     splitting = Splitting()
@@ -173,7 +178,7 @@ def test_windows_change_no_chunk_of_what_people_write(path: Path, encode: Encode
 
 
 def test_windows_end_where_sentences_do() -> None:
-    starts = [start for start, _ in PunktSentenceTokenizer().span_tokenize(PYTHON_REFERENCE)]
+    starts = starts_of(PYTHON_REFERENCE)
     assert len(starts) > 500
     found = [0, *accumulate(len(sentence) for sentence in sentences(PYTHON_REFERENCE))]
     assert found == [*starts, len(PYTHON_REFERENCE)]
@@ -212,6 +217,8 @@ def test_a_chunk_is_short_also_where_nothing_is_a_token(text: str, encode: Encod
 def test_sentences_that_take_too_long_are_the_document_s_fault(
     encode: Encode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from nltk import redos  # type: ignore[import-untyped]
+
     monkeypatch.setattr(redos, "DEFAULT_TIMEOUT", 1e-9)
     with pytest.raises(DocumentError, match="smaller parts"):
         split("A sentence! " * 2000, Splitting(), encode)

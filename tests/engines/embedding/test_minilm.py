@@ -214,6 +214,7 @@ def test_any_model_by_path(tmp_path: Path) -> None:
         engine.close()
 
 
+@pytest.mark.slow
 def test_loading_is_silent() -> None:
     code = (
         "from teola_engines.embedding import MiniLM\n"
@@ -225,6 +226,7 @@ def test_loading_is_silent() -> None:
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.slow
 def test_the_packaged_model_needs_torch_and_no_more() -> None:
     """What others import of the model libraries takes longer than torch and the model together."""
     code = (

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from teola_engines.embedding.any_encoder import AnyEncoder
 from teola_engines.embedding.encoder import Encoder, Tokens, Vector, unit
 from teola_engines.embedding.packaged import PackagedEncoder
 from teola_engines.embedding.weights import locate
+
+pytestmark = pytest.mark.slow
 
 ODD = [
     "",
@@ -30,7 +31,9 @@ def ours() -> PackagedEncoder:
 
 
 @pytest.fixture(scope="module")
-def theirs() -> AnyEncoder:
+def theirs() -> Encoder:
+    from teola_engines.embedding.any_encoder import AnyEncoder  # imports for seconds
+
     return AnyEncoder(locate(None), "float32", "cpu")
 
 
@@ -48,7 +51,7 @@ def tokens_of(encoder: Encoder, texts: list[str]) -> list[Tokens]:
     return [found[i] for i in range(len(texts))]
 
 
-def compare(ours: PackagedEncoder, theirs: AnyEncoder, texts: list[str]) -> None:
+def compare(ours: PackagedEncoder, theirs: Encoder, texts: list[str]) -> None:
     one, other = embedded(ours, texts), embedded(theirs, texts)
     assert one.shape == other.shape == (len(texts), 384)
     assert np.allclose(one, other, atol=2e-6)
@@ -60,7 +63,7 @@ def compare(ours: PackagedEncoder, theirs: AnyEncoder, texts: list[str]) -> None
         assert ours.tokenizer.encode(text, add_special_tokens=False).ids == there
 
 
-def test_they_agree_on_odd_texts(ours: PackagedEncoder, theirs: AnyEncoder) -> None:
+def test_they_agree_on_odd_texts(ours: PackagedEncoder, theirs: Encoder) -> None:
     compare(ours, theirs, ODD)
     for text in ODD:
         compare(ours, theirs, [text])
@@ -68,11 +71,11 @@ def test_they_agree_on_odd_texts(ours: PackagedEncoder, theirs: AnyEncoder) -> N
 
 @settings(max_examples=40)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
-def test_they_agree(ours: PackagedEncoder, theirs: AnyEncoder, texts: list[str]) -> None:
+def test_they_agree(ours: PackagedEncoder, theirs: Encoder, texts: list[str]) -> None:
     compare(ours, theirs, texts)
 
 
-def test_they_say_the_same_of_themselves(ours: PackagedEncoder, theirs: AnyEncoder) -> None:
+def test_they_say_the_same_of_themselves(ours: PackagedEncoder, theirs: Encoder) -> None:
     names = ("dimensions", "max_tokens", "asymmetric")
     assert [getattr(ours, n) for n in names] == [getattr(theirs, n) for n in names]
 

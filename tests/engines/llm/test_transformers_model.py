@@ -122,6 +122,7 @@ async def split_answer(
     return text, usage
 
 
+@pytest.mark.slow
 async def test_split_prompts_give_exactly_the_greedy_tokens_of_the_whole(
     engine: TransformersModel, plain: Any
 ) -> None:

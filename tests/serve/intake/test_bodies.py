@@ -55,7 +55,7 @@ JSON = st.recursive(
 
 
 @given(value=JSON, cut=st.integers(1, 7))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_stands_in_texts_is_not_counted(value: object, cut: int) -> None:
     """Wherever the pieces end that are counted at once."""
     with pytest.MonkeyPatch.context() as patch:
