@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any, NamedTuple, Self
 
 from teola.engine import Engine, QueryContext
+from teola.graph import Op
 from teola.graph.ops import DECODES
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
-from teola.policies.work import Work
+from teola.policies.work import Work, WorkSpec
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
@@ -108,13 +109,22 @@ class RecordingCore(Core):
         return found
 
     def _tell(self, id: str, event: RunEvent, now: float) -> None:
-        if id in self.runs:
+        run = self.runs.get(id)
+        if run is not None:
             self.log.story.append(Heard(id, event))
+            self._listen(run)
         super()._tell(id, event, now)
 
-    def _perform(self, run: GraphRun, command: RunCommand, now: float) -> None:
-        self.log.story.append(Said(run.id, command))
-        super()._perform(run, command, now)
+    def _listen(self, run: GraphRun) -> None:
+        """Note each command of the run before it is performed."""
+        handle, log = GraphRun.handle, self.log
+
+        def said(event: RunEvent, now: float) -> Iterator[RunCommand]:
+            for command in handle(run, event, now):
+                log.story.append(Said(run.id, command))
+                yield command
+
+        run.handle = said  # type: ignore[assignment, method-assign]
 
 
 class Bench:
@@ -191,7 +201,7 @@ class Bench:
         assert not self.core.runs
         assert not self.live._tasks
         for name, queue in self.core.queues.items():
-            assert queue.idle, f"{name}: {queue.flights} {queue.instances}"
+            assert queue.idle, f"{name}: {queue.works} {queue.instances}"
             assert queue.queued == 0
             assert all(i.weight == 0 and i.entries == 0 for i in queue.instances), queue.instances
 
@@ -232,8 +242,8 @@ def check(log: Log) -> None:
                     key = (entry.run, parent)
                     assert key in done | skipped, f"{i} began before its parent {parent} ended"
         elif isinstance(entry, Dispatch):
-            for piece in entry.pieces:
-                sent.setdefault((piece.run, piece.primitive), []).append((piece.lo, piece.hi))
+            for work, lo, hi in entry.slices:
+                sent.setdefault((work.run, work.primitive), []).append((lo, hi))
     for run, plan in log.plans.items():
         assert states[run] == 1, "a query ends exactly once"
         for i, p in enumerate(plan.primitives):
@@ -290,23 +300,29 @@ def fresh(queue: EngineQueue, batching: str, routing: str = "least_loaded") -> E
 
 
 def work(seq: int = 0, **given: Any) -> Work:
-    """A queued work; `given` replaces defaults."""
-    from teola.graph import Op
-
-    values: dict[str, Any] = {
-        "run": "q",
-        "primitive": seq,
+    """A queued work; `given` replaces defaults, of its spec too."""
+    spec: dict[str, Any] = {
+        "engine": "e",
         "op": Op.EMBEDDING,
         "component": "c",
-        "tenant": "default",
         "lane": Op.EMBEDDING,
-        "total": 1,
         "cuttable": True,
         "depth": 0,
-        "arrival": 0.0,
-        "seq": seq,
     }
-    made = Work(**{**values, **given})
+    for name in WorkSpec.__dataclass_fields__:
+        if name in given:
+            spec[name] = given.pop(name)
+    made = Work(
+        **{
+            "spec": WorkSpec(**spec),
+            "run": "q",
+            "primitive": seq,
+            "total": 1,
+            "arrival": 0.0,
+            "seq": seq,
+            **given,
+        }
+    )
     if not made.spans:
         made.spans = [(0, made.total)]
     return made

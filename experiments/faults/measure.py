@@ -246,7 +246,7 @@ class _Disturbed:
         for name in ENGINES:
             queue = live.core.queues[name]
             if not queue.idle or any(one.weight or one.entries for one in queue.instances):
-                yield f"{name} holds {len(queue.flights)} primitives"
+                yield f"{name} holds {len(queue.works)} primitives"
             if not all(one.up for one in queue.instances):
                 yield f"{name}: an instance did not come back"
 

@@ -25,42 +25,83 @@ class Estimate(NamedTuple):
 UNKNOWN: Final = Estimate()
 
 
-@dataclass(slots=True, eq=False)
-class Work:
-    """A queued primitive. Queues change it, policies only read it.
+@dataclass(frozen=True, slots=True)
+class WorkSpec:
+    """What a Plan knows of a primitive that goes to an engine, the same for all queries.
 
-    total: items (an LLM call: prompt tokens). cuttable: it may be dispatched in slices. lane: only
-    work of one lane shares a batch. affinity: the instance it must run on (-1: any). avoid: where
-    it failed. retries: further tries allowed, tries: those used. arrival, seq: when it came, and
-    the tie-break. admitted: when its query was. spans: slices still to be dispatched.
+    lane: only work of one lane shares a batch. cuttable: it may be dispatched in slices. depth: the
+    longest way to an output, in primitives. members: decodings that share an LLM call's stream.
+    retries: further tries allowed.
     """
 
-    run: str
-    primitive: int
+    engine: str
     op: Op
     component: str
-    tenant: str
     lane: Op | None
-    total: int
     cuttable: bool
     depth: int
+    members: tuple[int, ...] = ()
+    retries: int = 0
+    estimate: Estimate = UNKNOWN
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """A primitive that an engine's queue has, queued or in flight. Queues change it, policies only
+    read it.
+
+    total: items (an LLM call: prompt tokens). arrival, seq: when it came, and the tie-break.
+    admitted: when its query was. affinity: the instance it must run on (-1: any). avoid: where it
+    failed. tries: tries used, but for those that were `excused`. spans: what is still to be
+    dispatched.
+    """
+
+    spec: WorkSpec
+    run: str
+    primitive: int
+    total: int
     arrival: float
     seq: int
     affinity: int = -1
-    members: tuple[int, ...] = ()
-    retries: int = 0
-    tries: int = 0
-    avoid: int = -1
+    tenant: str = "default"
     app: str = ""
     admitted: float = 0.0
-    estimate: Estimate = UNKNOWN
+    avoid: int = -1
+    tries: int = 0
+    excused: int = 0
     queued: bool = True
     spans: list[tuple[int, int]] = field(default_factory=list)
+    flying: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """Slices in flight: instance and batch of each."""
+    done: int = 0
+    """Items that have come back."""
+    counts: dict[str, int] | None = None
+    """What those delivered, by port, where they came in several slices."""
+    prefilling: bool = False
+    streamed: bool = False
+    """Its tokens have begun to leave for the client."""
+    withdrawn: bool = False
+    """Nobody waits for it any more; it is kept until what is in flight has ended."""
 
     @property
     def remaining(self) -> int:
         """Items (tokens) not yet dispatched."""
         return sum(hi - lo for lo, hi in self.spans)
+
+    def take(self, lo: int, hi: int) -> None:
+        """Items lo..hi are being dispatched."""
+        spans = self.spans
+        if spans[0] == (lo, hi):
+            del spans[0]
+            return
+        for k, (a, b) in enumerate(spans):
+            if a <= lo < b:
+                spans[k : k + 1] = [span for span in ((a, lo), (hi, b)) if span[0] < span[1]]
+                break
+
+    def on(self, instance: int) -> bool:
+        """Whether some of it is in flight there: what comes from elsewhere is late."""
+        return any(at == instance for at, _ in self.flying.values())
 
 
 class Slice(NamedTuple):
@@ -112,18 +153,18 @@ class Taker:
         if work.avoid == self.slots.instance:
             return False
         if self.slices or self.slots.lane is not None:
-            return work.lane is self.lane
+            return work.spec.lane is self.lane
         return True
 
     def take(self, work: Work) -> bool:
         """Take as much of `work` as there is room for; False when the batch is full."""
         if self.weight <= 0 or self.entries <= 0:
             return False
-        self.lane = work.lane
+        self.lane = work.spec.lane
         for lo, hi in work.spans:
             size = hi - lo
             if size > self.weight:
-                if not work.cuttable:
+                if not work.spec.cuttable:
                     if self.slices or not self.slots.idle:
                         return False
                 else:

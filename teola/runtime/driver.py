@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
@@ -36,7 +36,6 @@ from teola.schedule.events import (
     RunEvent,
     SetTimer,
     Skipped,
-    SliceFailed,
     Started,
 )
 from teola.schedule.graph_run import GraphRun
@@ -54,16 +53,19 @@ class Query:
         self.id, self.plan, self.store, self.run, self.trace = id, plan, store, run, trace
 
 
-class Driver(ABC):
-    """Runs a Core. Subclasses know the time and reach the engines."""
+Q = TypeVar("Q", bound=Query)
+
+
+class Driver(ABC, Generic[Q]):
+    """Runs a Core. Subclasses know the time and reach the engines. Q: what they know of a query."""
 
     def __init__(self, queues: Mapping[str, EngineQueue]) -> None:
         self.core = Core(queues, self._measure)
-        self.queries: dict[str, Query] = {}
+        self.queries: dict[str, Q] = {}
         self._todo: deque[Command] = deque()
         self._performing = False
 
-    def begin(self, query: Query, now: float) -> None:
+    def begin(self, query: Q, now: float) -> None:
         """Start a query."""
         self.queries[query.id] = query
         query.run.admitted = query.trace.admitted
@@ -99,55 +101,39 @@ class Driver(ABC):
         self._performing = True
         try:
             while todo:
-                self._one(todo.popleft(), now)
+                command = todo.popleft()
+                _PERFORM[type(command)](self, command, now)
         finally:
             self._performing = False
 
-    def _one(self, command: Command, now: float) -> None:
-        kind = type(command)
-        if kind is Dispatch:
-            self._traced(command, now)  # type: ignore[arg-type]
-            self.dispatch(command, now)  # type: ignore[arg-type]
-        elif kind is Release:
-            query = self.queries.get(command.run)  # type: ignore[union-attr]
-            if query is not None:
-                self.released(query, command.primitive)  # type: ignore[union-attr]
-        elif kind is Control:
-            self._control(command, now)  # type: ignore[arg-type]
-        elif isinstance(command, Finish):
-            query = self.queries.pop(command.run)
-            query.trace.finish(command.state.value, now)
-            self.finished(query, command, now)
-        elif isinstance(command, Skipped):
-            query = self.queries[command.run]
-            query.store.drop(command.primitive)
-            query.trace.ended(command.primitive, -1, now, "skipped")
-        elif isinstance(command, AbortRequest):
-            self.abort(command)
-        elif isinstance(command, SetTimer):
-            self.set_timer(command)
-        elif isinstance(command, Ejected):
-            self.ejected(command, now)
-        elif isinstance(command, Recovered):
-            self.recovered(command)
-        else:
-            assert isinstance(command, Retried), command
-
     def _traced(self, command: Dispatch, now: float) -> None:
-        size = len(command.pieces)
-        for piece in command.pieces:
-            query = self.queries.get(piece.run)
+        size, instance, batch = len(command.slices), command.instance, command.batch
+        for work, lo, hi in command.slices:
+            query = self.queries.get(work.run)
             if query is not None:
-                query.trace.sent(
-                    piece.primitive,
-                    piece.lo,
-                    piece.hi,
-                    piece.queued,
-                    now,
-                    command.instance,
-                    command.batch,
-                    size,
-                )
+                query.trace.sent(work.primitive, lo, hi, work.arrival, now, instance, batch, size)
+
+    def _dispatch(self, command: Dispatch, now: float) -> None:
+        self._traced(command, now)
+        self.dispatch(command, now)
+
+    def _release(self, command: Release, now: float) -> None:
+        query = self.queries.get(command.run)
+        if query is not None:
+            self.released(query, command.primitive)
+
+    def _skipped(self, command: Skipped, now: float) -> None:
+        query = self.queries[command.run]
+        query.store.drop(command.primitive)
+        query.trace.ended(command.primitive, -1, now, "skipped")
+
+    def _finish(self, command: Finish, now: float) -> None:
+        query = self.queries.pop(command.run)
+        query.trace.finish(command.state.value, now)
+        self.finished(query, command, now)
+
+    def _nothing(self, command: Retried, now: float) -> None:
+        """For traces, which know it by the try's failure."""
 
     def _control(self, command: Control, now: float) -> None:
         query = self.queries.get(command.run)
@@ -166,32 +152,25 @@ class Driver(ABC):
             self.decided(query, i, result, now)
 
     def decide(
-        self, query: Query, i: int
+        self, query: Q, i: int
     ) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
         """Outputs of a control primitive; what is to be awaited for them goes to `ponder`."""
         return query.store.control(i)
 
-    def decided(self, query: Query, i: int, result: Mapping[str, Any], now: float) -> None:
+    def decided(self, query: Q, i: int, result: Mapping[str, Any], now: float) -> None:
         """A control primitive gave its outputs."""
         query.trace.ended(i, 0, now)
         branch = result["branch"] if query.plan.primitives[i].op is Op.CONDITION else None
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
-    def undecided(self, query: Query, i: int, error: Exception, now: float) -> None:
+    def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:
         """A control primitive failed."""
         query.trace.failed(i, 0, now, error)
         self.tell(query.id, Failed(i, Cause(error)), now)
 
-    def released(self, query: Query, i: int) -> None:
+    def released(self, query: Q, i: int) -> None:
         """The outputs of primitive `i` have had their last reader."""
         query.store.release(i)
-
-    def failed(self, event: SliceFailed, now: float) -> None:
-        """Note a failed slice in the trace and tell the core."""
-        query = self.queries.get(event.run)
-        if query is not None:
-            query.trace.failed(event.primitive, event.lo, now, event.cause.error)
-        self.handle(event, now)
 
     def ejected(self, command: Ejected, now: float) -> None:
         """An instance is left alone for a while."""
@@ -207,12 +186,12 @@ class Driver(ABC):
             error_type=type(command.cause.error).__name__,
         )
 
-    def recovered(self, command: Recovered) -> None:
+    def recovered(self, command: Recovered, now: float) -> None:
         """An instance that was left alone works again."""
         told = "engine %(engine)s: instance %(instance)d works again"
         note(log, logging.INFO, "engine_recovered", told, **command._asdict())
 
-    def ponder(self, query: Query, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
+    def ponder(self, query: Q, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
         """Await the outputs of control primitive `i`."""
         raise NotImplementedError
 
@@ -221,13 +200,28 @@ class Driver(ABC):
         """Send a batch to an instance."""
 
     @abstractmethod
-    def abort(self, command: AbortRequest) -> None:
+    def abort(self, command: AbortRequest, now: float) -> None:
         """Stop a slice if that is possible; its terminal event must come in either case."""
 
     @abstractmethod
-    def set_timer(self, command: SetTimer) -> None:
+    def set_timer(self, command: SetTimer, now: float) -> None:
         """Send Timer at the given time."""
 
     @abstractmethod
-    def finished(self, query: Query, command: Finish, now: float) -> None:
+    def finished(self, query: Q, command: Finish, now: float) -> None:
         """A query has ended; its outputs can be read from the store now."""
+
+
+_PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
+    Dispatch: Driver._dispatch,
+    Release: Driver._release,
+    Control: Driver._control,
+    Skipped: Driver._skipped,
+    Finish: Driver._finish,
+    AbortRequest: lambda driver, command, now: driver.abort(command, now),
+    SetTimer: lambda driver, command, now: driver.set_timer(command, now),
+    Ejected: lambda driver, command, now: driver.ejected(command, now),
+    Recovered: lambda driver, command, now: driver.recovered(command, now),
+    Retried: Driver._nothing,
+}
+"""How each command is performed."""

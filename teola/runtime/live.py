@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, Final
 
 from teola.engine import QueryContext, Request, Result, SequenceHandle
 from teola.errors import OutputError, QueryCancelled, TeolaError, reason_of
 from teola.graph import ToolParams
-from teola.runtime.driver import Driver, Query
+from teola.policies.work import Slice, Work
+from teola.runtime.driver import Driver
+from teola.runtime.entering import entered
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live_batch import (
     GONE,
     NOTHING,
     as_retryable,
-    completed,
-    failure,
     fetched,
     lies_elsewhere,
     may_try_again,
@@ -39,6 +40,8 @@ from teola.runtime.trace import Trace
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     AbortRequest,
+    BatchCompleted,
+    CallEnded,
     Cancelled,
     Cause,
     DeadlineReached,
@@ -46,10 +49,9 @@ from teola.schedule.events import (
     Finish,
     InstanceDraining,
     InstanceWaits,
-    Piece,
+    Outcome,
     QueueEvent,
     SetTimer,
-    SliceFailed,
     State,
     Timer,
 )
@@ -57,9 +59,11 @@ from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 
 ON_ITS_OWN: Final = Terms()
+ROUNDS, ROUNDS_S = 64, 0.002
+"""Scheduling rounds in one turn of the loop, which others wait for."""
 
 
-class Live(Driver):
+class Live(Driver[LiveQuery]):
     """Runs queries on hosts. Use from its loop only."""
 
     def __init__(self, queues: Mapping[str, EngineQueue], loop: asyncio.AbstractEventLoop) -> None:
@@ -71,7 +75,9 @@ class Live(Driver):
         self.outermost = 0
         """Queries in flight that are in no other."""
         self._draining: dict[tuple[str, int], asyncio.Future[None]] = {}
-        self._tasks: dict[tuple[str, int, int], tuple[asyncio.Task[None], Piece]] = {}
+        self._context = copy_context()
+        """What tasks inherit, and not the context of whoever happened to wake the loop."""
+        self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._memory = MemoryWatch(loop, self.post)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
@@ -113,8 +119,7 @@ class Live(Driver):
             self.tell(id, event, self.loop.time())
             self._wake()
 
-    def finished(self, query: Query, command: Finish, now: float) -> None:
-        assert isinstance(query, LiveQuery)
+    def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
         self.outermost -= not query.terms.depth
         query.left_alone()
         graph = query.plan.graph
@@ -142,8 +147,7 @@ class Live(Driver):
 
     async def stop(self) -> None:
         """Stop all work that was dispatched, when no query wants it any more."""
-        tasks = [task for task, _ in self._tasks.values()]
-        tasks += [*self._batches.values(), *self._memory.tasks()]
+        tasks = [*self._tasks.values(), *self._batches.values(), *self._memory.tasks()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -166,16 +170,20 @@ class Live(Driver):
             self.loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        now = self.loop.time()
-        inbox = self._inbox
+        """What has come in, then a scheduling round; again while what was dispatched has ended at
+        once, but not for long: others use the loop."""
+        began, inbox = self.loop.time(), self._inbox
+        now = began
         try:
-            while inbox:
-                event = inbox.popleft()
-                if type(event) is SliceFailed:
-                    self.failed(event, now)
-                else:
-                    self.handle(event, now)
-            self.flush(now)
+            for _ in range(ROUNDS):
+                while inbox:
+                    self.handle(inbox.popleft(), now)
+                self.flush(now)
+                if not inbox:
+                    break
+                now = self.loop.time()
+                if now > began + ROUNDS_S:
+                    break
             if self._draining:
                 self._note_drained()
         finally:
@@ -189,78 +197,69 @@ class Live(Driver):
                 del self._draining[engine, i]
                 empty.set_result(None)
 
-    def set_timer(self, command: SetTimer) -> None:
+    def set_timer(self, command: SetTimer, now: float) -> None:
         self.loop.call_at(command.at, self.post, Timer(command.engine))
 
     # --- dispatching ------------------------------------------------------------------------
 
     def dispatch(self, command: Dispatch, now: float) -> None:
         host = self.hosts[command.engine, command.instance]
-        pieces = command.pieces
+        slices = command.slices
         queue = self.core.queues[command.engine]
         if queue.limits.continuous:
             self._memory.watch(queue, command.instance, host)
-            for piece in pieces:
-                self._abortable(command, piece, self._call(host, command, piece))
-        elif len(pieces) == 1 and host.interruptible:
-            self._abortable(command, pieces[0], self._batch(host, command))
+            for work, _, _ in slices:
+                self._abortable(work, command.batch, self._call(host, command, work))
+        elif len(slices) == 1 and host.interruptible:
+            self._abortable(slices[0].work, command.batch, self._batch(host, command))
         else:
-            self._batches[command.engine, command.batch] = self.loop.create_task(
-                self._batch(host, command)
-            )
+            task = entered(self.loop, self._batch(host, command), self._context.copy())
+            if not task.done():
+                self._batches[command.engine, command.batch] = task
 
-    def _abortable(self, command: Dispatch, piece: Piece, work: Coroutine[Any, Any, None]) -> None:
-        key = (piece.run, piece.primitive, command.batch)
-        self._tasks[key] = (self.loop.create_task(work), piece)
+    def _abortable(self, work: Work, batch: int, steps: Coroutine[Any, Any, None]) -> None:
+        task = entered(self.loop, steps, self._context.copy())
+        if not task.done():
+            self._tasks[work.run, work.primitive, batch] = task
 
-    def abort(self, command: AbortRequest) -> None:
+    def abort(self, command: AbortRequest, now: float) -> None:
         """LLM calls stop alone; of batches only those that hold nothing else can be stopped."""
-        found = self._tasks.get((command.run, command.primitive, command.batch))
-        if found is not None:
-            found[0].cancel()
-            found[0].add_done_callback(lambda _: self._ensure_end(command, found[1]))
-
-    def _ensure_end(self, command: AbortRequest, piece: Piece) -> None:
-        """A task that was cancelled before its first step has told nobody."""
-        if (command.run, command.primitive, command.batch) in self._tasks:
-            self._fail(command, piece, Cause(QueryCancelled("aborted")))
-
-    def _fail(self, command: Dispatch | AbortRequest, piece: Piece, cause: Cause) -> None:
-        self._tasks.pop((piece.run, piece.primitive, command.batch), None)
-        self.post(failure(command, piece, cause))
-
-    def _complete(self, command: Dispatch, piece: Piece, counts: Mapping[str, int]) -> None:
-        self._tasks.pop((piece.run, piece.primitive, command.batch), None)
-        self.post(completed(command, piece, counts))
+        task = self._tasks.get((command.run, command.primitive, command.batch))
+        if task is not None:
+            task.cancel()
 
     async def _batch(self, host: LocalHost, command: Dispatch) -> None:
-        pieces = command.pieces
+        slices = command.slices
         caller = self._caller(command)
         calling.set(caller)
         results: Sequence[Result | Exception]
         try:
-            results = await self._results(host, pieces)
+            results = await self._results(host, slices)
         except asyncio.CancelledError:
-            results = [QueryCancelled("aborted")] * len(pieces)
+            results = [QueryCancelled("aborted")] * len(slices)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
-            results = [as_retryable(error, len(pieces))] * len(pieces)
+            results = [as_retryable(error, len(slices))] * len(slices)
         if caller is not None:
             caller.end()
         told = caller is not None and caller.told
+        outcomes = [
+            self._outcome(work, lo, hi, result, told)
+            for (work, lo, hi), result in zip(slices, results, strict=True)
+        ]
+        first = slices[0].work
+        self._tasks.pop((first.run, first.primitive, command.batch), None)
         self._batches.pop((command.engine, command.batch), None)
-        if len(pieces) > 1:
-            self._wake()
-        for piece, result in zip(pieces, results, strict=True):
-            self._slice(command, piece, result, told)
+        self.post(BatchCompleted(command.engine, command.batch, outcomes))
 
     def _caller(self, command: Dispatch) -> Caller | None:
         """On whose behalf a batch runs. One of several pieces runs on nobody's alone."""
-        piece, *others = command.pieces
-        query = self.queries.get(piece.run)
-        if others or query is None:
+        if len(command.slices) > 1:
             return None
-        assert isinstance(query, LiveQuery)
-        return Caller(query, piece.primitive, self._lend, (command.engine, command.instance))
+        work = command.slices[0].work
+        query = self.queries.get(work.run)
+        if query is None:
+            return None
+        return Caller(query, work.primitive, self._lend, (command.engine, command.instance))
 
     def _lend(self, place: tuple[str, int] | None, change: int) -> None:
         """A batch leaves its place on this instance to others, or takes it back."""
@@ -268,70 +267,70 @@ class Live(Driver):
             self.loop.call_soon_threadsafe(self.post, InstanceWaits(*place, change))
 
     async def _results(
-        self, host: LocalHost, pieces: Sequence[Piece]
+        self, host: LocalHost, slices: Sequence[Slice]
     ) -> Sequence[Result | Exception]:
-        """What the engine makes of the pieces whose queries are still there."""
-        requests = [self._request(piece, host.keeps) for piece in pieces]
+        """What the engine makes of the slices whose queries are still there."""
+        requests = [self._request(work, lo, hi, host.keeps) for work, lo, hi in slices]
         wanted = [r for r in requests if r is not None]
         if not host.keeps:
             wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]
         found = await host.execute(wanted) if wanted else ()
         if len(found) != len(wanted):
             raise OutputError(f"the engine gave {len(found)} results for {len(wanted)} requests")
-        if len(wanted) == len(pieces):
+        if len(wanted) == len(slices):
             return found
         left = iter(found)
         return [GONE if r is None else next(left) for r in requests]
 
-    def _request(self, piece: Piece, keeps: bool) -> Request | None:
-        query = self.queries.get(piece.run)
+    def _request(self, work: Work, lo: int, hi: int, keeps: bool) -> Request | None:
+        query, i = self.queries.get(work.run), work.primitive
         if query is None:
             return None
-        assert isinstance(query, LiveQuery)
-        p = query.plan.primitives[piece.primitive]
-        lo, hi = (piece.lo, piece.hi) if p.batchable else (0, None)
-        inputs = query.store.resolve(piece.primitive, lo, hi)
-        self._watch(query, piece, "started")
-        key = f"{piece.run}/{p.id}/{piece.lo}"
-        keep = query.plan.keepable[piece.primitive] if keeps else NOTHING
+        p = query.plan.primitives[i]
+        inputs = query.store.resolve(i, lo, hi) if p.batchable else query.store.resolve(i)
+        if query.watcher:
+            self._watch(query, i, hi - lo, "started")
+        key = f"{work.run}/{p.id}/{lo}"
+        keep = query.plan.keepable[i] if keeps else NOTHING
         return Request(p.op, p.params, inputs, query.context, key, keep)
 
-    def _slice(
-        self, command: Dispatch, piece: Piece, result: Result | Exception, told: bool
-    ) -> None:
-        """A piece came back. told: some of its text has left for the client."""
-        query = self.queries.get(piece.run)
-        if query is not None and not isinstance(result, Exception):
-            p = query.plan.primitives[piece.primitive]
-            shown = query.plan.shown[piece.primitive] if type(p.params) is ToolParams else NOTHING
-            result = misshapen(p, piece.hi - piece.lo, result, shown) or result
+    def _outcome(
+        self, work: Work, lo: int, hi: int, result: Result | Exception, told: bool
+    ) -> Outcome:
+        """What has become of a slice. told: some of its text has left for the client."""
+        query, i = self.queries.get(work.run), work.primitive
+        if query is None:
+            return Cause(result) if isinstance(result, Exception) else {}
+        p = query.plan.primitives[i]
+        if not isinstance(result, Exception):
+            shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
+            result = misshapen(p, hi - lo, result, shown) or result
         if isinstance(result, Exception):
-            done = query.plan.primitives[piece.primitive] if query is not None else None
-            again = done is not None and not told and may_try_again(done, result)
-            self._fail(command, piece, Cause(result, again))
-            return
-        _, i, lo, hi, _, total = piece
-        counts: Mapping[str, int] = {}
-        if query is not None:
-            assert isinstance(query, LiveQuery)
-            counts = query.store.put_slice(i, lo, hi, total, result)
-            if query.store.held_bytes > query.terms.most_bytes:
-                self._fail(command, piece, Cause(too_much(query.terms.most_bytes)))
-                return
-            query.trace.ended(i, lo, self.loop.time())
-            self._watch(query, piece, "finished")
-        self._complete(command, piece, counts)
-
-    def _watch(self, query: LiveQuery, piece: Piece, state: str) -> None:
+            return self._failed(query, i, lo, result, not told and may_try_again(p, result))
+        counts = query.store.put_slice(i, lo, hi, work.total, result)
+        if query.store.held_bytes > query.terms.most_bytes:
+            return self._failed(query, i, lo, too_much(query.terms.most_bytes), again=False)
+        query.trace.ended(i, lo, self.loop.time())
         if query.watcher:
-            p = query.plan.primitives[piece.primitive]
-            items = piece.hi - piece.lo if p.batchable else 1
+            self._watch(query, i, hi - lo, "finished")
+        return counts
+
+    def _failed(self, query: LiveQuery, i: int, lo: int, error: Exception, again: bool) -> Cause:
+        if query.run.state is None:
+            query.trace.failed(i, lo, self.loop.time(), error)
+        return Cause(error, again)
+
+    def _watch(self, query: LiveQuery, i: int, items: int, state: str) -> None:
+        if query.watcher:
+            p = query.plan.primitives[i]
+            items = items if p.batchable else 1
             query.watcher(Progress(p.id, p.op.value, p.engine, state, items))
 
     # --- Conditions -----------------------------------------------------------------------
 
-    def ponder(self, query: Query, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
-        assert isinstance(query, LiveQuery)
+    def ponder(
+        self, query: LiveQuery, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]
+    ) -> None:
         task = self.loop.create_task(self._ponder(query, i, work))
         query.deciding.add(task)
         task.add_done_callback(query.deciding.discard)
@@ -354,29 +353,33 @@ class Live(Driver):
 
     # --- LLM calls --------------------------------------------------------------------------
 
-    async def _call(self, host: LocalHost, command: Dispatch, piece: Piece) -> None:
-        i, query = piece.primitive, self.queries.get(piece.run)
+    async def _call(self, host: LocalHost, command: Dispatch, work: Work) -> None:
+        i, query = work.primitive, self.queries.get(work.run)
         if query is None:
-            self._fail(command, piece, Cause(GONE))
+            self._end(command, work, Cause(GONE))
             return
-        assert isinstance(query, LiveQuery)
         calling.set(None)
-        self._watch(query, piece, "started")
+        self._watch(query, i, work.total, "started")
         generated = LiveCall(command, query, i, self.post, self.loop.time)
+        outcome: Outcome = {}
         try:
-            if query.plan.members[i]:
+            if work.spec.members:
                 await generated.run(host, call_of(query, i, host.instance))
-                counts: Mapping[str, int] = {}
             else:
-                counts = await self._prefill(host, query, i)
+                outcome = await self._prefill(host, query, i)
         except asyncio.CancelledError:
-            self._fail(command, piece, Cause(QueryCancelled("aborted")))
+            outcome = self._failed(query, i, 0, QueryCancelled("aborted"), again=False)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
-            retryable = isinstance(error, TeolaError) and error.retryable and not generated.sent
-            self._fail(command, piece, Cause(error, retryable))
+            again = isinstance(error, TeolaError) and error.retryable and not generated.sent
+            outcome = self._failed(query, i, 0, error, again)
         else:
-            self._watch(query, piece, "finished")
-            self._complete(command, piece, counts)
+            self._watch(query, i, work.total, "finished")
+        self._end(command, work, outcome)
+
+    def _end(self, command: Dispatch, work: Work, outcome: Outcome) -> None:
+        run, i, batch = work.run, work.primitive, command.batch
+        self._tasks.pop((run, i, batch), None)
+        self.post(CallEnded(command.engine, batch, run, i, outcome))
 
     async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
         call = call_of(query, i, host.instance)

@@ -12,14 +12,6 @@ from teola.graph import Primitive, ToolParams
 from teola.graph.ops import ITEM_INPUTS
 from teola.runtime.returned import refusal
 from teola.runtime.values import RemoteList
-from teola.schedule.events import (
-    AbortRequest,
-    Cause,
-    Dispatch,
-    Piece,
-    SliceCompleted,
-    SliceFailed,
-)
 
 GONE: Final = QueryCancelled("the query ended before its batch ran")
 NOTHING: Final[frozenset[str]] = frozenset()
@@ -78,15 +70,3 @@ def too_much(most: float) -> InputError:
         f"what it computes for this query is more than the {most / 2**20:g} MiB that are held for "
         "one; send fewer documents at once"
     )
-
-
-def completed(command: Dispatch, piece: Piece, counts: Mapping[str, int]) -> SliceCompleted:
-    """A piece of a batch is done."""
-    where = (command.engine, command.instance, command.batch)
-    return SliceCompleted(*where, piece.run, piece.primitive, piece.lo, piece.hi, counts)
-
-
-def failure(command: Dispatch | AbortRequest, piece: Piece, cause: Cause) -> SliceFailed:
-    """A piece of a batch has failed."""
-    where = (command.engine, command.instance, command.batch)
-    return SliceFailed(*where, piece.run, piece.primitive, piece.lo, piece.hi, cause)

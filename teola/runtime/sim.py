@@ -26,15 +26,14 @@ from teola.runtime.trace import Trace
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     AbortRequest,
+    BatchCompleted,
     Cancelled,
     DeadlineReached,
     Dispatch,
     Finish,
     InstanceDown,
     InstanceUp,
-    Piece,
     SetTimer,
-    SliceCompleted,
     State,
     Timer,
 )
@@ -70,7 +69,7 @@ class SimResult:
         return self.finished - self.admitted
 
 
-class Sim(Driver):
+class Sim(Driver[Query]):
     """Simulates queries on engines described by `profile`.
 
     batching, routing: policy names, one for all engines or by engine name. policy_options: keyword
@@ -204,44 +203,45 @@ class Sim(Driver):
     def _batch_seconds(self, command: Dispatch) -> float:
         profile, items, tokens, stretch = self._profiles[command.engine], 0, 0, 1.0
         cost = None
-        for piece in command.pieces:
-            query = self.queries.get(piece.run)
+        for work, lo, hi in command.slices:
+            query = self.queries.get(work.run)
             if query is None:
                 continue
-            cost = profile.cost(query.plan.primitives[piece.primitive].op)
-            items += piece.hi - piece.lo
+            cost = profile.cost(work.spec.op)
+            items += hi - lo
             if cost.per_token_s:
-                tokens += self._tokens(query, piece)
+                tokens += self._tokens(query, work.primitive, lo, hi)
             if cost.sigma:
-                factor = self.outcomes.stretch(query, piece.primitive, cost.sigma)
+                factor = self.outcomes.stretch(query, work.primitive, cost.sigma)
                 stretch = max(stretch, factor) if stretch != 1.0 else factor
         return cost.seconds(items, tokens) * stretch if cost else 0.0
 
-    def _tokens(self, query: Query, piece: Piece) -> int:
-        inputs = query.store.resolve(piece.primitive, piece.lo, piece.hi)
-        name = query.plan.primitives[piece.primitive].item_refs()[0][0]
+    def _tokens(self, query: Query, i: int, lo: int, hi: int) -> int:
+        inputs = query.store.resolve(i, lo, hi)
+        name = query.plan.primitives[i].item_refs()[0][0]
         return sum(inputs[name])
 
     def _batch_done(self, command: Dispatch, server: BatchServer) -> None:
         now = self.now
         if self.servers[command.engine, command.instance] is not server:
             return  # it died meanwhile
-        engine, instance, batch, pieces = command
-        for run, i, lo, hi, _, total in pieces:
-            query = self.queries.get(run)
+        outcomes: list[Mapping[str, int]] = []
+        for work, lo, hi in command.slices:
+            query, i = self.queries.get(work.run), work.primitive
             counts: Mapping[str, int] = {}
             if query is not None:
                 result = self.outcomes.result(query, i, lo, hi)
-                counts = query.store.put_slice(i, lo, hi, total, result)
+                counts = query.store.put_slice(i, lo, hi, work.total, result)
                 query.trace.ended(i, lo, now)
-            self.handle(SliceCompleted(engine, instance, batch, run, i, lo, hi, counts), now)
+            outcomes.append(counts)
+        self.handle(BatchCompleted(command.engine, command.batch, outcomes), now)
 
-    def abort(self, command: AbortRequest) -> None:
+    def abort(self, command: AbortRequest, now: float) -> None:
         server = self.servers[command.engine, command.instance]
         if isinstance(server, Stepper):
             self.at(self.now, server.abort, command)
 
-    def set_timer(self, command: SetTimer) -> None:
+    def set_timer(self, command: SetTimer, now: float) -> None:
         self.at(command.at, self._wake, command.engine)
 
     # --- queries --------------------------------------------------------------------------

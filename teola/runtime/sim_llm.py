@@ -13,13 +13,12 @@ from teola.runtime.outcome import Delivery
 from teola.runtime.values import Tokens
 from teola.schedule.events import (
     AbortRequest,
+    CallEnded,
     Cause,
     Dispatch,
     FirstToken,
     MemberCompleted,
-    Piece,
-    SliceCompleted,
-    SliceFailed,
+    Outcome,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Stepper:
         self.server = StepServer(
             profile.max_batch, profile.max_sequences, profile.kv_blocks, profile.block_tokens
         )
-        self.calls: dict[tuple[str, int], tuple[int, Piece, list[Delivery]]] = {}
+        self.calls: dict[tuple[str, int], tuple[int, list[Delivery]]] = {}
         self._step: Step | None = None
         self._began = 0.0
         self._each = 0.0
@@ -55,21 +54,21 @@ class Stepper:
         sim = self.sim
         if self.dead:
             return
-        for piece in command.pieces:
-            id = (piece.run, piece.primitive)
-            query = sim.queries.get(piece.run)
-            if query is None or id not in sim.core.queues[self.engine].flights:
-                self._end(id, (command.batch, piece, []), None)
+        for work, _, _ in command.slices:
+            id = (work.run, work.primitive)
+            query = sim.queries.get(work.run)
+            if query is None or id not in sim.core.queues[self.engine].works:
+                self._end(id, (command.batch, []), None)
                 continue
-            length, deliveries = sim.outcomes.call(query, piece.primitive)
-            self.calls[id] = (command.batch, piece, deliveries)
-            before = query.plan.sequence_of[piece.primitive]
+            length, deliveries = sim.outcomes.call(query, work.primitive)
+            self.calls[id] = (command.batch, deliveries)
+            before = query.plan.sequence_of[work.primitive]
             cached = query.store.values[before]["sequence"] if before >= 0 else 0
             again = isinstance(cached, Held) and cached.holder is not self  # computed anew
             self.server.add(
                 Sequence(
                     id,
-                    prompt=query.store.prompt_tokens(piece.primitive) + (cached if again else 0),
+                    prompt=query.store.prompt_tokens(work.primitive) + (cached if again else 0),
                     cached=0 if again else cached,
                     output=length,
                     marks=tuple(delivery.at for delivery in deliveries),
@@ -126,7 +125,7 @@ class Stepper:
                     self._store_sequence(query, i, now)
                 sim.handle(FirstToken(self.engine, self.instance, run, i), now)
             elif event.kind == "mark":
-                delivery = self.calls[id][2][event.mark]
+                delivery = self.calls[id][1][event.mark]
                 if query is not None and not query.run.ended(delivery.primitive):
                     counts = query.store.put(delivery.primitive, delivery.result)
                     query.trace.ended(delivery.primitive, 0, now)
@@ -146,17 +145,13 @@ class Stepper:
         query.trace.ended(i, 0, now)
 
     def _end(
-        self,
-        id: tuple[str, int],
-        call: tuple[int, Piece, list[Delivery]],
-        query: Query | None,
+        self, id: tuple[str, int], call: tuple[int, list[Delivery]], query: Query | None
     ) -> None:
-        batch, piece, deliveries = call
+        (batch, deliveries), (run, i) = call, id
         sim, now = self.sim, self.sim.now
-        if query is not None and not deliveries:
-            self._store_sequence(query, piece.primitive, now)
-        where = (self.engine, self.instance, batch, *id, piece.lo, piece.hi)
-        if query is None:
-            sim.handle(SliceFailed(*where, Cause(QueryCancelled("aborted"))), now)
-        else:
-            sim.handle(SliceCompleted(*where, {"sequence": 1}), now)
+        outcome: Outcome = Cause(QueryCancelled("aborted"))
+        if query is not None:
+            outcome = {"sequence": 1}
+            if not deliveries:
+                self._store_sequence(query, i, now)
+        sim.handle(CallEnded(self.engine, batch, run, i, outcome), now)

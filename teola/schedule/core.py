@@ -9,15 +9,14 @@ together can share a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from teola.errors import EngineUnavailable
-from teola.graph.ops import PREFILLS
 from teola.policies.work import Work
 from teola.schedule.engine_queue import EngineQueue, Output, Tell
 from teola.schedule.events import (
-    Cause,
+    BatchCompleted,
+    CallEnded,
     Command,
-    Finish,
     FirstToken,
     InstanceChanged,
     InstanceDown,
@@ -26,10 +25,7 @@ from teola.schedule.events import (
     InstanceWaits,
     MemberCompleted,
     QueueEvent,
-    RunCommand,
     RunEvent,
-    SliceCompleted,
-    SliceFailed,
     Submit,
     Timer,
     Withdraw,
@@ -67,7 +63,7 @@ class Core:
         self._commands = []
         queue = self.queues[event.engine]
         self._dirty[event.engine] = queue
-        self._route(self._at_queue(queue, event, now), now)
+        self._route(_AT_QUEUE[type(event)](queue, event, now), now)
         return self._commands
 
     @property
@@ -86,82 +82,63 @@ class Core:
     def _route(self, outputs: list[Output], now: float) -> None:
         """Commands to the driver, what concerns a run to that run."""
         for output in outputs:
-            if type(output) is Tell:
+            if isinstance(output, Tell):
                 self._tell(output.run, output.event, now)
             else:
-                self._commands.append(output)  # type: ignore[arg-type]
-
-    def _at_queue(self, queue: EngineQueue, event: QueueEvent, now: float) -> list[Output]:
-        kind = type(event)
-        if kind is SliceCompleted:
-            return queue.completed(event, now)  # type: ignore[arg-type]
-        if kind is MemberCompleted:
-            return queue.member(event, now)  # type: ignore[arg-type]
-        if kind is FirstToken:
-            return queue.first_token(event, now)  # type: ignore[arg-type]
-        if kind is SliceFailed:
-            return queue.failed(event, now)  # type: ignore[arg-type]
-        if isinstance(event, InstanceDown):
-            error = EngineUnavailable(f"instance {event.instance} of {event.engine!r} is gone")
-            return queue.down(event, now, Cause(error, retryable=True))
-        if isinstance(event, InstanceUp):
-            queue.up(event.instance)
-        elif isinstance(event, InstanceDraining):
-            queue.draining(event.instance, now)
-        elif isinstance(event, InstanceWaits):
-            queue.instances.waits(event.instance, event.change)
-        elif isinstance(event, InstanceChanged):
-            queue.changed(event)
-        else:
-            assert isinstance(event, Timer), event
-            queue.woken()
-        return []
+                self._commands.append(output)
 
     def _tell(self, id: str, event: RunEvent, now: float) -> None:
         run = self.runs.get(id)
         if run is None:
             return
         for command in run.handle(event, now):
-            self._perform(run, command, now)
+            if isinstance(command, Submit):
+                self._submit(run, command, now)
+            elif isinstance(command, Withdraw):
+                self._withdraw(run, command.primitive, now)
+            else:
+                self._commands.append(command)
+        if run.state is not None:
+            del self.runs[id]
 
-    def _perform(self, run: GraphRun, command: RunCommand, now: float) -> None:
-        kind = type(command)
-        if kind is Submit:
-            self._submit(run, command, now)  # type: ignore[arg-type]
-        elif kind is Withdraw:
-            engine = run.plan.primitives[command.primitive].engine  # type: ignore[union-attr]
-            queue = self.queues[engine]
-            self._dirty[engine] = queue
-            self._commands += queue.withdraw(run.id, command.primitive, now)  # type: ignore
-        else:
-            if kind is Finish:
-                del self.runs[run.id]
-            self._commands.append(command)  # type: ignore[arg-type]
+    def _withdraw(self, run: GraphRun, i: int, now: float) -> None:
+        engine = run.plan.specs[i].engine
+        self._route(self._changed(engine).withdraw(run.id, i, now), now)
 
     def _submit(self, run: GraphRun, command: Submit, now: float) -> None:
-        plan, i = run.plan, command.primitive
-        primitive = plan.primitives[i]
-        queue = self.queues[primitive.engine]
-        continuous = queue.limits.continuous
+        i = command.primitive
+        spec = run.plan.specs[i]
         self._seq += 1
         work = Work(
-            run=run.id,
-            primitive=i,
-            op=primitive.op,
-            component=primitive.component,
-            tenant=run.tenant,
-            lane=None if primitive.op in PREFILLS else primitive.op,
-            total=max(1, self._measure(run.id, i)),
-            cuttable=primitive.batchable and not continuous,
-            depth=plan.depth[i],
-            arrival=now,
-            seq=self._seq,
-            affinity=command.affinity if continuous else -1,
-            members=plan.members[i],
-            retries=plan.retries[i],
-            app=run.app,
-            admitted=run.admitted,
-            estimate=plan.estimates[i],
+            spec,
+            run.id,
+            i,
+            max(1, self._measure(run.id, i)),
+            now,
+            self._seq,
+            command.affinity,
+            run.tenant,
+            run.app,
+            run.admitted,
         )
-        self._dirty[primitive.engine] = queue
-        queue.submit(work, now)
+        self._changed(spec.engine).submit(work, now)
+
+    def _changed(self, engine: str) -> EngineQueue:
+        """The queue of an engine, at which a round is due now."""
+        queue = self._dirty[engine] = self.queues[engine]
+        return queue
+
+
+_AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]]] = {
+    BatchCompleted: EngineQueue.completed,
+    CallEnded: EngineQueue.call_ended,
+    FirstToken: EngineQueue.first_token,
+    MemberCompleted: EngineQueue.member,
+    Timer: EngineQueue.woken,
+    InstanceDown: EngineQueue.down,
+    InstanceDraining: EngineQueue.draining,
+    InstanceUp: EngineQueue.up,
+    InstanceWaits: EngineQueue.waits,
+    InstanceChanged: EngineQueue.changed,
+}
+"""What becomes of each event at the queue of its engine."""

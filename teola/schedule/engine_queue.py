@@ -13,7 +13,7 @@ is queued fails.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from teola.errors import EngineUnavailable
@@ -23,6 +23,8 @@ from teola.policies.work import Slice, Work
 from teola.schedule.asking import Asking
 from teola.schedule.events import (
     AbortRequest,
+    BatchCompleted,
+    CallEnded,
     Cause,
     Completed,
     Dispatch,
@@ -31,13 +33,15 @@ from teola.schedule.events import (
     FirstToken,
     InstanceChanged,
     InstanceDown,
+    InstanceDraining,
+    InstanceUp,
+    InstanceWaits,
     MemberCompleted,
-    Piece,
+    Outcome,
     Recovered,
     Retried,
     SetTimer,
-    SliceCompleted,
-    SliceFailed,
+    Timer,
 )
 from teola.schedule.instances import Instances, Limits
 
@@ -51,20 +55,6 @@ class Tell(NamedTuple):
 
     run: str
     event: Completed | Failed
-
-
-@dataclass(slots=True)
-class Flight:
-    """A work that has slices dispatched. counts: what completed slices delivered so far. streamed:
-    its tokens have begun to leave for the client."""
-
-    work: Work
-    done: int = 0
-    counts: dict[str, int] | None = None
-    slices: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    prefilling: bool = False
-    streamed: bool = False
-    failed: bool = False
 
 
 Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | Tell
@@ -84,12 +74,11 @@ class EngineQueue:
         self.engine, self.limits = engine, limits
         self.batching, self.routing = batching, routing
         self.instances = Instances(limits, instances)
-        self.flights: dict[tuple[str, int], Flight] = {}
+        self.works: dict[tuple[str, int], Work] = {}
+        self._batches: dict[int, Dispatch] = {}
         self.queued = 0
         self._asking = Asking()
-        self._next_batch = 0
-        self._requests = 0
-        self._retries = 0
+        self._next_batch = self._requests = self._retries = 0
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
 
@@ -100,171 +89,210 @@ class EngineQueue:
         work.spans = [(0, work.total)]
         if work.affinity >= 0 and not self.instances[work.affinity].usable(now):
             work.affinity = -1
-        self.flights[work.run, work.primitive] = Flight(work)
+        self.works[work.run, work.primitive] = work
         self._requests += 1
         self._queue(work, now)
 
     def withdraw(self, run: str, primitive: int, now: float) -> list[Output]:
         """Forget a primitive: dequeue it, abort what runs, free its slot when that has ended."""
-        flight = self.flights.get((run, primitive))
-        if flight is None:
+        work = self.works.get((run, primitive))
+        if work is None:
             return []
-        self._unqueue(flight.work, now)
-        flight.failed = True
-        if not flight.slices:
-            del self.flights[run, primitive]
+        self._unqueue(work, now)
+        work.withdrawn = True
+        if not work.flying:
+            del self.works[run, primitive]
             return []
         return [
             AbortRequest(self.engine, instance, batch, run, primitive)
-            for instance, batch in flight.slices.values()
+            for instance, batch in work.flying.values()
         ]
 
-    def completed(self, event: SliceCompleted, now: float) -> list[Output]:
-        """A slice is done; tell the run once all of them are."""
-        flight = self._landed(event)
-        if flight is None:
-            return []
+    def completed(self, event: BatchCompleted, now: float) -> list[Output]:
+        """A batch is over: tell each run whose primitive is complete or has failed for good, and
+        queue again what may be tried again."""
+        batch = self._batches.pop(event.batch, None)
+        if batch is None:
+            return []  # of an instance that is gone
         out: list[Output] = []
-        health = self.instances[event.instance].health
-        if health is not None:
-            ramp = health.succeeded(now)
-            out += [Recovered(self.engine, event.instance)] if ramp else []
-            out += [SetTimer(self.engine, at) for at in ramp]
-        if not flight.failed:
-            out += self._join(flight, event)
+        for (work, lo, hi), outcome in zip(batch.slices, event.outcomes, strict=True):
+            key = work.run, work.primitive
+            out += self._ended(key, lo, hi, batch.instance, event.batch, outcome, now)
         return out
 
-    def _join(self, flight: Flight, event: SliceCompleted) -> list[Output]:
-        work = flight.work
-        flight.done += event.hi - event.lo
-        counts: Mapping[str, int] = event.counts
-        if flight.done < work.total or flight.counts:
-            joined = flight.counts = flight.counts or {}
+    def call_ended(self, event: CallEnded, now: float) -> list[Output]:
+        """An LLM call is over."""
+        key = event.run, event.primitive
+        work = self.works.get(key)
+        if work is None:
+            return []
+        instance, batch = work.flying.get((0, work.total), (-1, -1))
+        if batch != event.batch:
+            return []  # of an instance that is gone
+        return self._ended(key, 0, work.total, instance, batch, event.outcome, now)
+
+    def _ended(
+        self,
+        key: tuple[str, int],
+        lo: int,
+        hi: int,
+        instance: int,
+        batch: int,
+        outcome: Outcome,
+        now: float,
+    ) -> list[Output]:
+        """A slice of what `key` names has come back."""
+        work = self.works[key]
+        del work.flying[lo, hi]
+        weight = hi - lo if work.prefilling or not self.limits.continuous else 0
+        work.prefilling = False
+        self.instances.land(instance, batch, weight)
+        if work.withdrawn and not work.flying:
+            del self.works[key]
+        if isinstance(outcome, Cause):
+            return self._failed(work, lo, hi, instance, outcome, now)
+        out: list[Output] = []
+        health = self.instances[instance].health
+        if health is not None:
+            ramp = health.succeeded(now)
+            out += [Recovered(self.engine, instance)] if ramp else []
+            out += [SetTimer(self.engine, at) for at in ramp]
+        if not work.withdrawn:
+            out += self._join(work, hi - lo, instance, outcome)
+        return out
+
+    def _join(
+        self, work: Work, items: int, instance: int, counts: Mapping[str, int]
+    ) -> list[Output]:
+        work.done += items
+        if work.done < work.total or work.counts:
+            joined = work.counts = work.counts or {}
             for port, count in counts.items():
                 joined[port] = joined.get(port, 0) + count
             counts = joined
-        if flight.done < work.total:
+        if work.done < work.total:
             return []
-        del self.flights[work.run, work.primitive]
-        if work.members:
+        del self.works[work.run, work.primitive]
+        if work.spec.members:
             return []
-        return [Tell(work.run, Completed(work.primitive, counts, None, event.instance))]
+        return [Tell(work.run, Completed(work.primitive, counts, None, instance))]
 
-    def failed(self, event: SliceFailed, now: float) -> list[Output]:
+    def _failed(
+        self, work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float
+    ) -> list[Output]:
         """A slice failed: queue it again if the rules allow, else tell the run."""
-        flight = self._landed(event)
-        if flight is None:
-            return []
-        out = self._blame(event, now) if event.cause.retryable else []
-        if flight.failed:
+        out = self._blame(instance, cause, now) if cause.retryable else []
+        if work.withdrawn:
             return out
-        work = flight.work
-        if self._may_retry(flight, event.cause):
-            self._retry(flight, event, now)
-            return [*out, Retried(work.run, work.primitive, event.cause)]
-        out.append(Tell(work.run, Failed(work.primitive, event.cause)))
+        work = self.works[work.run, work.primitive]
+        if self._may_retry(work, cause):
+            self._retry(work, lo, hi, instance, now)
+            return [*out, Retried(work.run, work.primitive, cause)]
+        out.append(Tell(work.run, Failed(work.primitive, cause)))
         return out + self.withdraw(work.run, work.primitive, now)
 
-    def _blame(self, event: SliceFailed, now: float) -> list[Output]:
+    def _blame(self, i: int, cause: Cause, now: float) -> list[Output]:
         """The instance may be at fault: eject it if that is certain enough, but never the last."""
-        i = event.instance
         if not self.instances[i].up or not self.instances.others(i, now):
             return []
-        lost = isinstance(event.cause.error, EngineUnavailable)
+        lost = isinstance(cause.error, EngineUnavailable)
         until = self.instances.failed(i, now, lost=lost)
         if until is None:
             return []
         self._unbind(i, now)
-        return [Ejected(self.engine, i, until, event.cause), SetTimer(self.engine, until)]
+        return [Ejected(self.engine, i, until, cause), SetTimer(self.engine, until)]
 
     def _unbind(self, i: int, now: float) -> None:
         """What should have gone to instance `i` may go anywhere, and is computed anew there.
 
         That is another try, which costs none; fifo puts it before the others, hence the order.
         """
-        for flight in reversed(self.flights.values()):
-            old = flight.work
+        for old in reversed(list(self.works.values())):
             if old.affinity == i and old.queued:
                 self._unqueue(old, now)
-                tries, retries = old.tries + 1, old.retries + 1
-                flight.work = replace(old, affinity=-1, tries=tries, retries=retries, queued=True)
-                self._queue(flight.work, now)
+                self._again(replace(old, affinity=-1, queued=True, excused=old.excused + 1), now)
 
-    def _retry(self, flight: Flight, event: SliceFailed, now: float) -> None:
+    def _retry(self, old: Work, lo: int, hi: int, instance: int, now: float) -> None:
         """Queue the failed slice, with what is still queued of the same primitive, anew."""
-        old = flight.work
         self._unqueue(old, now)
-        elsewhere = self.instances.others(event.instance, now)
         self._retries += 1
-        flight.work = replace(
-            old,
-            spans=[(event.lo, event.hi), *old.spans],
-            tries=old.tries + 1,
-            affinity=-1,
-            avoid=event.instance if elsewhere else -1,
-            queued=True,
-        )
-        self._queue(flight.work, now)
+        avoid = instance if self.instances.others(instance, now) else -1
+        spans = [(lo, hi), *old.spans]
+        self._again(replace(old, spans=spans, affinity=-1, avoid=avoid, queued=True), now)
+
+    def _again(self, work: Work, now: float) -> None:
+        """Queue another try, for which policies have to forget the one before: a work of its own
+        in the place of the old one."""
+        work.tries += 1
+        self.works[work.run, work.primitive] = work
+        self._queue(work, now)
 
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
         """The prefilling of a group is over: its tokens no longer count against the budget."""
-        flight = self.flights.get((event.run, event.primitive))
-        if flight is None or not flight.prefilling:
+        work = self.works.get((event.run, event.primitive))
+        if work is None or not work.prefilling or not work.on(event.instance):
             return []
-        if all(instance != event.instance for instance, _ in flight.slices.values()):
-            return []  # from an instance that is gone
-        flight.prefilling, flight.streamed = False, event.to_client
-        self.instances.prefilled(event.instance, flight.work.total)
-        if flight.failed:
+        work.prefilling, work.streamed = False, event.to_client
+        self.instances.prefilled(event.instance, work.total)
+        if work.withdrawn:
             return []
         done = Completed(event.primitive, {"sequence": 1}, None, event.instance)
         return [Tell(event.run, done)]
 
     def member(self, event: MemberCompleted, now: float) -> list[Output]:
         """A decoding of a group delivered."""
-        flight = self.flights.get((event.run, event.head))
-        if flight is None or flight.failed:
+        work = self.works.get((event.run, event.head))
+        if work is None or work.withdrawn or not work.on(event.instance):
             return []
-        if all(instance != event.instance for instance, _ in flight.slices.values()):
-            return []  # from an instance that is gone
         return [Tell(event.run, Completed(event.primitive, event.counts))]
 
-    def down(self, event: InstanceDown, now: float, cause: Cause) -> list[Output]:
+    def down(self, event: InstanceDown, now: float) -> list[Output]:
         """An instance is gone: everything on it has failed there."""
+        error = EngineUnavailable(f"instance {event.instance} of {event.engine!r} is gone")
+        cause = Cause(error, retryable=True)
         self.instances.down(event.instance, event.healing)
         self._unbind(event.instance, now)
         self._asking.forget()
         out: list[Output] = []
-        for (run, primitive), flight in list(self.flights.items()):
-            flight.work.avoid = -1
-            for (lo, hi), (instance, batch) in list(flight.slices.items()):
+        for key, work in list(self.works.items()):
+            work.avoid = -1
+            for (lo, hi), (instance, batch) in list(work.flying.items()):
                 if instance == event.instance:
-                    where = (self.engine, instance, batch, run, primitive)
-                    out += self.failed(SliceFailed(*where, lo, hi, cause), now)
+                    self._batches.pop(batch, None)
+                    out += self._ended(key, lo, hi, instance, batch, cause, now)
         return out
 
-    def draining(self, instance: int, now: float) -> None:
+    def draining(self, event: InstanceDraining, now: float) -> list[Output]:
         """An instance is sent nothing more; what it has goes on."""
-        self.instances.down(instance, healing=True)
-        self._unbind(instance, now)
+        self.instances.down(event.instance, healing=True)
+        self._unbind(event.instance, now)
+        return []
 
-    def up(self, instance: int) -> None:
+    def up(self, event: InstanceUp, now: float) -> list[Output]:
         """An instance can take work, as a fresh one."""
-        self.instances.restored(instance)
+        self.instances.restored(event.instance)
+        return []
 
-    def changed(self, event: InstanceChanged) -> None:
+    def changed(self, event: InstanceChanged, now: float) -> list[Output]:
         """An instance told how much more its KV memory can take."""
         self.instances.told(event.instance, event.free_tokens)
+        return []
+
+    def waits(self, event: InstanceWaits, now: float) -> list[Output]:
+        """A batch leaves its place to others, or takes it back."""
+        self.instances.waits(event.instance, event.change)
+        return []
+
+    def woken(self, event: Timer, now: float) -> list[Output]:
+        """The timer fired, perhaps a little early: it may be set again for the same time."""
+        self._timer = None
+        return []
 
     def refuse(self, why: EngineUnavailable | None) -> None:
         """No instance could be started, so what is queued fails for that reason; None: they are."""
         self._refusal = why
         for i in range(len(self.instances)):
             self.instances.found(i, why is None)
-
-    def woken(self) -> None:
-        """The timer fired, perhaps a little early: it may be set again for the same time."""
-        self._timer = None
 
     # --- what goes out --------------------------------------------------------------------
 
@@ -289,8 +317,7 @@ class EngineQueue:
         gone = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
         error = self._refusal or gone
         out: list[Output] = []
-        for flight in [f for f in self.flights.values() if f.work.queued]:
-            work = flight.work
+        for work in [work for work in self.works.values() if work.queued]:
             out.append(Tell(work.run, Failed(work.primitive, Cause(error))))
             out += self.withdraw(work.run, work.primitive, now)
         return out
@@ -324,31 +351,20 @@ class EngineQueue:
         return self._asking.candidates(self.routing, loads, now)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
-        batch, weight = self._next_batch, 0
+        batch, weight, continuous = self._next_batch, 0, self.limits.continuous
         self._next_batch += 1
-        pieces = []
         for work, lo, hi in slices:
-            flight = self.flights[work.run, work.primitive]
-            flight.slices[lo, hi] = (i, batch)
-            flight.prefilling = self.limits.continuous
-            self._take(work, lo, hi, now)
-            pieces.append(Piece(work.run, work.primitive, lo, hi, work.arrival, work.total))
+            work.flying[lo, hi] = (i, batch)
+            work.prefilling = continuous
+            work.take(lo, hi)
+            if not work.spans:
+                self._unqueue(work, now)
             weight += hi - lo
-        self.instances.send(i, batch, weight, len(pieces))
-        return Dispatch(self.engine, i, batch, tuple(pieces))
-
-    def _take(self, work: Work, lo: int, hi: int, now: float) -> None:
-        spans = work.spans
-        if len(spans) == 1 and spans[0] == (lo, hi):
-            spans.clear()
-            self._unqueue(work, now)
-            return
-        for k, (a, b) in enumerate(spans):
-            if a <= lo < b:
-                spans[k : k + 1] = [span for span in ((a, lo), (hi, b)) if span[0] < span[1]]
-                break
-        if not spans:
-            self._unqueue(work, now)
+        self.instances.send(i, batch, weight, len(slices))
+        sent = Dispatch(self.engine, i, batch, tuple(slices))
+        if not continuous:
+            self._batches[batch] = sent
+        return sent
 
     def _queue(self, work: Work, now: float) -> None:
         self.queued += 1
@@ -362,27 +378,11 @@ class EngineQueue:
             self._asking.left(work)
             self.batching.remove(work, now)
 
-    def _landed(self, event: SliceCompleted | SliceFailed) -> Flight | None:
-        """Free what the slice held; its flight, unless nobody waits for it."""
-        flight = self.flights.get((event.run, event.primitive))
-        if flight is None or flight.slices.get((event.lo, event.hi)) != (
-            event.instance,
-            event.batch,
-        ):
-            return None
-        del flight.slices[event.lo, event.hi]
-        weight = event.hi - event.lo if flight.prefilling or not self.limits.continuous else 0
-        flight.prefilling = False
-        self.instances.land(event.instance, event.batch, weight)
-        if flight.failed and not flight.slices:
-            del self.flights[event.run, event.primitive]
-        return flight
-
-    def _may_retry(self, flight: Flight, cause: Cause) -> bool:
+    def _may_retry(self, work: Work, cause: Cause) -> bool:
         return (
             cause.retryable
-            and not flight.streamed
-            and flight.work.tries < flight.work.retries
+            and not work.streamed
+            and work.tries < work.spec.retries + work.excused
             and self._retries < max(RETRY_FLOOR, RETRY_BUDGET * self._requests)
         )
 
@@ -394,4 +394,4 @@ class EngineQueue:
     @property
     def idle(self) -> bool:
         """Nothing queued, nothing in flight."""
-        return not self.flights and not self.instances.busy
+        return not self.works and not self.instances.busy

@@ -6,9 +6,11 @@ query's id, `primitive` an index into its Plan, `lo..hi` a slice of the primitiv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
+
+from teola.policies.work import Slice
 
 
 class State(Enum):
@@ -67,30 +69,27 @@ class DeadlineReached(NamedTuple):
 # --- events for an EngineQueue --------------------------------------------------------------
 
 
-class SliceCompleted(NamedTuple):
-    """A slice is done (for a group: its stream has ended)."""
+Outcome = Mapping[str, int] | Cause
+"""Items of each port, or why there are none."""
+
+
+class BatchCompleted(NamedTuple):
+    """A batch is over. outcomes: of its slices, in their order."""
 
     engine: str
-    instance: int
+    batch: int
+    outcomes: Sequence[Outcome]
+
+
+class CallEnded(NamedTuple):
+    """The stream of an LLM call has ended (of a prefix that is computed ahead: its prefilling).
+    Calls of one batch end each for itself."""
+
+    engine: str
     batch: int
     run: str
     primitive: int
-    lo: int
-    hi: int
-    counts: Mapping[str, int]
-
-
-class SliceFailed(NamedTuple):
-    """A slice failed on this instance."""
-
-    engine: str
-    instance: int
-    batch: int
-    run: str
-    primitive: int
-    lo: int
-    hi: int
-    cause: Cause
+    outcome: Outcome
 
 
 class FirstToken(NamedTuple):
@@ -214,24 +213,13 @@ class Finish(NamedTuple):
     reasons: tuple[Cause, ...] = ()
 
 
-class Piece(NamedTuple):
-    """A slice of a primitive in a dispatch, when the primitive was queued, and its whole length."""
-
-    run: str
-    primitive: int
-    lo: int
-    hi: int
-    queued: float
-    total: int
-
-
 class Dispatch(NamedTuple):
     """Send a batch to an instance."""
 
     engine: str
     instance: int
     batch: int
-    pieces: tuple[Piece, ...]
+    slices: tuple[Slice, ...]
 
 
 class AbortRequest(NamedTuple):
@@ -277,8 +265,8 @@ class SetTimer(NamedTuple):
 
 RunEvent = Started | Completed | Failed | Cancelled | DeadlineReached
 QueueEvent = (
-    SliceCompleted
-    | SliceFailed
+    BatchCompleted
+    | CallEnded
     | FirstToken
     | MemberCompleted
     | Timer

@@ -24,7 +24,7 @@ from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, Op, has_eff
 from teola.graph.primitive import refs_of
 from teola.passes import Optimised, estimate
 from teola.passes.timetable import timetable
-from teola.policies.work import Estimate
+from teola.policies.work import Estimate, WorkSpec
 from teola.profile import Profile
 
 ABSENT: Final = -1
@@ -44,8 +44,8 @@ class Plan:
     one only if none of others follows, these. sequence_of: producer of the sequence that it
     continues, or -1. guarded: of a condition, the (primitive, branch) that stand behind it.
     conditions: those that a primitive stands behind. open: how many primitives a group has, or a
-    condition decides on. item_inputs: names of the lists it may be cut along. retries: further
-    tries. estimates: by its profile. optimised: how the passes made the graph, for whoever wants it
+    condition decides on. item_inputs: names of the lists it may be cut along. specs: what queues
+    and policies are told of it. optimised: how the passes made the graph, for whoever wants it
     explained.
     """
 
@@ -71,7 +71,6 @@ class Plan:
         self.readers = self._readers()
         self.need, self.query_need = self._need()
         self.item_inputs = tuple(frozenset(n for n, _ in p.item_refs()) for p in self.primitives)
-        self.retries = tuple(retries(p.op, p.params) for p in self.primitives)
         self.streams, self.later = self._streams()
         self.guarded = self._guarded()
         self.open = tuple(
@@ -83,7 +82,7 @@ class Plan:
         )
         self.effects = tuple(has_effect(p.op, p.params) for p in self.primitives)
         self.unread = self._unread()
-        self.estimates = self._estimates(profile)
+        self.specs = self._specs(self._estimates(profile))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -178,6 +177,22 @@ class Plan:
                 base_s=profile.engine(p.engine).cost(p.op).base_s if profile.structure else 0.0,
             )
             for p in self.primitives
+        )
+
+    def _specs(self, estimates: tuple[Estimate, ...]) -> tuple[WorkSpec, ...]:
+        return tuple(
+            WorkSpec(
+                engine=p.engine,
+                op=p.op,
+                component=p.component,
+                lane=None if p.op in PREFILLS else p.op,
+                cuttable=p.batchable and p.op not in PREFILLS,
+                depth=self.depth[i],
+                members=self.members[i],
+                retries=retries(p.op, p.params),
+                estimate=estimates[i],
+            )
+            for i, p in enumerate(self.primitives)
         )
 
     def _readers(self) -> tuple[int, ...]:

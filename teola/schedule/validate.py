@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Collection
 from itertools import pairwise
 
+from teola.policies.work import Work
 from teola.schedule.core import Core
-from teola.schedule.engine_queue import EngineQueue, Flight
+from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.graph_run import DONE, NAMES, RUNNING, WAITING, GraphRun
 from teola.schedule.instances import Instance
 
@@ -24,12 +25,12 @@ def validate(core: Core, now: float) -> None:
         validate_run(run)
         _validate_submitted(core, run)
     for name, queue in core.queues.items():
-        for (id, i), flight in queue.flights.items():
+        for (id, i), work in queue.works.items():
             owner = core.runs.get(id)
-            group = (i, *flight.work.members)
+            group = (i, *work.spec.members)
             wanted = owner is not None and not all(map(owner.ended, group))
-            streamed = flight.work.members and not flight.prefilling and not flight.work.queued
-            assert flight.failed or wanted or streamed, (
+            streamed = work.spec.members and not work.prefilling and not work.queued
+            assert work.withdrawn or wanted or streamed, (
                 f"{name} works on primitive {i} of {id!r}, which nobody waits for"
             )
 
@@ -40,12 +41,11 @@ def _validate_submitted(core: Core, run: GraphRun) -> None:
     for i, status in enumerate(run.status):
         if status != RUNNING or plan.control[i] or plan.head[i] != i:
             continue
-        flight = core.queues[plan.primitives[i].engine].flights.get((run.id, i))
-        assert flight is not None, f"{plan.ids[i]} of {run.id!r} runs, but no engine knows it"
-        assert not flight.failed, f"{plan.ids[i]} of {run.id!r} runs, but was withdrawn"
-        work = flight.work
-        told = (work.tenant, work.app, work.admitted, work.members)
-        known = (run.tenant, run.app, run.admitted, plan.members[i])
+        work = core.queues[plan.primitives[i].engine].works.get((run.id, i))
+        assert work is not None, f"{plan.ids[i]} of {run.id!r} runs, but no engine knows it"
+        assert not work.withdrawn, f"{plan.ids[i]} of {run.id!r} runs, but was withdrawn"
+        told = (work.tenant, work.app, work.admitted, work.spec)
+        known = (run.tenant, run.app, run.admitted, plan.specs[i])
         assert told == known, f"{plan.ids[i]} of {run.id!r} is queued as {told} and not {known}"
 
 
@@ -111,22 +111,29 @@ def validate_stored(run: GraphRun, stored: Collection[int]) -> None:
 
 def validate_queue(queue: EngineQueue, now: float) -> None:
     """What is in flight is what its instances count; what is queued, what is still to be sent."""
-    works = [flight.work for flight in queue.flights.values() if flight.work.queued]
+    works = [work for work in queue.works.values() if work.queued]
     assert queue.queued == len(works), f"{queue.engine}: {queue.queued} queued of {len(works)}"
     queue._asking.validate(works)
-    for (run, i), flight in queue.flights.items():
-        work, where = flight.work, f"{queue.engine}: primitive {i} of {run!r} "
-        assert (work.run, work.primitive) == (run, i), f"{where}is another one's work"
-        _validate_spans(flight, where)
-        if work.queued and work.affinity >= 0:
-            assert queue.instances[work.affinity].up, f"{where}waits for an instance that is down"
+    flying: dict[int, Counter[tuple[str, int, int, int]]] = {}
     entries: Counter[tuple[int, int]] = Counter()
     weights: Counter[int] = Counter()
-    for flight in queue.flights.values():
-        for (lo, hi), (at, batch) in flight.slices.items():
+    for (run, i), work in queue.works.items():
+        where = f"{queue.engine}: primitive {i} of {run!r} "
+        assert (work.run, work.primitive) == (run, i), f"{where}is another one's work"
+        _validate_spans(work, where)
+        if work.queued and work.affinity >= 0:
+            assert queue.instances[work.affinity].up, f"{where}waits for an instance that is down"
+        for (lo, hi), (at, batch) in work.flying.items():
             entries[at, batch] += 1
-            if flight.prefilling or not queue.limits.continuous:
+            flying.setdefault(batch, Counter())[run, i, lo, hi] += 1
+            if work.prefilling or not queue.limits.continuous:
                 weights[at] += hi - lo
+    if not queue.limits.continuous:
+        sent = {
+            batch: Counter((work.run, work.primitive, lo, hi) for work, lo, hi in dispatch.slices)
+            for batch, dispatch in queue._batches.items()
+        }
+        assert flying == sent, f"{queue.engine}: {flying} are in flight, and not {sent}"
     for k, instance in enumerate(queue.instances):
         batches = {batch: count for (i, batch), count in entries.items() if i == k}
         where = f"{queue.engine}, instance {k}: "
@@ -136,19 +143,18 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
     queue.instances.validate(now)
 
 
-def _validate_spans(flight: Flight, where: str) -> None:
+def _validate_spans(work: Work, where: str) -> None:
     """Each item is done, in flight or queued, and nothing is twice."""
-    work = flight.work
-    assert work.tries <= work.retries, f"{where}was tried too often"
-    if flight.failed:
+    assert work.tries <= work.spec.retries + work.excused, f"{where}was tried too often"
+    if work.withdrawn:
         assert not work.queued, f"{where}was withdrawn and is queued"
-        assert flight.slices, f"{where}was withdrawn and is kept"
+        assert work.flying, f"{where}was withdrawn and is kept"
         return
     assert work.queued == bool(work.spans), f"{where}is queued: {work.queued}, with {work.spans}"
-    pieces = sorted([*work.spans, *flight.slices])
+    pieces = sorted([*work.spans, *work.flying])
     assert all(lo < hi for lo, hi in pieces), f"{where}has an empty piece: {pieces}"
     assert all(a[1] <= b[0] for a, b in pairwise(pieces)), f"{where}has an item twice: {pieces}"
-    known = flight.done + sum(hi - lo for lo, hi in pieces)
+    known = work.done + sum(hi - lo for lo, hi in pieces)
     assert known == work.total, f"{where}has {known} items and not {work.total}"
 
 
@@ -169,6 +175,6 @@ def _validate_room(queue: EngineQueue, instance: Instance, where: str) -> None:
 
 def _alone(queue: EngineQueue, instance: Instance) -> bool:
     """Whether one call only is in prefilling there."""
-    prefilling = [flight for flight in queue.flights.values() if flight.prefilling]
-    on_it = [f for f in prefilling if any(b in instance.batches for _, b in f.slices.values())]
+    prefilling = [work for work in queue.works.values() if work.prefilling]
+    on_it = [w for w in prefilling if any(b in instance.batches for _, b in w.flying.values())]
     return len(on_it) == 1

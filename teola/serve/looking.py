@@ -156,10 +156,10 @@ def _waiting(entry: Entry, trace: Trace, runtime: Runtime) -> Iterator[Span]:
         return
     queues = runtime.live.core.queues
     for i, p in enumerate(run.plan.primitives):
-        flight = queues[p.engine].flights.get((entry.id, i)) if p.engine else None
-        if flight is not None and flight.work.queued:
-            at = flight.work.arrival - trace.admitted
-            for lo, hi in flight.work.spans:
+        work = queues[p.engine].works.get((entry.id, i)) if p.engine else None
+        if work is not None and work.queued:
+            at = work.arrival - trace.admitted
+            for lo, hi in work.spans:
                 yield Span(
                     p.id, p.op.value, p.component, p.engine, at, at, at,
                     lo=lo, hi=hi, state="queued",

@@ -48,20 +48,19 @@ class Noting(Sim):
         self.plans: dict[str, Plan] = {}
 
     def dispatch(self, command: Dispatch, now: float) -> None:
-        for piece in command.pieces:
+        for work, lo, hi in command.slices:
             self._note(
                 now,
                 f"send {command.engine}.{command.instance} batch {command.batch}: "
-                f"{self._name(piece.run, piece.primitive)} {piece.lo}:{piece.hi} "
-                f"since {piece.queued:.9g}",
+                f"{self._name(work.run, work.primitive)} {lo}:{hi} since {work.arrival:.9g}",
             )
         super().dispatch(command, now)
 
-    def abort(self, command: AbortRequest) -> None:
+    def abort(self, command: AbortRequest, now: float) -> None:
         name = self._name(command.run, command.primitive)
         where = f"{command.engine}.{command.instance} batch {command.batch}"
-        self._note(self.now, f"abort {where}: {name}")
-        super().abort(command)
+        self._note(now, f"abort {where}: {name}")
+        super().abort(command, now)
 
     def finished(self, query: Query, command: Finish, now: float) -> None:
         self._note(now, f"end {query.id} {command.state.value}")

@@ -114,7 +114,7 @@ def run_figure_7(batching: str) -> tuple[list[set[str]], dict[str, float]]:
     for _, _, _, commands in core.log.calls:
         for command in commands:
             if isinstance(command, Dispatch):
-                ids = [core.log.plans[p.run].ids[p.primitive] for p in command.pieces]
+                ids = [core.log.plans[p.work.run].ids[p.work.primitive] for p in command.slices]
                 batches.append({id.partition(".")[0] for id in ids})
     return batches, results
 
@@ -285,4 +285,4 @@ def test_searches_share_a_batch_with_each_other_and_not_with_ingestions() -> Non
     (result,) = sim.run()
     assert result.finished == pytest.approx(0.009)
     sent = [c for call in core.log.calls for c in call[3] if isinstance(c, Dispatch)]
-    assert [len(dispatch.pieces) for dispatch in sent] == [3]
+    assert [len(dispatch.slices) for dispatch in sent] == [3]

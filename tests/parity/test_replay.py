@@ -21,7 +21,7 @@ from teola.policies.batching import BATCHING
 from teola.profile import paper
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
-from teola.schedule.events import Cause, Command, Finish, Retried
+from teola.schedule.events import Cause, Command, Dispatch, Finish, Retried
 from teola.schedule.plan import Plan
 from tests.deterministic import HashEmbedder
 from tests.properties.drawn import Drawn
@@ -32,13 +32,17 @@ from tests.runtime.faults import Flaky
 
 
 def plain(commands: list[Command]) -> list[Any]:
-    """Commands with errors as text: an error is equal to itself only."""
-    return [
-        command._replace(cause=_plain(command.cause))  # type: ignore[arg-type]
-        if isinstance(command, (Finish, Retried))
-        else command
-        for command in commands
-    ]
+    """Commands with errors and works by value: these are equal to themselves only."""
+    return [_plain_command(command) for command in commands]
+
+
+def _plain_command(command: Command) -> Any:
+    if isinstance(command, (Finish, Retried)):
+        return command._replace(cause=_plain(command.cause))  # type: ignore[arg-type]
+    if isinstance(command, Dispatch):
+        slices = [(w.run, w.primitive, lo, hi, w.arrival, w.total) for w, lo, hi in command.slices]
+        return command._replace(slices=tuple(slices))  # type: ignore[arg-type]
+    return command
 
 
 def _plain(cause: Cause | None) -> object:

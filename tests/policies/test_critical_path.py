@@ -78,7 +78,7 @@ def test_a_query_is_overtaken_only_by_those_that_come_less_than_its_length_after
                 del queued[served.seq]
                 for older in queued.values():
                     if older.admitted < served.admitted:
-                        assert served.admitted < older.admitted + older.estimate.total_s
+                        assert served.admitted < older.admitted + older.spec.estimate.total_s
 
 
 # --- now or later ---------------------------------------------------------------------------

@@ -203,8 +203,8 @@ def _served(seed: int, inner: str, flows: int) -> tuple[list[Any], list[tuple[in
 
 
 def _values(w: Work) -> dict[str, Any]:
-    names = ("run", "tenant", "component", "total", "cuttable", "arrival", "estimate")
-    return {name: getattr(w, name) for name in names}
+    own = {name: getattr(w, name) for name in ("run", "tenant", "total", "arrival")}
+    return own | {name: getattr(w.spec, name) for name in ("component", "cuttable", "estimate")}
 
 
 # --- no starvation --------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_lanes_do_not_mix_across_flows() -> None:
     shared.add("b", lane=Op.INGESTION)
     shared.add("b", lane=Op.SEARCHING)
     assert shared.batch() == {"a": 4, "b": 4}
-    assert [w.lane for w in shared.queued] == [Op.INGESTION]
+    assert [w.spec.lane for w in shared.queued] == [Op.INGESTION]
 
 
 def test_who_waits_for_company_joins_another_flow_that_goes() -> None:

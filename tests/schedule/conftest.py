@@ -15,8 +15,8 @@ from teola.schedule.events import RunCommand, RunEvent
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.validate import validate, validate_queue, validate_run
 
-TOLD = ("submit", "withdraw", "completed", "failed", "first_token", "member", "down", "draining")
-TOLD += ("up", "changed", "woken", "dispatch")
+TOLD = ("submit", "withdraw", "completed", "call_ended", "first_token", "member", "down")
+TOLD += ("draining", "up", "changed", "waits", "woken", "dispatch")
 
 
 MANY = 100

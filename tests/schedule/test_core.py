@@ -24,8 +24,6 @@ from teola.schedule.events import (
     Release,
     Retried,
     SetTimer,
-    SliceCompleted,
-    SliceFailed,
     Started,
     State,
     Timer,
@@ -33,6 +31,7 @@ from teola.schedule.events import (
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Limits
 from teola.schedule.plan import Plan
+from tests.schedule.ends import Ended, ended
 from tests.schedule.plans import aggregate, call, plan, tool
 
 START = Started({"question": 1, "notes": 2})
@@ -59,9 +58,8 @@ def only(commands: list[Command], kind: type) -> list[Any]:
     return [command for command in commands if isinstance(command, kind)]
 
 
-def finished(d: Dispatch, k: int = 0, **counts: int) -> SliceCompleted:
-    run, i, lo, hi, *_ = d.pieces[k]
-    return SliceCompleted(d.engine, d.instance, d.batch, run, i, lo, hi, counts or {"out": 1})
+def finished(d: Dispatch, **counts: int) -> Ended:
+    return ended(d, *[counts or {"out": 1}] * len(d.slices))
 
 
 def test_a_query_from_start_to_end() -> None:
@@ -83,7 +81,7 @@ def test_what_becomes_ready_together_shares_a_batch() -> None:
     for k in range(3):
         c.tell(f"q{k}", START, 0.0)
     (dispatch,) = c.flush(0.0)
-    assert [piece.run for piece in dispatch.pieces] == ["q0", "q1", "q2"]  # type: ignore[union-attr]
+    assert [piece.work.run for piece in dispatch.slices] == ["q0", "q1", "q2"]  # type: ignore[union-attr]
 
 
 def test_a_call_runs_as_one() -> None:
@@ -113,9 +111,7 @@ def test_cancelling_aborts_and_frees() -> None:
     assert finish.state is State.CANCELLED
     gone = Cause(EngineError("aborted"))
     for d in sent.values():
-        run, i, lo, hi, *_ = d.pieces[0]
-        failed = SliceFailed(d.engine, d.instance, d.batch, run, i, lo, hi, gone)
-        assert c.handle(failed, 2.0) == []
+        assert c.handle(ended(d, gone), 2.0) == []
     assert all(q.idle for q in c.queues.values())
 
 
@@ -124,12 +120,11 @@ def test_a_cancelled_query_leaves_the_queue_to_others() -> None:
     for k in range(6):
         c.tell(f"q{k}", START, 0.0)
     (first,) = only(c.flush(0.0), Dispatch)
-    assert [p.run for p in first.pieces] == ["q0", "q1", "q2", "q3"]
+    assert [p.work.run for p in first.slices] == ["q0", "q1", "q2", "q3"]
     c.tell("q4", Cancelled(), 0.5)
-    for k in range(4):
-        c.handle(finished(first, k), 1.0)
+    c.handle(finished(first), 1.0)
     (second,) = only(c.flush(1.0), Dispatch)
-    assert [p.run for p in second.pieces] == ["q5"]
+    assert [p.work.run for p in second.slices] == ["q5"]
 
 
 def test_a_lost_instance_is_survived() -> None:

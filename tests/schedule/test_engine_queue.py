@@ -21,16 +21,14 @@ from teola.schedule.events import (
     FirstToken,
     InstanceChanged,
     InstanceDown,
+    InstanceUp,
     MemberCompleted,
-    Piece,
     Retried,
     SetTimer,
-    SliceCompleted,
-    SliceFailed,
 )
 from tests.recording import work
+from tests.schedule.ends import AGAIN, done, failed, hear
 
-AGAIN = Cause(EngineError("busy", retryable=True), retryable=True)
 NEVER = Cause(EngineError("wrong"))
 
 
@@ -58,22 +56,8 @@ def sent(queue: EngineQueue, now: float = 0.0) -> list[Dispatch]:
     return [c for c in queue.dispatch(now) if isinstance(c, Dispatch)]
 
 
-def done(dispatch: Dispatch, k: int = 0, count: int | None = None) -> SliceCompleted:
-    piece = dispatch.pieces[k]
-    size = piece.hi - piece.lo if count is None else count
-    return SliceCompleted(*_where(dispatch, piece), {"out": size})
-
-
-def failed(dispatch: Dispatch, k: int = 0, cause: Cause = AGAIN) -> SliceFailed:
-    return SliceFailed(*_where(dispatch, dispatch.pieces[k]), cause)
-
-
-def _where(d: Dispatch, piece: Piece) -> tuple[str, int, int, str, int, int, int]:
-    return (d.engine, d.instance, d.batch, piece.run, piece.primitive, piece.lo, piece.hi)
-
-
 def spans(dispatch: Dispatch) -> list[tuple[int, int]]:
-    return [(piece.lo, piece.hi) for piece in dispatch.pieces]
+    return [(piece.lo, piece.hi) for piece in dispatch.slices]
 
 
 # --- slices ---------------------------------------------------------------------------------
@@ -86,8 +70,8 @@ def test_a_long_primitive_goes_in_slices_that_are_joined() -> None:
     for expected in [(0, 4), (4, 8), (8, 10)]:
         (dispatch,) = sent(queue)
         assert spans(dispatch) == [expected]
-        assert dispatch.pieces[0].total == 10
-        told += queue.completed(done(dispatch), 1.0)
+        assert dispatch.slices[0].work.total == 10
+        told += hear(queue, done(dispatch), 1.0)
     assert told == [Tell("q", Completed(0, {"out": 10}, None, 0))]
     assert queue.idle
 
@@ -96,9 +80,9 @@ def test_slices_may_end_in_any_order() -> None:
     queue = batch_queue(instances=3)
     queue.submit(work(0, total=10), 0.0)
     first, second, third = sent(queue)
-    assert queue.completed(done(third, count=1), 1.0) == []
-    assert queue.completed(done(first), 1.0) == []
-    (tell,) = queue.completed(done(second), 1.0)
+    assert hear(queue, done(third, count=1), 1.0) == []
+    assert hear(queue, done(first), 1.0) == []
+    (tell,) = hear(queue, done(second), 1.0)
     assert tell.event.counts == {"out": 9}  # type: ignore[union-attr]
     assert queue.idle
 
@@ -108,11 +92,9 @@ def test_primitives_share_a_batch() -> None:
     for k in range(3):
         queue.submit(work(k, total=2), 0.0)
     (dispatch,) = sent(queue)
-    assert [(p.primitive, p.lo, p.hi) for p in dispatch.pieces] == [(0, 0, 2), (1, 0, 2)]
+    assert [(p.work.primitive, p.lo, p.hi) for p in dispatch.slices] == [(0, 0, 2), (1, 0, 2)]
     assert sent(queue) == [], "the instance runs one batch at a time"
-    queue.completed(done(dispatch, 0), 1.0)
-    assert sent(queue) == [], "the batch is not over"
-    queue.completed(done(dispatch, 1), 1.0)
+    hear(queue, done(dispatch), 1.0)
     assert spans(sent(queue)[0]) == [(0, 2)]
 
 
@@ -121,10 +103,10 @@ def test_a_slice_that_nobody_sent_is_ignored() -> None:
     queue.submit(work(0), 0.0)
     (dispatch,) = sent(queue)
     stray = dispatch._replace(batch=99)
-    assert queue.completed(done(stray), 1.0) == []
-    assert queue.failed(failed(stray), 1.0) == []
-    assert len(queue.completed(done(dispatch), 1.0)) == 1
-    assert queue.completed(done(dispatch), 1.0) == [], "once is enough"
+    assert hear(queue, done(stray), 1.0) == []
+    assert hear(queue, failed(stray), 1.0) == []
+    assert len(hear(queue, done(dispatch), 1.0)) == 1
+    assert hear(queue, done(dispatch), 1.0) == [], "once is enough"
     assert queue.idle
 
 
@@ -135,11 +117,11 @@ def test_a_failed_slice_is_tried_again_elsewhere() -> None:
     queue = batch_queue(instances=2)
     queue.submit(work(0, total=4, retries=2), 0.0)
     (first,) = sent(queue)
-    assert queue.failed(failed(first), 1.0) == [Retried("q", 0, AGAIN)]
+    assert hear(queue, failed(first), 1.0) == [Retried("q", 0, AGAIN)]
     (second,) = sent(queue)
     assert second.instance != first.instance
     assert spans(second) == spans(first)
-    (tell,) = queue.completed(done(second), 2.0)
+    (tell,) = hear(queue, done(second), 2.0)
     assert isinstance(tell.event, Completed)  # type: ignore[union-attr]
     assert queue.idle
 
@@ -149,9 +131,9 @@ def test_with_one_instance_it_is_tried_again_there() -> None:
     queue.submit(work(0, retries=2), 0.0)
     for _ in range(2):
         (dispatch,) = sent(queue)
-        assert queue.failed(failed(dispatch), 1.0) == [Retried("q", 0, AGAIN)]
+        assert hear(queue, failed(dispatch), 1.0) == [Retried("q", 0, AGAIN)]
     (dispatch,) = sent(queue)
-    assert queue.failed(failed(dispatch), 1.0) == [Tell("q", Failed(0, AGAIN))]
+    assert hear(queue, failed(dispatch), 1.0) == [Tell("q", Failed(0, AGAIN))]
     assert queue.idle
     assert sent(queue) == []
 
@@ -160,14 +142,14 @@ def test_only_what_failed_is_tried_again() -> None:
     queue = batch_queue(instances=2)
     queue.submit(work(0, total=12, retries=2), 0.0)
     first, second = sent(queue)
-    queue.failed(failed(first), 1.0)
-    assert queue.completed(done(second), 1.0) == []
+    hear(queue, failed(first), 1.0)
+    assert hear(queue, done(second), 1.0) == []
     (again,) = sent(queue)
     assert spans(again) == [(0, 4)]
-    assert queue.completed(done(again), 2.0) == []
+    assert hear(queue, done(again), 2.0) == []
     (last,) = sent(queue)
     assert spans(last) == [(8, 12)]
-    assert len(queue.completed(done(last), 2.0)) == 1
+    assert len(hear(queue, done(last), 2.0)) == 1
     assert queue.idle
 
 
@@ -176,17 +158,17 @@ def test_what_may_not_be_retried_is_not() -> None:
         queue = batch_queue(instances=2)
         queue.submit(work(0, **given), 0.0)
         (dispatch,) = sent(queue)
-        assert queue.failed(failed(dispatch, cause=cause), 1.0) == [Tell("q", Failed(0, cause))]
+        assert hear(queue, failed(dispatch, cause=cause), 1.0) == [Tell("q", Failed(0, cause))]
 
 
 def test_a_failure_aborts_the_other_slices_and_waits_for_them() -> None:
     queue = batch_queue(instances=2)
     queue.submit(work(0, total=8), 0.0)
     first, second = sent(queue)
-    out = queue.failed(failed(first, cause=NEVER), 1.0)
+    out = hear(queue, failed(first, cause=NEVER), 1.0)
     assert out == [Tell("q", Failed(0, NEVER)), AbortRequest("e", 1, second.batch, "q", 0)]
     assert not queue.idle
-    assert queue.failed(failed(second), 2.0) == [], "the run has been told"
+    assert hear(queue, failed(second), 2.0) == [], "the run has been told"
     assert queue.idle
 
 
@@ -197,19 +179,19 @@ def test_retries_have_a_budget() -> None:
     for k in range(RETRY_FLOOR + 5):
         queue.submit(work(k, retries=1), 0.0)
         (dispatch,) = sent(queue)
-        out = queue.failed(failed(dispatch), 1.0)
+        out = hear(queue, failed(dispatch), 1.0)
         granted += isinstance(out[0], Retried)
         if isinstance(out[0], Retried):
             (dispatch,) = sent(queue)
-            queue.completed(done(dispatch), 1.0)
+            hear(queue, done(dispatch), 1.0)
     assert granted == RETRY_FLOOR
     for k in range(100, 300):
         queue.submit(work(k, retries=1), 0.0)
         (dispatch,) = sent(queue)
-        queue.completed(done(dispatch), 1.0)
+        hear(queue, done(dispatch), 1.0)
     queue.submit(work(999, retries=1), 0.0)
     (dispatch,) = sent(queue)
-    assert isinstance(queue.failed(failed(dispatch), 1.0)[0], Retried)
+    assert isinstance(hear(queue, failed(dispatch), 1.0)[0], Retried)
 
 
 # --- withdrawing ----------------------------------------------------------------------------
@@ -232,7 +214,7 @@ def test_what_runs_keeps_its_slot_until_it_has_ended() -> None:
     assert queue.withdraw("q", 0, 0.0) == [AbortRequest("e", 0, dispatch.batch, "q", 0)]
     queue.submit(work(1), 0.0)
     assert sent(queue) == []
-    assert queue.completed(done(dispatch), 1.0) == []
+    assert hear(queue, done(dispatch), 1.0) == []
     assert len(sent(queue)) == 1
 
 
@@ -242,8 +224,7 @@ def test_a_member_of_a_batch_is_detached_and_the_others_go_on() -> None:
     queue.submit(work(1, run="b"), 0.0)
     (dispatch,) = sent(queue)
     queue.withdraw("a", 0, 0.0)
-    assert queue.completed(done(dispatch, 0), 1.0) == []
-    assert [tell.run for tell in queue.completed(done(dispatch, 1), 1.0)] == ["b"]  # type: ignore[union-attr]
+    assert [tell.run for tell in hear(queue, done(dispatch), 1.0)] == ["b"]  # type: ignore[union-attr]
     assert queue.idle
 
 
@@ -255,22 +236,25 @@ def test_work_of_a_lost_instance_goes_to_another() -> None:
     queue.submit(work(0, retries=2), 0.0)
     queue.submit(work(1, retries=2), 0.0)
     (dispatch,) = sent(queue)
-    out = queue.down(InstanceDown("e", dispatch.instance), 1.0, AGAIN)
-    assert out == [Retried("q", 0, AGAIN), Retried("q", 1, AGAIN)]
+    out = queue.down(InstanceDown("e", dispatch.instance), 1.0)
+    assert [(o.primitive, str(o.cause.error)) for o in out if isinstance(o, Retried)] == [
+        (0, "instance 0 of 'e' is gone"),
+        (1, "instance 0 of 'e' is gone"),
+    ]
     (again,) = sent(queue)
     assert again.instance != dispatch.instance
-    assert len(again.pieces) == 2
-    assert queue.completed(done(dispatch), 2.0) == [], "too late"
-    assert len(queue.completed(done(again, 0), 2.0) + queue.completed(done(again, 1), 2.0)) == 2
+    assert len(again.slices) == 2
+    assert hear(queue, done(dispatch), 2.0) == [], "too late"
+    assert len(hear(queue, done(again), 2.0)) == 2
     assert queue.idle
 
 
 def test_work_waits_while_no_instance_is_up() -> None:
     queue = batch_queue()
-    queue.down(InstanceDown("e", 0), 0.0, AGAIN)
+    queue.down(InstanceDown("e", 0), 0.0)
     queue.submit(work(0), 0.0)
     assert sent(queue) == []
-    queue.up(0)
+    queue.up(InstanceUp("e", 0), 0.0)
     assert len(sent(queue)) == 1
 
 
@@ -278,9 +262,9 @@ def test_what_avoided_an_instance_returns_to_it_when_the_other_is_lost() -> None
     queue = batch_queue(instances=2)
     queue.submit(work(0, retries=2), 0.0)
     (dispatch,) = sent(queue)
-    queue.failed(failed(dispatch), 1.0)
+    hear(queue, failed(dispatch), 1.0)
     other = 1 - dispatch.instance
-    queue.down(InstanceDown("e", other), 1.0, AGAIN)
+    queue.down(InstanceDown("e", other), 1.0)
     (again,) = sent(queue)
     assert again.instance == dispatch.instance
 
@@ -300,12 +284,14 @@ def test_calls_are_admitted_while_their_prompts_fit_the_budget() -> None:
     for k in range(3):
         queue.submit(call(k), 0.0)
     (dispatch,) = sent(queue)
-    assert [p.primitive for p in dispatch.pieces] == [0, 1], "80 of 100 tokens; 40 more do not fit"
+    assert [p.work.primitive for p in dispatch.slices] == [0, 1], (
+        "80 of 100 tokens; 40 more do not fit"
+    )
     first = FirstToken("e", 0, "q", 0)
     assert queue.first_token(first, 1.0) == [Tell("q", Completed(0, {"sequence": 1}, None, 0))]
     assert queue.first_token(first, 1.0) == []
     (more,) = sent(queue, 1.0)
-    assert [p.primitive for p in more.pieces] == [2]
+    assert [p.work.primitive for p in more.slices] == [2]
 
 
 def test_a_prompt_beyond_the_budget_goes_alone() -> None:
@@ -313,10 +299,10 @@ def test_a_prompt_beyond_the_budget_goes_alone() -> None:
     queue.submit(call(0, 10), 0.0)
     queue.submit(call(1, 500), 0.0)
     (dispatch,) = sent(queue)
-    assert [p.primitive for p in dispatch.pieces] == [0]
+    assert [p.work.primitive for p in dispatch.slices] == [0]
     queue.first_token(FirstToken("e", 0, "q", 0), 1.0)
     (dispatch,) = sent(queue)
-    assert [p.primitive for p in dispatch.pieces] == [1]
+    assert [p.work.primitive for p in dispatch.slices] == [1]
 
 
 def test_calls_are_admitted_while_there_are_sequences() -> None:
@@ -324,10 +310,10 @@ def test_calls_are_admitted_while_there_are_sequences() -> None:
     for k in range(3):
         queue.submit(call(k), 0.0)
     (dispatch,) = sent(queue)
-    assert len(dispatch.pieces) == 2
+    assert len(dispatch.slices) == 2
     queue.first_token(FirstToken("e", 0, "q", 0), 1.0)
     assert sent(queue) == [], "decoding holds its sequence"
-    assert queue.completed(done(dispatch), 1.0) == [], "its members have spoken for it"
+    assert hear(queue, done(dispatch), 1.0) == [], "its members have spoken for it"
     assert len(sent(queue)) == 1
 
 
@@ -338,7 +324,7 @@ def test_members_are_passed_on_and_end_with_the_stream() -> None:
     queue.first_token(FirstToken("e", 0, "q", 0), 1.0)
     member = MemberCompleted("e", 0, "q", 0, 1, {"items": 1})
     assert queue.member(member, 2.0) == [Tell("q", Completed(1, {"items": 1}))]
-    assert queue.completed(done(dispatch), 3.0) == []
+    assert hear(queue, done(dispatch), 3.0) == []
     assert queue.member(member, 4.0) == []
     assert queue.idle
 
@@ -347,7 +333,7 @@ def test_a_partial_prefilling_has_no_members_and_tells_the_run_itself() -> None:
     queue = llm_queue()
     queue.submit(call(0, members=()), 0.0)
     (dispatch,) = sent(queue)
-    (tell,) = queue.completed(done(dispatch), 1.0)
+    (tell,) = hear(queue, done(dispatch), 1.0)
     assert tell.event.instance == 0  # type: ignore[union-attr]
     assert queue.idle
 
@@ -359,7 +345,7 @@ def test_a_call_is_not_repeated_once_its_tokens_go_to_the_client() -> None:
         (dispatch,) = sent(queue)
         queue.first_token(FirstToken("e", dispatch.instance, "q", 0, streamed), 1.0)
         queue.member(MemberCompleted("e", dispatch.instance, "q", 0, 9, {}), 1.0)
-        out = queue.failed(failed(dispatch), 2.0)
+        out = hear(queue, failed(dispatch), 2.0)
         assert out == ([Tell("q", Failed(0, AGAIN))] if streamed else [Retried("q", 0, AGAIN)])
 
 
@@ -368,11 +354,11 @@ def test_a_repeated_call_counts_its_prompt_again() -> None:
     queue.submit(call(0, retries=2), 0.0)
     (dispatch,) = sent(queue)
     queue.first_token(FirstToken("e", 0, "q", 0), 1.0)
-    queue.failed(failed(dispatch), 2.0)
+    hear(queue, failed(dispatch), 2.0)
     (again,) = sent(queue)
     assert queue.instances[0].weight == 40
     queue.first_token(FirstToken("e", 0, "q", 0), 3.0)
-    queue.completed(done(again), 4.0)
+    hear(queue, done(again), 4.0)
     assert queue.idle
 
 
@@ -390,18 +376,18 @@ def test_a_prefix_on_a_lost_instance_binds_nobody() -> None:
     queue.submit(call(0, 90, affinity=1), 0.0)
     queue.submit(call(1, 90, affinity=1, retries=2), 0.0)
     sent(queue)
-    queue.down(InstanceDown("e", 1), 1.0, AGAIN)
+    queue.down(InstanceDown("e", 1), 1.0)
     queue.submit(call(2, 10, affinity=1), 1.0)
     (dispatch,) = sent(queue)
     assert dispatch.instance == 0
-    assert {p.primitive for p in dispatch.pieces} == {1, 2}
+    assert {p.work.primitive for p in dispatch.slices} == {1, 2}
 
 
 def test_a_first_token_from_a_lost_instance_is_too_late() -> None:
     queue = llm_queue(instances=2)
     queue.submit(call(0, retries=2), 0.0)
     (dispatch,) = sent(queue)
-    queue.down(InstanceDown("e", dispatch.instance), 1.0, AGAIN)
+    queue.down(InstanceDown("e", dispatch.instance), 1.0)
     (again,) = sent(queue)
     assert queue.first_token(FirstToken("e", dispatch.instance, "q", 0), 2.0) == []
     assert [i.weight for i in queue.instances] == [0, 40]
@@ -412,16 +398,16 @@ def test_free_kv_memory_bounds_what_is_sent() -> None:
     queue = llm_queue(tokens=1000)
     queue.submit(call(0), 0.0)
     sent(queue)
-    queue.changed(InstanceChanged("e", 0, 30))
+    queue.changed(InstanceChanged("e", 0, 30), 0.0)
     queue.submit(call(1), 0.0)
     assert sent(queue) == [], "40 tokens do not fit 30"
-    queue.changed(InstanceChanged("e", 0, 50))
+    queue.changed(InstanceChanged("e", 0, 50), 0.0)
     assert len(sent(queue)) == 1
 
 
 def pieces(queue: EngineQueue, now: float = 0.0) -> list[tuple[int, int]]:
     """Instance and number of calls of every batch of a round."""
-    return [(d.instance, len(d.pieces)) for d in sent(queue, now)]
+    return [(d.instance, len(d.slices)) for d in sent(queue, now)]
 
 
 def test_idle_instances_share_the_calls() -> None:
@@ -437,8 +423,8 @@ def test_an_instance_that_decodes_is_not_idle() -> None:
     queue = llm_queue(instances=2, tokens=1000)
     queue.submit(call(0), 0.0)
     (first,) = sent(queue)
-    piece = first.pieces[0]
-    queue.first_token(FirstToken("e", 0, piece.run, piece.primitive), 1.0)
+    piece = first.slices[0]
+    queue.first_token(FirstToken("e", 0, piece.work.run, piece.work.primitive), 1.0)
     for k in (1, 2, 3):
         queue.submit(call(k), 1.0)
     assert pieces(queue, 1.0) == [(1, 3)]
@@ -463,7 +449,7 @@ def test_a_batch_that_waits_sets_one_timer() -> None:
     queue.submit(work(1, arrival=5.05), 5.05)
     assert queue.dispatch(5.05) == []
     (dispatch,) = sent(queue, 5.1)
-    assert len(dispatch.pieces) == 2
+    assert len(dispatch.slices) == 2
 
 
 def test_a_full_batch_does_not_wait() -> None:

@@ -27,7 +27,7 @@ PROFILE = Profile(
 def timed(*primitives: object, profile: Profile | None = PROFILE) -> dict[str, Estimate]:
     graph: Graph = plan(*primitives).graph  # type: ignore[arg-type]
     made = Plan(graph, profile)
-    return dict(zip(made.ids, made.estimates, strict=True))
+    return dict(zip(made.ids, [spec.estimate for spec in made.specs], strict=True))
 
 
 def test_the_rest_is_the_longest_path_and_what_is_off_it_may_start_later() -> None:
@@ -103,4 +103,4 @@ def test_borrowed_times_say_nothing_of_what_a_batch_costs() -> None:
 
 def test_outputs_do_not_matter() -> None:
     made = Plan(plan(tool("a"), tool("b"), outputs={"x": Ref("a", "out")}).graph, PROFILE)
-    assert made.estimates[0] == made.estimates[1]
+    assert made.specs[0].estimate == made.specs[1].estimate

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from teola.errors import EngineError, EngineUnavailable
+from teola.graph import Op
 from teola.policies import batching, routing
 from teola.schedule.engine_queue import EngineQueue, Tell
 from teola.schedule.events import (
@@ -17,14 +18,14 @@ from teola.schedule.events import (
     Ejected,
     Failed,
     InstanceDown,
+    InstanceUp,
     Recovered,
     SetTimer,
-    SliceCompleted,
-    SliceFailed,
 )
 from teola.schedule.health import EJECTION_S, FAILURES, LONGEST_S, Health
 from teola.schedule.instances import Limits
 from tests.recording import work
+from tests.schedule.ends import ended, hear
 
 BUSY = Cause(EngineError("busy", retryable=True), retryable=True)
 LOST = Cause(EngineUnavailable("connection refused"), retryable=True)
@@ -45,16 +46,14 @@ class Driven:
     def send(self, now: float, **more: Any) -> Dispatch | None:
         self.seq += 1
         given: dict[str, Any] = {"run": f"q{self.seq}", "arrival": now, **more}
+        if self.queue.limits.continuous:
+            given |= {"op": Op.PREFILLING, "lane": None, "cuttable": False}
         self.queue.submit(work(self.seq, **given), now)
         found = [c for c in self.queue.dispatch(now) if isinstance(c, Dispatch)]
         return found[0] if found else None
 
     def end(self, dispatch: Dispatch, now: float, cause: Cause | None = None) -> list[Any]:
-        piece = dispatch.pieces[0]
-        where = (dispatch.engine, dispatch.instance, dispatch.batch, *piece[:4])
-        if cause:
-            return self.queue.failed(SliceFailed(*where, cause), now)
-        return self.queue.completed(SliceCompleted(*where, {"out": 1}), now)
+        return hear(self.queue, ended(dispatch, cause), now)
 
     def fail_on(self, instance: int, now: float, cause: Cause = BUSY, times: int = 1) -> list[Any]:
         """Fail `times` works on `instance`; those that go elsewhere succeed."""
@@ -159,15 +158,15 @@ def test_what_was_bound_to_an_ejected_instance_goes_elsewhere() -> None:
 def test_nothing_waits_for_instances_that_never_come_back() -> None:
     queue = queue_of(2)
     queue.submit(work(1), 0.0)
-    queue.down(InstanceDown("e", 0, healing=False), 0.0, LOST)
+    queue.down(InstanceDown("e", 0, healing=False), 0.0)
     assert [c for c in queue.dispatch(0.0) if isinstance(c, Dispatch)], "the other one serves"
     queue.submit(work(2), 0.0)
-    queue.down(InstanceDown("e", 1, healing=False), 0.0, LOST)
+    queue.down(InstanceDown("e", 1, healing=False), 0.0)
     told = [c for c in queue.dispatch(0.0) if isinstance(c, Tell)]
     assert [type(t.event) for t in told] == [Failed]
     assert "all its instances are gone" in str(told[0].event.cause.error)  # type: ignore[union-attr]
     queue.submit(work(3), 1.0)
-    queue.up(1)
+    queue.up(InstanceUp("e", 1), 0.0)
     assert queue.queued == 1
     assert [c.instance for c in queue.dispatch(1.0) if isinstance(c, Dispatch)] == [1]
 
@@ -175,8 +174,8 @@ def test_nothing_waits_for_instances_that_never_come_back() -> None:
 def test_a_replaced_instance_starts_afresh() -> None:
     driven = Driven(queue_of(2))
     driven.fail_on(0, 0.0, LOST)
-    driven.queue.down(InstanceDown("e", 0), 1.0, LOST)
-    driven.queue.up(0)
+    driven.queue.down(InstanceDown("e", 0), 1.0)
+    driven.queue.up(InstanceUp("e", 0), 0.0)
     sent = [driven.send(2.0) for _ in range(2)]
     assert sorted(d.instance for d in sent if d) == [0, 1]
 

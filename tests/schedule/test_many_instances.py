@@ -21,12 +21,12 @@ from teola.schedule.events import (
     InstanceChanged,
     InstanceDown,
     SetTimer,
-    SliceCompleted,
-    SliceFailed,
+    Timer,
 )
 from teola.schedule.health import EJECTION_S
 from teola.schedule.instances import Instances, Limits
 from tests.recording import work
+from tests.schedule.ends import ended, hear
 
 MANY = 1000
 LOST = Cause(EngineUnavailable("connection refused"), retryable=True)
@@ -48,12 +48,9 @@ def sent(queue: EngineQueue, now: float = 0.0) -> list[Dispatch]:
 
 
 def end(queue: EngineQueue, dispatch: Dispatch, now: float, cause: Cause | None = None) -> None:
-    for piece in dispatch.pieces:
-        where = (dispatch.engine, dispatch.instance, dispatch.batch, *piece[:4])
-        if cause:
-            queue.failed(SliceFailed(*where, cause), now)
-        else:
-            queue.completed(SliceCompleted(*where, {"out": 1}), now)
+    calls = dispatch.slices if queue.limits.continuous else dispatch.slices[:1]
+    for k in range(len(calls)):
+        hear(queue, ended(dispatch, *[cause] * len(dispatch.slices), k=k), now)
 
 
 class Asked:
@@ -113,7 +110,7 @@ def test_who_declined_is_asked_again_only_if_something_changed_there() -> None:
     asked.since()
     assert sent(queue) == []
     assert asked.since() == []
-    queue.changed(InstanceChanged("e", 500, 90))
+    queue.changed(InstanceChanged("e", 500, 90), 0.0)
     assert sent(queue) == []
     assert asked.since() == [500]
     queue.submit(call(3, affinity=777), 1.0)
@@ -136,10 +133,10 @@ def test_who_named_a_time_is_asked_again_then() -> None:
     queue.submit(call(1, affinity=500), 1.0)
     assert not [c for c in queue.dispatch(1.0) if isinstance(c, SetTimer)], "5.0 comes first"
     asked.since()
-    queue.woken()
+    queue.woken(Timer("e"), 0.0)
     assert [c.at for c in queue.dispatch(5.0) if isinstance(c, SetTimer)] == [7.0]
     assert asked.since() == [777]
-    queue.woken()
+    queue.woken(Timer("e"), 0.0)
     asked.wake = None
     assert queue.dispatch(7.0) == []
     assert asked.since() == [500, 777]
@@ -163,19 +160,19 @@ def test_what_is_bound_goes_when_what_was_in_its_way_has_left() -> None:
     queue.submit(call(2, affinity=1, total=20), 1.0)
     assert sent(queue, 1.0) == [], "the first of them does not fit, and none overtakes it"
     queue.withdraw("q1", 1, 2.0)
-    assert [piece.run for d in sent(queue, 2.0) for piece in d.pieces] == ["q2"]
+    assert [piece.work.run for d in sent(queue, 2.0) for piece in d.slices] == ["q2"]
 
 
 def test_what_failed_somewhere_goes_there_again_once_the_others_are_lost() -> None:
     queue = queue_of(2)
     for k in range(2):
-        queue.submit(call(k, total=100, retries=1 - k), 0.0)
+        queue.submit(call(k, total=100, retries=1 - k, lane=Op.EMBEDDING), 0.0)
     first, _ = sent(queue)
     end(queue, first, 1.0, Cause(EngineUnavailable("busy"), retryable=True))
     queue.instances.restored(0)
     assert sent(queue, 1.0) == [], "it avoids the one where it failed"
-    queue.down(InstanceDown("e", 1), 2.0, LOST)
-    assert [(d.instance, d.pieces[0].run) for d in sent(queue, 2.0)] == [(0, "q0")]
+    queue.down(InstanceDown("e", 1), 2.0)
+    assert [(d.instance, d.slices[0].work.run) for d in sent(queue, 2.0)] == [(0, "q0")]
 
 
 def test_an_instance_whose_share_grows_is_asked_again() -> None:
@@ -209,8 +206,8 @@ def test_what_is_bound_to_an_instance_goes_there_and_elsewhere_if_it_is_lost(pol
         queue.submit(call(k, affinity=33), 0.0)
     on_it = sent(queue)
     assert {d.instance for d in on_it} == {33}
-    queue.down(InstanceDown("e", 33), 1.0, LOST)
-    left = {piece.run for d in sent(queue, 1.0) for piece in d.pieces}
+    queue.down(InstanceDown("e", 33), 1.0)
+    left = {piece.work.run for d in sent(queue, 1.0) for piece in d.slices}
     assert left == {"q2", "q3", "q4", "q5"}, "those that had been sent may not be retried"
 
 
@@ -274,8 +271,8 @@ def test_memory_that_is_full_closes_an_instance_until_it_tells_otherwise() -> No
     queue = queue_of(1, llm=True)
     queue.submit(call(0), 0.0)
     assert len(sent(queue)) == 1
-    queue.changed(InstanceChanged("e", 0, 0))
+    queue.changed(InstanceChanged("e", 0, 0), 0.0)
     queue.submit(call(1), 0.0)
     assert sent(queue) == []
-    queue.changed(InstanceChanged("e", 0, 60))
+    queue.changed(InstanceChanged("e", 0, 60), 0.0)
     assert len(sent(queue)) == 1

@@ -17,13 +17,13 @@ from teola.schedule.events import (
     Dispatch,
     FirstToken,
     MemberCompleted,
-    SliceCompleted,
     Started,
 )
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Limits
 from teola.schedule.plan import Plan
 from tests.planted import catches, edited
+from tests.schedule.ends import ended
 from tests.schedule.plans import aggregate, call, plan, tool
 
 START = Started({"question": 1, "notes": 2})
@@ -80,16 +80,18 @@ class Bed:
 
     def answer(self, dispatch: Dispatch, now: float) -> None:
         """Calls of one decoding each run to their end."""
-        for run, head, *_ in dispatch.pieces:
+        for work, *_ in dispatch.slices:
+            run, head = work.run, work.primitive
             self.core.handle(FirstToken("llm", dispatch.instance, run, head), now)
             done = MemberCompleted("llm", dispatch.instance, run, head, head + 1, {"out": 1})
             self.core.handle(done, now)
         self.end(dispatch, now)
 
     def end(self, dispatch: Dispatch, now: float, **counts: int) -> None:
-        for run, i, lo, hi, *_ in dispatch.pieces:
-            where = (dispatch.engine, dispatch.instance, dispatch.batch, run, i, lo, hi)
-            self.core.handle(SliceCompleted(*where, counts or {"out": hi - lo}), now)
+        calls = dispatch.slices if dispatch.engine == "llm" else dispatch.slices[:1]
+        for k in range(len(calls)):
+            outcomes = [counts or None] * len(dispatch.slices)
+            self.core.handle(ended(dispatch, *outcomes, k=k), now)
 
 
 def call_ahead() -> Plan:
@@ -108,22 +110,22 @@ PROFILE = Profile(
 )
 
 
-@catches("no-app", "works name no application", edited(Core._submit, "app=run.app", "app=''"))
-@catches("no-depth", "all depths are 0", edited(Core._submit, "plan.depth[i]", "0"))
+@catches("no-app", "works name no application", edited(Core._submit, "run.app,", "'',"))
+@catches("no-depth", "all depths are 0", edited(Plan._specs, "self.depth[i]", "0"))
 @catches(
     "tenant-lost",
     "works of all tenants look alike",
-    edited(Core._submit, "tenant=run.tenant", "tenant='default'"),
+    edited(Core._submit, "run.tenant,", "'default',"),
 )
 @catches(
     "age-from-queueing",
     "a query's age is counted from when a primitive is queued",
-    edited(Core._submit, "admitted=run.admitted", "admitted=now"),
+    edited(Core._submit, "run.admitted,", "now,"),
 )
 @catches(
     "no-estimate",
     "policies are not told what a profile says",
-    edited(Core._submit, "estimate=plan.estimates[i],", ""),
+    edited(Plan._specs, "estimate=estimates[i],", ""),
 )
 def test_a_work_says_what_the_plan_and_the_run_know() -> None:
     p = Plan(plan(tool("a"), tool("b", "a", batchable=True)).graph, PROFILE)
@@ -133,51 +135,56 @@ def test_a_work_says_what_the_plan_and_the_run_know() -> None:
     bed.end(a, 6.0)
     bed.sent(6.0)
     found = bed.seen(p)
-    assert [(w.run, w.primitive, w.component) for w in found.values()] == [
+    assert [(w.run, w.primitive, w.spec.component) for w in found.values()] == [
         ("q", 0, "a"),
         ("q", 1, "b"),
     ]
     assert {(w.tenant, w.app, w.admitted) for w in found.values()} == {("t", "rag", 4.0)}
-    assert [(w.depth, w.arrival, w.total) for w in found.values()] == [(1, 5.0, 3), (0, 6.0, 3)]
-    assert [w.cuttable for w in found.values()] == [False, True]
-    assert [w.estimate for w in found.values()] == list(p.estimates)
-    assert found["a"].estimate != found["b"].estimate != Estimate()
+    assert [(w.spec.depth, w.arrival, w.total) for w in found.values()] == [
+        (1, 5.0, 3),
+        (0, 6.0, 3),
+    ]
+    assert [w.spec.cuttable for w in found.values()] == [False, True]
+    assert [w.spec for w in found.values()] == list(p.specs)
+    assert found["a"].spec.estimate != found["b"].spec.estimate != Estimate()
     assert [w.affinity for w in found.values()] == [-1, -1]
-    assert [w.retries for w in found.values()] == [0, 0]
+    assert [w.spec.retries for w in found.values()] == [0, 0]
 
 
-@catches("no-retries-given", "nothing is retried", edited(Core._submit, "plan.retries[i]", "0"))
+@catches(
+    "no-retries-given", "nothing is retried", edited(Plan._specs, "retries(p.op, p.params)", "0")
+)
 def test_a_call_may_be_retried_as_often_as_the_plan_says() -> None:
     p = plan(*call("m"))
     bed = Bed()
     bed.begin("q", p)
-    assert bed.seen(p)["m.prefill"].retries == p.retries[0] == 2
+    assert bed.seen(p)["m.prefill"].spec.retries == p.specs[0].retries == 2
 
 
 @catches(
     "lanes-parted",
     "partial and full prefills never share a batch",
-    edited(Core._submit, "None if primitive.op in PREFILLS else primitive.op", "primitive.op"),
+    edited(Plan._specs, "None if p.op in PREFILLS else p.op", "p.op"),
 )
 def test_all_prefills_share_a_lane_and_other_operations_have_one_each() -> None:
     ahead, whole, other = call_ahead(), plan(*call("m")), plan(tool("a"))
     bed = Bed()
     for id, p in (("ahead", ahead), ("whole", whole), ("other", other)):
         bed.begin(id, p)
-    found = {(w.run, w.op): w.lane for spy in bed.spies.values() for w in spy.seen}
+    found = {(w.run, w.spec.op): w.spec.lane for spy in bed.spies.values() for w in spy.seen}
     assert found == {
         ("ahead", Op.PARTIAL_PREFILLING): None,
         ("whole", Op.PREFILLING): None,
         ("other", Op.TOOL_CALL): Op.TOOL_CALL,
     }
-    batches = {tuple(p.run for p in d.pieces) for d in bed.sent()}
+    batches = {tuple(p.work.run for p in d.slices) for d in bed.sent()}
     assert batches == {("ahead", "whole"), ("other",)}
 
 
 @catches(
     "no-home",
     "a call does not go where its prefix is",
-    edited(Core._submit, "command.affinity if continuous else -1", "-1"),
+    edited(Core._submit, "command.affinity,", "-1,"),
 )
 def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
     p = call_ahead()
@@ -191,13 +198,13 @@ def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
     bed.end(ahead, 1.0, sequence=1)
     assert bed.seen(p)["m.prefill"].affinity == ahead.instance
     assert [d.instance for d in bed.sent(1.0)] == [ahead.instance]
-    assert bed.seen(p)["m.prefill"].members == p.members[p.index["m.prefill"]]
+    assert bed.seen(p)["m.prefill"].spec.members == p.members[p.index["m.prefill"]]
 
 
 @catches(
     "one-tenant",
     "policy `fair` sees one tenant",
-    edited(Core._submit, "tenant=run.tenant", "tenant='default'"),
+    edited(Core._submit, "run.tenant,", "'default',"),
 )
 def test_two_tenants_take_turns_under_fair() -> None:
     bed = Bed(max_batch=TOKENS, llm="fair")
@@ -208,12 +215,12 @@ def test_two_tenants_take_turns_under_fair() -> None:
     order = []
     for now in range(6):
         (dispatch,) = bed.sent(now)
-        order += [piece.run for piece in dispatch.pieces]
+        order += [piece.work.run for piece in dispatch.slices]
         bed.answer(dispatch, now)
     assert order == ["a0", "b0", "a1", "b1", "a2", "a3"]
 
 
-SILENT = edited(Core._perform, "self._dirty[engine] = queue", "pass")
+SILENT = edited(Core._withdraw, "self._changed(engine)", "self.queues[engine]")
 
 
 @catches("no-round-after-withdraw", "nobody looks at a queue that something has left", SILENT)
@@ -227,7 +234,7 @@ def test_what_waited_behind_something_cancelled_goes_at_once() -> None:
     assert bed.sent() == []
     assert not bed.core.unsettled
     bed.core.tell("large", Cancelled(), 1.0)
-    assert [p.run for d in bed.sent(1.0) for p in d.pieces] == ["small"]
+    assert [p.work.run for d in bed.sent(1.0) for p in d.slices] == ["small"]
 
 
 def test_what_is_cancelled_in_flight_leaves_its_room_when_it_has_ended() -> None:
@@ -240,4 +247,4 @@ def test_what_is_cancelled_in_flight_leaves_its_room_when_it_has_ended() -> None
     assert AbortRequest("llm", 0, dispatch.batch, "runs", 0) in commands
     assert bed.sent(1.0) == [], "it holds its room until the instance says that it has ended"
     bed.end(dispatch, 2.0)
-    assert [p.run for d in bed.sent(2.0) for p in d.pieces] == ["waits"]
+    assert [p.work.run for d in bed.sent(2.0) for p in d.slices] == ["waits"]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from teola.policies.work import Work
 from teola.schedule.core import Core
-from teola.schedule.engine_queue import Flight
 from teola.schedule.events import FirstToken
 from teola.schedule.graph_run import DONE, FAILED, RUNNING, SKIPPED, WAITING, GraphRun
 from teola.schedule.instances import Instance
@@ -36,8 +36,8 @@ def bed() -> Bed:
     for k in range(6):
         bed.begin(f"other{k}", plan(*call("n")), sizes={"n.prefill": 40})
     bed.sent()
-    where = bed.core.queues["llm"].flights["q", p.index["m.prefill"]]
-    ((instance, _),) = where.slices.values()
+    where = bed.core.queues["llm"].works["q", p.index["m.prefill"]]
+    ((instance, _),) = where.flying.values()
     bed.core.handle(FirstToken("llm", instance, "q", p.index["m.prefill"]), 1.0)
     bed.sent()
     return bed
@@ -47,16 +47,16 @@ def test_what_is_sound_stays_silent(bed: Bed) -> None:
     validate(bed.core, 1.0)
     llm = bed.core.queues["llm"]
     assert llm.queued > 0, "nothing waits"
-    assert any(flight.prefilling for flight in llm.flights.values())
-    assert any(flight.slices and not flight.prefilling for flight in llm.flights.values())
-    cut = bed.core.queues["python"].flights["q", 1]
-    assert cut.slices
-    assert cut.work.spans
+    assert any(work.prefilling for work in llm.works.values())
+    assert any(work.flying and not work.prefilling for work in llm.works.values())
+    cut = bed.core.queues["python"].works["q", 1]
+    assert cut.flying
+    assert cut.spans
 
 
-def _flight(core: Core, *, queued: bool) -> Flight:
-    flights = core.queues["llm"].flights.values()
-    return next(f for f in flights if f.work.queued is queued and bool(f.slices) is not queued)
+def _work(core: Core, *, queued: bool) -> Work:
+    works = core.queues["llm"].works.values()
+    return next(w for w in works if w.queued is queued and bool(w.flying) is not queued)
 
 
 def _status(run: GraphRun, id: str, status: int) -> None:
@@ -82,27 +82,27 @@ CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "failed": (lambda c, r: _status(r, "cut", FAILED), "left of"),
     "queued count": (lambda c, r: setattr(c.queues["llm"], "queued", 0), "llm: 0 queued"),
     "queued without work": (
-        lambda c, r: _flight(c, queued=True).work.spans.clear(),
+        lambda c, r: _work(c, queued=True).spans.clear(),
         r"is queued: True, with \[\]",
     ),
     "spans twice": (
-        lambda c, r: c.queues["python"].flights["q", 1].work.spans.insert(0, (0, 4)),
+        lambda c, r: c.queues["python"].works["q", 1].spans.insert(0, (0, 4)),
         "has an item twice",
     ),
-    "items lost": (lambda c, r: c.queues["python"].flights["q", 1].work.spans.pop(), "is queued"),
+    "items lost": (lambda c, r: c.queues["python"].works["q", 1].spans.pop(), "is queued"),
     "items counted twice": (
-        lambda c, r: setattr(c.queues["python"].flights["q", 1], "done", 4),
+        lambda c, r: setattr(c.queues["python"].works["q", 1], "done", 4),
         "has 24 items and not 20",
     ),
-    "too many tries": (lambda c, r: setattr(_flight(c, queued=True).work, "tries", 9), "too often"),
+    "too many tries": (lambda c, r: setattr(_work(c, queued=True), "tries", 9), "too often"),
     "withdrawn and queued": (
-        lambda c, r: setattr(_flight(c, queued=True), "failed", True),
+        lambda c, r: setattr(_work(c, queued=True), "withdrawn", True),
         "was withdrawn and is queued",
     ),
-    "bound": (lambda c, r: setattr(_flight(c, queued=True).work, "affinity", 1), "bound to none"),
+    "bound": (lambda c, r: setattr(_work(c, queued=True), "affinity", 1), "bound to none"),
     "bound to what is down": (
         lambda c, r: (
-            c.queues["llm"]._unqueue(work := _flight(c, queued=True).work, 1.0),
+            c.queues["llm"]._unqueue(work := _work(c, queued=True), 1.0),
             setattr(work, "affinity", 1),
             setattr(work, "queued", True),
             c.queues["llm"]._queue(work, 1.0),
@@ -110,21 +110,22 @@ CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
         ),
         "waits for an instance that is down",
     ),
+    "a batch forgotten": (lambda c, r: c.queues["python"]._batches.clear(), "are in flight, and"),
     "weight": (lambda c, r: setattr(_busy(c), "weight", 1), "weight 1, not"),
     "entries": (lambda c, r: setattr(_busy(c), "entries", 7), "7 entries"),
     "batches": (lambda c, r: _busy(c).batches.__setitem__(99, 1), "batches"),
     "prefilling": (
-        lambda c, r: setattr(_flight(c, queued=False), "prefilling", True),
+        lambda c, r: setattr(_work(c, queued=False), "prefilling", True),
         "weight",
     ),
     "not asked": (lambda c, r: c.queues["llm"].instances._open.drop(0), "instance 0 has room"),
     "nobody waits": (lambda c, r: c.runs.pop("other0"), "which nobody waits for"),
-    "nobody works": (lambda c, r: c.queues["python"].flights.clear(), "python: 1 queued of 0"),
+    "nobody works": (lambda c, r: c.queues["python"].works.clear(), "python: 1 queued of 0"),
     "too many calls": (lambda c, r: _limit(c, "llm", max_sequences=1), "calls"),
     "too many tokens": (lambda c, r: _limit(c, "llm", max_batch=60), "tokens in prefilling"),
     "too many batches": (lambda c, r: _limit(c, "python", concurrency=0), "1 batches"),
     "another tenant": (
-        lambda c, r: setattr(c.queues["python"].flights["q", 1].work, "tenant", "t"),
+        lambda c, r: setattr(c.queues["python"].works["q", 1], "tenant", "t"),
         "is queued as",
     ),
     "unknown to its engine": (

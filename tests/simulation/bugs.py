@@ -27,15 +27,15 @@ from tests.planted import Bug, edited
 
 
 def _effects_repeated(patch: pytest.MonkeyPatch) -> None:
-    def may_retry(self: Any, flight: Any, cause: Any) -> bool:
-        return bool(cause.retryable and not flight.streamed and flight.work.tries < 2)
+    def may_retry(self: Any, work: Any, cause: Any) -> bool:
+        return bool(cause.retryable and not work.streamed and work.tries < 2)
 
     patch.setattr(EngineQueue, "_may_retry", may_retry)
 
 
 def _stream_again(patch: pytest.MonkeyPatch) -> None:
-    def may_retry(self: Any, flight: Any, cause: Any) -> bool:
-        return bool(cause.retryable and flight.work.tries < flight.work.retries)
+    def may_retry(self: Any, work: Any, cause: Any) -> bool:
+        return bool(cause.retryable and work.tries < work.spec.retries)
 
     patch.setattr(EngineQueue, "_may_retry", may_retry)
 
@@ -47,27 +47,27 @@ def _no_retries(patch: pytest.MonkeyPatch) -> None:
 def _rest_forgotten(patch: pytest.MonkeyPatch) -> None:
     retry = EngineQueue._retry
 
-    def forgetting(self: Any, flight: Any, event: Any, now: float) -> None:
-        if flight.work.queued:
-            self._unqueue(flight.work, now)
-        flight.work.spans = []
-        retry(self, flight, event, now)
+    def forgetting(self: Any, work: Any, lo: int, hi: int, instance: int, now: float) -> None:
+        self._unqueue(work, now)
+        work.spans = []
+        retry(self, work, lo, hi, instance, now)
 
     patch.setattr(EngineQueue, "_retry", forgetting)
 
 
 def _slot_kept(patch: pytest.MonkeyPatch) -> None:
-    def failed(self: Any, event: Any, now: float) -> Any:
-        flight = self.flights.get((event.run, event.primitive))
-        if flight is not None and flight.failed and flight.slices:
-            flight.slices.pop((event.lo, event.hi), None)
-            if not flight.slices:
-                del self.flights[event.run, event.primitive]
-            return []
-        return unchanged(self, event, now)
+    ended = EngineQueue._ended
 
-    unchanged = EngineQueue.failed
-    patch.setattr(EngineQueue, "failed", failed)
+    def keeping(self: Any, key: Any, lo: int, hi: int, *more: Any) -> Any:
+        work = self.works[key]
+        if not work.withdrawn:
+            return ended(self, key, lo, hi, *more)
+        del work.flying[lo, hi]
+        if not work.flying:
+            del self.works[key]
+        return []
+
+    patch.setattr(EngineQueue, "_ended", keeping)
 
 
 def _load_miscounted(patch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def _not_withdrawn(patch: pytest.MonkeyPatch) -> None:
 
 
 def _not_aborted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Live, "abort", lambda self, command: None)
+    patch.setattr(Live, "abort", lambda self, command, now: None)
 
 
 def _both_branches(patch: pytest.MonkeyPatch) -> None:
@@ -137,8 +137,8 @@ def _slices_unsorted(patch: pytest.MonkeyPatch) -> None:
 def _another_query(patch: pytest.MonkeyPatch) -> None:
     request = Live._request
 
-    def mistaken(self: Any, piece: Any, keeps: bool) -> Any:
-        found = request(self, piece, keeps)
+    def mistaken(self: Any, *given: Any) -> Any:
+        found = request(self, *given)
         other: Any = next(iter(self.queries.values()), None)
         return found if found is None else found._replace(context=other.context)
 
@@ -233,7 +233,7 @@ BUGS: Final = {
     ),
     "tenants-alike": Bug(
         "the queues are not told whose a query is",
-        edited(Core._submit, "tenant=run.tenant", "tenant='default'"),
+        edited(Core._submit, "run.tenant,", "'default',"),
     ),
     "dropped-returns": Bug(
         "a late result of what was skipped comes back",

@@ -96,7 +96,7 @@ def _justified(world: World, asked: Asked) -> Iterator[str]:
     head = plan.head[plan.index[ending.failed.id]]
     failures = world.failures.get((asked.id, head), [])
     last = [f for f in failures if not f.cause.retryable or f.streamed or not f.budget]
-    if not last and len(failures) <= plan.retries[head]:
+    if not last and len(failures) <= plan.specs[head].retries:
         yield f"{asked.id} is lost: {ending.failed.id} failed {len(failures)} times: {ending.error}"
 
 
@@ -155,8 +155,8 @@ def _limits(world: World) -> Iterator[str]:
     for entry in world.core.log.story:
         if isinstance(entry, Dispatch):
             limits = world.core.queues[entry.engine].limits
-            weight = sum(piece.hi - piece.lo for piece in entry.pieces)
-            if weight > limits.max_batch and len(entry.pieces) > 1:
+            weight = sum(hi - lo for _, lo, hi in entry.slices)
+            if weight > limits.max_batch and len(entry.slices) > 1:
                 yield f"{entry.engine} was sent {weight} at once"
 
 
@@ -168,7 +168,7 @@ def _held(world: World) -> Iterator[str]:
     for name, queue in world.core.queues.items():
         idle = queue.idle and queue.queued == 0
         if not idle or any(i.weight or i.entries or i.batches for i in queue.instances):
-            yield f"{name} is not idle: {list(queue.flights)} {list(queue.instances)}"
+            yield f"{name} is not idle: {list(queue.works)} {list(queue.instances)}"
         if not all(instance.up for instance in queue.instances):
             yield f"{name}: an instance did not come back"
     for asked in world.asked.values():

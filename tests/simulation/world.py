@@ -14,6 +14,7 @@ from typing import Any, Final
 from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
 from teola.policies.batching import BATCHING
+from teola.policies.work import Work
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
@@ -23,7 +24,7 @@ from teola.runtime.live_query import Ending, Token
 from teola.runtime.runtime import Runtime
 from teola.runtime.supervisor import Supervisor
 from teola.runtime.trace import Trace
-from teola.schedule.events import Cause, Finish, SliceFailed, State
+from teola.schedule.events import Cause, Finish, State
 from tests.recording import RecordingCore
 from tests.simulation import templates
 from tests.simulation.clock import VirtualLoop
@@ -201,22 +202,20 @@ class World:
                 starts.append(host.start())
             config = EngineConfig(name, instances=count, batching=self.scenario.batching)
             queue = self.core.queues[name] = queue_for(name, self.far[name, 0], config)
-            queue.failed = self._noting(queue)  # type: ignore[method-assign]
+            queue._failed = self._noting(queue)  # type: ignore[method-assign]
         await asyncio.gather(*starts)
         for (name, i), far in self.far.items():
             self.supervisor.watch(name, i, far)
 
     def _noting(self, queue: Any) -> Any:
-        failed = queue.failed
+        failed = queue._failed
 
-        def noting(event: SliceFailed, now: float) -> Any:
-            flight = queue.flights.get((event.run, event.primitive))
-            retries = queue._retries
-            found = failed(event, now)
-            event.cause.error.__traceback__ = None  # its frames would hold sequences
-            streamed = flight is not None and flight.streamed
-            failure = Failure(event.cause, streamed, retries < max(10, 0.1 * queue._requests))
-            self.failures.setdefault((event.run, event.primitive), []).append(failure)
+        def noting(work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float) -> Any:
+            budget = queue._retries < max(10, 0.1 * queue._requests)
+            found = failed(work, lo, hi, instance, cause, now)
+            cause.error.__traceback__ = None  # its frames would hold sequences
+            failure = Failure(cause, work.streamed, budget)
+            self.failures.setdefault((work.run, work.primitive), []).append(failure)
             return found
 
         return noting

@@ -67,10 +67,10 @@ class CriticalPath:
         self._newest: Work | None = None
 
     def add(self, work: Work, now: float) -> None:
-        estimate = work.estimate
+        estimate = work.spec.estimate
         due = work.admitted + estimate.total_s
         entry = (due, -estimate.rest_s, work.arrival, work.seq, work.tries, work)
-        heaps = self._lanes.setdefault(work.lane, {})
+        heaps = self._lanes.setdefault(work.spec.lane, {})
         heappush(heaps.setdefault(work.affinity, []), entry)
         self._newest = work
         self._live += 1
@@ -177,11 +177,11 @@ class CriticalPath:
         """Whether a prefill runs there that another one would have to wait for."""
         if slots.idle or not slots.running or not self.patience:
             return False
-        return min(heap[0] for heap in heaps)[-1].estimate.base_s > 0
+        return min(heap[0] for heap in heaps)[-1].spec.estimate.base_s > 0
 
     def _splits(self, slices: list[Slice], now: float) -> bool:
         """Whether these are prefills, some of which have slack and some have none."""
-        if len(slices) < 2 or slices[0].work.lane is not None:
+        if len(slices) < 2 or slices[0].work.spec.lane is not None:
             return False
         return len({_since(work) <= now for work, _, _ in slices}) > 1
 
@@ -190,7 +190,7 @@ class CriticalPath:
 
         behind: works that are queued besides, and wait for this batch to go.
         """
-        base_s = max(work.estimate.base_s for work, _, _ in slices)
+        base_s = max(work.spec.estimate.base_s for work, _, _ in slices)
         going = self.patience * base_s * slots.running
         if going <= 0:
             return False
@@ -208,4 +208,4 @@ class CriticalPath:
 
 def _since(work: Work) -> float:
     """From when on it costs something that it waits."""
-    return max(work.arrival, work.admitted + work.estimate.latest_s)
+    return max(work.arrival, work.admitted + work.spec.estimate.latest_s)

@@ -209,7 +209,7 @@ class _Batch:
                 self.room.weight - sum(hi - lo for _, lo, hi in slices),
                 self.room.entries - len(slices),
                 idle=False,
-                lane=slices[0].work.lane,
+                lane=slices[0].work.spec.lane,
             )
         return slices
 

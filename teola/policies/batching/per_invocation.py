@@ -12,10 +12,10 @@ class PerInvocation:
         self._bundles: dict[tuple[str, str], list[Work]] = {}
 
     def add(self, work: Work, now: float) -> None:
-        self._bundles.setdefault((work.run, work.component), []).append(work)
+        self._bundles.setdefault((work.run, work.spec.component), []).append(work)
 
     def remove(self, work: Work, now: float) -> None:
-        key = (work.run, work.component)
+        key = (work.run, work.spec.component)
         left = [other for other in self._bundles[key] if other.queued]
         if left:
             self._bundles[key] = left

@@ -28,7 +28,7 @@ class Topology:
         self._live += 1
         heappush(self._arrivals, (work.arrival, 0.0, work.seq, work.tries, work))
         bucket = self._buckets.setdefault(work.run, [])
-        heappush(bucket, (-work.depth, work.arrival, work.seq, work.tries, work))
+        heappush(bucket, (-work.spec.depth, work.arrival, work.seq, work.tries, work))
 
     def remove(self, work: Work, now: float) -> None:
         self._live -= 1

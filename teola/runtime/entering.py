@@ -1,0 +1,53 @@
+"""Tasks that are entered at once: what needs not wait has ended when its task is there.
+
+A task of asyncio makes its first step in a later turn of the loop, which costs more than most
+functions do. From Python 3.12 on `eager_start` takes that step at once; before, the step is caught
+on its way to the loop and taken here. Either way it is a real task, in a context of its own:
+`asyncio.timeout`, `TaskGroup`, anyio and cancellation work inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any
+
+if sys.version_info >= (3, 12):
+
+    def entered(
+        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context
+    ) -> asyncio.Task[None]:
+        """A task of this loop, which runs now, that has made its first step."""
+        return asyncio.Task(work, loop=loop, context=context, eager_start=True)
+
+else:
+
+    def entered(
+        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context
+    ) -> asyncio.Task[None]:
+        """A task of this loop, which runs now, that has made its first step."""
+        steps: list[Callable[[], object]] = []
+
+        def catch(step: Callable[[], object], *, context: Context) -> None:
+            steps.append(step)
+
+        try:
+            loop.call_soon = catch  # type: ignore[assignment, method-assign]
+        except AttributeError:  # a loop that lets nobody look takes the step itself, later
+            return loop.create_task(work, context=context)
+        try:
+            task = asyncio.Task(work, loop=loop, context=context)
+        finally:
+            del loop.call_soon
+        around = asyncio.current_task(loop)
+        if around is not None:
+            _leave_task(loop, around)
+        try:
+            context.run(steps[0])
+        finally:
+            if around is not None:
+                _enter_task(loop, around)
+        return task
