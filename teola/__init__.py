@@ -11,6 +11,7 @@ if _typing.TYPE_CHECKING:
     from teola.app import App
     from teola.engine import Engine
     from teola.errors import TeolaError
+    from teola.registering import register, unregister
     from teola.result import Result
     from teola.runtime.engines import EngineConfig
     from teola.runtime.live_query import Progress, Token
@@ -55,6 +56,8 @@ __all__ = [
     "Token",
     "WebSearch",
     "component",
+    "register",
+    "unregister",
 ]
 
 _HOMES = {
@@ -68,6 +71,8 @@ _HOMES = {
     "Runtime": "teola.runtime.runtime",
     "TeolaError": "teola.errors",
     "Token": "teola.runtime.live_query",
+    "register": "teola.registering",
+    "unregister": "teola.registering",
 }
 _COMPONENTS = "teola.workflow.components"
 

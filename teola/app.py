@@ -76,7 +76,8 @@ class App:
         self.inputs = kinds_of(self.declared)
         self.builder = Builder(name, template, self.inputs, outputs, absent(self.declared))
         self.users = self._users()
-        self.passes = select(passes)
+        self.passes = passes if passes is None or isinstance(passes, str) else tuple(passes)
+        select(self.passes)
         self.runtime = runtime
         self.optimisers: WeakKeyDictionary[Runtime, dict[str, Optimiser]] = WeakKeyDictionary()
 
@@ -306,7 +307,7 @@ class App:
         home.fitting.look(home.configs)
         parameters = nested(overrides)
         self.builder.configure(parameters)
-        chosen = self.passes if passes is None else select(passes)
+        chosen = select(self.passes if passes is None else passes)
         return Job(self, given, parameters, chosen, deadline_s, tenant, watcher, profile)
 
     def _list_sizes(self, given: Mapping[str, Any]) -> dict[str, int]:

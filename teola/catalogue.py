@@ -1,5 +1,6 @@
-"""Which applications there are: installed ones by name (entry points `teola.apps`), own ones by
-file. What another package installs may be broken; that harms nobody but who asks for it.
+"""Which applications there are: installed ones (entry points `teola.apps`) and registered ones by
+name, own ones by file. What another package installs may be broken; that harms nobody but who asks
+for it.
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ from types import ModuleType
 from typing import Any, Final
 
 from teola.app import App
-from teola.entry_points import offered
 from teola.errors import InputError, UnknownName, whole
+from teola.registry import Registry
 
-GROUP: Final = "teola.apps"
+
+def _check(called: str, thing: Any) -> None:
+    if not isinstance(thing, App):
+        raise InputError(f"{called} is no teola.App but {type(thing).__name__}")
+
+
+REGISTRY: Final[Registry[App]] = Registry("application", "teola.apps", {}, _check)
+REGISTERED: Final = "registered"
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """An installed application, or why it cannot be used. source: `module:variable`."""
+    """An application, or why it cannot be used. source: `module:variable`, or REGISTERED."""
 
     name: str
     source: str
@@ -30,19 +38,21 @@ class Listing:
 
 
 def names() -> list[str]:
-    """Names of all installed applications, sorted."""
-    return sorted(offered(GROUP))
+    """Names of all applications, sorted."""
+    return sorted(REGISTRY.names())
 
 
 def installed() -> list[Listing]:
-    """All installed applications by name; a broken one carries its error."""
-    found = []
-    for name, point in sorted(offered(GROUP).items()):
+    """All applications by name; a broken one carries its error."""
+    found = [
+        Listing(name, REGISTERED, named.thing) for name, named in REGISTRY.registered().items()
+    ]
+    for name, point in REGISTRY.offered().items():
         try:
             found.append(Listing(name, point.value, _load(point)))
         except InputError as error:
             found.append(Listing(name, point.value, None, str(error)))
-    return found
+    return sorted(found, key=lambda listing: listing.name)
 
 
 def load_app(where: str) -> App:
@@ -54,10 +64,8 @@ def load_app(where: str) -> App:
     path, _, variable = where.partition(":")
     if path.endswith(".py"):
         return _from_file(Path(path).expanduser(), variable)
-    points = offered(GROUP)
-    if where not in points:
-        raise UnknownName("application", where, points)
-    return _load(points[where])
+    point = REGISTRY.offered().get(where)
+    return _load(point) if point is not None else REGISTRY.find(where)
 
 
 def _load(point: EntryPoint) -> App:
@@ -67,7 +75,7 @@ def _load(point: EntryPoint) -> App:
         raise InputError(
             f"application {point.name!r} ({point.value}) cannot be imported: {_told(error)}"
         ) from error
-    return _checked(found, f"{point.name!r} ({point.value})")
+    return _checked(f"{point.name!r} ({point.value})", found)
 
 
 def _from_file(path: Path, variable: str) -> App:
@@ -78,7 +86,7 @@ def _from_file(path: Path, variable: str) -> App:
         if not hasattr(module, variable):
             declared = [name for name, value in vars(module).items() if isinstance(value, App)]
             raise UnknownName("variable", variable, declared, str(path))
-        return _checked(getattr(module, variable), f"{path}:{variable}")
+        return _checked(f"{path}:{variable}", getattr(module, variable))
     apps = {name: value for name, value in vars(module).items() if isinstance(value, App)}
     if len({id(app) for app in apps.values()}) != 1:
         listed = ", ".join(sorted(apps)) or "none"
@@ -106,10 +114,10 @@ def _run_file(path: Path) -> ModuleType:
     return module
 
 
-def _checked(found: Any, where: str) -> App:
-    if not isinstance(found, App):
-        raise InputError(f"{where} is no teola.App but {type(found).__name__}")
-    return found
+def _checked(where: str, found: Any) -> App:
+    _check(where, found)
+    app: App = found
+    return app
 
 
 def _told(error: Exception) -> str:

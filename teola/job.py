@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from teola.engine import QueryContext
 from teola.errors import DeadlineExceeded, InputError, QueryFailed, TeolaError
 from teola.graph import Op
+from teola.passes import Steps
 from teola.profile import Profile
 from teola.result import Result
 from teola.runtime.demand import done
@@ -39,7 +40,7 @@ class Job:
         app: App,
         given: dict[str, Any],
         overrides: Mapping[str, Mapping[str, Any]],
-        passes: tuple[str, ...],
+        passes: Steps,
         deadline_s: float,
         tenant: str,
         watcher: Watcher | None,

@@ -49,8 +49,8 @@ def check(
     from teola.runtime.fitting import Fitting
 
     found = read(file)
-    found.check()
     apps = [load_app(name) for name in found.apps] or [one.app for one in installed() if one.app]
+    found.check()
     fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
     configs = merged(found.engine_configs(brought(apps)))
     for app in apps:

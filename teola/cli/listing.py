@@ -58,13 +58,15 @@ def _listed(listing: Listing) -> dict[str, Any]:
 
 
 def _described(app: App) -> dict[str, Any]:
+    from teola.passes import select
+
     return {
         "name": app.name,
         "description": app.description,
         "inputs": {name: kind.value for name, kind in app.inputs.items()},
         "defaults": {name: one.default for name, one in app.declared.items() if one.optional},
         "outputs": app.outputs,
-        "passes": list(app.passes),
+        "passes": [step.name for step in select(app.passes)],
         "components": {
             component.name: {
                 "type": type(component).__name__,

@@ -126,9 +126,9 @@ def serve(
     server = part("server")
     logs = part("observe.logs")
     configuration = read(config) if config else Configuration()
-    configuration.check()
     where = configuration.server
     chosen = [load_app(name) for name in apps or configuration.apps]
+    configuration.check()  # by now the files of applications have registered what they bring
     served = {app.name: app for app in chosen or [x.app for x in installed() if x.app]}
     if len(served) < len(chosen):
         raise InputError("two applications have the same name; rename one")

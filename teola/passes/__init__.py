@@ -1,20 +1,20 @@
 """The optimiser: an ordered pipeline of passes from p-graph to e-graph, and its cache's contents.
 
 Each pass is a pure function in a file of its own. It is applied until it changes nothing more,
-then the next one is. To add one: a file here and a line in PIPELINE, or an entry point in the
-group `teola.passes` of any package (docs/add-a-pass.md).
+then the next one is. To add one: a file here and a line in PIPELINE, `teola.register`, or an entry
+point in the group `teola.passes` of any package (docs/add-a-pass.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from inspect import signature
 from math import inf
-from typing import Final
+from typing import Any, Final
 
-from teola.entry_points import offered
-from teola.errors import GraphError, UnknownName
+from teola.errors import GraphError, InputError, UnknownName
 from teola.graph import Graph
 from teola.passes.decompose_stages import decompose_stages
 from teola.passes.pipeline_decoding import pipeline_decoding
@@ -24,6 +24,7 @@ from teola.passes.split_prefilling import split_prefilling
 from teola.passes.split_reranking import split_reranking
 from teola.passes.verify import verify
 from teola.profile import Profile
+from teola.registry import Named, Registry
 
 PIPELINE: Final[Mapping[str, Pass]] = {
     "prune_dependencies": prune_dependencies,
@@ -44,38 +45,81 @@ class Optimised:
     rewrites: tuple[Rewrite, ...]
 
 
-@cache
-def _installed() -> Mapping[str, Pass]:
-    found = {name: point.load() for name, point in offered("teola.passes").items()}
-    return {**found, **PIPELINE}
+def _check(called: str, thing: Any) -> None:
+    if not callable(thing) or isinstance(thing, type):
+        raise InputError(f"{called} must be a function of a graph and a profile, not {thing!r}")
+    try:
+        signature(thing).bind(None, None)
+    except TypeError as error:
+        raise InputError(f"{called} must take a graph and a profile: {error}") from None
+
+
+REGISTRY: Final = Registry("pass", "teola.passes", PIPELINE, _check)
+Steps = tuple[Named[Pass], ...]
+"""Passes in the order in which they run."""
+_BUILT_IN: Final[Steps] = tuple(REGISTRY.built_in.values())
+
+
+def pipeline() -> Steps:
+    """The passes that run by default: the built-in ones and, where they were put, those that were
+    registered. Passes that were put at the same place run in the order of their names."""
+    registered = REGISTRY.registered()
+    if not registered:
+        return _BUILT_IN
+    beside: dict[tuple[str | None, str | None], list[Named[Pass]]] = defaultdict(list)
+    for _, step in sorted(registered.items()):
+        beside[step.after, step.before].append(step)
+
+    def around(step: Named[Pass]) -> Iterator[Named[Pass]]:
+        for other in beside[None, step.name]:
+            yield from around(other)
+        yield step
+        for other in beside[step.name, None]:
+            yield from around(other)
+
+    last = beside[None, None]
+    return tuple(found for step in (*_BUILT_IN, *last) for found in around(step))
 
 
 def available() -> Sequence[str]:
-    """Names of all passes: the built-in pipeline in order, then installed ones."""
-    return [*PIPELINE, *(name for name in _installed() if name not in PIPELINE)]
+    """Names of all passes: the pipeline in order, then installed ones."""
+    names = [step.name for step in pipeline()]
+    return [*names, *(name for name in REGISTRY.names() if name not in names)]
 
 
-def select(names: Iterable[str] | str | None) -> tuple[str, ...]:
-    """Pass names from "all" (the pipeline), "none", "a,b", "all,mine" or a sequence.
+def select(names: Iterable[str | Named[Pass]] | str | None) -> Steps:
+    """Passes from "all" (the pipeline), "none", "a,b", "all,mine" or a sequence.
 
     Raises UnknownName.
     """
-    if names is None or names == "none":
-        return tuple(PIPELINE) if names is None else ()
+    if names is None or names == "all":
+        return pipeline()
+    if names == "none":
+        return ()
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",") if name.strip()]
-    spread = [PIPELINE if name == "all" else (name,) for name in names]
-    chosen = tuple(dict.fromkeys(name for some in spread for name in some))
-    for name in chosen:
-        if name not in PIPELINE and name not in _installed():
-            raise UnknownName("pass", name, [*available(), "all", "none"])
-    return chosen
+    chosen: dict[Named[Pass], None] = {}
+    for name in names:
+        if isinstance(name, Named):
+            chosen[name] = None
+        elif name == "all":
+            chosen |= dict.fromkeys(pipeline())
+        else:
+            chosen[_step(name)] = None
+    return tuple(chosen)
+
+
+def _step(name: str) -> Named[Pass]:
+    try:
+        return REGISTRY.get(name)
+    except UnknownName:
+        raise UnknownName("pass", name, [*available(), "all", "none"]) from None
 
 
 def optimise(
     graph: Graph,
     profile: Profile,
-    passes: Sequence[str] | None = None,
+    passes: Sequence[str | Named[Pass]] | None = None,
     *,
     debug: bool = False,
     most_primitives: float = inf,
@@ -86,10 +130,9 @@ def optimise(
     """
     current = graph
     rewrites: list[Rewrite] = []
-    for name in select(passes):
-        run = PIPELINE.get(name) or _installed()[name]
+    for step in select(passes):
         for _ in range(MAX_ROUNDS):
-            changed, decided = run(current, profile)
+            changed, decided = step.thing(current, profile)
             if len(changed) > max(most_primitives, len(current)):
                 rewrites += [_too_many(d, len(changed), most_primitives) for d in decided]
                 break
@@ -102,7 +145,9 @@ def optimise(
                 break
             current = changed
         else:
-            raise GraphError(f"pass {name!r} still changes the graph after {MAX_ROUNDS} rounds")
+            raise GraphError(
+                f"pass {step.name!r} still changes the graph after {MAX_ROUNDS} rounds"
+            )
     return Optimised(graph, current, tuple(rewrites))
 
 

@@ -8,17 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from teola.engine import Engine, EngineKind
-from teola.entry_points import offered
+from teola.engine import BatchEngine, Engine, EngineKind, LanguageModel, Loader
 from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
+from teola.registry import Factories
 from teola.runtime.hosts.process import ProcessEngine
 from teola.runtime.hosts.server import Recipe
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Limits
 
-GROUP: Final = "teola.engines"
+REGISTRY: Final = Factories[Engine](
+    "engine type", "teola.engines", {}, [BatchEngine, LanguageModel, Loader]
+)
 HOSTS: Final = ("local", "process", "ray")
 COMPUTES: Final = frozenset({EngineKind.LLM, EngineKind.EMBEDDING, EngineKind.RERANK})
 """Kinds that go to a cluster if there is one; the others are clients of something, or quick."""
@@ -28,12 +30,13 @@ COMPUTES: Final = frozenset({EngineKind.LLM, EngineKind.EMBEDDING, EngineKind.RE
 class EngineConfig:
     """How to make and schedule one engine.
 
-    factory: an engine class (or function returning an engine), or its name among the entry points
-    `teola.engines`. options: its keyword arguments. instances: how many to run. batching / routing:
-    policy names, with `batching_options` for the former. host: where its instances run: `local` (in
-    this process), `process` (each in a child process) or `ray` (each in an actor of the cluster
-    that the runtime is given); None is local, or ray if the runtime has a cluster and the engine
-    computes much. resources: what each asks of a Ray node: num_cpus, num_gpus, custom ones.
+    factory: an engine class (or function returning an engine), or the name of one that is installed
+    (entry points `teola.engines`) or registered. options: its keyword arguments. instances: how
+    many to run. batching / routing: policy names, with `batching_options` for the former. host:
+    where its instances run: `local` (in this process), `process` (each in a child process) or `ray`
+    (each in an actor of the cluster that the runtime is given); None is local, or ray if the
+    runtime has a cluster and the engine computes much. resources: what each asks of a Ray node:
+    num_cpus, num_gpus, custom ones.
     """
 
     factory: str | Callable[..., Engine]
@@ -57,7 +60,7 @@ class EngineConfig:
 
     def recipe(self, name: str) -> Recipe:
         """How to make an instance, here or elsewhere. Raises UnknownName, InputError."""
-        factory = find(self.factory) if isinstance(self.factory, str) else self.factory
+        factory = REGISTRY.find(self.factory) if isinstance(self.factory, str) else self.factory
         options = dict(self.options)
         parameters = inspect.signature(factory).parameters
         if "name" in parameters:
@@ -103,30 +106,20 @@ class EngineConfig:
         return RayEngine(recipe, self.resources)
 
 
-def find(name: str) -> Callable[..., Engine]:
-    """The engine class that is installed under `name`. Raises UnknownName."""
-    points = offered(GROUP)
-    if name not in points:
-        raise UnknownName("engine type", name, points)
-    factory: Callable[..., Engine] = points[name].load()
-    return factory
-
-
-def available() -> list[str]:
-    """Names of all installed engine types."""
-    return sorted(offered(GROUP))
-
-
 def described() -> list[dict[str, Any]]:
-    """All installed engine types: `name`, `source`, `default` (whether it runs by default), `about`
-    and, where it can be told without options, `kind`, `ops`, `max_batch`; `error` of a broken one.
+    """All engine types, installed and registered: `name`, `source`, `default` (whether it runs by
+    default), `about` and, where it can be told without options, `kind`, `ops`, `max_batch`; `error`
+    of a broken one.
     """
     running = {config.factory for config in DEFAULTS.values()}
     found: list[dict[str, Any]] = []
-    for _, point in sorted(offered(GROUP).items()):
-        entry = {"name": point.name, "source": point.value, "default": point.name in running}
+    registered, offered = REGISTRY.registered(), REGISTRY.offered()
+    sources = {name: _source(named.thing) for name, named in registered.items()}
+    sources |= {name: point.value for name, point in offered.items()}
+    for name, source in sorted(sources.items()):
+        entry = {"name": name, "source": source, "default": name in running}
         try:
-            found.append({**entry, **_about(point.load(), point.name)})
+            found.append({**entry, **_about(REGISTRY.find(name), name)})
         except Exception as error:  # noqa: BLE001 - another package's code may raise anything
             reason = f"broken: {type(error).__name__}: {error}"
             found.append({**entry, "about": "", "error": reason})
@@ -142,6 +135,11 @@ def _about(factory: Callable[..., Engine], name: str) -> dict[str, Any]:
     ops = sorted(op.value for op in spec.ops)
     about = spec.description or about
     return {"about": about, "kind": spec.kind.value, "ops": ops, "max_batch": spec.max_batch}
+
+
+def _source(factory: Callable[..., Engine]) -> str:
+    """`module:name`, as an entry point has it."""
+    return f"{factory.__module__}:{getattr(factory, '__qualname__', type(factory).__name__)}"
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:
@@ -190,7 +188,7 @@ def web_config(where: str) -> EngineConfig:
     """
     if where.startswith(("http://", "https://")):
         return EngineConfig("searxng", {"url": where})
-    if where in available():
+    if where in REGISTRY.names():
         kind = EngineConfig(where).make("websearch").spec.kind
         if kind is not EngineKind.WEBSEARCH:
             raise InputError(f"--web-search {where!r}: that engine is for {kind.value}")

@@ -2,7 +2,8 @@
 
 Optimised graphs are reused for equal (overrides, passes, numbers of stages): stages are ranges with
 an open end, so the exact length of a list does not matter, only into how many stages it falls. It
-matters only where the p-graph itself has a primitive for each item, such as an LLM call.
+matters only where the p-graph itself has a primitive for each item, such as an LLM call. A pass
+that is registered anew under an old name is another pass.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel
 
 from teola.graph import QUERY, Graph, Primitive
-from teola.passes import Optimised, optimise, select
-from teola.passes.rewrite import aligned_successors
+from teola.passes import Optimised, Steps, optimise, select
+from teola.passes.rewrite import Pass, aligned_successors
 from teola.profile import Profile
+from teola.registry import Named
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder, Overrides
 
@@ -49,7 +51,7 @@ class Optimiser:
         self,
         overrides: Overrides,
         sizes: Mapping[str, int],
-        passes: Sequence[str] | str | None = None,
+        passes: Sequence[str | Named[Pass]] | str | None = None,
         *,
         debug: bool = False,
         most_primitives: float = inf,
@@ -58,11 +60,11 @@ class Optimiser:
         """The plan for a query. sizes: lengths of its list inputs. absent: optional inputs that it
         has not. Raises InputError, also where its p-graph would have more than `most_primitives`;
         passes keep the e-graph below that."""
-        names = passes if type(passes) is tuple else select(passes)
+        steps = select(passes)
         chosen = json.dumps(overrides, sort_keys=True, default=_told) if overrides else ""
         shape = _Shape(overrides, sizes, most_primitives, absent)
         lengths = self._lengths(chosen, shape)
-        key = (chosen, names, absent, self._stages(sizes), lengths, most_primitives)
+        key = (chosen, steps, absent, self._stages(sizes), lengths, most_primitives)
         plan = self._plans.get(key)
         if plan is not None:
             self.hits += 1
@@ -70,7 +72,7 @@ class Optimiser:
             return plan
         self.misses += 1
         graph = self._built(shape)
-        optimised = self._optimised(graph, names, debug, most_primitives)
+        optimised = self._optimised(graph, steps, debug, most_primitives)
         plan = Plan(optimised.e_graph, self.profile, optimised)
         self._plans[key] = plan
         if len(self._plans) > CACHED_PLANS:
@@ -81,7 +83,7 @@ class Optimiser:
         self,
         overrides: Overrides,
         sizes: Mapping[str, int],
-        passes: Sequence[str] | str | None = None,
+        passes: Sequence[str | Named[Pass]] | str | None = None,
         *,
         debug: bool = False,
         absent: frozenset[str] = frozenset(),
@@ -95,7 +97,7 @@ class Optimiser:
         return self.builder.build(configs, of.sizes, of.most_primitives, of.absent)
 
     def _optimised(
-        self, graph: Graph, passes: Sequence[str], debug: bool, most_primitives: float = inf
+        self, graph: Graph, passes: Steps, debug: bool, most_primitives: float = inf
     ) -> Optimised:
         if debug:
             graph.validate()

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from teola.explain import Explanation
-from teola.passes import Optimised
+from teola.passes import Optimised, Steps
 from teola.profile import Profile
 from teola.runtime.critical_path import NONE, chain, critical_path, waited_for
 from teola.runtime.runtime import Runtime
@@ -90,13 +90,11 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
 # --- a query --------------------------------------------------------------------------------
 
 
-def explained(
-    app: str, optimised: Optimised, profile: Profile, passes: tuple[str, ...]
-) -> dict[str, Any]:
+def explained(app: str, optimised: Optimised, profile: Profile, passes: Steps) -> dict[str, Any]:
     """As `teola explain --format json`, with the passes in order and where each primitive of the
     e-graph comes from."""
     found = Explanation(app, optimised, profile).to_json()
-    return {**found, "passes": list(passes), "origins": origins(optimised)}
+    return {**found, "passes": [step.name for step in passes], "origins": origins(optimised)}
 
 
 def origins(optimised: Optimised) -> dict[str, str]:

@@ -6,6 +6,7 @@ be overridden per query, and how it decomposes into primitives (the paper's Algo
     a >> b          b after a
     a >> [b, c]     fan-out: b and c after a
     [b, c] >> d     fan-in: d after both
+    a >> "mine"     a component by its name (`teola.register`)
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -156,13 +157,18 @@ class Component:
 
         return Template.of(self)
 
-    def __rshift__(self, other: Component | Template | Sequence[Component | Template]) -> Template:
+    def __rshift__(self, other: Nodes) -> Template:
         return self.template() >> other
 
-    def __rrshift__(self, other: Sequence[Component | Template]) -> Template:
+    def __rrshift__(self, other: Nodes) -> Template:
         from teola.workflow.template import Template
 
         return Template.beside(other) >> self
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+Node: TypeAlias = "Component | Template | str"
+"""A name stands for the component that is registered, installed or built in under it."""
+Nodes: TypeAlias = "Node | Sequence[Node]"

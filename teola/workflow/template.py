@@ -13,9 +13,9 @@ from functools import cached_property
 
 import networkx as nx
 
-from teola.errors import TemplateError
+from teola.errors import InputError, TemplateError
 from teola.graph import Guard
-from teola.workflow.component import Component, Kind
+from teola.workflow.component import Component, Kind, Nodes
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,15 @@ class Template:
         return Template((component,), (), only, only, {})
 
     @staticmethod
-    def beside(nodes: Sequence[Component | Template] | Component | Template) -> Template:
+    def beside(nodes: Nodes) -> Template:
         """Several nodes side by side."""
+        if isinstance(nodes, str):
+            nodes = _named(nodes)
         if isinstance(nodes, (Component, Template)):
             return nodes.template() if isinstance(nodes, Component) else nodes
         listed = nodes if isinstance(nodes, (list, tuple)) and nodes else [nodes]
         for node in listed:
-            if not isinstance(node, (Component, Template)):
+            if not isinstance(node, (Component, Template, str)):
                 raise _not_joinable(node)
         parts = [Template.beside(node) for node in nodes]
         components: dict[str, Component] = {}
@@ -56,7 +58,7 @@ class Template:
             {name: guards for part in parts for name, guards in part.guards.items()},
         )
 
-    def __rshift__(self, other: Component | Template | Sequence[Component | Template]) -> Template:
+    def __rshift__(self, other: Nodes) -> Template:
         after = Template.beside(other)
         components = {component.name: component for component in self.components}
         for component in after.components:
@@ -75,7 +77,7 @@ class Template:
             raise TemplateError(f"the template has a cycle: {path} >> ...")
         return joined
 
-    def __rrshift__(self, other: Sequence[Component | Template]) -> Template:
+    def __rrshift__(self, other: Nodes) -> Template:
         return Template.beside(other) >> self
 
     @cached_property
@@ -94,6 +96,15 @@ class Template:
         """Component names, producers first, ties as declared."""
         rank = {component.name: i for i, component in enumerate(self.components)}
         return tuple(nx.lexicographical_topological_sort(self.order_graph, key=rank.__getitem__))
+
+
+def _named(name: str) -> Component:
+    from teola.workflow.components import named
+
+    try:
+        return named(name)
+    except InputError as error:
+        raise TemplateError(str(error)) from None
 
 
 def _not_joinable(node: object) -> TemplateError:

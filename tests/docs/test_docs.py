@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from teola import passes
 from teola.cli import call
 from teola.runtime import runtime as runtimes
 from teola_engines.vectorstore import embedded
@@ -55,9 +54,7 @@ def project(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     known = set(sys.modules)
-    passes._installed.cache_clear()
     yield tmp_path
-    passes._installed.cache_clear()
     for module in set(sys.modules) - known:
         if str(getattr(sys.modules[module], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[module]

@@ -1,22 +1,23 @@
-"""Eviction policies by name. To add one: a file here and a line below."""
+"""Eviction policies by name. To add one: a file here and a line below, `teola.register`, or an
+entry point in the group `teola.policies` called `eviction.<name>` (docs/add-a-policy.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from teola.errors import UnknownName
 from teola.kv.policies.base import Access, Policy
 from teola.kv.policies.lru import Lru
+from teola.registry import Factories
 
 POLICIES: Final[dict[str, Callable[..., Policy]]] = {"lru": Lru}
+REGISTRY: Final = Factories("eviction policy", "teola.policies", POLICIES, [Policy], "eviction.")
 
 
 def make_policy(name: str, **options: Any) -> Policy:
-    """A fresh policy called `name`. Raises UnknownName."""
-    if name not in POLICIES:
-        raise UnknownName("eviction policy", name, POLICIES)
-    return POLICIES[name](**options)
+    """A fresh policy called `name`. Raises UnknownName, also for an option that it does not take,
+    and InputError if what was made is no policy."""
+    return REGISTRY.make(name, options)
 
 
-__all__ = ["POLICIES", "Access", "Policy", "make_policy"]
+__all__ = ["POLICIES", "REGISTRY", "Access", "Policy", "make_policy"]

@@ -1,5 +1,5 @@
-"""Batching policies by name. To add one: a file here and a line below, or an entry point in the
-group `teola.policies` called `batching.<name>` (docs/add-a-policy.md)."""
+"""Batching policies by name. To add one: a file here and a line below, `teola.register`, or an
+entry point in the group `teola.policies` called `batching.<name>` (docs/add-a-policy.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from teola.policies.batching.fair import Fair
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.per_invocation import PerInvocation
 from teola.policies.batching.topology import Topology
-from teola.policies.registry import find, with_options
+from teola.registry import Factories
 
 DEFAULT: Final = "critical_path"
 """At most 0.2 % slower than another one, anywhere in experiments.end_to_end (decision 0012)."""
@@ -34,14 +34,15 @@ BATCHING: Final[dict[str, Callable[..., BatchingPolicy]]] = {
     "critical_path": CriticalPath,
     "fair": _fair,
 }
+REGISTRY: Final = Factories(
+    "batching policy", "teola.policies", BATCHING, [BatchingPolicy], "batching."
+)
 
 
 def make(name: str, **options: Any) -> BatchingPolicy:
     """A fresh policy called `name`. Raises UnknownName, also for an option that it does not take,
-    and InputError for an option's value."""
-    factory = find("batching", name, BATCHING)
-    policy: BatchingPolicy = with_options("batching", name, factory, options)
-    return policy
+    and InputError for an option's value, or if what was made is no policy."""
+    return REGISTRY.make(name, options)
 
 
-__all__ = ["BATCHING", "DEFAULT", "BatchingPolicy", "make"]
+__all__ = ["BATCHING", "DEFAULT", "REGISTRY", "BatchingPolicy", "make"]

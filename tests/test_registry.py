@@ -1,4 +1,4 @@
-"""Policies by name: the built-in ones, and those that an installed package offers."""
+"""Things by name: the built-in ones, and those that an installed package offers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from teola.errors import UnknownName
+from teola import Search
+from teola.errors import InputError, UnknownName
+from teola.kv import make_policy
 from teola.policies import batching, routing
+from teola.workflow import components
 from tests.recording import work
 
 OFFERED = """
@@ -21,12 +24,17 @@ POINTS = """
 [teola.policies]
 batching.mine = offered_here:Mine
 routing.mine = teola.policies.routing.round_robin:RoundRobin
+eviction.mine = teola.kv.policies.lru:Lru
+routing.broken = offered_here:Mine
+
+[teola.components]
+mine = teola.workflow.components:Search
 """
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package that offers a policy of each kind, both called `mine`."""
+    """An installed package that offers a policy of each kind and a component, all called `mine`."""
     (tmp_path / "offered_here.py").write_text(OFFERED)
     info = tmp_path / "offered_here-1.0.dist-info"
     info.mkdir()
@@ -41,6 +49,14 @@ def test_a_package_s_policy_is_found_by_its_kind_and_name() -> None:
     policy.add(work(0), 0.0)
     assert policy.wake_at(0.0) == 2.0
     assert type(routing.make("mine")) is type(routing.make("round_robin"))
+    assert type(make_policy("mine")) is type(make_policy("lru"))
+    assert type(components.named("mine")) is Search
+
+
+@pytest.mark.usefixtures("package")
+def test_what_is_no_policy_is_refused_when_it_is_made() -> None:
+    with pytest.raises(InputError, match=r"'broken': Mine lacks the methods order, dispatched$"):
+        routing.make("broken")
 
 
 @pytest.mark.usefixtures("package")
