@@ -1,4 +1,7 @@
-"""What an engine is: the one protocol that everything runnable implements.
+"""What an engine is: the one protocol that everything runnable implements, and what some have
+besides.
+
+Long because engines may import nothing else that tells them what is asked of them.
 
 An engine serves operations of one kind. It knows nothing of graphs, queries in flight, batching
 or Teola's event loop; a *host* calls it. Three shapes exist, told apart by `EngineSpec.kind`:
@@ -171,11 +174,7 @@ class Delta:
 
 
 class Engine(Protocol):
-    """Common to all engines.
-
-    `travels`, if there is such an attribute, names further ones that are known after `start` and
-    needed by who has no running engine at hand, such as a tokenizer: hosts copy them.
-    """
+    """Common to all engines; what only some have are the capabilities below."""
 
     @property
     def spec(self) -> EngineSpec: ...
@@ -215,6 +214,90 @@ class LanguageModel(Engine, Protocol):
     def count_tokens(self, text: str) -> int:
         """Exact or estimated number of tokens; must be quick."""
         ...
+
+
+# --- capabilities ---------------------------------------------------------------------------
+#
+# What an engine may have besides. It need not name the protocol: it has the capability if its class
+# has the attribute, or `__init__` gives it. Hosts look once, before the engine is started.
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """Says whether cancelling `execute` stops the work; of others, it does where `execute` is
+    async."""
+
+    interruptible: bool
+
+
+@runtime_checkable
+class KeepsOutputs(Protocol):
+    """Says whether large outputs may stay where the engine is, and inputs come from there."""
+
+    keeps: bool
+
+
+@runtime_checkable
+class TellsMemory(Protocol):
+    """A language model that tells how much more it can take."""
+
+    async def capacity(self) -> int | None:
+        """Tokens of KV memory that are free now; None if it does not know."""
+        ...
+
+
+@runtime_checkable
+class Travels(Protocol):
+    """Has attributes that are known after `start`, and needed where no running engine is at hand
+    (such as a tokenizer): hosts copy those that `travels` names."""
+
+    travels: Sequence[str]
+
+
+@runtime_checkable
+class StandsFor(Protocol):
+    """Stands for an engine that runs elsewhere. near: one of the same kind here, not started, which
+    has what travelled."""
+
+    near: Engine
+
+
+@runtime_checkable
+class HasDimensions(Protocol):
+    """Makes or stores vectors. dimensions: of one; 0 while it is not known."""
+
+    dimensions: int
+
+
+@runtime_checkable
+class Tokenizes(Protocol):
+    """Has a tokenizer at hand."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Token ids of `text`, without special tokens; must be quick."""
+        ...
+
+
+@runtime_checkable
+class NamesModel(Protocol):
+    """Says which model answers, for traces. model: None while it is not known."""
+
+    @property
+    def model(self) -> str | None: ...
+
+
+@runtime_checkable
+class HasDatabase(Protocol):
+    """Keeps its tables in PostgreSQL, where others may keep theirs."""
+
+    def database(self) -> DatabaseServer:
+        """A use of that server; called on an engine that was not started."""
+        ...
+
+
+def near(engine: Engine) -> Engine:
+    """The engine, or what stands here for one that runs elsewhere and can be asked at once."""
+    return engine.near if isinstance(engine, StandsFor) else engine
 
 
 # --- documents ------------------------------------------------------------------------------
@@ -378,10 +461,8 @@ class DocumentStore(BatchEngine, Protocol):
 
 
 class DatabaseServer(Protocol):
-    """A use of a PostgreSQL server, for who keeps tables of his own beside an engine's.
-
-    An engine that has one gives it by a method `database`, which needs no started engine.
-    """
+    """A use of a PostgreSQL server, for who keeps tables of his own beside an engine's
+    (`HasDatabase`)."""
 
     def start(self) -> str:
         """Make sure that it runs, again if it was lost; the DSN of a role that may make a schema.

@@ -56,7 +56,7 @@ class PgVector:
         )
         self._dsn = dsn
         self._embedded = None if dsn else EmbeddedPostgres(data_dir, programs=programs)
-        self._dimensions = dimensions
+        self.dimensions = dimensions
         self._exact_below = exact_below
         self._pool_size = pool_size
         self._store: Store | None = None
@@ -74,14 +74,14 @@ class PgVector:
         from .database import Database, Tables
         from .store import Store
 
-        migrate = partial(schema.migrate, dimensions=self._dimensions)
+        migrate = partial(schema.migrate, dimensions=self.dimensions)
         tables = Tables("vector store", schema.SCHEMA, migrate, schema.STAGING)
         if self._embedded is not None:
             admin, query = await asyncio.to_thread(self._embedded.start)
             database = Database(tables, admin, query, self._pool_size, self._embedded.start)
         else:
             database = Database(tables, self._dsn or "", None, self._pool_size)
-        self._store = Store(database, self._dimensions, self._exact_below)
+        self._store = Store(database, self.dimensions, self._exact_below)
         await self._store.open()
 
     async def close(self) -> None:

@@ -45,6 +45,8 @@ from teola.profile import GAIN_THRESHOLD, Cost, EngineProfile
 from teola.runtime.hosts.local import LocalHost
 
 CHUNK_WORDS: Final = 180
+DIMENSIONS: Final = 384
+"""Of vectors for a store that does not tell its own."""
 DECODED: Final = 33
 PROMPTS: Final = (64, 128, 256, 512, 1024, 2048)
 """Tokens of the prompts that a language model is measured with."""
@@ -204,7 +206,7 @@ class Profiler:
     async def _embed(self, size: int) -> tuple[float, int]:
         texts = [self._chunk() for _ in range(size)]
         seconds, _ = await self._execute(Op.EMBEDDING, EmbeddingParams(), {"texts": texts})
-        return seconds, sum(map(self._tokens, texts))
+        return seconds, sum(map(self.host.count_tokens, texts))
 
     async def _rerank(self, size: int) -> tuple[float, int]:
         hits = [Hit(str(i), "profile", self._chunk(), 0.0) for i in range(size)]
@@ -215,7 +217,7 @@ class Profiler:
     async def _vectorstore(self) -> EngineProfile:
         store = cast("DocumentStore", self.host.engine)
         scope = Scope("default", f"profile-{uuid.uuid4().hex[:12]}")
-        width = int(getattr(self.host.engine, "dimensions", 384))
+        width = (self.host.vectors.dimensions if self.host.vectors else 0) or DIMENSIONS
 
         async def ingest(size: int) -> tuple[float, int]:
             key = DocumentKey(uuid.uuid4().hex * 2, "profile", "profile")
@@ -249,10 +251,6 @@ class Profiler:
 
     def _text(self, words: int) -> str:
         return " ".join(self._random.choices(_WORDS, k=words))
-
-    def _tokens(self, text: str) -> int:
-        encode = getattr(self.host.engine, "encode", None)
-        return len(encode(text)) if encode else len(text) // 4 + 1
 
     # --- language models ------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from teola.runtime.engines import (
     with_policies,
 )
 from teola.runtime.fitting import Fitting
-from teola.runtime.hosts.local import LocalHost
+from teola.runtime.hosts.local import LocalHost, keeps
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.live import Live
 from teola.runtime.noting import note
@@ -257,7 +257,7 @@ class Runtime:
 
     async def _join(self, engines: Iterable[Engine]) -> None:
         """Before the first engine on Ray: start it, or join the cluster. Raises as `connect`."""
-        if not self.ray or not any(getattr(engine, "keeps", False) for engine in engines):
+        if not self.ray or not any(map(keeps, engines)):
             return
         if self._joined is None:
             from teola.runtime.hosts import ray_actor

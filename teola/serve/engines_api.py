@@ -141,7 +141,7 @@ def _named(model: str, engine: str) -> None:
 def _told(runtime: Runtime) -> int:
     """Dimensions of a vector, as the engine says; 0 if it does not, or is not there yet."""
     host = runtime.live.hosts.get((EMBEDDING, 0))
-    return int(getattr(host.engine, "dimensions", 0)) if host else 0
+    return host.vectors.dimensions if host and host.vectors else 0
 
 
 def _check_dimensions(wanted: EmbeddingsRequest, known: int) -> None:
@@ -174,7 +174,7 @@ def _embedded(
         {"object": "embedding", "index": i, "embedding": _sent(vector, wanted.encoding_format)}
         for i, vector in enumerate(vectors)
     ]
-    tokens = sum(_tokens(runtime, text) for text in texts)
+    tokens = sum(map(runtime.host(EMBEDDING).count_tokens, texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     found = {"object": "list", "data": data, "model": wanted.model, "usage": usage}
     return JSONResponse(found, headers=headers)
@@ -190,8 +190,3 @@ def _sent(vector: np.ndarray[Any, np.dtype[np.float32]], form: str) -> list[floa
     if form == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     return [float(x) for x in vector]
-
-
-def _tokens(runtime: Runtime, text: str) -> int:
-    encode = getattr(runtime.host(EMBEDDING).engine, "encode", None)
-    return len(encode(text)) if encode else len(text) // 4 + 1

@@ -13,7 +13,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, cast
 
-from teola.engine import BatchEngine, Call, Engine, LanguageModel, Request, Result, SequenceHandle
+from teola.engine import (
+    BatchEngine,
+    Call,
+    Engine,
+    HasDimensions,
+    Interruptible,
+    KeepsOutputs,
+    LanguageModel,
+    NamesModel,
+    Request,
+    Result,
+    SequenceHandle,
+    TellsMemory,
+    Tokenizes,
+    near,
+)
 from teola.errors import EngineUnavailable, TeolaError
 from teola.runtime.noting import working_for
 from teola.runtime.turns import Turns
@@ -24,15 +39,23 @@ class LocalHost:
 
     def __init__(self, engine: Engine, instance: int) -> None:
         self.engine, self.instance = engine, instance
-        run = getattr(engine, "execute", None)
-        self._run: Any = run
-        asynchronous = inspect.iscoroutinefunction(run)
-        self.interruptible: bool = getattr(engine, "interruptible", asynchronous)
+        self._run: Any = engine.execute if isinstance(engine, BatchEngine) else None
+        asynchronous = inspect.iscoroutinefunction(self._run)
+        self.interruptible = (
+            engine.interruptible if isinstance(engine, Interruptible) else asynchronous
+        )
         """Whether cancelling `execute` stops the work (a worker thread cannot be stopped)."""
-        self.keeps: bool = getattr(engine, "keeps", False)
+        self.keeps = keeps(engine)
         """Whether large outputs may stay where the engine is, and inputs come from there."""
-        self.tells_memory: bool = getattr(engine, "tells_memory", hasattr(engine, "capacity"))
+        asked = near(engine)
+        self.tells_memory = isinstance(asked, TellsMemory)
         """Whether it can be asked for its free KV memory."""
+        self.vectors = asked if isinstance(asked, HasDimensions) else None
+        """Tells the dimensions of its vectors."""
+        self.tokenizer = asked if isinstance(asked, Tokenizes) else None
+        """Its tokenizer, if it has one at hand."""
+        self.named = asked if isinstance(asked, NamesModel) else None
+        """Tells the name of its model."""
         self.execute: Callable[[Sequence[Request]], Awaitable[Sequence[Result | Exception]]]
         self.execute = self._execute_here if asynchronous else self._execute_in_thread
         """Runs a batch."""
@@ -77,6 +100,10 @@ class LocalHost:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, method, *arguments)
 
+    def count_tokens(self, text: str) -> int:
+        """By the engine's tokenizer; about four characters a token if it has none at hand."""
+        return len(self.tokenizer.encode(text)) if self.tokenizer else len(text) // 4 + 1
+
     async def prefill(self, call: Call) -> SequenceHandle:
         """Compute a prefix (a language model)."""
         working_for.set((call.context.query_id,))
@@ -92,6 +119,11 @@ class LocalHost:
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, lambda: within.run(engine.execute, requests))
         return cast("Sequence[Result | Exception]", await work)
+
+
+def keeps(engine: Engine) -> bool:
+    """Whether large outputs may stay where the engine is, and inputs come from there."""
+    return isinstance(engine, KeepsOutputs) and engine.keeps
 
 
 def _queries(requests: Sequence[Request]) -> tuple[str, ...]:

@@ -15,7 +15,16 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from teola.engine import Call, Delta, Engine, EngineSpec, Request, Result, SequenceHandle
+from teola.engine import (
+    Call,
+    Delta,
+    Engine,
+    EngineSpec,
+    Request,
+    Result,
+    SequenceHandle,
+    TellsMemory,
+)
 from teola.errors import EngineUnavailable
 from teola.runtime.hosts.server import Recipe, RemoteState, now
 
@@ -49,7 +58,7 @@ class RemoteEngine(ABC):
         self.dead: EngineUnavailable | None = None
         self._forgotten: deque[int] = deque()
         self._keys = count()
-        self.tells_memory = hasattr(self.near, "capacity")
+        self._tells_memory = isinstance(self.near, TellsMemory)
 
     @property
     def spec(self) -> EngineSpec:
@@ -131,7 +140,7 @@ class RemoteEngine(ABC):
 
     async def capacity(self) -> int | None:
         """Tokens that its KV memory could take; None if it does not tell."""
-        found: int | None = await self.call("capacity") if self.tells_memory else None
+        found: int | None = await self.call("capacity") if self._tells_memory else None
         return found
 
     async def _tell_forgotten(self) -> None:

@@ -25,6 +25,7 @@ from teola.engine import (
     Request,
     Result,
     SequenceHandle,
+    Travels,
 )
 from teola.errors import EngineError, InputError, TeolaError
 from teola.runtime.hosts.local import LocalHost
@@ -85,7 +86,7 @@ class EngineServer:
         engine = self.recipe.make()
         self._host = LocalHost(engine, 0)
         await self._host.start()
-        return {name: getattr(engine, name) for name in getattr(engine, "travels", ())}
+        return {name: getattr(engine, name) for name in _travelling(engine)}
 
     async def close(self) -> None:
         """Close the engine."""
@@ -141,6 +142,10 @@ class EngineServer:
             mine = isinstance(named, RemoteState) and named.server == self.id
             prefix = replace(prefix, state=self._states.get(named.key) if mine else None)
         return replace(call, context=_shifted(call.context, sent), prefix=prefix)
+
+
+def _travelling(engine: Engine) -> Sequence[str]:
+    return engine.travels if isinstance(engine, Travels) else ()
 
 
 def _shifted(context: QueryContext, sent: float) -> QueryContext:

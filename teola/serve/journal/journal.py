@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
-from teola.engine import DatabaseServer
+from teola.engine import DatabaseServer, HasDatabase
 from teola.errors import InputError
 from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
@@ -319,9 +319,8 @@ def journal_of(runtime: Runtime, where: bool | str, days: float) -> Journal | No
     if where is not True:
         return Journal(Given(where), days * DAY_S)
     engine = runtime.configs[STORE].make(STORE)
-    database = getattr(engine, "database", None)
-    if database is None:
+    if not isinstance(engine, HasDatabase):
         told = "engine %(engine)s has no PostgreSQL: background queries end with the server"
         note(log, logging.WARNING, "no_journal", told, engine=STORE)
         return None
-    return Journal(database(), days * DAY_S)
+    return Journal(engine.database(), days * DAY_S)

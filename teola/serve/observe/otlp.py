@@ -228,7 +228,7 @@ class Pipeline:
             factory = config.factory if config else None
             kind = factory if isinstance(factory, str) else "custom"
             host = self._runtime.live.hosts.get((engine, 0))
-            model = getattr(host.engine, "model", None) if host else None
+            model = host.named.model if host and host.named else None
             completes = kind in COMPLETING or bool(
                 config and config.options.get("api") == "completions"
             )
