@@ -102,7 +102,7 @@ def register(
     return decorate if thing is _NOT_GIVEN else Registered(kind, put(thing))
 
 
-def unregister(kind: Sort | str, name: str) -> None:
+def unregister(kind: Sort, name: str) -> None:
     """Forget what `register` put under `name`. Queries that run keep what they have of it.
 
     Raises UnknownName, and InputError for a thing that was not registered and for a pass beside
