@@ -28,7 +28,7 @@ from teola.runtime.nesting import calling
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime, default_runtime
 from teola.workflow.build import Builder
-from teola.workflow.component import LISTS, Component, Kind
+from teola.workflow.component import Component, Template
 from teola.workflow.components import Embedding, Indexing, Search
 from teola.workflow.inputs import (
     Input,
@@ -40,7 +40,7 @@ from teola.workflow.inputs import (
     kinds_of,
     nested,
 )
-from teola.workflow.template import Template
+from teola.workflow.kinds import LISTS, Kind
 
 DEADLINE_S: Final = 120.0
 PLANNED_CHUNKS: Final = 48

@@ -21,8 +21,8 @@ from teola.runtime.live_query import Ending, Watcher, describe
 from teola.runtime.nesting import Caller, Terms, calling
 from teola.runtime.noting import working_for
 from teola.runtime.trace import Parent, Trace
-from teola.workflow.component import LISTS, Kind
 from teola.workflow.inputs import absent
+from teola.workflow.kinds import LISTS, Kind
 
 if TYPE_CHECKING:
     from teola.app import App

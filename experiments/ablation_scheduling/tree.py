@@ -19,8 +19,8 @@ from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
-from teola.workflow.component import Kind
 from teola.workflow.components import Generate
+from teola.workflow.kinds import Kind
 
 LEAVES: Final = 8
 LOAD: Final = 0.8

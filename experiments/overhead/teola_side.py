@@ -17,7 +17,7 @@ from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
-from teola.workflow.template import Template
+from teola.workflow.component import Template
 
 CHUNKS = 48
 SIM_CHAINS = 40

@@ -16,7 +16,7 @@ from teola.errors import DocumentError, InputError, UnknownName
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig, llm_config, web_config
 from teola.runtime.fitting import Fitting
 from teola.runtime.runtime import Runtime
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)

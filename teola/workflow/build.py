@@ -8,11 +8,11 @@ to be pruned by the first pass, except where they protect an effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
-from typing import Any, Final
+from typing import Any
 
-from teola.errors import InputError, TemplateError, UnknownName
+from teola.errors import TemplateError, UnknownName
 from teola.graph import (
     QUERY,
     AggregateParams,
@@ -23,101 +23,15 @@ from teola.graph import (
     Order,
     Primitive,
     Ref,
-    Value,
 )
-from teola.graph.ops import EFFECTS, SPECULATIVE, STORE_READS, Params
-from teola.workflow.component import Component, Config, Kind
-from teola.workflow.template import Source, Template, Wirer
+from teola.graph.ops import EFFECTS, SPECULATIVE, STORE_READS
+from teola.workflow.block import Block, Feed
+from teola.workflow.component import Component, Config, Template
+from teola.workflow.kinds import Kind
+from teola.workflow.wiring import Origin, Wirer
 
 Overrides = Mapping[str, Mapping[str, Any]]
 """component -> parameter -> value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """Data with what is planned about it: `items` is None for a single value. open: a list that
-    may turn out longer than planned."""
-
-    ref: Ref
-    items: int | None = None
-    open: bool = False
-
-    def item(self, i: int) -> Ref:
-        """Item `i`; the last one that is planned stands for all that come after it, if any may."""
-        last = self.open and i + 1 >= (self.items or 1)
-        return Ref(self.ref.producer, self.ref.port, (i, None if last else i + 1))
-
-
-UNKNOWN_ITEMS: Final = 8
-"""Items that are planned for a list of which nobody says how long it may be."""
-
-
-class Block:
-    """Where one component puts its primitives."""
-
-    def __init__(
-        self, component: Component, config: Any, feeds: Mapping[str, Feed], room: float = inf
-    ) -> None:
-        self.component, self.config, self._feeds = component, config, feeds
-        self._room = room
-        self.primitives: list[Primitive] = []
-        self.given: dict[str, Feed] = {}
-
-    def read(self, port: str) -> Feed:
-        """The data behind a required input."""
-        return self._feeds[port]
-
-    def may_read(self, port: str) -> Feed | None:
-        """The data behind an optional input, if the template provides it."""
-        return self._feeds.get(port)
-
-    def add(
-        self,
-        key: str,
-        op: Op,
-        inputs: Mapping[str, Value],
-        outputs: tuple[str, ...],
-        params: Params,
-        *,
-        items: int | None = None,
-        splittable: bool = False,
-        engine: str | None = None,
-    ) -> str:
-        """Add a primitive called `<component>.<key>`; items: planned length of its item input.
-
-        Raises InputError if the graph becomes larger than it may.
-        """
-        if len(self.primitives) >= self._room:
-            raise too_many_primitives()
-        control = op in (Op.AGGREGATE, Op.CONDITION)
-        primitive = Primitive(
-            id=f"{self.component.name}.{key}",
-            op=op,
-            component=self.component.name,
-            engine="" if control else engine or self.component.engine,
-            inputs=tuple(inputs.items()),
-            outputs=outputs,
-            params=params,
-            items=1 if items is None else items,
-            batchable=items is not None and self.component.batchable,
-            splittable=splittable and self.component.splittable,
-            optional=self.component.optional,
-        )
-        self.primitives.append(primitive)
-        return primitive.id
-
-    def give(self, port: str, ref: Ref, items: int | None = None, *, open: bool = False) -> None:
-        """Say that output `port` is `ref`, planned to hold `items` items (None: one value). open:
-        it may hold more."""
-        self.given[port] = Feed(ref, items, open)
-
-
-def too_many_primitives() -> InputError:
-    """Why a graph is not built."""
-    return InputError(
-        "this query's graph has more primitives than are allowed; ask for fewer results or "
-        "expansions, or give fewer items"
-    )
 
 
 class Builder:
@@ -281,7 +195,7 @@ class _Build:
         self,
         owner: str,
         port: str,
-        sources: tuple[Source, ...],
+        sources: tuple[Origin, ...],
         add: Callable[[Primitive], None],
     ) -> Feed:
         feeds = [self._feed(source) for source in sources]
@@ -302,7 +216,7 @@ class _Build:
         longest = max((feed.items for feed in feeds if feed.items is not None), default=None)
         return Feed(Ref(id, "out"), longest, any(feed.open for feed in feeds))
 
-    def _feed(self, source: Source) -> Feed:
+    def _feed(self, source: Origin) -> Feed:
         if source.component:
             return self.given[source.component, source.name]
         kind = self.builder.inputs[source.name]

@@ -1,4 +1,4 @@
-"""Component: one box of a developer's template, and `>>`, which puts boxes in order.
+"""Component, one box of a developer's template, and Template, which `>>` makes of boxes in order.
 
 A component declares named inputs and outputs with kinds, a configuration every field of which can
 be overridden per query, and how it decomposes into primitives (the paper's Algorithm 1, line 4).
@@ -13,48 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Final, TypeAlias
 
+import networkx as nx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from teola.errors import InputError, TemplateError, UnknownName
-
-if TYPE_CHECKING:
-    from teola.workflow.build import Block
-    from teola.workflow.template import Template
-
-
-class Kind(Enum):
-    """What flows between components."""
-
-    TEXT = "text"
-    TEXTS = "texts"
-    VECTORS = "vectors"
-    CHUNKS = "chunks"
-    HITS = "hits"
-    SCOPE = "scope"
-    DOCUMENTS = "documents"
-    ANY = "any"
-
-    __hash__ = object.__hash__
-
-    def accepts(self, given: Kind) -> bool:
-        """Whether an input of this kind can take `given`."""
-        if self is given or Kind.ANY in (self, given):
-            return True
-        return (self, given) in _WIDENS
-
-
-_WIDENS = {
-    (Kind.TEXTS, Kind.TEXT),  # one text is a list of one
-    (Kind.TEXTS, Kind.CHUNKS),
-    (Kind.TEXTS, Kind.HITS),
-}
-
-
-LISTS = frozenset({Kind.TEXTS, Kind.HITS})
-"""Kinds of inputs whose length shapes a query's graph."""
+from teola.graph import Guard
+from teola.registry import Registry
+from teola.workflow.block import Block
+from teola.workflow.kinds import Kind
 
 
 class Config(BaseModel):
@@ -153,22 +123,156 @@ class Component:
 
     def template(self) -> Template:
         """This component as a template of one."""
-        from teola.workflow.template import Template
-
         return Template.of(self)
 
     def __rshift__(self, other: Nodes) -> Template:
         return self.template() >> other
 
     def __rrshift__(self, other: Nodes) -> Template:
-        from teola.workflow.template import Template
-
         return Template.beside(other) >> self
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
+@dataclass(frozen=True)
+class Template:
+    """T = (T_N, T_E) of the paper: components, their order, and who is guarded by which branch."""
+
+    components: tuple[Component, ...]
+    edges: tuple[tuple[str, str], ...]
+    heads: tuple[str, ...]
+    tails: tuple[str, ...]
+    guards: Mapping[str, tuple[Guard, ...]]
+
+    @staticmethod
+    def of(component: Component) -> Template:
+        """A template of one component."""
+        only = (component.name,)
+        return Template((component,), (), only, only, {})
+
+    @staticmethod
+    def beside(nodes: Nodes) -> Template:
+        """Several nodes side by side."""
+        if isinstance(nodes, str):
+            nodes = _in_template(nodes)
+        if isinstance(nodes, (Component, Template)):
+            return nodes.template() if isinstance(nodes, Component) else nodes
+        listed = nodes if isinstance(nodes, (list, tuple)) and nodes else [nodes]
+        for node in listed:
+            if not isinstance(node, (Component, Template, str)):
+                raise _not_joinable(node)
+        parts = [Template.beside(node) for node in nodes]
+        components: dict[str, Component] = {}
+        for part in parts:
+            for component in part.components:
+                _add(components, component)
+        return Template(
+            tuple(components.values()),
+            tuple(dict.fromkeys(edge for part in parts for edge in part.edges)),
+            tuple(dict.fromkeys(head for part in parts for head in part.heads)),
+            tuple(dict.fromkeys(tail for part in parts for tail in part.tails)),
+            {name: guards for part in parts for name, guards in part.guards.items()},
+        )
+
+    def __rshift__(self, other: Nodes) -> Template:
+        after = Template.beside(other)
+        components = {component.name: component for component in self.components}
+        for component in after.components:
+            _add(components, component)
+        joins = [(tail, head) for tail in self.tails for head in after.heads]
+        joined = Template(
+            tuple(components.values()),
+            tuple(dict.fromkeys((*self.edges, *after.edges, *joins))),
+            self.heads,
+            after.tails,
+            {**self.guards, **after.guards},
+        )
+        order = joined.order_graph
+        if not nx.is_directed_acyclic_graph(order):
+            path = " >> ".join(edge[0] for edge in nx.find_cycle(order))
+            raise TemplateError(f"the template has a cycle: {path} >> ...")
+        return joined
+
+    def __rrshift__(self, other: Nodes) -> Template:
+        return Template.beside(other) >> self
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Component]:
+        return {component.name: component for component in self.components}
+
+    @cached_property
+    def order_graph(self) -> nx.DiGraph[str]:
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(component.name for component in self.components)
+        graph.add_edges_from(self.edges)
+        return graph
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Component names, producers first, ties as declared."""
+        rank = {component.name: i for i, component in enumerate(self.components)}
+        return tuple(nx.lexicographical_topological_sort(self.order_graph, key=rank.__getitem__))
+
+
 Node: TypeAlias = "Component | Template | str"
 """A name stands for the component that is registered, installed or built in under it."""
 Nodes: TypeAlias = "Node | Sequence[Node]"
+
+
+def _check(called: str, thing: Any) -> None:
+    if not isinstance(thing, Component) and not (
+        isinstance(thing, type) and issubclass(thing, Component)
+    ):
+        raise InputError(
+            f"{called} must be a Component or a class of them (a function: wrap it by "
+            f"component(...)), not {thing!r}"
+        )
+
+
+BUILT_IN: Final[dict[str, Component | type[Component]]] = {}
+"""By name, what `teola.workflow.components` brings."""
+REGISTRY: Final[Registry[Component | type[Component]]] = Registry(
+    "component", "teola.components", BUILT_IN, _check
+)
+
+
+def named(name: str) -> Component:
+    """The component called `name`, with the parameters that it has by default. Raises UnknownName,
+    and InputError where it cannot be made without any."""
+    found = REGISTRY.find(name)
+    if isinstance(found, Component):
+        return found
+    try:
+        return found()
+    except TypeError as error:
+        raise InputError(f"{REGISTRY.called(name)} needs parameters: {error}") from None
+
+
+def _in_template(name: str) -> Component:
+    try:
+        return named(name)
+    except InputError as error:
+        raise TemplateError(str(error)) from None
+
+
+def _not_joinable(node: object) -> TemplateError:
+    if isinstance(node, type) and issubclass(node, Component):
+        way = f"; make one of the class: {node.__name__}()"
+    elif callable(node):
+        name = getattr(node, "__name__", "function")
+        way = "; wrap a function: component(" + (
+            "lambda ...)" if name == "<lambda>" else f"{name})"
+        )
+    else:
+        way = ""
+    return TemplateError(f"`>>` joins components, templates or lists of them, not {node!r}{way}")
+
+
+def _add(components: dict[str, Component], component: Component) -> None:
+    known = components.setdefault(component.name, component)
+    if known is not component:
+        raise TemplateError(
+            f"two components are called {component.name!r}; give one a name of its own: "
+            f"{type(component).__name__}(name=...)"
+        )

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from teola.errors import InputError, TemplateError, UnknownName
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 
 SHOWN: Final = 40
 """Characters of a text that an error repeats."""

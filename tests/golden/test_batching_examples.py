@@ -35,8 +35,8 @@ from teola.runtime.values import Tokens
 from teola.schedule.events import Dispatch
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
-from teola.workflow.component import Kind
 from teola.workflow.components import Generate
+from teola.workflow.kinds import Kind
 from tests.recording import RecordingCore
 
 PROMPT = 512

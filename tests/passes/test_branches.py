@@ -16,8 +16,8 @@ from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
-from teola.workflow.component import Component, Kind
-from teola.workflow.template import Template
+from teola.workflow.component import Component, Template
+from teola.workflow.kinds import Kind
 
 LONG = "Answer with care, and in the manner that was agreed upon. " * 80
 

@@ -28,9 +28,9 @@ from teola import (
 from teola.engine import Chunk, Scope
 from teola.errors import TemplateError
 from teola.workflow.build import Builder
-from teola.workflow.component import Kind
+from teola.workflow.component import Template
 from teola.workflow.components import Function
-from teola.workflow.template import Template
+from teola.workflow.kinds import Kind
 from tests.deterministic import number
 
 Names = dict[str, str]

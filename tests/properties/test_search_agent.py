@@ -18,7 +18,7 @@ from teola.profile import default
 from teola.runtime.live_query import Ending
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 from teola_apps.search_agent import app
 from tests.deterministic import HashModel, Started, number, spec
 from tests.properties.test_passes import passes

@@ -17,8 +17,8 @@ from teola.graph.ops import SPECULATIVE
 from teola.passes import PIPELINE, optimise
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
-from teola.workflow.component import Kind
 from teola.workflow.components import Embedding, Function
+from teola.workflow.kinds import Kind
 from tests.deterministic import HashEmbedder, MemoryStore
 from tests.properties.templates import Grown, grown
 from tests.properties.test_passes import answer, engines, passes, profile

@@ -20,7 +20,7 @@ from teola.runtime.python_engine import PythonEngine
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 from tests.deterministic import HashEmbedder, HashModel, vector
 from tests.recording import Bench, check
 from tests.runtime.faults import Flaky, Scripted

@@ -15,7 +15,7 @@ from teola.runtime.live_query import Ending, Token
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 from tests.deterministic import HashModel
 from tests.recording import Bench
 from tests.runtime.faults import Scripted

@@ -17,7 +17,7 @@ from teola.profile import paper
 from teola.runtime import optimiser as module
 from teola.runtime.optimiser import Optimiser
 from teola.workflow.build import Builder
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.planted import catches, edited
 

@@ -21,9 +21,9 @@ from teola.passes import PIPELINE, optimise
 from teola.profile import default
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
-from teola.workflow.component import Kind
+from teola.workflow.component import Template
 from teola.workflow.components import Function
-from teola.workflow.template import Template
+from teola.workflow.kinds import Kind
 from tests.deterministic import number
 from tests.simulation.engines import Database, Embedder, Model, Python, Reranker, Store
 

@@ -10,8 +10,8 @@ import pytest
 
 from teola import component
 from teola.errors import TemplateError
-from teola.workflow.component import Kind
 from teola.workflow.components.function import Function, Options
+from teola.workflow.kinds import Kind
 
 
 def texts(question: str) -> Iterator[str]:

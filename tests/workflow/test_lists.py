@@ -11,7 +11,7 @@ from teola import Aggregate, App, Condition, Generate, Rerank, Runtime, WebSearc
 from teola.engine import EngineKind, Hit, Request, Result
 from teola.errors import QueryFailed, TemplateError
 from teola.graph import Op, WebSearchParams
-from teola.workflow.build import UNKNOWN_ITEMS
+from teola.workflow.block import UNKNOWN_ITEMS
 from tests.deterministic import HashModel, HashReranker, Started, spec
 
 NOTES = [f"note number {i}" for i in range(3 * UNKNOWN_ITEMS)]

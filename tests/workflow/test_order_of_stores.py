@@ -11,8 +11,8 @@ from teola import Embedding, Generate, Indexing, QueryExpansion, Search
 from teola.engine import Chunk, Scope
 from teola.passes import PIPELINE, optimise
 from teola.workflow.build import Builder
-from teola.workflow.component import Component, Kind
-from teola.workflow.template import Template
+from teola.workflow.component import Component, Template
+from teola.workflow.kinds import Kind
 from tests.properties.test_passes import answer, profile
 
 INPUTS = {

@@ -23,8 +23,8 @@ from teola import (
 from teola.errors import InputError, TemplateError, UnknownName
 from teola.graph import Aggregation, Graph, Guard, Op
 from teola.workflow.build import Builder
-from teola.workflow.component import Component, Kind
-from teola.workflow.template import Template
+from teola.workflow.component import Component, Template
+from teola.workflow.kinds import Kind
 
 INPUTS = {"question": Kind.TEXT, "notes": Kind.TEXTS, "documents": Kind.DOCUMENTS}
 

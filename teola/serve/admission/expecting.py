@@ -13,7 +13,7 @@ from teola.runtime.demand import Demand
 from teola.runtime.runtime import Runtime
 from teola.serve.admission.admission import NO_SHARES, Admission, Lanes, Shares
 from teola.serve.admission.learning import SMALLEST, Kind
-from teola.workflow.component import Kind as InputKind
+from teola.workflow.kinds import Kind as InputKind
 
 FRESH_S: Final = 0.05
 CHUNK_CHARACTERS: Final = 1000

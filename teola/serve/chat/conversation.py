@@ -24,8 +24,8 @@ from typing import Final
 
 from teola.app import App
 from teola.errors import TemplateError
-from teola.workflow.component import Kind
-from teola.workflow.template import Source
+from teola.workflow.kinds import Kind
+from teola.workflow.wiring import Origin
 
 QUESTION: Final = "question"
 HISTORY: Final = "history"
@@ -132,4 +132,4 @@ def _form(app: App, names: tuple[str, ...]) -> App:
 
 
 def _uses(form: App, name: str) -> bool:
-    return any(Source("", name) in sources for sources in form.builder.wiring.values())
+    return any(Origin("", name) in sources for sources in form.builder.wiring.values())

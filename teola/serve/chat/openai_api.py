@@ -30,7 +30,7 @@ from teola.serve.intake.schemas import SCHEMA, check_schemas
 from teola.serve.intake.uploads import Upload
 from teola.serve.problems import answer, problem, problem_of
 from teola.serve.streaming import Events, EventStream, result_for
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 
 AGAIN: Final = """\
 The answer must be JSON, with nothing before or after it, that fits this JSON schema:

@@ -19,7 +19,7 @@ from teola.errors import InputError
 from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.bounds import is_form
 from teola.serve.intake.uploads import Upload
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 
 if TYPE_CHECKING:
     from teola.serve.intake.documents import Intake

@@ -30,7 +30,7 @@ from teola.runtime.documents import MAX_DOCUMENTS
 from teola.serve.intake.asking import check_label
 from teola.serve.intake.uploads import Upload, shown
 from teola.serve.streaming import first, gone
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 
 if TYPE_CHECKING:  # it takes a while to import, and few servers fetch
     from teola.serve.intake.fetching import Fetcher

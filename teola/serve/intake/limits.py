@@ -22,7 +22,7 @@ from teola.graph import Op
 from teola.runtime.documents import UNNAMED
 from teola.runtime.values import tokens_of
 from teola.serve.intake.schemas import check_form, parameters, schemas
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 
 LISTED: Final = 10_000
 """Items of one input."""

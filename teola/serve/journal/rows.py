@@ -17,7 +17,7 @@ from teola.engine import Source
 from teola.errors import InputError
 from teola.result import Result
 from teola.serve.problems import problem_of
-from teola.workflow.component import Kind
+from teola.workflow.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from teola.app import App
 from teola.serve.intake.limits import OURS
-from teola.workflow.component import Kind
 from teola.workflow.inputs import Input
+from teola.workflow.kinds import Kind
 
 _TEXT: Final = {"type": "string", "minLength": 1}
 _METADATA: Final = {"metadata": {"type": "object"}}

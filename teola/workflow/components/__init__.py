@@ -1,10 +1,6 @@
 """The components that come with Teola, one file each, and all that have a name."""
 
-from typing import Any, Final
-
-from teola.errors import InputError
-from teola.registry import Registry
-from teola.workflow.component import Component
+from teola.workflow.component import BUILT_IN, REGISTRY, named
 from teola.workflow.components.aggregate import Aggregate
 from teola.workflow.components.condition import Condition
 from teola.workflow.components.embedding import Embedding
@@ -17,20 +13,7 @@ from teola.workflow.components.rerank import Rerank
 from teola.workflow.components.search import Search
 from teola.workflow.components.web_search import WebSearch
 
-
-def _check(called: str, thing: Any) -> None:
-    if not isinstance(thing, Component) and not (
-        isinstance(thing, type) and issubclass(thing, Component)
-    ):
-        raise InputError(
-            f"{called} must be a Component or a class of them (a function: wrap it by "
-            f"component(...)), not {thing!r}"
-        )
-
-
-REGISTRY: Final[Registry[Component | type[Component]]] = Registry(
-    "component",
-    "teola.components",
+BUILT_IN.update(
     {
         "condition": Condition,
         "embed": Embedding,
@@ -42,22 +25,8 @@ REGISTRY: Final[Registry[Component | type[Component]]] = Registry(
         "rerank": Rerank,
         "search": Search,
         "web-search": WebSearch,
-    },
-    _check,
+    }
 )
-
-
-def named(name: str) -> Component:
-    """The component called `name`, with the parameters that it has by default. Raises UnknownName,
-    and InputError where it cannot be made without any."""
-    found = REGISTRY.find(name)
-    if isinstance(found, Component):
-        return found
-    try:
-        return found()
-    except TypeError as error:
-        raise InputError(f"{REGISTRY.called(name)} needs parameters: {error}") from None
-
 
 __all__ = [
     "REGISTRY",

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from teola.errors import TemplateError
 from teola.graph import AggregateParams, Aggregation, Op, Ref
-from teola.workflow.build import Block
-from teola.workflow.component import Component, Kind
+from teola.workflow.block import Block
+from teola.workflow.component import Component
+from teola.workflow.kinds import Kind
 
 _HIDDEN = (Aggregation.TOP_K, Aggregation.NEW)
 MODES = {mode.value: mode for mode in Aggregation if mode not in _HIDDEN}

@@ -7,10 +7,10 @@ from typing import Any
 
 from teola.errors import TemplateError
 from teola.graph import ConditionParams, Guard, Op, Value
-from teola.workflow.build import Block
-from teola.workflow.component import Component, Config, Kind
+from teola.workflow.block import Block
+from teola.workflow.component import Component, Config, Template
 from teola.workflow.components.function import yields
-from teola.workflow.template import Template
+from teola.workflow.kinds import Kind
 
 THEN, OTHERWISE = "then", "otherwise"
 

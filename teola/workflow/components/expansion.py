@@ -7,9 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from teola.graph import DecodeParams, Op, Part, PrefillParams, Prompt, Ref, Role
-from teola.workflow.build import Block
-from teola.workflow.component import Component, Config, Kind
+from teola.workflow.block import Block
+from teola.workflow.component import Component, Config
 from teola.workflow.components.history import history_parts
+from teola.workflow.kinds import Kind
 
 INSTRUCTION = (
     "You help a search engine find passages that answer a question. Rewrite the question below in "

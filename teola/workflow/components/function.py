@@ -8,8 +8,9 @@ from typing import Any, TypedDict, Unpack, get_args, get_origin, get_type_hints,
 
 from teola.errors import TemplateError, UnknownName
 from teola.graph import Op, Ref, ToolParams, Value
-from teola.workflow.build import UNKNOWN_ITEMS, Block, Feed
-from teola.workflow.component import Component, Config, Kind
+from teola.workflow.block import UNKNOWN_ITEMS, Block, Feed
+from teola.workflow.component import Component, Config
+from teola.workflow.kinds import Kind
 
 _KINDS: dict[object, Kind] = {str: Kind.TEXT, list[str]: Kind.TEXTS}
 

@@ -25,9 +25,10 @@ from teola.graph import (
     Ref,
     Role,
 )
-from teola.workflow.build import Block, Feed
-from teola.workflow.component import Component, Config, Kind
+from teola.workflow.block import Block, Feed
+from teola.workflow.component import Component, Config
 from teola.workflow.components.history import history_parts, instruction_parts
+from teola.workflow.kinds import Kind
 
 INSTRUCTION = (
     "Answer the question from the context below and from nothing else. Be brief and exact: give "

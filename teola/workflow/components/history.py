@@ -8,7 +8,7 @@ every query), so it can be found in a prefix cache.
 from __future__ import annotations
 
 from teola.graph import Part, Role
-from teola.workflow.build import Block
+from teola.workflow.block import Block
 
 
 def history_parts(block: Block) -> tuple[Part, ...]:

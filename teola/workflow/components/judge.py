@@ -21,11 +21,11 @@ from teola.graph import (
     Ref,
     Role,
 )
-from teola.workflow.build import Block
-from teola.workflow.component import Component, Config, Kind
+from teola.workflow.block import Block
+from teola.workflow.component import Component, Config, Template
 from teola.workflow.components.condition import OTHERWISE, THEN, branches_of, branching
 from teola.workflow.components.history import history_parts
-from teola.workflow.template import Template
+from teola.workflow.kinds import Kind
 
 INSTRUCTION = (
     "You decide whether a question can be answered without searching the web. Below are the "

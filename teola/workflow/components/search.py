@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from teola.graph import AggregateParams, Aggregation, Op, Ref, SearchParams
-from teola.workflow.build import Block
-from teola.workflow.component import Component, Config, Kind
+from teola.workflow.block import Block
+from teola.workflow.component import Component, Config
+from teola.workflow.kinds import Kind
 
 
 class SearchConfig(Config):

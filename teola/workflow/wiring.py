@@ -1,4 +1,4 @@
-"""Template: components in coarse order, with their names wired and checked when declared.
+"""Wiring: which output each input of a template's components reads.
 
 A name is looked for upstream, the nearest producer first. Where the nearest ones may all be
 skipped (they stand in a Condition's branch), the producers behind them serve as fall-backs.
@@ -9,135 +9,24 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 
 import networkx as nx
 
-from teola.errors import InputError, TemplateError
+from teola.errors import TemplateError
 from teola.graph import Guard
-from teola.workflow.component import Component, Kind, Nodes
-
-
-@dataclass(frozen=True)
-class Template:
-    """T = (T_N, T_E) of the paper: components, their order, and who is guarded by which branch."""
-
-    components: tuple[Component, ...]
-    edges: tuple[tuple[str, str], ...]
-    heads: tuple[str, ...]
-    tails: tuple[str, ...]
-    guards: Mapping[str, tuple[Guard, ...]]
-
-    @staticmethod
-    def of(component: Component) -> Template:
-        """A template of one component."""
-        only = (component.name,)
-        return Template((component,), (), only, only, {})
-
-    @staticmethod
-    def beside(nodes: Nodes) -> Template:
-        """Several nodes side by side."""
-        if isinstance(nodes, str):
-            nodes = _named(nodes)
-        if isinstance(nodes, (Component, Template)):
-            return nodes.template() if isinstance(nodes, Component) else nodes
-        listed = nodes if isinstance(nodes, (list, tuple)) and nodes else [nodes]
-        for node in listed:
-            if not isinstance(node, (Component, Template, str)):
-                raise _not_joinable(node)
-        parts = [Template.beside(node) for node in nodes]
-        components: dict[str, Component] = {}
-        for part in parts:
-            for component in part.components:
-                _add(components, component)
-        return Template(
-            tuple(components.values()),
-            tuple(dict.fromkeys(edge for part in parts for edge in part.edges)),
-            tuple(dict.fromkeys(head for part in parts for head in part.heads)),
-            tuple(dict.fromkeys(tail for part in parts for tail in part.tails)),
-            {name: guards for part in parts for name, guards in part.guards.items()},
-        )
-
-    def __rshift__(self, other: Nodes) -> Template:
-        after = Template.beside(other)
-        components = {component.name: component for component in self.components}
-        for component in after.components:
-            _add(components, component)
-        joins = [(tail, head) for tail in self.tails for head in after.heads]
-        joined = Template(
-            tuple(components.values()),
-            tuple(dict.fromkeys((*self.edges, *after.edges, *joins))),
-            self.heads,
-            after.tails,
-            {**self.guards, **after.guards},
-        )
-        order = joined.order_graph
-        if not nx.is_directed_acyclic_graph(order):
-            path = " >> ".join(edge[0] for edge in nx.find_cycle(order))
-            raise TemplateError(f"the template has a cycle: {path} >> ...")
-        return joined
-
-    def __rrshift__(self, other: Nodes) -> Template:
-        return Template.beside(other) >> self
-
-    @cached_property
-    def by_name(self) -> Mapping[str, Component]:
-        return {component.name: component for component in self.components}
-
-    @cached_property
-    def order_graph(self) -> nx.DiGraph[str]:
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        graph.add_nodes_from(component.name for component in self.components)
-        graph.add_edges_from(self.edges)
-        return graph
-
-    @cached_property
-    def order(self) -> tuple[str, ...]:
-        """Component names, producers first, ties as declared."""
-        rank = {component.name: i for i, component in enumerate(self.components)}
-        return tuple(nx.lexicographical_topological_sort(self.order_graph, key=rank.__getitem__))
-
-
-def _named(name: str) -> Component:
-    from teola.workflow.components import named
-
-    try:
-        return named(name)
-    except InputError as error:
-        raise TemplateError(str(error)) from None
-
-
-def _not_joinable(node: object) -> TemplateError:
-    if isinstance(node, type) and issubclass(node, Component):
-        way = f"; make one of the class: {node.__name__}()"
-    elif callable(node):
-        name = getattr(node, "__name__", "function")
-        way = "; wrap a function: component(" + (
-            "lambda ...)" if name == "<lambda>" else f"{name})"
-        )
-    else:
-        way = ""
-    return TemplateError(f"`>>` joins components, templates or lists of them, not {node!r}{way}")
-
-
-def _add(components: dict[str, Component], component: Component) -> None:
-    known = components.setdefault(component.name, component)
-    if known is not component:
-        raise TemplateError(
-            f"two components are called {component.name!r}; give one a name of its own: "
-            f"{type(component).__name__}(name=...)"
-        )
+from teola.workflow.component import Component, Template
+from teola.workflow.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Origin:
     """Where a name comes from: an output of a component, or (component "") a query input."""
 
     component: str
     name: str
 
 
-Wiring = Mapping[tuple[str, str], tuple[Source, ...]]
+Wiring = Mapping[tuple[str, str], tuple[Origin, ...]]
 """(component, port) -> sources, the one to prefer first; () for an absent optional input."""
 
 
@@ -149,9 +38,9 @@ class Wirer:
         order = template.order_graph
         self.upstream = {name: nx.ancestors(order, name) for name in template.by_name}
 
-    def wire(self, outputs: Mapping[str, str]) -> tuple[Wiring, dict[str, tuple[Source, ...]]]:
+    def wire(self, outputs: Mapping[str, str]) -> tuple[Wiring, dict[str, tuple[Origin, ...]]]:
         """The wiring of all components, and the sources of each output of the application."""
-        wiring: dict[tuple[str, str], tuple[Source, ...]] = {}
+        wiring: dict[tuple[str, str], tuple[Origin, ...]] = {}
         for component in self.template.components:
             ports = {**component.required, **component.extra}
             for port, name in ports.items():
@@ -184,10 +73,10 @@ class Wirer:
                     "optional in the component"
                 )
 
-    def _sources(self, consumer: str | None, name: str) -> tuple[Source, ...]:
+    def _sources(self, consumer: str | None, name: str) -> tuple[Origin, ...]:
         scope = set(self.template.by_name) if consumer is None else self.upstream[consumer]
         left = [c for c in scope if name in self.template.by_name[c].given_kinds]
-        found: list[Source] = []
+        found: list[Origin] = []
         own = set(self.template.guards.get(consumer, ())) if consumer else set()
         while left:
             nearest = [c for c in left if not any(c in self.upstream[d] for d in left)]
@@ -198,12 +87,12 @@ class Wirer:
                 raise TemplateError(
                     f"{name!r} is given by {listed} at once; rename one with outputs={{...}}"
                 )
-            found += [Source(c, name) for c in nearest]
+            found += [Origin(c, name) for c in nearest]
             if free or self._exhaustive(nearest, own):
                 return tuple(found)
             left = [c for c in left if c not in nearest]
         if name in self.inputs:
-            found.append(Source("", name))
+            found.append(Origin("", name))
         return tuple(found)
 
     def _guards(self, component: str) -> tuple[Guard, ...]:
@@ -227,7 +116,7 @@ class Wirer:
                 by_condition.setdefault(new[0].condition, set()).add(new[0].branch)
         return any(len(branches) == 2 for branches in by_condition.values())
 
-    def _check_kind(self, component: Component, port: str, source: Source) -> None:
+    def _check_kind(self, component: Component, port: str, source: Origin) -> None:
         if source.component:
             given = self.template.by_name[source.component].given_kinds[source.name]
             origin = f"component {source.component!r}"
@@ -254,7 +143,7 @@ class Wirer:
             f"{who} needs {name!r}, which nothing upstream gives{hint} (available: {listed})"
         )
 
-    def _check_used(self, wiring: Wiring, finals: Mapping[str, tuple[Source, ...]]) -> None:
+    def _check_used(self, wiring: Wiring, finals: Mapping[str, tuple[Origin, ...]]) -> None:
         used = {source.component for sources in finals.values() for source in sources}
         used |= {c.name for c in self.template.components if c.effect}
         used |= {guard.condition for guards in self.template.guards.values() for guard in guards}

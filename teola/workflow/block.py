@@ -1,0 +1,109 @@
+"""Block: where a component puts its primitives, and what it reads from those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final, Protocol
+
+from teola.errors import InputError
+from teola.graph import Op, Primitive, Ref, Value
+from teola.graph.ops import Params
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Data with what is planned about it: `items` is None for a single value. open: a list that
+    may turn out longer than planned."""
+
+    ref: Ref
+    items: int | None = None
+    open: bool = False
+
+    def item(self, i: int) -> Ref:
+        """Item `i`; the last one that is planned stands for all that come after it, if any may."""
+        last = self.open and i + 1 >= (self.items or 1)
+        return Ref(self.ref.producer, self.ref.port, (i, None if last else i + 1))
+
+
+UNKNOWN_ITEMS: Final = 8
+"""Items that are planned for a list of which nobody says how long it may be."""
+
+
+class Owner(Protocol):
+    """A component, as far as its primitives are made by it; see there."""
+
+    name: str
+    engine: str
+    batchable: bool
+    splittable: bool
+    optional: bool
+
+
+class Block:
+    """Where one component puts its primitives. config: the component's, for this query."""
+
+    def __init__(
+        self, owner: Owner, config: Any, feeds: Mapping[str, Feed], room: float = inf
+    ) -> None:
+        self.config, self._owner, self._feeds = config, owner, feeds
+        self._room = room
+        self.primitives: list[Primitive] = []
+        self.given: dict[str, Feed] = {}
+
+    def read(self, port: str) -> Feed:
+        """The data behind a required input."""
+        return self._feeds[port]
+
+    def may_read(self, port: str) -> Feed | None:
+        """The data behind an optional input, if the template provides it."""
+        return self._feeds.get(port)
+
+    def add(
+        self,
+        key: str,
+        op: Op,
+        inputs: Mapping[str, Value],
+        outputs: tuple[str, ...],
+        params: Params,
+        *,
+        items: int | None = None,
+        splittable: bool = False,
+        engine: str | None = None,
+    ) -> str:
+        """Add a primitive called `<component>.<key>`; items: planned length of its item input.
+
+        Raises InputError if the graph becomes larger than it may.
+        """
+        if len(self.primitives) >= self._room:
+            raise too_many_primitives()
+        control = op in (Op.AGGREGATE, Op.CONDITION)
+        primitive = Primitive(
+            id=f"{self._owner.name}.{key}",
+            op=op,
+            component=self._owner.name,
+            engine="" if control else engine or self._owner.engine,
+            inputs=tuple(inputs.items()),
+            outputs=outputs,
+            params=params,
+            items=1 if items is None else items,
+            batchable=items is not None and self._owner.batchable,
+            splittable=splittable and self._owner.splittable,
+            optional=self._owner.optional,
+        )
+        self.primitives.append(primitive)
+        return primitive.id
+
+    def give(self, port: str, ref: Ref, items: int | None = None, *, open: bool = False) -> None:
+        """Say that output `port` is `ref`, planned to hold `items` items (None: one value). open:
+        it may hold more."""
+        self.given[port] = Feed(ref, items, open)
+
+
+def too_many_primitives() -> InputError:
+    """Why a graph is not built."""
+    return InputError(
+        "this query's graph has more primitives than are allowed; ask for fewer results or "
+        "expansions, or give fewer items"
+    )
