@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from python_multipart.multipart import parse_options_header
@@ -14,20 +12,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from teola.app import DEADLINE_S, App
-from teola.engine import NAME_CHARACTERS, check_metadata
 from teola.errors import InputError
 from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.bounds import is_form
+from teola.serve.intake.documents import Intake
 from teola.serve.intake.uploads import Upload
 from teola.workflow.kinds import Kind
-
-if TYPE_CHECKING:
-    from teola.serve.intake.documents import Intake
 
 M = TypeVar("M", bound=BaseModel)
 
 MOST_DEADLINE_S: Final = 3600.0
-_DECEIVING: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 REQUEST: Final = "request"
 """The field of a form that holds what would else be the JSON body."""
 
@@ -119,19 +113,6 @@ def _listed(given: Any) -> list[Any]:
     if given is None:
         return []
     return given if isinstance(given, list) else [given]
-
-
-def check_label(name: str, document: Mapping[str, Any]) -> None:
-    """Raise InputError for a document whose name or metadata nobody could show or store."""
-    label, metadata = document["name"], document.get("metadata")
-    if not label.strip() or len(label) > NAME_CHARACTERS or _DECEIVING.search(label):
-        raise InputError(
-            f"input {name!r}: a document's name has 1 to {NAME_CHARACTERS} characters, no line "
-            "breaks, and none that turn the direction of writing"
-        )
-    if metadata is not None and not isinstance(metadata, dict):
-        raise InputError(f"input {name!r}: a document's metadata is an object, if there is any")
-    check_metadata(metadata or {})
 
 
 def checked(model: type[M], value: Any) -> M:

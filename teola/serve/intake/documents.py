@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,11 +25,10 @@ from starlette.types import Message
 
 from teola.app import App
 from teola.config import HISTORY_CHARACTERS
-from teola.engine import Source
+from teola.engine import NAME_CHARACTERS, Source, check_metadata
 from teola.errors import DeadlineExceeded, InputError
 from teola.runtime.documents import MAX_DOCUMENTS
-from teola.serve.intake.asking import check_label
-from teola.serve.intake.uploads import Upload, shown
+from teola.serve.intake.uploads import Allowance, Upload, shown
 from teola.serve.streaming import first, gone
 from teola.workflow.kinds import Kind
 
@@ -42,21 +42,9 @@ URLS: Final = 16
 TOGETHER_BYTES: Final = 64 * 2**20
 """Bytes of them all."""
 AT_ONCE: Final = 4
+_DECEIVING: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 Receive = Callable[[], Awaitable[Message]]
-
-
-@dataclass(slots=True)
-class Room:
-    """Bytes that the documents of one query may still have together."""
-
-    left: int
-
-    def take(self, size: int) -> None:
-        """Raises InputError once there are none left."""
-        self.left -= size
-        if self.left < 0:
-            raise InputError("the documents of one query are too large together; name fewer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +100,11 @@ class Intake:
 
     async def _got(self, listed: Sequence[Any], upload: Upload, limit_s: float) -> list[Any]:
         """All of them, a few at a time; the first that cannot be had ends it."""
-        room, turns = Room(TOGETHER_BYTES), asyncio.Semaphore(AT_ONCE)
+        allowance, turns = Allowance(TOGETHER_BYTES), asyncio.Semaphore(AT_ONCE)
 
         async def one(document: Any) -> Any:
             async with turns:
-                return await self._source(document, upload, room)
+                return await self._source(document, upload, allowance)
 
         found = list(listed)
         missing = [i for i, document in enumerate(listed) if not _is_there(document)]
@@ -133,14 +121,14 @@ class Intake:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _source(self, document: Any, upload: Upload, room: Room) -> Any:
+    async def _source(self, document: Any, upload: Upload, allowance: Allowance) -> Any:
         metadata = document.get("metadata") or {}
         if "data" in document:
             path = upload.place(Path(document["name"]).suffix)
             await _decode(document, path)
             return Source(shown(document["name"]), path=path, metadata=metadata)
         assert self.fetcher is not None
-        path = await self.fetcher.fetch(document["url"], upload.place, room)
+        path = await self.fetcher.fetch(document["url"], upload.place, allowance)
         label = document.get("name") or _label(document["url"])
         return Source(shown(label), path=path, metadata=metadata)
 
@@ -160,8 +148,21 @@ def _form(name: str, document: Any) -> str:
         )
     if len({"text", "data", "url"} & given.keys()) > 1:
         raise InputError(f'input {name!r}: a document has one of "text", "data" and "url"')
-    check_label(name, {**given, "name": "a URL"} if unnamed else given)
+    _check_label(name, {**given, "name": "a URL"} if unnamed else given)
     return forms[0]
+
+
+def _check_label(name: str, document: Mapping[str, Any]) -> None:
+    """Raise InputError for a document whose name or metadata nobody could show or store."""
+    label, metadata = document["name"], document.get("metadata")
+    if not label.strip() or len(label) > NAME_CHARACTERS or _DECEIVING.search(label):
+        raise InputError(
+            f"input {name!r}: a document's name has 1 to {NAME_CHARACTERS} characters, no line "
+            "breaks, and none that turn the direction of writing"
+        )
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InputError(f"input {name!r}: a document's metadata is an object, if there is any")
+    check_metadata(metadata or {})
 
 
 def _is_there(document: Any) -> bool:

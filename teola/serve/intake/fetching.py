@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import httpcore
 import httpx
@@ -28,9 +28,7 @@ import httpx
 from teola.errors import InputError, Overloaded
 from teola.serve.intake.addresses import Address
 from teola.serve.intake.fetch_policy import Policy, cut, suffix_of
-
-if TYPE_CHECKING:
-    from teola.serve.intake.documents import Room
+from teola.serve.intake.uploads import Allowance
 
 ADDRESSES: Final = 4
 """Addresses of one name that are tried."""
@@ -62,7 +60,7 @@ class Fetcher:
         self._tls = tls
         self._running = 0
 
-    async def fetch(self, url: str, place: Place, room: Room) -> Path:
+    async def fetch(self, url: str, place: Place, allowance: Allowance) -> Path:
         """The document at `url` in a file; cancelling it closes the connection.
 
         Raises InputError, which says no more than a client may know, and Overloaded.
@@ -73,7 +71,7 @@ class Fetcher:
         self._running += 1
         try:
             async with asyncio.timeout(self.policy.total_s), await self._pool() as pool:
-                return await self._follow(pool, asked, place, room)
+                return await self._follow(pool, asked, place, allowance)
         except (TimeoutError, httpcore.TimeoutException, httpcore.NetworkError):
             told = "no public server answers there; send the document itself"
             raise InputError(f"{cut(url)}: {told}") from None
@@ -90,7 +88,7 @@ class Fetcher:
         )
 
     async def _follow(
-        self, pool: httpcore.AsyncConnectionPool, url: httpx.URL, place: Place, room: Room
+        self, pool: httpcore.AsyncConnectionPool, url: httpx.URL, place: Place, allowance: Allowance
     ) -> Path:
         asked = str(url)
         for _ in range(self.policy.redirects + 1):
@@ -99,7 +97,7 @@ class Fetcher:
             ) as response:
                 target = _header(response, b"location")
                 if response.status not in _REDIRECTS or not target:
-                    return await self._store(response, url, asked, place, room)
+                    return await self._store(response, url, asked, place, allowance)
             try:
                 url = self.policy.checked(str(url.join(target)))
             except (httpx.InvalidURL, ValueError):  # InputError is one of them
@@ -112,7 +110,12 @@ class Fetcher:
         return {"timeout": limits}
 
     async def _store(
-        self, response: httpcore.Response, url: httpx.URL, asked: str, place: Place, room: Room
+        self,
+        response: httpcore.Response,
+        url: httpx.URL,
+        asked: str,
+        place: Place,
+        allowance: Allowance,
     ) -> Path:
         """Write the body to a file, a block at a time. Raises InputError."""
         if response.status != 200:
@@ -127,7 +130,7 @@ class Fetcher:
         with await asyncio.to_thread(path.open, "wb") as out:
             async for block in response.aiter_stream():
                 left -= len(block)
-                room.take(len(block))
+                allowance.take(len(block))
                 if left < 0:
                     raise self._too_large(asked)
                 held += block

@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -21,11 +22,25 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from teola.engine import Source
+from teola.errors import InputError
 from teola.serve.problems import TooLarge
 
 FILE_BYTES: Final = 50 * 2**20
 NAME_CHARACTERS: Final = 120
 PREFIX: Final = "teola-uploads-"
+
+
+@dataclass(slots=True)
+class Allowance:
+    """Bytes that the documents of one query may still have together."""
+
+    left: int
+
+    def take(self, size: int) -> None:
+        """Raises InputError once there are none left."""
+        self.left -= size
+        if self.left < 0:
+            raise InputError("the documents of one query are too large together; name fewer")
 
 
 class Upload:

@@ -35,8 +35,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
+from teola.serve.observe.ended_query import EndedQuery
 from teola.serve.observe.operations import GENAI, Maker, Operation, operations
-from teola.serve.observe.telemetry import Ended
 from teola.serve.problems import problem_of
 
 SECONDS: Final = (
@@ -149,7 +149,7 @@ class Pipeline:
 
     # --- what has ended -------------------------------------------------------------------
 
-    def tell(self, ended: list[Ended]) -> None:
+    def tell(self, ended: list[EndedQuery]) -> None:
         """Spans and metrics of queries."""
         for one in ended:
             try:
@@ -160,7 +160,7 @@ class Pipeline:
                 query = one.entry.id
                 note(log, logging.ERROR, "telemetry_failed", told, query_id=query, error_type=kind)
 
-    def _tell(self, ended: Ended) -> None:
+    def _tell(self, ended: EndedQuery) -> None:
         trace = ended.entry.job.trace
         found = list(operations(trace, self._maker)) if trace and self._meters else None
         if self._meters is not None:
@@ -175,7 +175,7 @@ class Pipeline:
                 self._child(self._tracer, one, zero, within)
         root.end(_end_ns(ended))
 
-    def _root(self, tracer: Tracer, ended: Ended) -> Span:
+    def _root(self, tracer: Tracer, ended: EndedQuery) -> Span:
         job, result = ended.entry.job, ended.result
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "invoke_workflow",
@@ -260,7 +260,7 @@ class Meters:
         )
         self._workflow = histogram("gen_ai.workflow.duration", "s", "Of a query.", SECONDS)
 
-    def query(self, ended: Ended, found: Sequence[Operation]) -> None:
+    def query(self, ended: EndedQuery, found: Sequence[Operation]) -> None:
         """Everything of one query."""
         app, error = ended.entry.job.app.name, _error(ended)
         failure = {"error.type": error} if error else {}
@@ -289,19 +289,19 @@ class Meters:
             self._tokens.record(count, {**labels, "gen_ai.token.type": kind})
 
 
-def _error(ended: Ended) -> str | None:
+def _error(ended: EndedQuery) -> str | None:
     """The code of a query's error, as clients see it."""
     return problem_of(ended.result).code if ended.result.state not in ("ok", "partial") else None
 
 
-def _start_ns(ended: Ended) -> int:
+def _start_ns(ended: EndedQuery) -> int:
     trace = ended.entry.job.trace
     if trace is None:
         return int(ended.entry.created * 1e9)
     return int(trace.admitted * 1e9) + ended.offset_ns
 
 
-def _end_ns(ended: Ended) -> int:
+def _end_ns(ended: EndedQuery) -> int:
     trace = ended.entry.job.trace
     if trace is None or trace.finished is None:
         return _start_ns(ended) + int(ended.result.latency_s * 1e9)

@@ -12,15 +12,15 @@ import os
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from teola.errors import InputError
-from teola.result import Result
 from teola.runtime.runtime import Runtime
 from teola.serve.board import Entry
 from teola.serve.observe.aside import Aside
+from teola.serve.observe.ended_query import EndedQuery
 
 if TYPE_CHECKING:
     from teola.serve.observe.otlp import Pipeline
@@ -37,21 +37,12 @@ _incoming: Final[ContextVar[dict[str, str] | None]] = ContextVar("teola_tracepar
 """W3C trace context of the request that is being answered. The query's task inherits it."""
 
 
-class Ended(NamedTuple):
-    """What spans are made of. offset_ns: from the loop's clock to the wall's. parent: headers."""
-
-    entry: Entry
-    result: Result
-    offset_ns: int
-    parent: Mapping[str, str] | None
-
-
 class Telemetry:
     """Tells OpenTelemetry of every query that ends."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._aside: Aside[Ended] = Aside("teola-telemetry", pipeline.tell, WAITING)
+        self._aside: Aside[EndedQuery] = Aside("teola-telemetry", pipeline.tell, WAITING)
 
     def around(self, app: ASGIApp) -> ASGIApp:
         """`app`, whose queries continue the traces that their requests name."""
@@ -72,7 +63,7 @@ class Telemetry:
         """A query has ended; called in its own task."""
         assert entry.result is not None
         offset_ns = time.time_ns() - int(asyncio.get_running_loop().time() * 1e9)
-        self._aside.put(Ended(entry, entry.result, offset_ns, _incoming.get()))
+        self._aside.put(EndedQuery(entry, entry.result, offset_ns, _incoming.get()))
 
     async def close(self) -> None:
         """Send what is left, as far as the collector takes it within `FLUSH_S`."""

@@ -15,9 +15,9 @@ import pytest
 
 from teola.errors import InputError
 from teola.serve.intake.addresses import public
-from teola.serve.intake.documents import Room
 from teola.serve.intake.fetch_policy import Policy, suffix_of
 from teola.serve.intake.fetching import Fetcher, resolved
+from teola.serve.intake.uploads import Allowance
 from tests.serve.intake.web import HANG, Canary, Web, serving
 
 NAMES = {
@@ -107,7 +107,7 @@ class Folder:
         return self.path / f"{uuid4().hex}{suffix}"
 
     async def fetch(self, by: Fetcher, url: str) -> Path:
-        return await by.fetch(url, self.place, Room(2**20))
+        return await by.fetch(url, self.place, Allowance(2**20))
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ async def test_a_document_arrives_in_a_file(web: Web, folder: Folder) -> None:
     web.pages["/a.pdf?x=1"] = (200, {"content-type": "application/pdf"}, body)
     by = Fetcher(Policy(ports=(web.port,), allowed=only("127.0.0.2")), named)
     url = f"http://web.test:{web.port}/a.pdf?x=1#page=2"
-    path = await by.fetch(url, folder.place, Room(2**22))
+    path = await by.fetch(url, folder.place, Allowance(2**22))
     assert path.read_bytes() == body
     assert path.suffix == ".pdf"
     ((asked, headers),) = web.requests
@@ -283,13 +283,13 @@ async def test_what_is_no_document_is_refused(
     web.pages["/"] = page
     by = fetcher(web.port, only("127.0.0.2"), most_bytes=2**20, silence_s=0.2)
     with pytest.raises(InputError, match=told) as caught:
-        await by.fetch(f"http://web.test:{web.port}/", folder.place, Room(2**22))
+        await by.fetch(f"http://web.test:{web.port}/", folder.place, Allowance(2**22))
     assert "secret" not in str(caught.value)
 
 
 async def test_documents_of_one_query_have_a_bound_together(web: Web, folder: Folder) -> None:
     web.pages["/"] = (200, {"content-type": "text/plain"}, b"x" * 600)
-    by, room = fetcher(web.port, only("127.0.0.2")), Room(1000)
+    by, room = fetcher(web.port, only("127.0.0.2")), Allowance(1000)
     await by.fetch(f"http://web.test:{web.port}/", folder.place, room)
     with pytest.raises(InputError, match="too large together"):
         await by.fetch(f"http://web.test:{web.port}/", folder.place, room)
