@@ -9,12 +9,10 @@ app.run(question="Why?", documents="notes.pdf")
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from teola import waiting
-from teola.engine import Splitting
+from teola.application import Application
 from teola.errors import InputError
 from teola.explain import Explanation
 from teola.job import Job
@@ -26,20 +24,7 @@ from teola.runtime.documents import sources
 from teola.runtime.live_query import Progress, Token, Watcher
 from teola.runtime.nesting import calling
 from teola.runtime.optimiser import Optimiser
-from teola.runtime.runtime import Runtime, default_runtime
-from teola.workflow.build import Builder
-from teola.workflow.component import Component, Template
-from teola.workflow.components import Embedding, Indexing, Search
-from teola.workflow.inputs import (
-    Input,
-    absent,
-    by_name,
-    check,
-    completed,
-    declared,
-    kinds_of,
-    nested,
-)
+from teola.workflow.inputs import absent, by_name, check, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 
 DEADLINE_S: Final = 120.0
@@ -50,8 +35,8 @@ Passes = str | Sequence[str] | None
 Overrides = Mapping[str, Any]
 
 
-class App:
-    """An application.
+class App(Application):
+    """An application that answers queries.
 
     name: as users type it. template: components joined by `>>`. inputs: name -> kind ("text",
     "texts", "documents", "any"), or an Input, which may have a default. outputs: name -> name in
@@ -59,27 +44,6 @@ class App:
     runs; by default one shared by all. Raises TemplateError where the template cannot run, and
     UnknownName where the runtime has not an engine that it names.
     """
-
-    def __init__(
-        self,
-        name: str,
-        template: Component | Template,
-        *,
-        inputs: Mapping[str, str | Kind | Input],
-        outputs: Mapping[str, str],
-        description: str = "",
-        passes: Passes = "all",
-        runtime: Runtime | None = None,
-    ) -> None:
-        self.name, self.description = name, description
-        self.declared = declared(inputs)
-        self.inputs = kinds_of(self.declared)
-        self.builder = Builder(name, template, self.inputs, outputs, absent(self.declared))
-        self.users = self._users()
-        self.passes = passes if passes is None or isinstance(passes, str) else tuple(passes)
-        select(self.passes)
-        self.runtime = runtime
-        self.optimisers: WeakKeyDictionary[Runtime, dict[str, Optimiser]] = WeakKeyDictionary()
 
     # --- running --------------------------------------------------------------------------
 
@@ -217,71 +181,8 @@ class App:
         )
         return Explanation(self.name, optimised, chosen)
 
-    @cached_property
-    def optional_engines(self) -> frozenset[str]:
-        """Those that only optional components use."""
-        graph = self.builder.build(self.builder.configure({}), {})
-        needed = {p.engine for p in graph.primitives if not p.optional}
-        if Kind.DOCUMENTS in self.inputs.values():
-            needed |= {"documents", *self.indexing()[:2]}
-        return frozenset(self.engine_names) - needed
-
-    @property
-    def needed_engines(self) -> list[str]:
-        """Those without which it has no answer."""
-        return [name for name in self.engine_names if name not in self.optional_engines]
-
-    @cached_property
-    def engine_names(self) -> list[str]:
-        """Engines that this application uses, those of the step before the graph included."""
-        return list(self.users)
-
-    def _users(self) -> dict[str, str]:
-        """Engine -> a component that uses it ("" for the step before the graph)."""
-        graph = self.builder.build(self.builder.configure({}), {})
-        users: dict[str, str] = {}
-        for p in graph.primitives:
-            if p.engine:
-                users.setdefault(p.engine, p.component)
-        if Kind.DOCUMENTS in self.inputs.values():
-            for name in ("documents", *self.indexing()[:2]):
-                users.setdefault(name, "")
-        return users
-
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return self.explain()._repr_mimebundle_()
-
-    def __repr__(self) -> str:
-        return f"App({self.name!r}, inputs={list(self.inputs)}, outputs={list(self.outputs)})"
-
-    @property
-    def outputs(self) -> list[str]:
-        """Names of what it answers."""
-        return list(self.builder.finals)
-
-    # --- inside ---------------------------------------------------------------------------
-
-    @property
-    def runtime(self) -> Runtime | None:
-        """Where it runs; None: where all do that name none. Setting it raises UnknownName if that
-        runtime has not an engine that a component names."""
-        return self._runtime
-
-    @runtime.setter
-    def runtime(self, runtime: Runtime | None) -> None:
-        if runtime is not None:
-            runtime.fitting.add(self, self.name, self.users, runtime.configs)
-        self._runtime = runtime
-
-    @property
-    def home(self) -> Runtime:
-        """Where a query runs that is asked now: its own runtime, that of the component which asks,
-        or the default one."""
-        if self.runtime is not None:
-            return self.runtime
-        caller = calling.get()
-        around = caller.query.terms.runtime if caller is not None else None
-        return around or default_runtime()
 
     def job(
         self,
@@ -315,32 +216,6 @@ class App:
         if Kind.DOCUMENTS in self.inputs.values():
             lists["chunks"] = PLANNED_CHUNKS
         return lists
-
-    def indexing(self) -> tuple[str, str, str | None]:
-        """Embedding engine, store, and the indexing component of this template."""
-        components = self.builder.template.components
-        for c in components:
-            if isinstance(c, Indexing):
-                return c.engine, c.store, c.name
-        embedding = next((c.engine for c in components if isinstance(c, Embedding)), "embedding")
-        store = next((c.engine for c in components if isinstance(c, Search)), "vectorstore")
-        return embedding, store, None
-
-    def splitting(self, overrides: Mapping[str, Mapping[str, Any]]) -> Splitting:
-        name = self.indexing()[2]
-        if name is None:
-            return Splitting()
-        config: Any = self.builder.configure(overrides)[name]
-        return Splitting(config.chunk_size, config.overlap)
-
-    def optimiser(self, runtime: Runtime, profile: Profile | None) -> Optimiser:
-        of = self.optimisers.setdefault(runtime, {})
-        key = profile.name if profile else ""
-        found = of.get(key)
-        if found is None or (profile is not None and found.profile != profile):
-            chosen = profile or runtime.profile_for(self.engine_names)
-            found = of[key] = Optimiser(self.builder, chosen)
-        return found
 
     async def _count(self, given: Mapping[str, Any], overrides: Overrides | None) -> int:
         """Chunks of the given documents, without storing anything."""

@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from teola.application import Application
 from teola.engine import QueryContext
 from teola.errors import DeadlineExceeded, InputError, QueryFailed, TeolaError
 from teola.graph import Op
@@ -24,9 +25,6 @@ from teola.runtime.trace import Parent, Trace
 from teola.workflow.inputs import absent
 from teola.workflow.kinds import LISTS, Kind
 
-if TYPE_CHECKING:
-    from teola.app import App
-
 
 class Job:
     """One query of `app`, its inputs checked. streams: the watcher is told tokens as they come, and
@@ -37,7 +35,7 @@ class Job:
 
     def __init__(
         self,
-        app: App,
+        app: Application,
         given: dict[str, Any],
         overrides: Mapping[str, Mapping[str, Any]],
         passes: Steps,

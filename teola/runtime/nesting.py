@@ -14,18 +14,24 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from teola.engine import QueryContext
 from teola.errors import InputError, Overloaded, QueryCancelled
-
-if TYPE_CHECKING:
-    from teola.runtime.live_query import LiveQuery
-    from teola.runtime.runtime import Runtime
+from teola.runtime.trace import Trace
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.plan import Plan
 
 DEEPEST: Final = 16
 """Queries inside each other. An app that runs itself ends here and not where memory does."""
 
 Place = tuple[str, int]
+
+
+class Home(Protocol):
+    """Where queries run: a Runtime, as far as a query needs to know it."""
+
+    max_queries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +40,27 @@ class Terms:
     run as well). most_primitives: that its p-graph may have. most_bytes: of what its engines
     compute for it that may be held at once. depth: queries around it."""
 
-    runtime: Runtime | None = None
+    runtime: Home | None = None
     most_primitives: float = inf
     most_bytes: float = inf
     depth: int = 0
+
+
+class Around(Protocol):
+    """A query, as far as those inside it need to know it; see LiveQuery."""
+
+    id: str
+    context: QueryContext
+    terms: Terms
+    plan: Plan
+    run: GraphRun
+    trace: Trace
+    streams: bool
+    callers: set[Caller]
+
+    def tell(self, text: str) -> None:
+        """A piece of its answer, for its watcher."""
+        ...
 
 
 class Caller:
@@ -50,12 +73,12 @@ class Caller:
 
     def __init__(
         self,
-        query: LiveQuery,
+        query: Around,
         i: int,
         lend: Callable[[Place | None, int], None],
         place: Place | None = None,
     ) -> None:
-        self._query: LiveQuery | None = query  # until its end: what outlives it may hold a caller
+        self._query: Around | None = query  # until its end: what outlives it may hold a caller
         self._i, self._lend, self._place = i, lend, place
         self.told = False
         """Whether some of its text has left for the client, so that there can be no further try."""
@@ -63,7 +86,7 @@ class Caller:
         self._lock = threading.Lock()
 
     @property
-    def query(self) -> LiveQuery:
+    def query(self) -> Around:
         """Raises QueryCancelled if nobody waits for this try any more."""
         query = self._query
         if query is None:

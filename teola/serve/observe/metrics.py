@@ -22,7 +22,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from teola.app import App
+from teola.application import Application
 from teola.runtime.demand import timings
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
@@ -35,7 +35,7 @@ SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 class Metrics:
     """Everything at /metrics."""
 
-    def __init__(self, runtime: Runtime, apps: Mapping[str, App], board: Board) -> None:
+    def __init__(self, runtime: Runtime, apps: Mapping[str, Application], board: Board) -> None:
         # a second series for each counter, which says nothing here
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
@@ -122,7 +122,7 @@ class _Now(Collector):
     """What holds at the moment of asking. apps: those that are served, and what else was asked:
     forms of them with a history, and what embeds and reranks by itself."""
 
-    def __init__(self, runtime: Runtime, apps: Iterable[App], board: Board) -> None:
+    def __init__(self, runtime: Runtime, apps: Iterable[Application], board: Board) -> None:
         self._runtime, self._apps, self._board = runtime, apps, board
         self._version = version("teola")
 

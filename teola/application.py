@@ -1,0 +1,141 @@
+"""Application: what an app is, apart from asking it: its definition, checked, and its plans.
+
+An `App` is one that can be asked. A Job, which runs one query, needs only what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from teola.engine import Splitting
+from teola.passes import select
+from teola.profile import Profile
+from teola.runtime.nesting import calling
+from teola.runtime.optimiser import Optimiser
+from teola.runtime.runtime import Runtime, default_runtime
+from teola.workflow.build import Builder
+from teola.workflow.component import Component, Template
+from teola.workflow.components import Embedding, Indexing, Search
+from teola.workflow.inputs import Input, absent, declared, kinds_of
+from teola.workflow.kinds import Kind
+
+
+class Application:
+    """A template with a name, what it takes and gives, and where it runs; see App.
+
+    users: engine -> a component that uses it. optimisers: those of each runtime that it has run on,
+    by profile, with the plans that they have made.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        template: Component | Template,
+        *,
+        inputs: Mapping[str, str | Kind | Input],
+        outputs: Mapping[str, str],
+        description: str = "",
+        passes: str | Sequence[str] | None = "all",
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.name, self.description = name, description
+        self.declared = declared(inputs)
+        self.inputs = kinds_of(self.declared)
+        self.builder = Builder(name, template, self.inputs, outputs, absent(self.declared))
+        self.users = self._users()
+        self.passes = passes if passes is None or isinstance(passes, str) else tuple(passes)
+        select(self.passes)
+        self.runtime = runtime
+        self.optimisers: WeakKeyDictionary[Runtime, dict[str, Optimiser]] = WeakKeyDictionary()
+
+    @cached_property
+    def optional_engines(self) -> frozenset[str]:
+        """Those that only optional components use."""
+        graph = self.builder.build(self.builder.configure({}), {})
+        needed = {p.engine for p in graph.primitives if not p.optional}
+        if Kind.DOCUMENTS in self.inputs.values():
+            needed |= {"documents", *self.indexing()[:2]}
+        return frozenset(self.engine_names) - needed
+
+    @property
+    def needed_engines(self) -> list[str]:
+        """Those without which it has no answer."""
+        return [name for name in self.engine_names if name not in self.optional_engines]
+
+    @cached_property
+    def engine_names(self) -> list[str]:
+        """Engines that this application uses, those of the step before the graph included."""
+        return list(self.users)
+
+    def _users(self) -> dict[str, str]:
+        """Engine -> a component that uses it ("" for the step before the graph)."""
+        graph = self.builder.build(self.builder.configure({}), {})
+        users: dict[str, str] = {}
+        for p in graph.primitives:
+            if p.engine:
+                users.setdefault(p.engine, p.component)
+        if Kind.DOCUMENTS in self.inputs.values():
+            for name in ("documents", *self.indexing()[:2]):
+                users.setdefault(name, "")
+        return users
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r}, inputs={list(self.inputs)}, outputs={list(self.outputs)})"
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of what it answers."""
+        return list(self.builder.finals)
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """Where it runs; None: where all do that name none. Setting it raises UnknownName if that
+        runtime has not an engine that a component names."""
+        return self._runtime
+
+    @runtime.setter
+    def runtime(self, runtime: Runtime | None) -> None:
+        if runtime is not None:
+            runtime.fitting.add(self, self.name, self.users, runtime.configs)
+        self._runtime = runtime
+
+    @property
+    def home(self) -> Runtime:
+        """Where a query runs that is asked now: its own runtime, that of the component which asks,
+        or the default one."""
+        if self.runtime is not None:
+            return self.runtime
+        caller = calling.get()
+        around = caller.query.terms.runtime if caller is not None else None
+        return around if isinstance(around, Runtime) else default_runtime()
+
+    def indexing(self) -> tuple[str, str, str | None]:
+        """Embedding engine, store, and the indexing component of this template."""
+        components = self.builder.template.components
+        for c in components:
+            if isinstance(c, Indexing):
+                return c.engine, c.store, c.name
+        embedding = next((c.engine for c in components if isinstance(c, Embedding)), "embedding")
+        store = next((c.engine for c in components if isinstance(c, Search)), "vectorstore")
+        return embedding, store, None
+
+    def splitting(self, overrides: Mapping[str, Mapping[str, Any]]) -> Splitting:
+        """How its documents are cut into chunks under `overrides`."""
+        name = self.indexing()[2]
+        if name is None:
+            return Splitting()
+        config: Any = self.builder.configure(overrides)[name]
+        return Splitting(config.chunk_size, config.overlap)
+
+    def optimiser(self, runtime: Runtime, profile: Profile | None) -> Optimiser:
+        """Plans for `runtime` under `profile`, or (None) under what its engines declare."""
+        of = self.optimisers.setdefault(runtime, {})
+        key = profile.name if profile else ""
+        found = of.get(key)
+        if found is None or (profile is not None and found.profile != profile):
+            chosen = profile or runtime.profile_for(self.engine_names)
+            found = of[key] = Optimiser(self.builder, chosen)
+        return found
