@@ -31,7 +31,7 @@ DEADLINE_S: Final = 3600.0
 STORE: Final = "vectorstore"
 
 
-class Step(NamedTuple):
+class IndexingStep(NamedTuple):
     """What happened to a document.
 
     state: `found` (items: documents in all, the first step), `embedded` (items: chunks of a batch),
@@ -44,7 +44,7 @@ class Step(NamedTuple):
     reason: str = ""
 
 
-OnProgress = Callable[[Step], None]
+OnProgress = Callable[[IndexingStep], None]
 
 
 def index(
@@ -189,7 +189,7 @@ class _Index:
     async def run(self, given: Sequence[Source]) -> dict[str, Any]:
         """Index all; the first error that is not one document's own ends everything."""
         await self.app.home.ensure(self.app.engine_names)
-        self.report(Step("found", items=len(given)))
+        self.report(IndexingStep("found", items=len(given)))
         left = iter(given)
         workers = [
             asyncio.create_task(self._worker(left)) for _ in range(min(IN_FLIGHT, len(given)))
@@ -232,7 +232,7 @@ class _Index:
     async def _one(self, source: Source) -> None:
         def watch(event: Token | Progress) -> None:
             if isinstance(event, Progress) and _embedded(event):
-                self.report(Step("embedded", source.name, event.items))
+                self.report(IndexingStep("embedded", source.name, event.items))
 
         given = {"documents": [source], "collection": self.collection}
         job = self.app.job(given, self.overrides, None, self.deadline_s, self.tenant, watch)
@@ -240,13 +240,13 @@ class _Index:
             (await job.run()).checked()
         except (DocumentError, QueryError) as error:
             self.failed.append({"document": source.name, "reason": str(error)})
-            self.report(Step("failed", source.name, reason=str(error)))
+            self.report(IndexingStep("failed", source.name, reason=str(error)))
             return
         if job.chunks:
             self.new, self.chunks = self.new + 1, self.chunks + job.chunks
         else:
             self.known += 1
-        self.report(Step("indexed" if job.chunks else "known", source.name, job.chunks))
+        self.report(IndexingStep("indexed" if job.chunks else "known", source.name, job.chunks))
 
 
 def _embedded(event: Progress) -> bool:
@@ -263,5 +263,5 @@ def _size(source: Source) -> int:
         return 1
 
 
-def _ignore(step: Step) -> None:
+def _ignore(step: IndexingStep) -> None:
     """Nobody watches."""

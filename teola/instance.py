@@ -36,7 +36,7 @@ class BatchServer:
 
 
 @dataclass(slots=True)
-class Sequence:
+class TokenSequence:
     """One sequence on a StepServer.
 
     prompt: tokens to prefill. cached: tokens of its context computed before. output: tokens to
@@ -68,8 +68,8 @@ class Sequence:
 class Step(NamedTuple):
     """What the instance computes next: a prefill batch, or `repeat` equal decoding steps."""
 
-    prefills: tuple[Sequence, ...]
-    decodes: tuple[Sequence, ...]
+    prefills: tuple[TokenSequence, ...]
+    decodes: tuple[TokenSequence, ...]
     repeat: int
 
     @property
@@ -107,10 +107,10 @@ class StepServer:
         self.block_tokens = cache.block_tokens if cache else block_tokens
         self.free_blocks, self.cache = kv_blocks, cache
         self.kept: dict[Hashable, Table] = {}
-        self.waiting: deque[Sequence] = deque()
-        self.running: dict[Hashable, Sequence] = {}
+        self.waiting: deque[TokenSequence] = deque()
+        self.running: dict[Hashable, TokenSequence] = {}
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: TokenSequence) -> None:
         """Queue a sequence. Raises EngineError if it needs more blocks than the cache has."""
         if self.cache is not None and self._blocks(sequence) > self.cache.blocks:
             raise EngineError(
@@ -138,7 +138,7 @@ class StepServer:
 
     def plan(self) -> Step | None:
         """The next step; None if there is nothing to do. Admitted prefills count as running."""
-        admitted: list[Sequence] = []
+        admitted: list[TokenSequence] = []
         budget = self.token_budget
         while self.waiting and len(self.running) < self.max_sequences:
             sequence = self.waiting[0]
@@ -175,7 +175,7 @@ class StepServer:
             self._events(sequence, found)
         return found
 
-    def _events(self, sequence: Sequence, found: list[StepEvent]) -> None:
+    def _events(self, sequence: TokenSequence, found: list[StepEvent]) -> None:
         marks = sequence.marks
         while sequence.passed < len(marks) and marks[sequence.passed] <= sequence.generated:
             found.append(StepEvent(sequence.id, "mark", sequence.passed))
@@ -187,10 +187,10 @@ class StepServer:
             self._free(sequence)
             found.append(StepEvent(sequence.id, "end"))
 
-    def _blocks(self, sequence: Sequence) -> int:
+    def _blocks(self, sequence: TokenSequence) -> int:
         return -(-(sequence.prompt + sequence.cached + sequence.output) // self.block_tokens)
 
-    def _reserve(self, sequence: Sequence) -> bool:
+    def _reserve(self, sequence: TokenSequence) -> bool:
         if self.cache is not None:
             return self._acquire(self.cache, sequence)
         if self.free_blocks is None:
@@ -201,7 +201,7 @@ class StepServer:
         self.free_blocks -= blocks
         return True
 
-    def _free(self, sequence: Sequence) -> None:
+    def _free(self, sequence: TokenSequence) -> None:
         if self.cache is not None and sequence.table is not None:
             self.cache.release(sequence.table)
             sequence.table = None
@@ -210,12 +210,14 @@ class StepServer:
 
     # --- with a block cache -----------------------------------------------------------------
 
-    def _usable(self, sequence: Sequence) -> tuple[bytes, ...]:
+    def _usable(self, sequence: TokenSequence) -> tuple[bytes, ...]:
         """Keys of the blocks that need not be computed: to generate, the last token has to be."""
         length = sequence.prompt + sequence.cached - (sequence.output > 0)
         return sequence.keys[: length // self.block_tokens]
 
-    def _find_prefix(self, cache: BlockCache, sequence: Sequence, admitted: list[Sequence]) -> bool:
+    def _find_prefix(
+        self, cache: BlockCache, sequence: TokenSequence, admitted: list[TokenSequence]
+    ) -> bool:
         """Move what is cached now from `prompt` to `cached`. False: the next block is just being
         computed for a sequence of this batch, so it is there to be shared after this step."""
         keys = self._usable(sequence)
@@ -229,7 +231,7 @@ class StepServer:
         sequence.prompt = length - sequence.cached
         return True
 
-    def _acquire(self, cache: BlockCache, sequence: Sequence) -> bool:
+    def _acquire(self, cache: BlockCache, sequence: TokenSequence) -> bool:
         keys, blocks = self._usable(sequence), self._blocks(sequence)
         table = cache.acquire(keys, blocks, sequence.access)
         while table is None and not self.running and self.kept:
@@ -238,7 +240,7 @@ class StepServer:
         sequence.table = table
         return table is not None
 
-    def _keep(self, sequence: Sequence) -> None:
+    def _keep(self, sequence: TokenSequence) -> None:
         if self.cache is not None:
             table = self.cache.acquire(sequence.keys, len(sequence.keys), sequence.access)
             if table is not None:

@@ -54,7 +54,7 @@ def test_what_fails_is_told_and_the_rest_goes_on(
     (tmp_path / "empty.txt").touch()
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "secret.txt").write_text("Not to be found.")
-    steps: list[collections.Step] = []
+    steps: list[collections.IndexingStep] = []
     found = collections.index(
         tmp_path, collection="c", runtime=runtime, tenant=tenant, on_progress=steps.append
     )
@@ -62,7 +62,7 @@ def test_what_fails_is_told_and_the_rest_goes_on(
     (failure,) = found["failed"]
     assert failure["document"] == "empty.txt"
     assert "it is empty; leave it out" in failure["reason"]
-    assert steps[0] == collections.Step("found", items=2)
+    assert steps[0] == collections.IndexingStep("found", items=2)
     assert {(step.state, step.document, step.items) for step in steps[1:]} == {
         ("failed", "empty.txt", 0), ("embedded", "good.txt", 1), ("indexed", "good.txt", 1),
     }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from teola.instance import BatchServer, Sequence, Step, StepEvent, StepServer
+from teola.instance import BatchServer, Step, StepEvent, StepServer, TokenSequence
 
 
 def server(
@@ -21,7 +21,7 @@ def ids(step: Step) -> tuple[list[object], list[object]]:
     return [q.id for q in step.prefills], [q.id for q in step.decodes]
 
 
-def prefill(s: StepServer, *sequences: Sequence) -> list[StepEvent]:
+def prefill(s: StepServer, *sequences: TokenSequence) -> list[StepEvent]:
     for sequence in sequences:
         s.add(sequence)
     return s.finish(planned(s))
@@ -52,7 +52,7 @@ def test_an_idle_server_has_nothing_to_do() -> None:
 def test_prefills_fill_the_token_budget() -> None:
     s = server()
     for k in range(3):
-        s.add(Sequence(k, prompt=40))
+        s.add(TokenSequence(k, prompt=40))
     step = planned(s)
     assert ids(step) == ([0, 1], [])
     assert step.tokens == 80
@@ -61,24 +61,24 @@ def test_prefills_fill_the_token_budget() -> None:
 
 def test_a_prompt_beyond_the_budget_is_prefilled_alone() -> None:
     s = server()
-    s.add(Sequence("long", prompt=500))
-    s.add(Sequence("short", prompt=1))
+    s.add(TokenSequence("long", prompt=500))
+    s.add(TokenSequence("short", prompt=1))
     assert ids(planned(s)) == (["long"], [])
     assert ids(planned(s)) == (["short"], [])
 
 
 def test_a_long_prompt_is_not_overtaken() -> None:
     s = server()
-    s.add(Sequence("short", prompt=60))
-    s.add(Sequence("long", prompt=60))
-    s.add(Sequence("tiny", prompt=1))
+    s.add(TokenSequence("short", prompt=60))
+    s.add(TokenSequence("long", prompt=60))
+    s.add(TokenSequence("tiny", prompt=1))
     assert ids(planned(s)) == (["short"], [])
 
 
 def test_sequences_are_bounded() -> None:
     s = server(sequences=2)
     for k in range(3):
-        s.add(Sequence(k, prompt=1, output=2))
+        s.add(TokenSequence(k, prompt=1, output=2))
     first = planned(s)
     assert ids(first) == ([0, 1], [])
     assert [e.kind for e in s.finish(first)] == ["first", "first"]
@@ -90,7 +90,7 @@ def test_sequences_are_bounded() -> None:
 
 def test_the_first_token_comes_with_the_prefill() -> None:
     s = server()
-    assert prefill(s, Sequence("a", prompt=9, output=1)) == [
+    assert prefill(s, TokenSequence("a", prompt=9, output=1)) == [
         StepEvent("a", "first"),
         StepEvent("a", "end"),
     ]
@@ -99,12 +99,16 @@ def test_the_first_token_comes_with_the_prefill() -> None:
 
 def test_a_partial_prefill_generates_nothing() -> None:
     s = server()
-    assert prefill(s, Sequence("a", prompt=9, output=0)) == [StepEvent("a", "end")]
+    assert prefill(s, TokenSequence("a", prompt=9, output=0)) == [StepEvent("a", "end")]
 
 
 def test_decoding_goes_on_to_the_nearest_stop() -> None:
     s = server()
-    prefill(s, Sequence("a", prompt=1, output=10), Sequence("b", prompt=1, output=6, marks=(4,)))
+    prefill(
+        s,
+        TokenSequence("a", prompt=1, output=10),
+        TokenSequence("b", prompt=1, output=6, marks=(4,)),
+    )
     step = planned(s)
     assert step.repeat == 3, "b's mark is at 4 tokens, of which it has one"
     assert s.finish(step, step.repeat) == [StepEvent("b", "mark", 0)]
@@ -118,7 +122,7 @@ def test_decoding_goes_on_to_the_nearest_stop() -> None:
 
 def test_marks_come_in_order_and_before_the_end() -> None:
     s = server()
-    events = prefill(s, Sequence("a", prompt=1, output=3, marks=(1, 3, 3)))
+    events = prefill(s, TokenSequence("a", prompt=1, output=3, marks=(1, 3, 3)))
     assert events == [StepEvent("a", "first"), StepEvent("a", "mark", 0)]
     assert s.finish(planned(s), 2) == [
         StepEvent("a", "mark", 1),
@@ -129,7 +133,7 @@ def test_marks_come_in_order_and_before_the_end() -> None:
 
 def test_an_interrupted_step_counts_what_was_done() -> None:
     s = server()
-    prefill(s, Sequence("a", prompt=1, output=10))
+    prefill(s, TokenSequence("a", prompt=1, output=10))
     assert planned(s).repeat == 9
     assert s.finish(planned(s), 4) == []
     assert planned(s).repeat == 5
@@ -137,15 +141,15 @@ def test_an_interrupted_step_counts_what_was_done() -> None:
 
 def test_a_new_prefill_goes_before_the_next_decoding() -> None:
     s = server()
-    prefill(s, Sequence("a", prompt=1, output=10))
-    s.add(Sequence("b", prompt=1))
+    prefill(s, TokenSequence("a", prompt=1, output=10))
+    s.add(TokenSequence("b", prompt=1))
     assert ids(planned(s)) == (["b"], [])
 
 
 def test_kv_blocks_bound_what_is_admitted() -> None:
     s = server(kv_blocks=4, block_tokens=10)
-    s.add(Sequence("a", prompt=15, output=5, cached=1))  # 21 tokens: 3 blocks
-    s.add(Sequence("b", prompt=15, output=5))  # 2 blocks
+    s.add(TokenSequence("a", prompt=15, output=5, cached=1))  # 21 tokens: 3 blocks
+    s.add(TokenSequence("b", prompt=15, output=5))  # 2 blocks
     first = planned(s)
     assert ids(first) == (["a"], [])
     assert s.free_blocks == 1
@@ -158,7 +162,7 @@ def test_kv_blocks_bound_what_is_admitted() -> None:
 
 def test_a_sequence_beyond_all_blocks_runs_alone() -> None:
     s = server(kv_blocks=2, block_tokens=10)
-    s.add(Sequence("huge", prompt=90, output=1))
+    s.add(TokenSequence("huge", prompt=90, output=1))
     step = planned(s)
     assert ids(step) == (["huge"], [])
     s.finish(step)
@@ -167,8 +171,8 @@ def test_a_sequence_beyond_all_blocks_runs_alone() -> None:
 
 def test_an_abort_frees_what_was_held() -> None:
     s = server(kv_blocks=4, block_tokens=10)
-    prefill(s, Sequence("a", prompt=30, output=10))
-    s.add(Sequence("b", prompt=30, output=10))
+    prefill(s, TokenSequence("a", prompt=30, output=10))
+    s.add(TokenSequence("b", prompt=30, output=10))
     assert s.abort("a")
     assert s.free_blocks == 4
     assert ids(planned(s)) == (["b"], [])
@@ -177,15 +181,15 @@ def test_an_abort_frees_what_was_held() -> None:
 
 def test_what_waits_can_be_aborted() -> None:
     s = server()
-    s.add(Sequence("a", prompt=1))
+    s.add(TokenSequence("a", prompt=1))
     assert s.abort("a")
     assert s.plan() is None
 
 
 def test_an_abort_during_a_step_leaves_no_event() -> None:
     s = server()
-    s.add(Sequence("a", prompt=1))
-    s.add(Sequence("b", prompt=1))
+    s.add(TokenSequence("a", prompt=1))
+    s.add(TokenSequence("b", prompt=1))
     step = planned(s)
     s.abort("a")
     assert {e.id for e in s.finish(step)} == {"b"}

@@ -14,7 +14,7 @@ from teola.errors import DocumentError
 
 from . import files
 from .files import Format
-from .sandbox import Limits, parse
+from .sandbox import ParsingLimits, parse
 from .splitting import split
 
 _PIPELINE = 2
@@ -31,7 +31,7 @@ class FileLoader:
         self,
         name: str = "documents",
         max_bytes: int = 50_000_000,
-        limits: Limits | None = None,
+        limits: ParsingLimits | None = None,
     ) -> None:
         self._spec = EngineSpec(
             name=name,
@@ -40,7 +40,7 @@ class FileLoader:
             concurrency=3,
             description="text, Markdown, HTML and PDF, split into sentences",
         )
-        self._max_bytes, self._limits = max_bytes, limits or Limits()
+        self._max_bytes, self._limits = max_bytes, limits or ParsingLimits()
         parts = ("llama-index-core", "llama-index-readers-file", "nltk", "pypdf")
         self.version = " ".join(
             [f"files-{_PIPELINE}", *(f"{part}-{version(part)}" for part in parts)]
@@ -107,4 +107,4 @@ def _as_given(source: Source) -> Iterator[None]:
         raise DocumentError(str(error).replace(str(path), source.name)) from error.__cause__
 
 
-__all__ = ["DocumentError", "FileLoader", "Limits"]
+__all__ = ["DocumentError", "FileLoader", "ParsingLimits"]

@@ -20,7 +20,7 @@ _UNUSED_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ParsingLimits:
     """What the parsing of one file may take."""
 
     memory_bytes: int = 1 << 30
@@ -29,7 +29,7 @@ class Limits:
     text_bytes: int = 200_000_000
 
 
-async def parse(path: Path, format: Format, limits: Limits) -> str:
+async def parse(path: Path, format: Format, limits: ParsingLimits) -> str:
     """The text of a PDF or HTML file, from a process of its own; killed if this is cancelled.
 
     Raises DocumentError for broken, encrypted and excessive files.
@@ -58,7 +58,7 @@ async def parse(path: Path, format: Format, limits: Limits) -> str:
 
 
 def _refused(
-    path: Path, format: Format, limits: Limits, status: int | None, last_line: str
+    path: Path, format: Format, limits: ParsingLimits, status: int | None, last_line: str
 ) -> DocumentError:
     kind = format.name
     if status == REFUSED and last_line == "encrypted":

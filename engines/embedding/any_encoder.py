@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from .encoder import Tokens, Vector, without_special
+from .encoder import EncodedText, Vector, without_special
 from .packing import PADDED_ON_CPU, by_length
 from .weights import quiet
 
@@ -54,7 +54,7 @@ class AnyEncoder:
 
     def embed_tokens(
         self, texts: Sequence[str], batch: int
-    ) -> Iterator[tuple[list[int], list[Tokens]]]:
+    ) -> Iterator[tuple[list[int], list[EncodedText]]]:
         """Those of all but the special tokens."""
         for some in self._passes(texts, batch):
             outputs: Any = self._model.encode(
@@ -69,7 +69,7 @@ class AnyEncoder:
         size = min(batch, PADDED_ON_CPU) if self._device == "cpu" else batch
         return by_length(texts, size)
 
-    def _tokens(self, output: dict[str, Any]) -> Tokens:
+    def _tokens(self, output: dict[str, Any]) -> EncodedText:
         seen = output["attention_mask"].cpu().numpy() == 1
         ids = output["input_ids"].cpu().numpy()[seen]
         vectors = output["token_embeddings"].float().cpu().numpy()[seen]

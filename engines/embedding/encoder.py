@@ -13,7 +13,7 @@ Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class EncodedText:
     """One text as the model sees it: ids without special tokens, and a unit vector for each.
 
     ids: [n]; vectors: [n, dimensions], float32. Cut at the model's `max_tokens`.
@@ -23,7 +23,7 @@ class Tokens:
     vectors: Vector
 
 
-NO_TOKENS: Final = Tokens(np.zeros(0, np.int64), np.zeros((0, 0), np.float32))
+NO_TOKENS: Final = EncodedText(np.zeros(0, np.int64), np.zeros((0, 0), np.float32))
 
 
 class Encoder(Protocol):
@@ -47,7 +47,7 @@ class Encoder(Protocol):
 
     def embed_tokens(
         self, texts: Sequence[str], batch: int
-    ) -> Iterator[tuple[list[int], list[Tokens]]]:
+    ) -> Iterator[tuple[list[int], list[EncodedText]]]:
         """The vectors of each text's tokens."""
 
 
@@ -59,7 +59,9 @@ def unit(raw: NDArray[Any]) -> Vector:
     return scaled
 
 
-def without_special(ids: NDArray[np.int64], vectors: Vector, special: NDArray[np.int64]) -> Tokens:
+def without_special(
+    ids: NDArray[np.int64], vectors: Vector, special: NDArray[np.int64]
+) -> EncodedText:
     """Of one text: what is no special token. vectors: of any length."""
     keep = ~np.isin(ids, special)
-    return Tokens(ids[keep], unit(vectors[keep]))
+    return EncodedText(ids[keep], unit(vectors[keep]))

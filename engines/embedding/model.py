@@ -22,7 +22,7 @@ import numpy as np
 from teola.errors import EngineError, EngineUnavailable, QueryCancelled
 
 from ..importing import importing
-from .encoder import NO_TOKENS, Encoder, Tokens, Vector, unit
+from .encoder import NO_TOKENS, EncodedText, Encoder, Vector, unit
 from .weights import PACKAGED_SHA256, identify, locate
 
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -98,7 +98,7 @@ class SharedModel:
 
     def embed_tokens(
         self, texts: Sequence[str], batch: int = 32, wanted: Callable[[], bool] = _always
-    ) -> list[Tokens]:
+    ) -> list[EncodedText]:
         """The contextual vector of every token of every text, for late interaction; equal texts
         are computed once. wanted: as for `embed`."""
         distinct, places = _distinct(map(self._readable, texts))

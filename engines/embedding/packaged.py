@@ -27,7 +27,7 @@ from torch.nn.functional import (
     scaled_dot_product_attention,
 )
 
-from .encoder import Tokens, Vector, without_special
+from .encoder import EncodedText, Vector, without_special
 from .packing import packed, room_of
 
 MAX_TOKENS: Final = 256
@@ -71,7 +71,7 @@ class PackagedEncoder:
 
     def embed_tokens(
         self, texts: Sequence[str], batch: int
-    ) -> Iterator[tuple[list[int], list[Tokens]]]:
+    ) -> Iterator[tuple[list[int], list[EncodedText]]]:
         """Those of all but the special tokens."""
         for some, ids, hidden in self._passes(texts, batch):
             vectors = (one for same in hidden for one in same.float().cpu().numpy())

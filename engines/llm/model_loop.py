@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from teola.engine import Delta, Usage
 from teola.errors import EngineError
 from teola.graph.ops import DecodeParams
-from teola.instance import Sequence as Planned
-from teola.instance import Step, StepServer
+from teola.instance import Step, StepServer, TokenSequence
 
 from .local_tokens import TextStream
 from .stops import Stops
@@ -34,7 +33,7 @@ Outcome = Delta | EngineError
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class ModelJob:
     """One call on its way. decode: None to prefill only. seed: of its sampling.
 
     Its outcomes go to `queue` on `loop`; the last one has a finish_reason, or is an error.
@@ -43,7 +42,7 @@ class Job:
     id: int
     ids: tuple[int, ...]
     decode: DecodeParams | None
-    sequence: Planned
+    sequence: TokenSequence
     text: TextStream
     stops: Stops
     seed: int
@@ -53,7 +52,7 @@ class Job:
     sampler: torch.Generator | None = None
 
 
-class Kept:
+class KeptPrefix:
     """Keeps the KV of a prefix until released, or garbage."""
 
     def __init__(self, loop: ModelLoop, id: int) -> None:
@@ -83,9 +82,9 @@ class ModelLoop:
     ) -> None:
         self._name, self._paged, self.server, self._eos = name, paged, server, eos
         self._threads = threads
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, ModelJob] = {}
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._outbox: deque[tuple[Job, Outcome]] = deque()
+        self._outbox: deque[tuple[ModelJob, Outcome]] = deque()
         self._ending = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -101,13 +100,13 @@ class ModelLoop:
         if self._thread.is_alive():
             self._thread.join()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: ModelJob) -> None:
         """Queue a job; its outcomes will come."""
         self._inbox.put(partial(self._add, job))
         if self._stopped:
             self._fail_all()
 
-    def abort(self, job: Job) -> None:
+    def abort(self, job: ModelJob) -> None:
         """Drop a job, and what it keeps, before the next step."""
         self._inbox.put(partial(self._abort, job.id))
 
@@ -137,7 +136,7 @@ class ModelLoop:
     def _stop(self) -> None:
         self._stopped = True
 
-    def _add(self, job: Job) -> None:
+    def _add(self, job: ModelJob) -> None:
         if self._stopped:
             self._refuse(job)
             return
@@ -173,7 +172,7 @@ class ModelLoop:
         """Run the step; the next token of each job that generates, by its id."""
         from .paged_model import Row
 
-        jobs: list[Job] = []
+        jobs: list[ModelJob] = []
         rows: list[Row] = []
         for sequence in step.prefills or step.decodes:
             assert isinstance(sequence.id, int)
@@ -191,7 +190,7 @@ class ModelLoop:
             return {}
         return self._sample(jobs, rows)
 
-    def _sample(self, jobs: Sequence[Job], rows: Sequence[Row]) -> dict[int, int]:
+    def _sample(self, jobs: Sequence[ModelJob], rows: Sequence[Row]) -> dict[int, int]:
         import torch
 
         logits = self._paged.forward(rows)
@@ -218,7 +217,7 @@ class ModelLoop:
             self._outbox.append((job, failure))
             self._abort(job.id)
 
-    def _advance(self, job: Job, decode: DecodeParams, token: int, last: bool) -> None:
+    def _advance(self, job: ModelJob, decode: DecodeParams, token: int, last: bool) -> None:
         job.produced.append(token)
         if token in self._eos and not decode.ignore_eos:
             self._end(job, "stop")
@@ -229,7 +228,7 @@ class ModelLoop:
         if job.stops.reached or last:
             self._end(job, "length")
 
-    def _end(self, job: Job, reason: str) -> None:
+    def _end(self, job: ModelJob, reason: str) -> None:
         rest = job.stops.feed(job.text.feed((), last=True), last=True)
         if job.stops.reached:
             reason = "stop"
@@ -249,12 +248,12 @@ class ModelLoop:
                 self._abort(job.id)
             self._flush()
 
-    def _refuse(self, job: Job) -> None:
+    def _refuse(self, job: ModelJob) -> None:
         self._outbox.append((job, EngineError(f"{self._name} was closed", retryable=True)))
 
     def _flush(self) -> None:
         """Hand all outcomes of this step to their event loops, one wake-up for each."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Outcome]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[ModelJob, Outcome]]] = {}
         with suppress(IndexError):
             while True:
                 job, outcome = self._outbox.popleft()
@@ -264,6 +263,6 @@ class ModelLoop:
                 loop.call_soon_threadsafe(_deliver, outcomes)
 
 
-def _deliver(outcomes: Sequence[tuple[Job, Outcome]]) -> None:
+def _deliver(outcomes: Sequence[tuple[ModelJob, Outcome]]) -> None:
     for job, outcome in outcomes:
         job.queue.put_nowait(outcome)

@@ -33,7 +33,7 @@ class NoChatTemplate(EngineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AnswerPiece:
     """One stream event: new text, why the text ends, token counts; each may be missing."""
 
     text: str = ""
@@ -57,7 +57,7 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
             raise ValueError("a line without end")
 
 
-def read_piece(data: str, server: str, model: str) -> Piece:
+def read_piece(data: str, server: str, model: str) -> AnswerPiece:
     """The event. Raises ValueError (no completion chunk), EngineError (the server reports one)."""
     event = json.loads(data)
     if not isinstance(event, dict):
@@ -69,14 +69,14 @@ def read_piece(data: str, server: str, model: str) -> Piece:
         raise ValueError("no choices")
     usage = _usage(event.get("usage"))
     if not choices:
-        return Piece(usage=usage)
+        return AnswerPiece(usage=usage)
     choice = choices[0]
     if not isinstance(choice, dict):
         raise ValueError("a choice is not an object")
     delta = choice.get("delta")
     said = delta.get("content") if isinstance(delta, dict) else choice.get("text")
     reason = choice.get("finish_reason")
-    return Piece(said if isinstance(said, str) else "", reason if reason else None, usage)
+    return AnswerPiece(said if isinstance(said, str) else "", reason if reason else None, usage)
 
 
 def _usage(counts: Any) -> Usage | None:

@@ -30,7 +30,7 @@ Encode = Callable[[str], list[int]]
 Render = Callable[[list[dict[str, str]]], str]
 
 
-class Template(NamedTuple):
+class ChatTemplate(NamedTuple):
     """What a chat template puts before, between and after its texts, as ids.
 
     middle: between a system message and the user's; empty if there is no system message.
@@ -61,7 +61,7 @@ class PromptTokens:
         self._encode, self._bos, self._render = encode, bos, render
         self._plain = plain or encode
         self._literal = lru_cache(CACHED_TEXTS)(lambda text: tuple(self._plain(text)))
-        self._user = Template(bos, (), ()) if render is None else self._cut((USER,))
+        self._user = ChatTemplate(bos, (), ()) if render is None else self._cut((USER,))
         self._system = None if render is None else self._cut((SYSTEM, USER))
 
     @property
@@ -94,7 +94,7 @@ class PromptTokens:
                 found += template.middle
         return found + list(template.end) if complete else found
 
-    def _template(self, parts: Sequence[TextPart], *, lone: bool) -> Template:
+    def _template(self, parts: Sequence[TextPart], *, lone: bool) -> ChatTemplate:
         assert self._user is not None
         if self._system is None or lone or not parts or parts[0].role is not Role.INSTRUCTION:
             return self._user
@@ -108,7 +108,7 @@ class PromptTokens:
             rendered = self._render([{"role": "user", "content": chat_prompt.text(parts)}])
         return self._encode(rendered)
 
-    def _cut(self, sentinels: tuple[str, ...]) -> Template | None:
+    def _cut(self, sentinels: tuple[str, ...]) -> ChatTemplate | None:
         """The template's pieces around the sentinels; None if it cannot be cut there."""
         assert self._render is not None
         roles = ("system", "user")[-len(sentinels) :]
@@ -123,4 +123,4 @@ class PromptTokens:
                 return None
             piece, _, rest = rest.partition(sentinel)
             pieces.append(tuple(self._encode(piece)))
-        return Template(pieces[0], pieces[1] if pieces[1:] else (), tuple(self._encode(rest)))
+        return ChatTemplate(pieces[0], pieces[1] if pieces[1:] else (), tuple(self._encode(rest)))

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle
 from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
-from teola.instance import Sequence, StepServer
+from teola.instance import StepServer, TokenSequence
 from teola.kv import Access, BlockCache, make_policy
 
 from ..embedding.weights import quiet
 from ..importing import importing
 from .local_tokens import LocalTokens, load
-from .model_loop import Job, Kept, ModelLoop
+from .model_loop import KeptPrefix, ModelJob, ModelLoop
 from .stops import Stops
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class TransformersModel:
             return SequenceHandle(self._name, 0, parts, tuple(ids))
         job = self._job(call, ids, None)
         await self._finish(job)
-        return SequenceHandle(self._name, 0, parts, job.ids, Kept(self._started(), job.id))
+        return SequenceHandle(self._name, 0, parts, job.ids, KeptPrefix(self._started(), job.id))
 
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         """Stream the answer. Closing the generator frees its blocks before the next step.
@@ -204,10 +204,10 @@ class TransformersModel:
 
     def release(self, handle: SequenceHandle) -> None:
         """Give up the KV that a handle keeps before it is garbage."""
-        if isinstance(handle.state, Kept):
+        if isinstance(handle.state, KeptPrefix):
             handle.state.release()
 
-    async def _finish(self, job: Job) -> None:
+    async def _finish(self, job: ModelJob) -> None:
         loop = self._started()
         loop.submit(job)
         try:
@@ -232,7 +232,7 @@ class TransformersModel:
             return [*before.token_ids, *rest]
         return self._tokens.ids(call.all_parts, complete=complete)
 
-    def _job(self, call: Call, ids: list[int], decode: DecodeParams | None) -> Job:
+    def _job(self, call: Call, ids: list[int], decode: DecodeParams | None) -> ModelJob:
         room = self._window - len(ids)
         if room < (decode is not None):
             raise EngineError(
@@ -242,7 +242,7 @@ class TransformersModel:
         loop, tenant = self._started(), call.context.tenant
         assert loop.server.cache is not None
         id = next(self._ids)
-        sequence = Sequence(
+        sequence = TokenSequence(
             id,
             prompt=len(ids),
             output=min(max(1, decode.max_tokens), room) if decode else 0,
@@ -253,7 +253,7 @@ class TransformersModel:
         assert self._tokens is not None
         text, stops = self._tokens.stream(ids), Stops(decode.stop if decode else ())
         seed, running = self._seed_of(call, ids), asyncio.get_running_loop()
-        return Job(id, tuple(ids), decode, sequence, text, stops, seed, running)
+        return ModelJob(id, tuple(ids), decode, sequence, text, stops, seed, running)
 
     def _seed_of(self, call: Call, ids: list[int]) -> int:
         """The same for every try of the same call, and for every call with the same seed."""

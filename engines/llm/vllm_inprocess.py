@@ -40,7 +40,7 @@ ONE_TOKEN: Final = DecodeParams(max_tokens=1, ignore_eos=True)
 _T = TypeVar("_T")
 
 
-class Prompt(NamedTuple):
+class PromptIds(NamedTuple):
     """A call's prompt in ids: those of its prefix, and those of what follows."""
 
     prefix: tuple[int, ...]
@@ -200,7 +200,7 @@ class VLLMInProcess:
         return SequenceHandle(self._name, instance, call.all_parts, prompt.ids, lease)
 
     async def _extend(
-        self, call: Call, prompt: Prompt, process: VLLMProcess, session: Session | None
+        self, call: Call, prompt: PromptIds, process: VLLMProcess, session: Session | None
     ) -> object:
         """Add to a session, or open one; its lease."""
         op, ids = ("more", prompt.rest) if session else ("open", prompt.ids)
@@ -256,7 +256,7 @@ class VLLMInProcess:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def _prompt(self, call: Call, process: VLLMProcess, *, complete: bool) -> Prompt:
+    def _prompt(self, call: Call, process: VLLMProcess, *, complete: bool) -> PromptIds:
         """The prompt's ids. Raises EngineError for a prompt that the model cannot take."""
         tokens, handle = self._tokens, call.prefix
         if tokens is None:
@@ -266,7 +266,7 @@ class VLLMInProcess:
             raise EngineError(f"{self._name}: the prompt is empty: give it a text")
         known = handle.token_ids if handle and handle.engine == self._name else ()
         prefix = known or tuple(tokens.ids(before, complete=False))
-        prompt = Prompt(prefix, tuple(tokens.ids(call.parts, complete=complete, after=before)))
+        prompt = PromptIds(prefix, tuple(tokens.ids(call.parts, complete=complete, after=before)))
         limit, output = process.limits.max_model_len, call.decode.max_tokens if complete else 1
         if len(prompt.ids) + output > limit:
             raise EngineError(
@@ -276,7 +276,7 @@ class VLLMInProcess:
             )
         return prompt
 
-    def _continued(self, call: Call, prompt: Prompt, process: VLLMProcess) -> Session | None:
+    def _continued(self, call: Call, prompt: PromptIds, process: VLLMProcess) -> Session | None:
         """The session that the call may go on with; one that it cannot use is closed.
 
         vLLM's sessions know no stop strings, no schema, and no chunk without tokens.

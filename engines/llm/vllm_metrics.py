@@ -12,7 +12,7 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class VLLMMetrics:
     """One reading. kv_tokens: tokens that the KV cache holds, None if it is not told.
 
     kv_usage: share of them that requests in progress hold (0..1); what is merely kept for reuse
@@ -35,7 +35,7 @@ class Metrics:
         return 0 if self.starved else int(self.kv_tokens * max(0.0, 1.0 - self.kv_usage))
 
 
-def read(text: str) -> Metrics:
+def read(text: str) -> VLLMMetrics:
     """Reads a page; values of several engine cores behind one port are added up (usage: mean).
 
     Raises ValueError if nothing in it is a vLLM's.
@@ -56,7 +56,7 @@ def read(text: str) -> Metrics:
     def total(name: str) -> int:
         return int(sum(sums.get(name, ())))
 
-    return Metrics(
+    return VLLMMetrics(
         kv_tokens=block * blocks * engines if block and blocks else None,
         kv_usage=sum(sums.get(_USAGE, ())) / engines,
         block_tokens=block,

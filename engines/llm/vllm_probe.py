@@ -62,7 +62,7 @@ async def attempt(connection: Connection, known: Capabilities, served: Served) -
     return replace(known, token_ids=token_ids, priority=priority)
 
 
-async def _metrics(connection: Connection) -> vllm_metrics.Metrics | None:
+async def _metrics(connection: Connection) -> vllm_metrics.VLLMMetrics | None:
     try:
         return vllm_metrics.read(await connection.get("/metrics", METRICS_LIMIT_S))
     except EngineUnavailable:

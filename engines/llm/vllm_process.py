@@ -33,7 +33,7 @@ Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class VLLMLimits:
     """What a running vLLM told of itself. kv_tokens: what its KV cache holds."""
 
     max_model_len: int
@@ -49,7 +49,7 @@ class VLLMProcess:
         self, name: str, process: Process, folder: tempfile.TemporaryDirectory[str]
     ) -> None:
         self.name = name
-        self.limits: Limits
+        self.limits: VLLMLimits
         self.kv_usage = 0.0
         """Share of the KV cache that sequences hold, a tenth of a second ago."""
         self.running = 0
@@ -232,7 +232,7 @@ class VLLMProcess:
         elif kind == "failed":
             self._failure = event["message"]
         elif kind == "ready":
-            self.limits = Limits(**{field: event[field] for field in Limits.__slots__})
+            self.limits = VLLMLimits(**{field: event[field] for field in VLLMLimits.__slots__})
             self._ready.set_result(None)
 
 

@@ -33,7 +33,7 @@ class Session:
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
 
-class Lease:
+class SessionLease:
     """What a sequence handle holds: when nobody holds it any more, its session is closed."""
 
     __slots__ = ("__weakref__", "session")
@@ -95,13 +95,13 @@ class Sessions:
         ):
             self.close(next(iter(self._idle.values())))
 
-    def park(self, session: Session) -> Lease:
+    def park(self, session: Session) -> SessionLease:
         """Keep a session, whose call has ended, until it is continued or closed."""
         loop = asyncio.get_running_loop()
         self._idle[session.id] = session
         session.turn += 1
         session.timer = loop.call_later(self._idle_s, self.close, session)
-        lease = Lease(session)
+        lease = SessionLease(session)
         forgotten = (loop, self._abandon, session, session.turn)
         weakref.finalize(lease, _from_any_thread, *forgotten).atexit = False
         self._make_room(session.process)
@@ -114,7 +114,7 @@ class Sessions:
 
     def take(self, lease: object) -> Session | None:
         """The session of a lease, for its only continuation; None: continued or closed already."""
-        if not isinstance(lease, Lease) or lease.session is None:
+        if not isinstance(lease, SessionLease) or lease.session is None:
             return None
         session, lease.session = lease.session, None
         return session if self._forget(session) else None

@@ -16,7 +16,7 @@ import numpy as np
 from teola.engine import EngineKind, EngineSpec, Request, Result, any_wanted
 from teola.graph.ops import Op
 
-from ..embedding.encoder import Tokens
+from ..embedding.encoder import EncodedText
 from ..embedding.model import Dtype, SharedModel, acquire, loaded, release
 from .pairs import Ranking, score_all
 
@@ -80,7 +80,7 @@ class MaxSim:
         ]
 
 
-def maxsim(question: Tokens, text: Tokens) -> float:
+def maxsim(question: EncodedText, text: EncodedText) -> float:
     """Mean over the question's tokens of the best cosine similarity among the text's tokens."""
     if not len(question.vectors) or not len(text.vectors):
         return 0.0

@@ -16,7 +16,7 @@ from .embedded import EmbeddedPostgres
 from .home import Home
 
 if TYPE_CHECKING:
-    from .store import Store
+    from .store import ChunkStore
 
 
 class PgVector:
@@ -59,7 +59,7 @@ class PgVector:
         self.dimensions = dimensions
         self._exact_below = exact_below
         self._pool_size = pool_size
-        self._store: Store | None = None
+        self._store: ChunkStore | None = None
 
     @property
     def spec(self) -> EngineSpec:
@@ -72,7 +72,7 @@ class PgVector:
         """
         from . import schema
         from .database import Database, Tables
-        from .store import Store
+        from .store import ChunkStore
 
         migrate = partial(schema.migrate, dimensions=self.dimensions)
         tables = Tables("vector store", schema.SCHEMA, migrate, schema.STAGING)
@@ -81,7 +81,7 @@ class PgVector:
             database = Database(tables, admin, query, self._pool_size, self._embedded.start)
         else:
             database = Database(tables, self._dsn or "", None, self._pool_size)
-        self._store = Store(database, self.dimensions, self._exact_below)
+        self._store = ChunkStore(database, self.dimensions, self._exact_below)
         await self._store.open()
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class PgVector:
         await self._started.indexes.settle()
 
     @property
-    def _started(self) -> Store:
+    def _started(self) -> ChunkStore:
         if self._store is None:
             raise EngineUnavailable("the vector store is not started: call start() first")
         return self._store

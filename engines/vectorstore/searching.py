@@ -71,7 +71,7 @@ SELECT set_config('enable_seqscan', %(plain)s, true), set_config('enable_sort', 
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchRequest:
     """One request, checked. `group`: equal where one statement can answer both."""
 
     number: int
@@ -98,7 +98,7 @@ class Collection:
     indexed: bool
 
 
-def read(number: int, request: Request, dimensions: int) -> Question:
+def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     """Check one request. Raises InputError."""
     scope: Scope = request.inputs["scope"]
     top_k = request.params.top_k if isinstance(request.params, SearchParams) else 0
@@ -111,14 +111,16 @@ def read(number: int, request: Request, dimensions: int) -> Question:
     if name is not None:
         check_name("document", name)
     vectors = tuple(vector(values, dimensions) for values in request.inputs["vectors"])
-    return Question(number, scope, top_k, vectors, name, json_text(filters) if filters else None)
+    return SearchRequest(
+        number, scope, top_k, vectors, name, json_text(filters) if filters else None
+    )
 
 
 async def search(
-    database: Database, tenant: str, batch: Sequence[Question], exact_below: int
+    database: Database, tenant: str, batch: Sequence[SearchRequest], exact_below: int
 ) -> dict[int, Result]:
     """Answer a tenant's questions in one transaction; results by number."""
-    groups: dict[tuple[Any, ...], list[Question]] = {}
+    groups: dict[tuple[Any, ...], list[SearchRequest]] = {}
     for question in batch:
         groups.setdefault(question.group, []).append(question)
     results: dict[int, Result] = {}
@@ -143,7 +145,7 @@ async def _collections(connection: AsyncConnection[Any], names: set[str]) -> dic
 
 async def _ask(
     connection: AsyncConnection[Any],
-    question: Question,
+    question: SearchRequest,
     home: Collection | None,
     vectors: Sequence[Vector],
     exact_below: int,
@@ -164,7 +166,7 @@ async def _ask(
 
 
 async def _is_narrow(
-    connection: AsyncConnection[Any], question: Question, home: Collection, exact_below: int
+    connection: AsyncConnection[Any], question: SearchRequest, home: Collection, exact_below: int
 ) -> bool:
     """Whether the scope names so few chunks that computing all distances is quicker."""
     if question.scope.documents is None and question.name is None:
@@ -176,7 +178,7 @@ async def _is_narrow(
 
 async def _run(
     connection: AsyncConnection[Any],
-    question: Question,
+    question: SearchRequest,
     home: Collection,
     vectors: Sequence[Vector],
     *,
@@ -203,7 +205,7 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
     await connection.execute(SETTINGS, {"plain": plain, "ef": str(ef)})
 
 
-def _statement(question: Question, home: Collection, *, indexed: bool) -> sql.Composed:
+def _statement(question: SearchRequest, home: Collection, *, indexed: bool) -> sql.Composed:
     """The search; the collection is a literal, so that the plan can use its own index."""
     given: Mapping[str, Any] = question.values
     optional = {"documents": IN_DOCUMENTS, "name": NAMED, "metadata": FILTERED}

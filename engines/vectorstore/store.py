@@ -41,11 +41,11 @@ SELECT c.id FROM teola.collections c WHERE c.name = %s AND c.indexed
     AND NOT EXISTS (SELECT FROM teola.documents WHERE collection = c.id)
 """
 
-Checked = TypeVar("Checked", ingestion.Pieces, searching.Question)
+Checked = TypeVar("Checked", ingestion.Pieces, searching.SearchRequest)
 Outcome = Result | Exception
 
 
-class Store:
+class ChunkStore:
     """Batches in, results out; see PgVector for the settings."""
 
     def __init__(self, database: Database, dimensions: int, exact_below: int) -> None:

@@ -18,7 +18,7 @@ LONGEST_SNIPPET: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class WebRequest:
     """One request, checked: what to search for, and how many hits each query is to have."""
 
     queries: tuple[str, ...]
@@ -47,7 +47,7 @@ def spec(name: str, description: str, *, max_batch: int, concurrency: int) -> En
     )
 
 
-def read(request: Request) -> Question:
+def read(request: Request) -> WebRequest:
     """Check one request. Raises EngineError."""
     queries = request.inputs.get("queries")
     listed = isinstance(queries, list | tuple) and all(isinstance(q, str) for q in queries)
@@ -57,7 +57,7 @@ def read(request: Request) -> Question:
             f"{request.op.value} with inputs {sorted(request.inputs)}"
         )
     assert queries is not None
-    return Question(tuple(queries), request.params.top_k)
+    return WebRequest(tuple(queries), request.params.top_k)
 
 
 def hits(pages: Iterable[Page], top_k: int) -> list[Hit]:

@@ -18,7 +18,7 @@ from teola.errors import EngineError, EngineUnavailable, InputError
 from ..embedding.model import Dtype, SharedModel, acquire, loaded, release
 from ..vectorstore.embedded import EmbeddedPostgres
 from . import answers
-from .answers import Question
+from .answers import WebRequest
 from .corpus_documents import Collected, of_folder, of_python
 
 if TYPE_CHECKING:
@@ -140,12 +140,12 @@ class Corpus:
         batch are embedded together and searched for in one statement. Scores are in 0..1."""
         checked = [_checked(request) for request in requests]
         try:
-            found = iter(await self._hits([q for q in checked if isinstance(q, Question)]))
+            found = iter(await self._hits([q for q in checked if isinstance(q, WebRequest)]))
         except EngineError as error:
-            return [error if isinstance(q, Question) else q for q in checked]
-        return [{"hits": next(found)} if isinstance(q, Question) else q for q in checked]
+            return [error if isinstance(q, WebRequest) else q for q in checked]
+        return [{"hits": next(found)} if isinstance(q, WebRequest) else q for q in checked]
 
-    async def _hits(self, questions: Sequence[Question]) -> list[list[list[Hit]]]:
+    async def _hits(self, questions: Sequence[WebRequest]) -> list[list[list[Hit]]]:
         """For each question the hits of each of its queries."""
         from .corpus_search import search
 
@@ -166,7 +166,7 @@ class Corpus:
         ]
 
 
-def _checked(request: Request) -> Question | EngineError:
+def _checked(request: Request) -> WebRequest | EngineError:
     try:
         return answers.read(request)
     except EngineError as error:

@@ -31,7 +31,7 @@ EXPLAIN_EXAMPLES = o.examples(
 )
 
 
-class Format(StrEnum):
+class ExplanationForm(StrEnum):
     """Forms of an explanation."""
 
     TEXT = "text"
@@ -149,9 +149,9 @@ def explain(
         ),
     ] = False,
     form: Annotated[
-        Format,
+        ExplanationForm,
         typer.Option("--format", rich_help_panel=o.OUTPUT, help="Form of the explanation."),
-    ] = Format.TEXT,
+    ] = ExplanationForm.TEXT,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -174,8 +174,8 @@ def explain(
         found = chosen.explain(
             given, profile=profile, overrides=overrides, passes=passes, analyze=analyze
         )
-    if as_json or form is Format.JSON:
+    if as_json or form is ExplanationForm.JSON:
         print_json(found.to_json())
     else:
-        show_explanation(found.render(form.value), styled=form is Format.TEXT)
+        show_explanation(found.render(form.value), styled=form is ExplanationForm.TEXT)
     return 0

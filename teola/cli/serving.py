@@ -150,7 +150,7 @@ def serve(
         told = "serving %(apps)s; starting engines ..."
         note(log, logging.INFO, "start", told, apps=", ".join(served))
         ready = lambda: note(log, logging.INFO, "ready", "ready; Ctrl-C stops")  # noqa: E731
-        limits = server.Limits(
+        limits = server.ServerLimits(
             where.max_queries,
             where.max_queries_per_tenant,
             drain_s=where.drain_s,

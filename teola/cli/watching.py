@@ -17,7 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from teola.collections import Step
+from teola.collections import IndexingStep
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
 from teola.runtime.live_query import Progress as Event
@@ -83,7 +83,7 @@ class Watch:
             items = f" {event.items} items" if event.items > 1 else ""
             self.show(f"{doing}{items} ({event.primitive})")
 
-    def step(self, step: Step) -> None:
+    def step(self, step: IndexingStep) -> None:
         """Say how far indexing is."""
         bar = self._bars.tasks[0]
         done, total = int(bar.completed), int(bar.total or 0)

@@ -28,8 +28,8 @@ DEEPEST: Final = 16
 Place = tuple[str, int]
 
 
-class Home(Protocol):
-    """Where queries run: a Runtime, as far as a query needs to know it."""
+class RuntimeLike(Protocol):
+    """A Runtime, as far as the queries that run in it need to know it."""
 
     max_queries: int
 
@@ -40,7 +40,7 @@ class Terms:
     run as well). most_primitives: that its p-graph may have. most_bytes: of what its engines
     compute for it that may be held at once. depth: queries around it."""
 
-    runtime: Home | None = None
+    runtime: RuntimeLike | None = None
     most_primitives: float = inf
     most_bytes: float = inf
     depth: int = 0

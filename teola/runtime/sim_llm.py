@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from teola.errors import QueryCancelled
 from teola.graph import Op
-from teola.instance import Sequence, Step, StepServer
+from teola.instance import Step, StepServer
+from teola.instance import TokenSequence as Sequence
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
 from teola.runtime.outcome import Delivery

@@ -53,7 +53,7 @@ LARGE: Final = Problem(
 )
 MALFORMED: Final = Problem(400, "malformed", "this is not HTTP/1.1 that can be read")
 
-_Idle = OrderedDict["Connection", None]
+_Idle = OrderedDict["ClientConnection", None]
 Refused = Callable[[Problem], None]
 
 
@@ -61,7 +61,7 @@ class _Large(ValueError):
     """A head or the trailers are too large."""
 
 
-class Connection(HttpToolsProtocol):
+class ClientConnection(HttpToolsProtocol):
     """One client. idle: the connections on which no request is being answered, in the order in
     which they became so. most: connections at once. refused: is told who finds no room, and of
     what cannot be read."""
@@ -187,7 +187,7 @@ class Connection(HttpToolsProtocol):
 
 def protocol(most: int, refused: Refused = lambda found: None) -> type[asyncio.Protocol]:
     """What uvicorn makes connections of. most: at once. refused: is told of each one more."""
-    made = partial(Connection, idle=OrderedDict(), most=most, refused=refused)
+    made = partial(ClientConnection, idle=OrderedDict(), most=most, refused=refused)
     return cast("type[asyncio.Protocol]", made)
 
 

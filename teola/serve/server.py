@@ -31,7 +31,7 @@ from teola.runtime import loops
 from teola.runtime.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve import api, engines_api, looking, page
-from teola.serve.access.auth import Guard, KeyFile
+from teola.serve.access.auth import KeyFile, KeyGuard
 from teola.serve.access.unstored import Unstored
 from teola.serve.admission.admission import NO_SHARES, Shares
 from teola.serve.admission.expecting import admission_for
@@ -80,7 +80,7 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """queries: at once; queries_of_tenant: of one tenant (None: no fewer). drain_s: seconds that
     they get to end when the server stops. max_wait_s, shares: see Admission. query: of each."""
 
@@ -92,7 +92,7 @@ class Limits:
     query: QueryLimits = field(default_factory=QueryLimits)
 
 
-def board_for(runtime: Runtime, apps: Mapping[str, App], limits: Limits) -> Board:
+def board_for(runtime: Runtime, apps: Mapping[str, App], limits: ServerLimits) -> Board:
     """An empty board for queries of `apps`."""
     board = Board(limits.queries, limits.queries_of_tenant)
     board.limits = limits.query
@@ -156,7 +156,7 @@ def make_app(
     publish(found, locked=keys is not None)
     direct = Direct(found, partial(api.ask, service))
     bounded = Bounded(direct, lambda scope: asked_of(scope) is not None, observers.refused)
-    return observers.around(Unstored(Guard(bounded, keys, observers.refused)))
+    return observers.around(Unstored(KeyGuard(bounded, keys, observers.refused)))
 
 
 def _refusals(app: FastAPI, observers: Observers) -> None:
@@ -220,7 +220,7 @@ def serve(
     listener: socket.socket,
     *,
     keys: Path | None = None,
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     journal: Journal | None = None,
     intake: Intake | None = None,
     started: Callable[[], None] = lambda: None,
@@ -230,7 +230,7 @@ def serve(
     Call it on the main thread. journal: keeps background queries over restarts. intake: what
     clients may send. started: called (there) once every engine runs.
     """
-    limits = limits or Limits(runtime.max_queries)
+    limits = limits or ServerLimits(runtime.max_queries)
     _share_arenas()
     uploads.sweep()
     runtime.new_loop = loops.quick

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Items
 import pytest
 
 from teola.errors import EngineError
-from teola.instance import Sequence, Step, StepServer
+from teola.instance import Step, StepServer, TokenSequence
 from teola.kv import BlockCache, make_policy
 
 BLOCK = 4
@@ -20,9 +20,9 @@ def server(blocks: int = 16, budget: int = 100, running: int = 8) -> StepServer:
 
 def sequence(
     at: StepServer, id: str, ids: Items[int], output: int = 1, *, keep: bool = False
-) -> Sequence:
+) -> TokenSequence:
     assert at.cache is not None
-    return Sequence(id, prompt=len(ids), output=output, keys=at.cache.keys(ids), keep=keep)
+    return TokenSequence(id, prompt=len(ids), output=output, keys=at.cache.keys(ids), keep=keep)
 
 
 def step(at: StepServer) -> Step:

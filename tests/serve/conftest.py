@@ -98,7 +98,7 @@ def _serving(
     intake: Intake | None,
 ) -> Iterator[Served]:
     listener = server.listen("127.0.0.1", 0)
-    board = server.board_for(runtime, apps, server.Limits(runtime.max_queries))
+    board = server.board_for(runtime, apps, server.ServerLimits(runtime.max_queries))
     readiness = server.Readiness()
     keeper = Keeper(journal, board, apps) if journal else None
     asgi = server.make_app(runtime, apps, board, readiness, keys, keeper, intake)

@@ -34,7 +34,7 @@ JOIN_LIMIT_S: Final = 20.0
 RESOURCES: Final = ("num_cpus", "num_gpus")
 
 
-class Held(NamedTuple):
+class SentItems(NamedTuple):
     """Stands in a request for items lo..hi of the n-th object sent along."""
 
     n: int
@@ -60,7 +60,7 @@ class EngineActor:
     async def run(
         self, requests: Sequence[Request], sent: float, *objects: Sequence[Any]
     ) -> AsyncIterator[Any]:
-        """Run a batch: first the results, with a Held for each large output, then those."""
+        """Run a batch: first the results, with a SentItems for each large output, then those."""
         try:
             found = await self._server.execute(
                 [_with_objects(request, objects) for request in requests], sent
@@ -108,7 +108,7 @@ class EngineActor:
 def _with_objects(request: Request, objects: Sequence[Sequence[Any]]) -> Request:
     inputs = {
         name: [x for held in value for x in objects[held.n][held.lo : held.hi]]
-        if isinstance(value, tuple) and value and isinstance(value[0], Held)
+        if isinstance(value, tuple) and value and isinstance(value[0], SentItems)
         else value
         for name, value in request.inputs.items()
     }
@@ -119,7 +119,7 @@ def _without_large(result: Result, keep: frozenset[str], large: list[Any]) -> Re
     found: dict[str, Any] = {}
     for port, value in result.items():
         if port in keep and type(value) is list and len(pickle.dumps(value)) > LARGE_BYTES:
-            found[port] = Held(len(large), 0, len(value))
+            found[port] = SentItems(len(large), 0, len(value))
             large.append(value)
         else:
             found[port] = value
@@ -237,7 +237,7 @@ def _held(request: Request, objects: list[Any]) -> Request:
         if type(value) is RemoteList:
             places = []
             for source, lo, hi in value.pieces:
-                places.append(Held(len(objects), lo, hi))
+                places.append(SentItems(len(objects), lo, hi))
                 objects.append(source)
             value = tuple(places)
         inputs[name] = value
@@ -246,7 +246,7 @@ def _held(request: Request, objects: list[Any]) -> Request:
 
 def _listed(result: Result, large: Sequence[Any]) -> Result:
     return {
-        port: RemoteList([(large[value.n], 0, value.hi)]) if type(value) is Held else value
+        port: RemoteList([(large[value.n], 0, value.hi)]) if type(value) is SentItems else value
         for port, value in result.items()
     }
 

@@ -29,7 +29,7 @@ from teola.errors import EngineUnavailable
 from teola.runtime.hosts.server import Recipe, RemoteState, now
 
 
-class Lease:
+class RemoteLease:
     """What a sequence handle holds here: when nobody does any more, the far end may forget it.
 
     remote: None until the far end has answered.
@@ -121,7 +121,7 @@ class RemoteEngine(ABC):
     async def prefill(self, call: Call) -> SequenceHandle:
         """Compute a prefix over there."""
         await self._tell_forgotten()
-        lease, key = Lease(), next(self._keys)
+        lease, key = RemoteLease(), next(self._keys)
         ended = weakref.finalize(lease, self._forgotten.append, key)  # also if no answer comes
         ended.atexit = False
         handle: SequenceHandle = await self.ask("prefill", _sent(call), now(), key)
@@ -153,6 +153,6 @@ class RemoteEngine(ABC):
 def _sent(call: Call) -> Call:
     """As it can travel: a lease becomes the name of what it leases."""
     prefix = call.prefix
-    if prefix is None or not isinstance(prefix.state, Lease):
+    if prefix is None or not isinstance(prefix.state, RemoteLease):
         return call
     return replace(call, prefix=replace(prefix, state=prefix.state.remote))

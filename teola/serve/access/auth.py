@@ -128,7 +128,7 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-class Guard:
+class KeyGuard:
     """ASGI middleware that lets in who has a key, and says whose it is: `scope["tenant"]`."""
 
     def __init__(

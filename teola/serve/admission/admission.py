@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from teola.errors import Overloaded
 from teola.runtime.demand import Demand
-from teola.serve.admission.learning import Crowd, Kind, Learned, size_class
+from teola.serve.admission.learning import Crowd, Learned, QueryClass, size_class
 
 TURNS: Final = 10
 """If no wait is configured: as long as so many like it take their turn at the engine (about what
@@ -54,7 +54,7 @@ class Lanes(NamedTuple):
 class Ticket(NamedTuple):
     """A query that was let in. at_once: how many ran then. at_ease: it was to wait for none."""
 
-    kind: Kind
+    kind: QueryClass
     tenant: str
     at_once: int
     at_ease: bool
@@ -73,7 +73,7 @@ NO_SHARES: Final = Shares()
 
 
 @dataclass(slots=True)
-class Load:
+class EngineLoad:
     """At one engine. work_s: seconds of its lanes. weighed: the same times what each query takes
     for itself, for the mean of that."""
 
@@ -104,8 +104,8 @@ class Tenant:
     """What is known of one's queries. active: of those kinds of which some run. crowds: by engine.
     bucket: None without a rate."""
 
-    kinds: dict[Kind, Learned] = field(default_factory=dict)
-    active: dict[Kind, Learned] = field(default_factory=dict)
+    kinds: dict[QueryClass, Learned] = field(default_factory=dict)
+    active: dict[QueryClass, Learned] = field(default_factory=dict)
     crowds: dict[str, Crowd] = field(default_factory=dict)
     bucket: Bucket | None = None
 
@@ -124,7 +124,7 @@ class Admission:
     def __init__(
         self,
         lanes: Callable[[str], Lanes],
-        planned: Callable[[Kind], Demand],
+        planned: Callable[[QueryClass], Demand],
         max_wait_s: float | None = None,
         shares: Shares = NO_SHARES,
     ) -> None:
@@ -148,7 +148,7 @@ class Admission:
         self, app: str, characters: int, tenant: str, now: float, *, at_ease: bool = False
     ) -> Ticket:
         """Count a query that is in already, such as one that was accepted before a restart."""
-        kind, mine = Kind(app, size_class(characters)), self._tenant(tenant)
+        kind, mine = QueryClass(app, size_class(characters)), self._tenant(tenant)
         learned = self._learned(mine, kind)
         ticket = Ticket(kind, tenant, self.running, at_ease)
         if not learned.running:
@@ -181,7 +181,7 @@ class Admission:
         mine = self._tenant(tenant)
         if self.shares.rate is not None:
             self._check_rate(self.shares.rate, mine, now)
-        learned = self._learned(mine, Kind(app, size_class(characters)))
+        learned = self._learned(mine, QueryClass(app, size_class(characters)))
         if not self.running:
             return 0.0
         wanted, longest_s = learned.demand(now), 0.0
@@ -244,14 +244,14 @@ class Admission:
             most_s = min(max(TURNS * turn_s, SHORTEST_S), LONGEST_S)
         return max(0.0, min(most_s, deadline_s - own_s))
 
-    def _learned(self, mine: Tenant, kind: Kind) -> Learned:
+    def _learned(self, mine: Tenant, kind: QueryClass) -> Learned:
         learned = mine.kinds.get(kind)
         if learned is None:
             learned = mine.kinds[kind] = Learned(self._planned(kind))
         return learned
 
-    def _loads(self, engines: Iterable[str], now: float) -> dict[str, Load]:
-        loads = {engine: Load() for engine in engines}
+    def _loads(self, engines: Iterable[str], now: float) -> dict[str, EngineLoad]:
+        loads = {engine: EngineLoad() for engine in engines}
         for mine in self._present.values():
             _put_all(loads, mine, now)
         return loads
@@ -266,7 +266,7 @@ class Admission:
         weights = self.shares.weights
         mine = weights.get(tenant, 1.0)
         share = mine / (mine + sum(weights.get(name, 1.0) for name in others))
-        load = Load()
+        load = EngineLoad()
         _put_all({engine: load}, self._tenant(tenant), now)
         load.add(1, wanted.work[engine], wanted.own_s)
         return load.wait_s(lanes * share)
@@ -303,7 +303,7 @@ class Admission:
         return bucket
 
 
-def _put_all(loads: Mapping[str, Load], mine: Tenant, now: float) -> None:
+def _put_all(loads: Mapping[str, EngineLoad], mine: Tenant, now: float) -> None:
     """Add a tenant's running queries to the loads of the engines that are asked about."""
     for learned in mine.active.values():
         demand = learned.demand(now)

@@ -12,8 +12,8 @@ from teola.passes.timetable import timetable
 from teola.runtime.demand import Demand
 from teola.runtime.runtime import Runtime
 from teola.serve.admission.admission import NO_SHARES, Admission, Lanes, Shares
-from teola.serve.admission.learning import SMALLEST, Kind
-from teola.workflow.kinds import Kind as InputKind
+from teola.serve.admission.learning import SMALLEST, QueryClass
+from teola.workflow.kinds import Kind
 
 FRESH_S: Final = 0.05
 CHUNK_CHARACTERS: Final = 1000
@@ -55,11 +55,11 @@ def _lanes(runtime: Runtime, engine: str, now: float) -> Lanes:
     return Lanes(usable * queue.limits.concurrency)
 
 
-def planned_of(runtime: Runtime, apps: Mapping[str, App]) -> Callable[[Kind], Demand]:
+def planned_of(runtime: Runtime, apps: Mapping[str, App]) -> Callable[[QueryClass], Demand]:
     """By kind: seconds of each engine by the runtime's profile, all zero if it knows no times."""
     named = {app.name: app for app in apps.values()}
 
-    def planned(kind: Kind) -> Demand:
+    def planned(kind: QueryClass) -> Demand:
         app = named.get(kind.app)
         if app is None:
             return Demand(0.0, {})
@@ -67,7 +67,7 @@ def planned_of(runtime: Runtime, apps: Mapping[str, App]) -> Callable[[Kind], De
         profile = runtime.profile_for(work)
         characters = SMALLEST * 4**kind.size // 2
         sizes = {"chunks": max(1, characters // CHUNK_CHARACTERS)}
-        chosen = sizes if InputKind.DOCUMENTS in app.inputs.values() else {}
+        chosen = sizes if Kind.DOCUMENTS in app.inputs.values() else {}
         graph = app.builder.build(app.builder.configure({}), chosen)
         for primitive in graph.primitives:
             if primitive.engine:

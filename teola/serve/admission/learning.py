@@ -24,7 +24,7 @@ SLOWED: Final = 4 / 3
 """Times as long as alone: an engine with so many inside does as much as it can."""
 
 
-class Kind(NamedTuple):
+class QueryClass(NamedTuple):
     """An application and about how much comes with its queries: see `size_class`."""
 
     app: str

@@ -36,7 +36,7 @@ _TEXT: Final = re.compile(r"text/[\w.+-]+|application/([\w.-]+\+)?(json|xml|yaml
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class FetchPolicy:
     """hosts: names that may be fetched from, ".x.org" being all below it; none: all that are
     public. most_bytes: of one document. connect_s: to one address. silence_s: of a server.
     total_s: for everything. allowed: whether an address may be connected to."""

@@ -27,7 +27,7 @@ import httpx
 
 from teola.errors import InputError, Overloaded
 from teola.serve.intake.addresses import Address
-from teola.serve.intake.fetch_policy import Policy, cut, suffix_of
+from teola.serve.intake.fetch_policy import FetchPolicy, cut, suffix_of
 from teola.serve.intake.uploads import Allowance
 
 ADDRESSES: Final = 4
@@ -51,11 +51,11 @@ class Fetcher:
 
     def __init__(
         self,
-        policy: Policy | None = None,
+        policy: FetchPolicy | None = None,
         resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.policy = policy or Policy()
+        self.policy = policy or FetchPolicy()
         self._backend = _Pinned(self.policy, resolve or resolved)
         self._tls = tls
         self._running = 0
@@ -148,7 +148,7 @@ class Fetcher:
 class _Pinned(httpcore.AsyncNetworkBackend):
     """Connections to addresses that the policy allows, and to no others."""
 
-    def __init__(self, policy: Policy, resolve: Resolve) -> None:
+    def __init__(self, policy: FetchPolicy, resolve: Resolve) -> None:
         self._policy, self._resolve = policy, resolve
         self._plain = httpcore.AnyIOBackend()
 

@@ -19,7 +19,7 @@ from teola.serve.intake.asking import QueryRequest
 from teola.serve.intake.uploads import Upload
 from teola.serve.journal.journal import Journal
 from teola.serve.journal.keeper import Keeper
-from teola.serve.journal.record import Record
+from teola.serve.journal.record import JournalRecord
 from teola.serve.journal.rows import Asked, Body, Kept, digest_of
 from teola.serve.problems import JournalLost
 from teola.serve.streaming import SILENCE, SILENCE_S, Events, EventStream, numbered
@@ -54,7 +54,7 @@ class Background:
         if key and (known := await self._journal.known(tenant, key, digest)):
             upload.remove()
             return self._accepted(known)
-        record = Record(self._journal)
+        record = JournalRecord(self._journal)
         entry = self._board.start(
             app,
             wanted.inputs,
@@ -78,7 +78,7 @@ class Background:
         summary = entry.summary() if entry else known.summary()
         return _accepted(summary, {"idempotency-replayed": "true"})
 
-    async def _committed(self, entry: Entry, record: Record, asked: Asked) -> Kept | None:
+    async def _committed(self, entry: Entry, record: JournalRecord, asked: Asked) -> Kept | None:
         """None; or the one that had its key before. Then, and after an error, this one is gone."""
         try:
             known = await self._journal.accept(asked)
@@ -91,7 +91,7 @@ class Background:
             record.accept()
         return known
 
-    async def _withdraw(self, entry: Entry, record: Record) -> None:
+    async def _withdraw(self, entry: Entry, record: JournalRecord) -> None:
         """Of one that was not accepted: it has done nothing, and nobody knows it."""
         entry.given_back = True
         entry.cancel()

@@ -37,7 +37,7 @@ from teola.serve.intake.bodies import as_json
 from teola.serve.intake.uploads import Upload
 from teola.serve.journal.journal import FENCE_S, LOOK, Journal
 from teola.serve.journal.patience import Patience
-from teola.serve.journal.record import Record
+from teola.serve.journal.record import JournalRecord
 from teola.serve.journal.rows import Body, Taken, ended
 from teola.serve.problems import AWAY, Draining, JournalLost
 from teola.serve.streaming import first
@@ -265,7 +265,7 @@ class Keeper:
         return [
             entry
             for entry in self._board.running.values()
-            if isinstance(entry.record, Record) and entry.record.accepted.is_set()
+            if isinstance(entry.record, JournalRecord) and entry.record.accepted.is_set()
         ]
 
     async def _news(self, session: Session) -> None:
@@ -340,7 +340,7 @@ class Keeper:
         inputs, paths = body.unpacked(app, upload.place)
         if paths:
             await self.journal.restore(row.id, paths)
-        record = Record(self.journal)
+        record = JournalRecord(self.journal)
         record.accept()
         entry = self._board.start(
             app,

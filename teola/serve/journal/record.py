@@ -1,4 +1,4 @@
-"""Record: what ties a query on the board to its row in the journal."""
+"""JournalRecord: what ties a query on the board to its row in the journal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from teola.serve.problems import Postponed
 T = TypeVar("T")
 
 
-class Record:
+class JournalRecord:
     """See the module and board.Record. accepted: it is committed. decided: that is certain,
     or that it will not be."""
 

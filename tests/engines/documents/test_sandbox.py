@@ -15,7 +15,7 @@ from teola.engine import Source, Splitting
 from teola.errors import DocumentError
 from teola_engines.documents import FileLoader, parser
 from teola_engines.documents.files import Format
-from teola_engines.documents.sandbox import Limits, parse
+from teola_engines.documents.sandbox import ParsingLimits, parse
 
 from .conftest import Encode
 
@@ -60,7 +60,7 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-async def refused(path: Path, format: Format, limits: Limits) -> str:
+async def refused(path: Path, format: Format, limits: ParsingLimits) -> str:
     before = children()
     with pytest.raises(DocumentError) as caught:
         await parse(path, format, limits)
@@ -84,35 +84,35 @@ async def test_a_compressed_bomb_costs_the_parent_nothing(tmp_path: Path, encode
 @pytest.mark.slow
 async def test_memory_is_limited(tmp_path: Path) -> None:
     path = html(tmp_path, "<p>text</p>" * 1_500_000)
-    message = await refused(path, Format.HTML, Limits(memory_bytes=64 * MIB))
+    message = await refused(path, Format.HTML, ParsingLimits(memory_bytes=64 * MIB))
     assert "64 MiB" in message
 
 
 async def test_cpu_time_is_limited(tmp_path: Path) -> None:
     path = html(tmp_path, "<p>text</p>" * 1_500_000)
-    assert "more than 1 s" in await refused(path, Format.HTML, Limits(cpu_s=1))
+    assert "more than 1 s" in await refused(path, Format.HTML, ParsingLimits(cpu_s=1))
 
 
 async def test_wall_time_is_limited(tmp_path: Path) -> None:
     path = html(tmp_path, "<p>text</p>" * 1_500_000)
-    assert "more than 0 s" in await refused(path, Format.HTML, Limits(wall_s=0.2))
+    assert "more than 0 s" in await refused(path, Format.HTML, ParsingLimits(wall_s=0.2))
 
 
 @pytest.mark.slow
 async def test_text_is_limited(tmp_path: Path) -> None:
     path = html(tmp_path, "<p>text</p>" * 200_000)
-    assert "1 MB of text" in await refused(path, Format.HTML, Limits(text_bytes=1_000_000))
+    assert "1 MB of text" in await refused(path, Format.HTML, ParsingLimits(text_bytes=1_000_000))
 
 
 async def test_deep_nesting_is_only_text(tmp_path: Path) -> None:
     path = html(tmp_path, "<div>" * 200_000 + "bottom")
-    assert (await parse(path, Format.HTML, Limits())).strip() == "bottom"
+    assert (await parse(path, Format.HTML, ParsingLimits())).strip() == "bottom"
 
 
 async def test_cancelling_kills_the_process(tmp_path: Path) -> None:
     path = html(tmp_path, "<p>text</p>" * 1_500_000)
     before = children()
-    task = asyncio.create_task(parse(path, Format.HTML, Limits()))
+    task = asyncio.create_task(parse(path, Format.HTML, ParsingLimits()))
     while children() <= before:
         await asyncio.sleep(0.01)
     for child in children() - before:
@@ -130,7 +130,7 @@ async def test_the_parser_gets_no_secrets(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TZ", "Europe/Lisbon")
     path = html(tmp_path, "<p>text</p>" * 1_500_000)
     before = children()
-    task = asyncio.create_task(parse(path, Format.HTML, Limits()))
+    task = asyncio.create_task(parse(path, Format.HTML, ParsingLimits()))
     while not (started := children() - before):
         await asyncio.sleep(0.01)
     process = psutil.Process(started.pop())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from teola_engines.embedding.encoder import Encoder, Tokens, Vector, unit
+from teola_engines.embedding.encoder import EncodedText, Encoder, Vector, unit
 from teola_engines.embedding.packaged import PackagedEncoder
 from teola_engines.embedding.weights import locate
 
@@ -44,7 +44,7 @@ def embedded(encoder: Encoder, texts: list[str]) -> Vector:
     return unit(found)
 
 
-def tokens_of(encoder: Encoder, texts: list[str]) -> list[Tokens]:
+def tokens_of(encoder: Encoder, texts: list[str]) -> list[EncodedText]:
     passes = list(encoder.embed_tokens(texts, 32))
     found = {i: one for some, tokens in passes for i, one in zip(some, tokens, strict=True)}
     assert sorted(found) == sorted(i for some, _ in passes for i in some)

@@ -11,7 +11,7 @@ from teola.engine import Hit, QueryContext, Request
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph.ops import Op, RerankParams
 from teola_engines.embedding import packaged
-from teola_engines.embedding.encoder import Tokens
+from teola_engines.embedding.encoder import EncodedText
 from teola_engines.rerank import CrossEncoder, MaxSim
 from teola_engines.rerank.maxsim import maxsim as late_interaction
 
@@ -77,8 +77,8 @@ def test_maxsim_prefers_the_text_that_answers(maxsim: MaxSim, question: str, bes
 
 
 def test_each_question_token_looks_for_its_best_match() -> None:
-    def tokens(*rows: tuple[float, float]) -> Tokens:
-        return Tokens(np.arange(len(rows)), np.array(rows, dtype=np.float32))
+    def tokens(*rows: tuple[float, float]) -> EncodedText:
+        return EncodedText(np.arange(len(rows)), np.array(rows, dtype=np.float32))
 
     question = tokens((1, 0), (0, 1))
     assert late_interaction(question, tokens((1, 0), (-1, 0), (0.8, 0.6))) == pytest.approx(0.8)

@@ -11,7 +11,7 @@ import pytest
 
 from teola.errors import InputError
 from teola_engines.vectorstore import PgVector
-from teola_engines.vectorstore.searching import Question, read
+from teola_engines.vectorstore.searching import SearchRequest, read
 from tests.planted import catches, edited
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
@@ -103,7 +103,7 @@ async def test_a_batch_of_many_scopes_and_vectors_is_answered_in_order(
     assert "the store, which holds 16 dimensions" in str(results[6])
 
 
-MIXED = edited(Question.group.fget, "repr(sorted(scope.filters.items()))", "None")
+MIXED = edited(SearchRequest.group.fget, "repr(sorted(scope.filters.items()))", "None")
 
 
 @catches("filters-mixed", "a batch's questions get the hits of the first one's filters", MIXED)
@@ -130,7 +130,7 @@ async def test_a_batch_may_mix_filters_on_one_collection(store: PgVector, corner
 @catches(
     "amounts-in-one-group",
     "questions for other numbers of hits share a statement",
-    edited(Question.group.fget, "self.top_k", "0"),
+    edited(SearchRequest.group.fget, "self.top_k", "0"),
 )
 def test_questions_share_a_statement_only_if_nothing_but_their_vectors_differs() -> None:
     corner, query = Corner("t"), vectors(1)

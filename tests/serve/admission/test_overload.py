@@ -15,7 +15,7 @@ from teola.runtime.engines import EngineConfig, fair_to_tenants
 from teola.runtime.python_engine import PythonEngine
 from teola.serve.admission.admission import Admission, Lanes
 from teola.serve.admission.expecting import admission_for
-from teola.serve.admission.learning import Kind, size_class
+from teola.serve.admission.learning import QueryClass, size_class
 from tests.serve.conftest import Served, applications, begun, serving, soon
 
 ECHO = "/v1/apps/echo/queries"
@@ -89,7 +89,7 @@ def test_served_queries_are_learned_from() -> None:
         httpx.post(f"{found.url}{ECHO}", json={"inputs": {"question": "hello"}})
         door = found.board.admission
         assert door is not None
-        assert (learned := door._tenants["default"].kinds[Kind("echo", 0)]).known
+        assert (learned := door._tenants["default"].kinds[QueryClass("echo", 0)]).known
         assert 0 < learned.demand(0.0).work["python"] <= learned.demand(0.0).own_s < 30
 
 
@@ -100,9 +100,9 @@ def test_a_profile_says_what_to_expect_before_any_query_has_ended() -> None:
         door = admission_for(runtime, {"naive-rag": app})
         door.admit("naive-rag", 100, "a", 0.0)
         kinds = door._tenants["a"].kinds
-        small = kinds[Kind("naive-rag", 0)].demand(0.0)
+        small = kinds[QueryClass("naive-rag", 0)].demand(0.0)
         door.admit("naive-rag", 10**6, "a", 0.0)
-        large = kinds[Kind("naive-rag", size_class(10**6))].demand(0.0)
+        large = kinds[QueryClass("naive-rag", size_class(10**6))].demand(0.0)
     assert small.work["llm"] > 0
     assert large.work["embedding"] > 10 * small.work["embedding"] > 0
 

@@ -20,7 +20,7 @@ from teola.catalogue import load_app
 from teola.cli.serving import intake
 from teola.config import ServerTable
 from teola.serve.intake.documents import URLS, Intake
-from teola.serve.intake.fetch_policy import Policy
+from teola.serve.intake.fetch_policy import FetchPolicy
 from teola.serve.intake.fetching import Fetcher
 from tests.conftest import PAGES
 from tests.serve.conftest import Served, serving, soon
@@ -64,7 +64,7 @@ def web() -> Iterator[Web]:
 def rag(runtime: Runtime, web: Web) -> Iterator[Served]:
     app = load_app("naive-rag")
     here = ip_address("127.0.0.2")
-    policy = Policy(ports=(web.port,), allowed=lambda address: address == here)
+    policy = FetchPolicy(ports=(web.port,), allowed=lambda address: address == here)
     intake = Intake(Fetcher(policy))
     with serving(runtime, {"naive-rag": app}, intake=intake) as found:
         yield found
@@ -176,5 +176,5 @@ def test_the_configuration_says_what_is_fetched() -> None:
     assert (off.fetcher, off.history_characters) == (None, 16_000)
     told = {"documents_by_url": True, "url_hosts": ["Docs.test"], "history_characters": 0}
     on = intake(ServerTable(**told))
-    assert on.fetcher.policy == Policy(hosts=("docs.test",))
+    assert on.fetcher.policy == FetchPolicy(hosts=("docs.test",))
     assert on.history_characters == 0

@@ -15,7 +15,7 @@ import pytest
 
 from teola.errors import InputError
 from teola.serve.intake.addresses import public
-from teola.serve.intake.fetch_policy import Policy, suffix_of
+from teola.serve.intake.fetch_policy import FetchPolicy, suffix_of
 from teola.serve.intake.fetching import Fetcher, resolved
 from teola.serve.intake.uploads import Allowance
 from tests.serve.intake.web import HANG, Canary, Web, serving
@@ -87,7 +87,7 @@ def only(*texts: str) -> Any:
 
 def fetcher(port: int, allowed: Any = public, **limits: Any) -> Fetcher:
     given = {"ports": (80, 443, port), "connect_s": 2.0, "silence_s": 2.0, **limits}
-    return Fetcher(Policy(allowed=allowed, **given), named)
+    return Fetcher(FetchPolicy(allowed=allowed, **given), named)
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ async def test_a_name_that_changes_its_mind_gains_nothing(folder: Folder) -> Non
             asked += 1
             return ["127.0.0.2"] if asked == 1 else ["127.0.0.1"]
 
-        policy = Policy(ports=(web.port,), allowed=only("127.0.0.2"))
+        policy = FetchPolicy(ports=(web.port,), allowed=only("127.0.0.2"))
         path = await folder.fetch(Fetcher(policy, flips), f"http://flips.test:{web.port}/")
         assert path.read_bytes() == b"from outside"
         assert asked == 1
@@ -217,7 +217,7 @@ async def test_a_redirect_is_looked_at_like_a_url(target: str, folder: Folder) -
 
 
 async def test_only_listed_hosts_and_ports_are_fetched_from(folder: Folder) -> None:
-    policy = Policy(hosts=("docs.test", ".wiki.test"))
+    policy = FetchPolicy(hosts=("docs.test", ".wiki.test"))
     for url in ("https://docs.test/", "http://en.wiki.test/", "https://DOCS.test./"):
         policy.checked(url)
     for url in ("https://x.docs.test/", "https://wiki.test/", "https://evilwiki.test/"):
@@ -239,7 +239,7 @@ async def web() -> Any:
 async def test_a_document_arrives_in_a_file(web: Web, folder: Folder) -> None:
     body = bytes(range(256)) * 9000  # more than two blocks
     web.pages["/a.pdf?x=1"] = (200, {"content-type": "application/pdf"}, body)
-    by = Fetcher(Policy(ports=(web.port,), allowed=only("127.0.0.2")), named)
+    by = Fetcher(FetchPolicy(ports=(web.port,), allowed=only("127.0.0.2")), named)
     url = f"http://web.test:{web.port}/a.pdf?x=1#page=2"
     path = await by.fetch(url, folder.place, Allowance(2**22))
     assert path.read_bytes() == body
@@ -382,7 +382,7 @@ async def test_the_name_is_what_is_certified_although_the_address_is_pinned(
     server, client, asked = certified("web.test", tmp_path)
     async with serving(tls=server) as web:
         web.pages["/"] = (200, {"content-type": "text/plain"}, b"certified")
-        policy = Policy(ports=(web.port,), allowed=only("127.0.0.2"))
+        policy = FetchPolicy(ports=(web.port,), allowed=only("127.0.0.2"))
         by = Fetcher(policy, named, client)
         path = await folder.fetch(by, f"https://web.test:{web.port}/")
         assert path.read_bytes() == b"certified"

@@ -23,7 +23,7 @@ from teola.serve.board import Board, Entry
 from teola.serve.journal import journal as journals
 from teola.serve.journal import keeper
 from teola.serve.journal.journal import Given, Journal
-from teola.serve.journal.record import Record
+from teola.serve.journal.record import JournalRecord
 from teola.workflow.components import Indexing
 from teola_engines.vectorstore import PgVector
 from tests.serve.conftest import Served, applications, begun, lent, serving, soon
@@ -114,7 +114,7 @@ def test_a_query_ends_whatever_its_record_does() -> None:
 
 def test_what_is_stopped_as_soon_as_it_begins_leaves_the_board() -> None:
     apps, journal, board = applications(), Journal(Given("host=nowhere"), 1e6), Board(10)
-    kept, record = keeper.Keeper(journal, board, apps), Record(journal)
+    kept, record = keeper.Keeper(journal, board, apps), JournalRecord(journal)
 
     async def stopped() -> Entry:
         record.accept()

@@ -1,0 +1,43 @@
+"""A public class name means one thing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.architecture.tree import ROOT, python_files
+
+EXCEPTIONS: frozenset[str] = frozenset()
+"""Names that still stand for two classes; one that no longer does must go here, too."""
+
+
+def public_classes(source: str) -> Iterator[str]:
+    """Names of the classes in a file that have no underscore in front, wherever they stand."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def twice(files: dict[str, str]) -> dict[str, list[str]]:
+    """Name of a class -> the files that have one of it, where there are several."""
+    found: dict[str, list[str]] = {}
+    for file, source in files.items():
+        for name in public_classes(source):
+            found.setdefault(name, []).append(file)
+    return {name: where for name, where in found.items() if len(where) > 1}
+
+
+def test_no_public_class_name_stands_twice() -> None:
+    files = python_files("teola", "engines")
+    found = twice({str(file.relative_to(ROOT)): file.read_text() for file in files})
+    assert {name: where for name, where in found.items() if name not in EXCEPTIONS} == {}
+    assert found.keys() >= EXCEPTIONS, "take out of EXCEPTIONS what is mended"
+
+
+def test_what_stands_twice_is_found() -> None:
+    files = {
+        "a": "class One: ...\nclass _Own: ...",
+        "b": "def f():\n    class One: ...\nclass _Own: ...",
+        "c": "class Two:\n    class Inner: ...",
+    }
+    assert twice(files) == {"One": ["a", "b"]}
