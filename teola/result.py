@@ -19,7 +19,7 @@ LEVELS: Final = 100
 
 @dataclass(frozen=True)
 class Result:
-    """state: ok, partial, failed, cancelled, deadline or shed. outputs: by name, None if absent.
+    """state: ok, partial, failed, cancelled or deadline. outputs: by name, None if absent.
 
     latency_s: from admission to the end. missing: optional components that failed; reasons: why,
     by their names. error: why there is no answer. trace: every span. notices: what to know of how

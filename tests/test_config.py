@@ -8,6 +8,7 @@ import pytest
 
 from teola.config import TEMPLATE, Configuration, read
 from teola.errors import InputError
+from teola.policies import batching, routing
 from teola.runtime.engines import DEFAULTS
 from tests.command_line import CommandLine
 
@@ -38,7 +39,8 @@ def test_everything_the_template_mentions_is_valid(
     ]
     found = read(written(tmp_path, "\n".join([*settings, *tables])))
     found.check()
-    assert found.policies.batching == "critical_path"
+    assert found.policies.batching == batching.DEFAULT
+    assert found.policies.routing == routing.DEFAULT
     assert found.engines["llm"].options["api_key"] == "secret"
     configs = found.engine_configs()
     assert configs["embedding"].instances == 2

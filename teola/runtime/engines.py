@@ -43,7 +43,7 @@ class EngineConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     instances: int = 1
     batching: str = batching.DEFAULT
-    routing: str = "least_loaded"
+    routing: str = routing.DEFAULT
     batching_options: Mapping[str, Any] = field(default_factory=dict)
     host: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from teola.graph import ConditionParams, DecodeParams, Op, Primitive, SearchParams, WebSearchParams
-from teola.passes.estimate import ANSWER_TOKENS, CHUNK_TOKENS, ITEM_TOKENS, planned_output
+from teola.passes.estimate import ANSWER_TOKENS, CHUNK_TOKENS, ITEM_TOKENS
 from teola.runtime.driver import Query
 from teola.runtime.values import Tokens
 
@@ -99,7 +99,7 @@ class Planned:
             return so_far + self.item_tokens * p.params.items
         if p.component in self.decode_tokens:
             return so_far + self.decode_tokens[p.component]
-        return so_far + min(self.answer_tokens, max(planned_output(p), self.answer_tokens))
+        return so_far + self.answer_tokens
 
     def _generated(self, p: Primitive, length: int) -> Mapping[str, Any]:
         assert isinstance(p.params, DecodeParams)

@@ -88,7 +88,6 @@ class Runtime:
         self.new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
         """Makes the loop when it is first needed."""
         self._joined: asyncio.Task[bool] | None = None
-        self.optimisers: dict[int, Any] = {}
         self._engines: dict[str, list[Engine]] = {}
         self._started: dict[str, asyncio.Task[None]] = {}
         self._refusing: dict[str, float] = {}

@@ -11,6 +11,9 @@ from teola.policies.routing.least_loaded import LeastLoaded
 from teola.policies.routing.round_robin import RoundRobin
 from teola.registry import Factories
 
+DEFAULT: Final = "least_loaded"
+"""What the paper routes by."""
+
 ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "least_loaded": LeastLoaded,
     "round_robin": RoundRobin,
@@ -26,4 +29,4 @@ def make(name: str, **options: Any) -> RoutingPolicy:
     return REGISTRY.make(name, options)
 
 
-__all__ = ["REGISTRY", "ROUTING", "Load", "Loads", "RoutingPolicy", "make"]
+__all__ = ["DEFAULT", "REGISTRY", "ROUTING", "Load", "Loads", "RoutingPolicy", "make"]

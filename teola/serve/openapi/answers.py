@@ -36,7 +36,7 @@ _MAYBE: Final[Schema] = {"type": ["string", "null"]}
 _ANY_OBJECT: Final[Schema] = {"type": "object"}
 _STATE: Final[Schema] = {
     "type": "string",
-    "enum": ["queued", "running", "ok", "partial", "failed", "cancelled", "deadline", "shed"],
+    "enum": ["queued", "running", "ok", "partial", "failed", "cancelled", "deadline"],
 }
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
