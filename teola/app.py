@@ -8,31 +8,25 @@ app.run(question="Why?", documents="notes.pdf")
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from teola import waiting
 from teola.application import Application
-from teola.errors import InputError
+from teola.ask import DEADLINE_S, Ask, Overrides, Passes
 from teola.explain import Explanation
 from teola.job import Job
-from teola.passes import select
 from teola.profile import Profile
 from teola.profile import load as load_profile
 from teola.result import Result
 from teola.runtime.documents import sources
-from teola.runtime.live_query import Progress, Token, Watcher
-from teola.runtime.nesting import calling
+from teola.runtime.live_query import Progress, Token
 from teola.runtime.optimiser import Optimiser
-from teola.workflow.inputs import absent, by_name, check, completed, nested
+from teola.workflow.inputs import absent, by_name, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 
-DEADLINE_S: Final = 120.0
 PLANNED_CHUNKS: Final = 48
 """Chunks that `explain` assumes if it is given no documents (the paper's example)."""
-
-Passes = str | Sequence[str] | None
-Overrides = Mapping[str, Any]
 
 
 class App(Application):
@@ -66,7 +60,9 @@ class App(Application):
         (unless the app has its own), tenant and time, and ends with it. Raises InputError before
         anything starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
-        return waiting.wait(self.job(by_name(inputs, more), overrides, passes, deadline_s, tenant))
+        return waiting.wait(
+            self.job(Ask(by_name(inputs, more), overrides or {}, passes, deadline_s, tenant))
+        )
 
     async def arun(
         self,
@@ -80,7 +76,7 @@ class App(Application):
         **more: Any,
     ) -> Result:
         """`run` for async code; cancelling it cancels the query."""
-        job = self.job(by_name(inputs, more), overrides, passes, deadline_s, tenant)
+        job = self.job(Ask(by_name(inputs, more), overrides or {}, passes, deadline_s, tenant))
         return (await waiting.awaited(job)).checked()
 
     def batch(
@@ -99,7 +95,9 @@ class App(Application):
         query's inputs are checked before the first one starts. on_done: called (in another thread)
         with the position and result of each query as it ends.
         """
-        jobs = [self.job(dict(q), overrides, passes, deadline_s, tenant) for q in queries]
+        jobs = [
+            self.job(Ask(dict(q), overrides or {}, passes, deadline_s, tenant)) for q in queries
+        ]
         return waiting.wait_for_all(jobs, on_done)
 
     def stream(
@@ -118,7 +116,7 @@ class App(Application):
         Leaving the loop early cancels the query. The inputs are checked at once.
         """
         given = by_name(inputs, more)
-        return waiting.follow(self.job(given, overrides, passes, deadline_s, tenant))
+        return waiting.follow(self.job(Ask(given, overrides or {}, passes, deadline_s, tenant)))
 
     def astream(
         self,
@@ -133,7 +131,9 @@ class App(Application):
     ) -> AsyncIterator[Token | Progress | Result]:
         """`stream` for async code."""
         given = by_name(inputs, more)
-        return waiting.follow_here(self.job(given, overrides, passes, deadline_s, tenant))
+        return waiting.follow_here(
+            self.job(Ask(given, overrides or {}, passes, deadline_s, tenant))
+        )
 
     # --- looking --------------------------------------------------------------------------
 
@@ -167,7 +167,8 @@ class App(Application):
             else runtime.profile_for(names)
         )
         if analyze:
-            job = self.job(given, overrides, passes, DEADLINE_S, "default", profile=chosen)
+            ask = Ask(given, overrides or {}, passes, tenant="default")
+            job = self.job(ask, profile=chosen)
             return Explanation.of_run(chosen, runtime.start(job.run()).result().checked())
         sizes = self._list_sizes(given)
         if given.get("documents") is not None:
@@ -184,32 +185,9 @@ class App(Application):
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return self.explain()._repr_mimebundle_()
 
-    def job(
-        self,
-        given: dict[str, Any],
-        overrides: Overrides | None,
-        passes: Passes,
-        deadline_s: float,
-        tenant: str | None,
-        watcher: Watcher | None = None,
-        profile: Profile | None = None,
-    ) -> Job:
-        """One query, checked but not started. Raises InputError, and QueryCancelled if it is asked
-        by a component that nobody waits for."""
-        check(given, self.declared, self.name)
-        given = completed(self.declared, given)
-        if tenant is None:
-            caller = calling.get()
-            tenant = caller.query.context.tenant if caller is not None else "default"
-        if not deadline_s > 0:
-            raise InputError(f"deadline_s must be positive, got {deadline_s}")
-        home = self.home
-        home.fitting.add(self, self.name, self.users, home.configs)
-        home.fitting.look(home.configs)
-        parameters = nested(overrides)
-        self.builder.configure(parameters)
-        chosen = select(self.passes if passes is None else passes)
-        return Job(self, given, parameters, chosen, deadline_s, tenant, watcher, profile)
+    def job(self, ask: Ask, *, id: str | None = None, profile: Profile | None = None) -> Job:
+        """One query, checked but not started; see Job."""
+        return Job(self, ask, id=id, profile=profile)
 
     def _list_sizes(self, given: Mapping[str, Any]) -> dict[str, int]:
         lists = {k: len(v) for k, v in given.items() if self.inputs.get(k) in LISTS}

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, cast
 
 from teola.app import App
+from teola.ask import Ask
 from teola.engine import DocumentStore, Source
 from teola.errors import DocumentError, InputError, QueryError, UnknownName
 from teola.graph import Op
@@ -80,8 +82,9 @@ def index(
         outputs={"stored": "stored"},
         runtime=home,
     )
-    app.job({"documents": given[:1]}, overrides, None, deadline_s, tenant)
-    work = _Index(app, collection, tenant, overrides, deadline_s, on_progress or _ignore)
+    ask = Ask({"documents": given[:1]}, overrides or {}, None, deadline_s, tenant)
+    app.job(ask)
+    work = _Index(app, collection, ask, on_progress or _ignore)
     future = home.start(work.run(given))
     try:
         return future.result()
@@ -174,13 +177,10 @@ class _Index:
         self,
         app: App,
         collection: str,
-        tenant: str,
-        overrides: Mapping[str, Any] | None,
-        deadline_s: float,
+        ask: Ask,
         report: OnProgress,
     ) -> None:
-        self.app, self.collection, self.tenant = app, collection, tenant
-        self.overrides, self.deadline_s, self.report = overrides, deadline_s, report
+        self.app, self.collection, self.ask, self.report = app, collection, ask, report
         self.new = self.known = self.chunks = 0
         self.failed: list[dict[str, str]] = []
         self._bytes = 0
@@ -235,9 +235,9 @@ class _Index:
                 self.report(IndexingStep("embedded", source.name, event.items))
 
         given = {"documents": [source], "collection": self.collection}
-        job = self.app.job(given, self.overrides, None, self.deadline_s, self.tenant, watch)
+        job = self.app.job(replace(self.ask, inputs=given))
         try:
-            (await job.run()).checked()
+            (await job.run(watch)).checked()
         except (DocumentError, QueryError) as error:
             self.failed.append({"document": source.name, "reason": str(error)})
             self.report(IndexingStep("failed", source.name, reason=str(error)))

@@ -6,14 +6,14 @@ import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from teola.application import Application
+from teola.ask import Ask
 from teola.engine import QueryContext
 from teola.errors import DeadlineExceeded, InputError, QueryFailed, TeolaError
 from teola.graph import Op
-from teola.passes import Steps
+from teola.passes import select
 from teola.profile import Profile
 from teola.result import Result
 from teola.runtime.demand import done
@@ -22,55 +22,103 @@ from teola.runtime.live_query import Ending, Watcher, describe
 from teola.runtime.nesting import Caller, Terms, calling
 from teola.runtime.noting import working_for
 from teola.runtime.trace import Parent, Trace
-from teola.workflow.inputs import absent
+from teola.workflow.inputs import absent, check, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 
 
+class _Listener(NamedTuple):
+    """Who is told of a query while it runs, and whether of its tokens as they come."""
+
+    watcher: Watcher | None
+    streams: bool
+
+
 class Job:
-    """One query of `app`, its inputs checked. streams: the watcher is told tokens as they come, and
-    not the answer as a whole once it is certain. trace: what has run of it, from its admission on.
-    most_primitives: that its p-graph may have. most_bytes: of what its engines compute for it that
-    may be held at once; both are those of the query around it, if a component (`caller`) asks.
+    """One query of `app`, checked and not started.
+
+    given: its inputs, with the defaults of those that it leaves out.
+    overrides: component -> parameter -> value.
+    passes: names of those that run.
+    tenant, deadline_s, bounds: see Ask.
+    caller: the component that asks it, if one does.
+    trace: what has run of it, from its admission on.
+    chunks: of its documents, once they are prepared.
+
+    id: of a query that was begun before. profile: what its passes go by, in place of what the
+    engines declare. Raises InputError, UnknownName, and QueryCancelled if it is asked by a
+    component that nobody waits for.
     """
 
     def __init__(
         self,
         app: Application,
-        given: dict[str, Any],
-        overrides: Mapping[str, Mapping[str, Any]],
-        passes: Steps,
-        deadline_s: float,
-        tenant: str,
-        watcher: Watcher | None,
-        profile: Profile | None,
+        ask: Ask,
+        *,
+        id: str | None = None,
+        profile: Profile | None = None,
     ) -> None:
-        self.app, self.given, self.overrides, self.passes = app, given, overrides, passes
-        self.deadline_s, self.tenant = deadline_s, tenant
-        self.watcher, self.profile = watcher, profile
-        self.runtime, self.caller = app.home, calling.get()
-        self.id = uuid.uuid4().hex
+        check(ask.inputs, app.declared, app.name)
+        self.app, self.profile = app, profile
+        self.given = completed(app.declared, ask.inputs)
+        self.caller = calling.get()
+        self.tenant = self._tenant(ask)
+        if not ask.deadline_s > 0:
+            raise InputError(f"deadline_s must be positive, got {ask.deadline_s}")
+        self.deadline_s, self.bounds = ask.deadline_s, ask.bounds
+        self.runtime = app.home
+        self.runtime.fitting.add(app, app.name, app.users, self.runtime.configs)
+        self.runtime.fitting.look(self.runtime.configs)
+        self.overrides: Mapping[str, Mapping[str, Any]] = nested(ask.overrides)
+        app.builder.configure(self.overrides)
+        self.passes = select(app.passes if ask.passes is None else ask.passes)
+        self.id = id or uuid.uuid4().hex
         self.chunks = 0
-        self.streams = True
-        self.most_primitives = inf
-        self.most_bytes = inf
         self.trace: Trace | None = None
 
-    async def run(self) -> Result:
-        """The query's result; InputError and EngineUnavailable are raised, and QueryCancelled where
-        the query around it has ended."""
+    def _tenant(self, ask: Ask) -> str:
+        if ask.tenant is not None:
+            return ask.tenant
+        return self.caller.query.context.tenant if self.caller is not None else "default"
+
+    async def wait_for_engines(self) -> None:
+        """Wait until those that it needs run; that counts as its time. Raises DeadlineExceeded,
+        EngineUnavailable."""
+        needed = self.app.needed_engines
+        if self.runtime.runs(needed):
+            return
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                await self.runtime.ensure(needed)
+        except TimeoutError:
+            raise DeadlineExceeded("the deadline passed while the engines started") from None
+        self.deadline_s -= loop.time() - began
+
+    def forget(self) -> None:
+        """Keep nothing of what it was given: documents may be large."""
+        self.given = {}
+
+    async def run(self, watcher: Watcher | None = None, *, streams: bool = True) -> Result:
+        """The query's result. InputError and EngineUnavailable are raised, and QueryCancelled where
+        the query around it has ended.
+
+        watcher: is told tokens and progress. streams: tokens as they come; else the answer as a
+        whole, once it is certain.
+        """
         caller, task, before = self.caller, asyncio.current_task(), working_for.get()
         assert task is not None
         if caller is not None:
             caller.enter(task, self.app.name)
         working_for.set((self.id,))
         try:
-            return await self._run()
+            return await self._run(_Listener(watcher, streams))
         finally:
             working_for.set(before)
             if caller is not None:
                 caller.leave(task)
 
-    async def _run(self) -> Result:
+    async def _run(self, listener: _Listener) -> Result:
         app, runtime = self.app, self.runtime
         await runtime.ensure(app.engine_names, app.optional_engines)
         terms = self._terms()
@@ -83,7 +131,9 @@ class Job:
         if self.caller is not None:
             context = self._inside(self.caller, context, trace)
         if Kind.DOCUMENTS not in app.inputs.values():
-            return self._result(await self._execute(self.given, {}, context, trace, terms))
+            return self._result(
+                await self._execute(self.given, {}, context, trace, terms, listener)
+            )
         embedding, store, indexing = app.indexing()
         preparer = runtime.preparer(embedding, store)
         prepared: Prepared | None = None
@@ -94,7 +144,7 @@ class Job:
             values = {k: v for k, v in self.given.items() if k not in skip}
             values |= {"chunks": prepared.chunks, "scope": prepared.scope}
             sizes = {"chunks": len(prepared.chunks)}
-            return self._result(await self._execute(values, sizes, context, trace, terms))
+            return self._result(await self._execute(values, sizes, context, trace, terms, listener))
         finally:
             if prepared is None or prepared.new:
                 await asyncio.shield(preparer.release(self.id))
@@ -102,7 +152,7 @@ class Job:
     def _terms(self) -> Terms:
         """What it leaves to queries inside it. Raises QueryCancelled."""
         if self.caller is None:
-            return Terms(self.runtime, self.most_primitives, self.most_bytes)
+            return Terms(self.runtime, self.bounds.most_primitives, self.bounds.most_bytes)
         return replace(self.caller.query.terms, depth=self.caller.query.terms.depth + 1)
 
     def _inside(self, caller: Caller, context: QueryContext, trace: Trace) -> QueryContext:
@@ -159,6 +209,7 @@ class Job:
         context: QueryContext,
         trace: Trace,
         terms: Terms,
+        listener: _Listener,
     ) -> Ending:
         app, runtime = self.app, self.runtime
         sizes |= {k: len(v) for k, v in values.items() if app.inputs.get(k) in LISTS}
@@ -179,8 +230,8 @@ class Job:
             values,
             context,
             trace,
-            self.watcher,
-            streams=self.streams,
+            listener.watcher,
+            streams=listener.streams,
             terms=terms,
         )
 

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from teola.errors import InputError, TeolaError
 from teola.job import Job
 from teola.result import Result
-from teola.runtime.live_query import Progress, Token
+from teola.runtime.live_query import Progress, Token, Watcher
 
 Event = Token | Progress
 T = TypeVar("T")
@@ -63,18 +63,17 @@ def wait_for_all(
         raise
 
 
-async def awaited(job: Job) -> Result:
+async def awaited(job: Job, watcher: Watcher | None = None) -> Result:
     """Its result, whatever it is, from any loop; cancelling this cancels the query."""
     if asyncio.get_running_loop() is job.runtime.loop:
-        return await job.run()
-    return await asyncio.wrap_future(job.runtime.start(job.run(), blocks=False))
+        return await job.run(watcher)
+    return await asyncio.wrap_future(job.runtime.start(job.run(watcher), blocks=False))
 
 
 def follow(job: Job) -> Iterator[Event | Result]:
     """What it tells, and its result; leaving early cancels the query."""
     events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-    job.watcher = events.put
-    future = job.runtime.start(job.run())
+    future = job.runtime.start(job.run(events.put))
     future.add_done_callback(lambda _: events.put(None))
     try:
         while (event := _next(events)) is not None:
@@ -93,8 +92,7 @@ async def follow_here(job: Job) -> AsyncIterator[Event | Result]:
         with suppress(RuntimeError):  # the caller's loop is gone: nobody listens any more
             here.call_soon_threadsafe(events.put_nowait, event)
 
-    job.watcher = put
-    task = asyncio.ensure_future(awaited(job))
+    task = asyncio.ensure_future(awaited(job, put))
     task.add_done_callback(lambda _: put(None))
     try:
         while (event := await events.get()) is not None:

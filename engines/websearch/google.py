@@ -12,7 +12,7 @@ from typing import Any, Final
 from teola.errors import EngineError
 
 from .answers import Page, pages, shortened
-from .online import Ask, OnlineSearch, bad_key, over_quota, setting
+from .online import OnlineSearch, WebCall, bad_key, over_quota, setting
 
 API: Final = "https://customsearch.googleapis.com/customsearch/v1"
 PAGE: Final = 10
@@ -62,12 +62,12 @@ class Google(OnlineSearch):
         what = "the id of a Programmable Search Engine (its cx)"
         self._engine_id = setting(self._engine_id, "GOOGLE_CSE_ID", "Google", what, "engine_id")
 
-    def asks(self, query: str, top_k: int) -> Sequence[Ask]:
+    def asks(self, query: str, top_k: int) -> Sequence[WebCall]:
         """One request for each page. The key is a header: addresses end up in logs."""
         headers = {"x-goog-api-key": self._api_key or ""}
         shared = {"cx": self._engine_id or "", "q": shortened(query, LONGEST), **self._options}
         return [
-            Ask(
+            WebCall(
                 "GET",
                 self.url or API,
                 {**shared, "num": min(PAGE, top_k - first + 1), "start": first},

@@ -33,7 +33,7 @@ LARGEST_ANSWER: Final = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class WebCall:
     """One HTTP request: a GET with `params`, or a POST with a form (`data`) or JSON (`body`)."""
 
     method: str
@@ -74,7 +74,7 @@ class OnlineSearch(ABC):
         """Complete the settings from the environment. Raises EngineUnavailable: what is missing."""
 
     @abstractmethod
-    def asks(self, query: str, top_k: int) -> Sequence[Ask]:
+    def asks(self, query: str, top_k: int) -> Sequence[WebCall]:
         """The requests that together give `top_k` results for a query."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class OnlineSearch(ABC):
         lists = await _all(self._ask(context, ask) for ask in asks)
         return answers.hits([page for pages in lists for page in pages], top_k)
 
-    async def _ask(self, context: QueryContext, ask: Ask) -> list[Page]:
+    async def _ask(self, context: QueryContext, ask: WebCall) -> list[Page]:
         """The results of one request, by the query's deadline. Raises EngineError."""
         left = context.deadline - time.monotonic()
         if left <= 0:
@@ -160,7 +160,7 @@ class OnlineSearch(ABC):
             ) from None
         return self._read(status, raw)
 
-    async def _send(self, ask: Ask) -> tuple[int, bytes]:
+    async def _send(self, ask: WebCall) -> tuple[int, bytes]:
         """Status and body. Raises EngineUnavailable, OutputError (too large)."""
         import httpx
 

@@ -8,7 +8,7 @@ from typing import Any
 from teola.errors import EngineError
 
 from .answers import Page, pages, shortened
-from .online import Ask, OnlineSearch, setting
+from .online import OnlineSearch, WebCall, setting
 
 LONGEST = 1000
 """Characters of a query; most engines behind it take fewer."""
@@ -48,11 +48,11 @@ class SearXNG(OnlineSearch):
     def settle(self) -> None:
         self.url = setting(self.url, "SEARXNG_URL", "SearXNG", "the url of a server", "url")
 
-    def asks(self, query: str, top_k: int) -> Sequence[Ask]:
+    def asks(self, query: str, top_k: int) -> Sequence[WebCall]:
         """A POST: questions do not belong into the logs of a server's addresses."""
         form = {"q": shortened(query, LONGEST), "format": "json", **self._options}
         where = (self.url or "").rstrip("/").removesuffix("/search")
-        return [Ask("POST", f"{where}/search", data=form)]
+        return [WebCall("POST", f"{where}/search", data=form)]
 
     def pages(self, answer: Any) -> Iterable[Page]:
         """Nothing found by engines of which some failed is a failure, and not an empty answer."""

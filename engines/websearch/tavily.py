@@ -8,7 +8,7 @@ from typing import Any, Final
 from teola.errors import EngineError, UnknownName
 
 from .answers import Page, pages, shortened
-from .online import Ask, OnlineSearch, bad_key, over_quota, setting
+from .online import OnlineSearch, WebCall, bad_key, over_quota, setting
 
 API: Final = "https://api.tavily.com"
 MOST: Final = 20
@@ -55,11 +55,11 @@ class Tavily(OnlineSearch):
         what = "an API key (https://app.tavily.com)"
         self._api_key = setting(self._api_key, "TAVILY_API_KEY", "Tavily", what, "api_key")
 
-    def asks(self, query: str, top_k: int) -> Sequence[Ask]:
+    def asks(self, query: str, top_k: int) -> Sequence[WebCall]:
         asked = {"query": shortened(query, LONGEST), "max_results": min(top_k, MOST)}
         headers = {"authorization": f"Bearer {self._api_key}"}
         where = f"{(self.url or API).rstrip('/')}/search"
-        return [Ask("POST", where, body={**asked, **self._options}, headers=headers)]
+        return [WebCall("POST", where, body={**asked, **self._options}, headers=headers)]
 
     def pages(self, answer: Any) -> Iterable[Page]:
         return pages(answer.get("results"), "url", "title", "content", "score")

@@ -26,6 +26,7 @@ from rich.progress import Progress
 from experiments.common.command import Options, Report
 from experiments.faults.engines import Embeddings, Passages, Scores, Writer
 from teola import App, Embedding, Generate, QueryExpansion, Rerank, Runtime, Search
+from teola.ask import Ask
 from teola.engine import Engine, Scope
 from teola.errors import EngineError
 from teola.result import Result
@@ -183,7 +184,7 @@ class _Disturbed:
             self.progressed.set()
 
     async def _result(self, question: str) -> Result:
-        job = self.app.job(_inputs(question), None, None, DEADLINE_S, "default")
+        job = self.app.job(Ask(_inputs(question), deadline_s=DEADLINE_S))
         return await job.run()
 
     # --- who kills --------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from experiments.real_engines.prompts import ANSWER_TOKENS, EXPANSION_TOKENS
 from experiments.real_engines.recording import Log
 from experiments.real_engines.workload import APPS, RERANK_TOP_K, SEARCH_TOP_K, Query
 from teola import App, EngineConfig, Runtime, Token
+from teola.ask import Ask
 from teola.runtime.trace import Trace
 
 STYLES = ("",)
@@ -69,10 +70,10 @@ class TeolaSystem:
                 log.first_token()
 
         overrides = _ANSWER if query.tree else _ANSWER | _REFINED
-        job = app.job(given, overrides, None, DEADLINE_S, "default", watch)
+        job = app.job(Ask(given, overrides, deadline_s=DEADLINE_S))
         recorded.logs[job.id] = log
         try:
-            result = await asyncio.wrap_future(self._runtime.start(job.run()))
+            result = await asyncio.wrap_future(self._runtime.start(job.run(watch)))
         finally:
             del recorded.logs[job.id]
         self.last_trace = result.trace

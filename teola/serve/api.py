@@ -132,14 +132,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
         if wanted.mode == "background" and service.background is not None:
             return await service.background.accept(request, app, chosen, wanted, upload)
         entry = service.board.start(
-            chosen,
-            wanted.inputs,
-            mode=wanted.mode,
-            overrides=wanted.overrides,
-            passes=wanted.passes,
-            deadline_s=wanted.deadline_s,
-            tenant=tenant(request),
-            cleanup=upload.remove,
+            chosen, wanted.ask(tenant(request)), mode=wanted.mode, cleanup=upload.remove
         )
     except BaseException:
         upload.remove()

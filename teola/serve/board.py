@@ -12,10 +12,11 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from teola.app import App
+from teola.ask import Ask
 from teola.errors import DeadlineExceeded, Overloaded, QueryCancelled, TeolaError
 from teola.job import Job
 from teola.result import Result
@@ -205,35 +206,30 @@ class Board:
     def start(
         self,
         app: App,
-        given: dict[str, Any],
+        ask: Ask,
         *,
         mode: str,
-        overrides: Mapping[str, Any],
-        passes: str | None,
-        deadline_s: float,
-        tenant: str,
         cleanup: Callable[[], None] = lambda: None,
         id: str | None = None,
         record: Record | None = None,
     ) -> Entry:
-        """Begin a query; cleanup: called when it has ended. id: of one that was begun before.
+        """Begin a query within the limits. mode: sync, stream or background. cleanup: called when
+        it has ended. id: of one that was begun before. record: its journal.
 
         Raises InputError, Overloaded, Draining.
         """
+        tenant = ask.tenant
+        assert tenant is not None, "whoever asks a server has been let in as somebody"
         self._check_room(tenant)
-        job = app.job(given, overrides, passes, deadline_s, tenant)
-        job.id, job.most_primitives = id or job.id, self.limits.primitives
-        job.most_bytes = self.limits.intermediate_bytes
-        self.limits.check(app, given, overrides)
-        question = question_of(given, overrides, passes)
-        entry = Entry(job, mode, time.time(), record=record, question=question)
+        job = app.job(replace(ask, bounds=self.limits.bounds), id=id)
+        self.limits.check(app, ask.inputs, ask.overrides)
+        entry = Entry(job, mode, time.time(), record=record, question=question_of(ask))
         if self.admission is not None:
-            now, size = asyncio.get_running_loop().time(), characters_of(given)
+            now, size = asyncio.get_running_loop().time(), characters_of(ask.inputs)
             if id is None:
-                entry.ticket = self.admission.admit(app.name, size, tenant, now, deadline_s)
+                entry.ticket = self.admission.admit(app.name, size, tenant, now, ask.deadline_s)
             else:
                 entry.ticket = self.admission.take(app.name, size, tenant, now)
-        job.watcher, job.streams = entry.watch, mode == "stream"
         self.running[job.id] = entry
         self.of_tenant[tenant] += 1
         self.on_start(entry)
@@ -262,9 +258,8 @@ class Board:
         try:
             if entry.record is not None:
                 await entry.record.begin()
-            if not job.runtime.runs(job.app.needed_engines):
-                await _engines_of(job)
-            result = await job.run()
+            await job.wait_for_engines()
+            result = await job.run(entry.watch, streams=entry.mode == "stream")
         except asyncio.CancelledError:
             result = self._without(job, "cancelled", QueryCancelled("the query was cancelled"))
         except DeadlineExceeded as error:
@@ -275,8 +270,7 @@ class Board:
             result = self._without(job, "failed", TeolaError(f"{type(error).__name__}: {error}"))
         if entry.record is not None:
             result = await self._recorded(entry, entry.record, result)
-        job.given = {}  # documents may be large, and nobody asks for them again
-        job.watcher = None  # it knows the entry: a cycle, which would outlive `past` for long
+        job.forget()
         del self.running[job.id]
         self.of_tenant[job.tenant] -= 1
         if not self.of_tenant[job.tenant]:
@@ -348,16 +342,3 @@ class Board:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=CANCELLED_S)
-
-
-async def _engines_of(job: Job) -> None:
-    """Wait until they run, which a server that has just begun may take a while for. Raises
-    DeadlineExceeded, EngineUnavailable."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    try:
-        async with asyncio.timeout(job.deadline_s):
-            await job.runtime.ensure(job.app.needed_engines)
-    except TimeoutError:
-        raise DeadlineExceeded("the deadline passed while the engines started") from None
-    job.deadline_s -= loop.time() - began

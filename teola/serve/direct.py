@@ -21,14 +21,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 BEFORE: Final = "/v1/apps/"
 BEHIND: Final = "/queries"
 
-Ask = Callable[[str, Request], Awaitable[Response]]
+Answering = Callable[[str, Request], Awaitable[Response]]
 
 
 class Direct:
     """ASGI. ask: answers a query of the application so called. app: answers everything else; its
     handlers of errors must be there."""
 
-    def __init__(self, app: FastAPI, ask: Ask) -> None:
+    def __init__(self, app: FastAPI, ask: Answering) -> None:
         async def query(request: Request) -> Response:
             return await ask(request.path_params["app"], request)
 

@@ -16,7 +16,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from teola.app import DEADLINE_S, App
+from teola.app import App
+from teola.ask import Ask
 from teola.engine import Hit
 from teola.errors import InputError
 from teola.runtime.runtime import Runtime
@@ -152,15 +153,8 @@ def _check_dimensions(wanted: EmbeddingsRequest, known: int) -> None:
 def _start(
     service: Service, app: App, given: dict[str, Any], overrides: dict[str, Any], request: Request
 ) -> Entry:
-    return service.board.start(
-        app,
-        given,
-        mode="sync",
-        overrides=overrides,
-        passes=None,
-        deadline_s=DEADLINE_S,
-        tenant=tenant(request),
-    )
+    ask = Ask(given, overrides, tenant=tenant(request))
+    return service.board.start(app, ask, mode="sync")
 
 
 def _embedded(

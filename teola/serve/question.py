@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from teola.ask import Ask, Passes
 from teola.engine import Source
 
 INPUT_BYTES: Final = 16 * 2**10
@@ -26,7 +27,7 @@ class Question:
     inputs: Mapping[str, Any]
     left_out: tuple[str, ...]
     overrides: Mapping[str, Any]
-    passes: str | None
+    passes: Passes
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
@@ -39,15 +40,14 @@ class Question:
         }
 
 
-def question_of(
-    given: Mapping[str, Any], overrides: Mapping[str, Any], passes: str | None
-) -> Question:
+def question_of(ask: Ask) -> Question:
     """What is kept of a query."""
-    sizes = {name: _size(value) for name, value in {**given, "overrides": overrides}.items()}
-    inputs = {name: value for name, value in given.items() if sizes[name] is not None}
+    asked = {**ask.inputs, "overrides": ask.overrides}
+    sizes = {name: _size(value) for name, value in asked.items()}
+    inputs = {name: value for name, value in ask.inputs.items() if sizes[name] is not None}
     left_out = tuple(name for name, size in sizes.items() if size is None)
-    kept = overrides if sizes["overrides"] is not None else {}
-    return Question(inputs, left_out, kept, passes, sum(size or 0 for size in sizes.values()))
+    kept = ask.overrides if sizes["overrides"] is not None else {}
+    return Question(inputs, left_out, kept, ask.passes, sum(size or 0 for size in sizes.values()))
 
 
 def _size(value: Any) -> int | None:

@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from teola import App, Runtime, component
+from teola.ask import Ask
 from teola.serve import connections, server
 from teola.serve.access.auth import KeyFile
 from teola.serve.board import Board, Entry, Record
@@ -138,16 +139,7 @@ def begun(
     board: Board, app: App, question: str, *, mode: str = "background", record: Record | None = None
 ) -> Entry:
     """A query on the board, with nothing unusual. Call it on the board's loop."""
-    return board.start(
-        app,
-        {"question": question},
-        mode=mode,
-        overrides={},
-        passes=None,
-        deadline_s=60.0,
-        tenant="default",
-        record=record,
-    )
+    return board.start(app, Ask({"question": question}, tenant="default"), mode=mode, record=record)
 
 
 def soon(true: Callable[[], bool], limit_s: float = 20.0) -> None:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from teola.app import DEADLINE_S, App
+from teola.app import App
+from teola.ask import DEADLINE_S
 from teola.errors import InputError, UnknownName
 from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, QUESTION, Conversation, Turn
 from teola.serve.intake.asking import MOST_DEADLINE_S, checked

@@ -17,6 +17,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
+from teola.ask import Ask
 from teola.errors import DeadlineExceeded, OutputError
 from teola.result import Result
 from teola.runtime.hosts.structured import Misfit, validate_schema
@@ -132,12 +133,13 @@ class _Asking:
             raise DeadlineExceeded("the deadline passed before the query was asked")
         return self.service.board.start(
             form,
-            {**given, **self.documents},
+            Ask(
+                {**given, **self.documents},
+                self.overrides,
+                deadline_s=left_s,
+                tenant=tenant(self.request),
+            ),
             mode="stream" if self.wanted.stream else "sync",
-            overrides=self.overrides,
-            passes=None,
-            deadline_s=left_s,
-            tenant=tenant(self.request),
             cleanup=self.cleanup,
         )
 

@@ -11,7 +11,8 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from teola.app import DEADLINE_S, App
+from teola.app import App
+from teola.ask import DEADLINE_S, Ask
 from teola.errors import InputError
 from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.bounds import is_form
@@ -47,6 +48,10 @@ class QueryRequest(BaseModel):
         "sync",
         description="`sync` answers with the result, `stream` with events, `background` at once.",
     )
+
+    def ask(self, tenant: str) -> Ask:
+        """It as `tenant`'s query."""
+        return Ask(self.inputs, self.overrides, self.passes, self.deadline_s, tenant)
 
 
 async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> QueryRequest:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from teola.app import App
+from teola.ask import Bounds
 from teola.config import (
     INTERMEDIATE_BYTES,
     OUTPUT_TOKENS,
@@ -43,6 +44,11 @@ class QueryLimits:
     override_characters: int = OVERRIDE_CHARACTERS
     primitives: int = PRIMITIVES
     intermediate_bytes: int = INTERMEDIATE_BYTES
+
+    @property
+    def bounds(self) -> Bounds:
+        """What of them holds while it runs."""
+        return Bounds(self.primitives, self.intermediate_bytes)
 
     def check(self, app: App, given: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
         """Raise InputError if a query asks for more; the graph is measured when it is built."""

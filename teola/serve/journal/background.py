@@ -57,12 +57,8 @@ class Background:
         record = JournalRecord(self._journal)
         entry = self._board.start(
             app,
-            wanted.inputs,
+            wanted.ask(tenant),
             mode="background",
-            overrides=wanted.overrides,
-            passes=wanted.passes,
-            deadline_s=wanted.deadline_s,
-            tenant=tenant,
             cleanup=upload.remove,
             record=record,
         )

@@ -22,6 +22,7 @@ from contextlib import aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from teola.app import App
+from teola.ask import Ask
 from teola.errors import (
     DeadlineExceeded,
     Overloaded,
@@ -344,12 +345,8 @@ class Keeper:
         record.accept()
         entry = self._board.start(
             app,
-            inputs,
+            Ask(inputs, body.overrides, body.passes, row.left_s, row.tenant),
             mode="background",
-            overrides=body.overrides,
-            passes=body.passes,
-            deadline_s=row.left_s,
-            tenant=row.tenant,
             cleanup=upload.remove,
             id=row.id,
             record=record,

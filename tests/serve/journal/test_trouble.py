@@ -257,7 +257,7 @@ def test_a_follower_that_never_reads_is_cut_off(made: str) -> None:
     """Of a query with as many events as tokens would be."""
 
     def tell_tokens(entry: Entry) -> None:
-        entry.job.streams = True
+        entry.mode = "stream"
 
     inputs, outputs = {"question": "text"}, {"answer": "answer"}
     apps = {"flood": App("flood", Generate(engine="flood"), inputs=inputs, outputs=outputs)}

@@ -1,0 +1,46 @@
+"""Ask: what somebody wants of an application, in one record from the edge to the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final
+
+DEADLINE_S: Final = 120.0
+
+Passes = str | Sequence[str] | None
+Overrides = Mapping[str, Any]
+"""{"search.top_k": 4} or {"search": {"top_k": 4}}."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one query, with those inside it, may take.
+
+    most_primitives: that its p-graph may have.
+    most_bytes: of what its engines compute for it that may be held at once.
+    """
+
+    most_primitives: float = inf
+    most_bytes: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One query as it is asked, unchecked.
+
+    inputs: by name.
+    overrides: parameters of components for this query.
+    passes: which optimisation passes run; None: those of the application.
+    deadline_s: seconds until it is given up.
+    tenant: whose documents it sees; None: whose the query around it sees, else "default".
+    bounds: what it may take, unless it is inside another query, whose bounds hold for both.
+    """
+
+    inputs: Mapping[str, Any]
+    overrides: Overrides = field(default_factory=dict)
+    passes: Passes = None
+    deadline_s: float = DEADLINE_S
+    tenant: str | None = None
+    bounds: Bounds = Bounds()
