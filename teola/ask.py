@@ -18,8 +18,8 @@ Overrides = Mapping[str, Any]
 class Bounds:
     """What one query, with those inside it, may take.
 
-    most_primitives: that its p-graph may have.
-    most_bytes: of what its engines compute for it that may be held at once.
+    most_primitives: size that its p-graph may have.
+    most_bytes: size of what its engines compute for it that may be held at once.
     """
 
     most_primitives: float = inf

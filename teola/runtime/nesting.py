@@ -36,9 +36,13 @@ class RuntimeLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a query leaves to those inside it. runtime: where it runs (None: nowhere that they could
-    run as well). most_primitives: that its p-graph may have. most_bytes: of what its engines
-    compute for it that may be held at once. depth: queries around it."""
+    """What a query leaves to those inside it.
+
+    runtime: where it runs; None: nowhere that they could run as well.
+    most_primitives: size that its p-graph may have.
+    most_bytes: size of what its engines compute for it that may be held at once.
+    depth: number of queries around it.
+    """
 
     runtime: RuntimeLike | None = None
     most_primitives: float = inf

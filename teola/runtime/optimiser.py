@@ -125,7 +125,7 @@ class Optimiser:
         return tuple(sizes[name] for name in sizes if name in shaping) if shaping else ()
 
     def _find_shaping(self, of: _Shape) -> frozenset[str]:
-        """Inputs whose length changes more of the p-graph than numbers of planned items."""
+        """Inputs whose length changes the p-graph itself, not only its numbers of planned items."""
         one = dict.fromkeys(of.sizes, 1)
         shape = _planless(self._built(of._replace(sizes=one)))
         return frozenset(
@@ -151,7 +151,7 @@ class Optimiser:
 
 
 def _told(value: object) -> object:
-    """What tells an override that is no JSON from another one: two classes may have one name."""
+    """A JSON value that identifies an override which is no JSON: two classes may have one name."""
     if isinstance(value, type) and issubclass(value, BaseModel):
         return value.model_json_schema()
     return repr(value)

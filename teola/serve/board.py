@@ -34,14 +34,19 @@ CANCELLED_S: Final = 15.0
 KEPT: Final = 512
 """Queries that have ended and can still be looked at."""
 KEPT_BYTES: Final = 64 * 2**20
-"""Of their answers and inputs, together; the last one is kept whatever it has."""
+"""Most bytes of the answers and inputs of these queries together; the last query is kept even if it
+has more."""
 RUN: Final = 10_000_000
 """Between the numbers of the first events of two runs of a query."""
 
 
 class Event:
-    """What clients are told. kind: primitive, token, done or error. told: JSON, or what becomes
-    JSON of one line when somebody reads it, which for most queries nobody does."""
+    """A message to the clients that follow a query.
+
+    kind: primitive, token, done or error.
+    told: JSON, or a value that is encoded once somebody reads it, which for most queries nobody
+    does.
+    """
 
     __slots__ = ("_told", "kind")
 
@@ -64,7 +69,7 @@ class Event:
 
     @property
     def text(self) -> str:
-        """What a token says; of any other event, nothing."""
+        """Text of a token; "" for any other event."""
         return self._told.text if isinstance(self._told, Token) else ""
 
 
@@ -72,23 +77,33 @@ _encode: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 class Record(Protocol):
-    """What a query is begun and ended with that outlives the server."""
+    """A query's place in a journal, which outlives the server."""
 
     async def begin(self) -> None:
-        """Returns when it may run."""
+        """Wait until the query may run."""
         ...
 
     async def end(self, entry: Entry, result: Result) -> Result:
-        """Before anybody hears of its end; what they hear."""
+        """Write down how the query ended, before anybody hears of it. Returns what they hear."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One query. events: all so far, numbered from 1. result: once it has ended. first_token_s:
-    how long after its request the first token of its answer came. bytes: of its answer, once it has
-    ended, about. record: its journal, if it has one. run: how often it was begun, on any server.
-    unwanted: somebody cancelled it. given_back: it has not ended, but goes on elsewhere or later.
+    """One query.
+
+    mode: sync, stream or background.
+    created: when it was asked, in seconds since 1970.
+    events: all so far, numbered from 1.
+    result: None until it has ended.
+    first_token_s: seconds from its request to the first token of its answer.
+    bytes: size of its answer and of what is kept of its inputs, about, once it has ended.
+    ticket: its place in admission.
+    question: what it asked, as far as that is kept.
+    record: its place in the journal, if it has one.
+    run: how often it was begun, on any server.
+    unwanted: somebody cancelled it.
+    given_back: it has not ended, but goes on elsewhere or later.
     """
 
     job: Job
@@ -130,7 +145,7 @@ class Entry:
                 waiter.set_result(None)
 
     def watch(self, event: Token | Progress) -> None:
-        """What the query's watcher is told."""
+        """Tell clients of an event; this is the query's watcher."""
         if isinstance(event, Token):
             if self.first_token_s is None:
                 self.first_token_s = time.time() - self.created
@@ -165,7 +180,7 @@ class Entry:
         return self.result
 
     def summary(self) -> dict[str, Any]:
-        """For lists."""
+        """Its line in a list of queries."""
         job = self.job
         found = {
             "query_id": self.id,
@@ -181,15 +196,18 @@ class Entry:
         return found
 
     def forget(self) -> None:
-        """Keep nothing of what it asked."""
+        """Drop what is kept of what it asked."""
         self.question = None
 
 
 class Board:
-    """See the module. most: queries at once, most_of_tenant: of one tenant;
-    more are refused with Overloaded. on_start, on_end: are told
-    every query that begins and that has ended; on_refused: what was refused before it became a
-    request."""
+    """See the module.
+
+    most: queries that run at once; more are refused with Overloaded.
+    most_of_tenant: the same for one tenant.
+    on_start, on_end: called with every query that begins, and that has ended.
+    on_refused: called with the reason why something was refused before it became a request.
+    """
 
     def __init__(self, most: int, most_of_tenant: int | None = None) -> None:
         self.most, self.most_of_tenant, self.draining = most, most_of_tenant, False
@@ -286,7 +304,7 @@ class Board:
                 entry.tell("error", problem_of(result).body())
 
     def _settle(self, entry: Entry, result: Result) -> None:
-        """What is learnt from it, and kept of it."""
+        """Learn from a query that has ended, and keep it for a while."""
         asked = entry.question.bytes if entry.question else 0
         entry.bytes = asked + sum(map(bytes_of, result.outputs.values()))
         if self.admission is not None and entry.ticket is not None:
@@ -296,7 +314,7 @@ class Board:
             self._keep(entry)
 
     async def _recorded(self, entry: Entry, record: Record, result: Result) -> Result:
-        """What is told of its end, which comes also where the record has a bug."""
+        """The result after its record has it: a failure where the record has a bug."""
         try:
             return await record.end(entry, result)
         except Exception as error:  # noqa: BLE001 - the server's edge, as in `_run`
@@ -304,7 +322,7 @@ class Board:
             return self._without(entry.job, "failed", TeolaError(told))
 
     def _keep(self, entry: Entry) -> None:
-        """Of a query that has ended."""
+        """Put a query that has ended among the past ones, and drop the oldest that are too many."""
         self.past[entry.id] = entry
         self.past_bytes += entry.bytes
         while len(self.past) > KEPT or (self.past_bytes > KEPT_BYTES and len(self.past) > 1):

@@ -71,8 +71,8 @@ class ClientConnection(HttpToolsProtocol):
         self._idle, self._most, self._refused = idle, most, refused
         self._head: asyncio.TimerHandle | None = None
         self._fed = self._named = self._fields = 0
-        """Of the head or the trailers that are coming: bytes as they came, bytes and number of the
-        headers that are whole."""
+        """Size of the head or the trailers that are coming: bytes as they came, then bytes and
+        number of the headers that are whole."""
         self._behind = False
         """Whether the head is whole: what comes belongs to the body or is trailers."""
         self._turned = False

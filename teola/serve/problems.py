@@ -144,6 +144,6 @@ def answer(path: str, found: Problem, headers: Mapping[str, str] | None = None) 
 
 
 def problem_of(result: Result) -> Problem:
-    """Of a query that ended without an answer."""
+    """Why a query ended without an answer, for its client."""
     error = result.error or TeolaError(f"the query ended {result.state}")
     return problem(error, result.query_id)

@@ -21,8 +21,13 @@ _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """inputs: those that are kept. left_out: names of the others, and `overrides` if those are too
-    large. overrides, passes: as they were asked. bytes: of what is kept."""
+    """What is kept of what a query asked.
+
+    inputs: those that are kept.
+    left_out: names of the other inputs, and `overrides` if those are too large.
+    overrides, passes: as they were asked.
+    bytes: size of what is kept.
+    """
 
     inputs: Mapping[str, Any]
     left_out: tuple[str, ...]
@@ -31,7 +36,7 @@ class Question:
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """For clients."""
+        """The question as clients are shown it."""
         return {
             "inputs": self.inputs,
             "left_out": self.left_out,
@@ -41,7 +46,7 @@ class Question:
 
 
 def question_of(ask: Ask) -> Question:
-    """What is kept of a query."""
+    """The question of a query, without what is too large to keep."""
     asked = {**ask.inputs, "overrides": ask.overrides}
     sizes = {name: _size(value) for name, value in asked.items()}
     inputs = {name: value for name, value in ask.inputs.items() if sizes[name] is not None}

@@ -60,8 +60,8 @@ LAST_WORDS_S: Final = 5
 CLOSE_S: Final = 15.0
 """How long the end waits for the journal, to give back what is left."""
 FIRST_S: Final = 0.02
-"""For who asks already whether the server lives: the libraries that engines import then hold Python
-up for up to a second."""
+"""Pause between listening and starting the engines, in which first requests are answered: the
+libraries that engines import hold Python up for as long as a second."""
 GARBAGE: Final = (10_000, 10, 10)
 """New objects before Python looks for cycles. At its default of 700 a server that keeps its last
 queries looks through them all the time: an eighth of what a small query cost."""
@@ -81,8 +81,14 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """queries: at once; queries_of_tenant: of one tenant (None: no fewer). drain_s: seconds that
-    they get to end when the server stops. max_wait_s, shares: see Admission. query: of each."""
+    """What a server takes.
+
+    queries: most that run at once.
+    queries_of_tenant: most of one tenant that run at once; None: no fewer than of all.
+    drain_s: seconds that queries get to end when the server stops.
+    max_wait_s, shares: see Admission.
+    query: limits of each query.
+    """
 
     queries: int
     queries_of_tenant: int | None = None

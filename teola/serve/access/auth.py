@@ -124,7 +124,7 @@ def _write(file: Path, keys: Iterable[Key]) -> None:
 
 
 def digest(secret: str) -> str:
-    """What is kept of a key."""
+    """Digest of a key's secret, which is kept in its place."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -209,5 +209,5 @@ def _version(path: Path) -> tuple[int, int] | None:
 
 
 def listed(key: Key) -> dict[str, Any]:
-    """For people: everything but the digest."""
+    """A key as people are shown it, without the digest."""
     return {name: value for name, value in asdict(key).items() if name != "digest"}

@@ -38,7 +38,8 @@ SHORTEST_S: Final = 0.5
 LONGEST_S: Final = 30.0
 """... but within these bounds."""
 UNKNOWN: Final = 32
-"""Of a kind of which none has ended, after `SHORTEST_S`, so many may run (or as many as fit)."""
+"""Queries of one kind that may run before one of them has ended, unless more fit side by side.
+A kind that is expected to take at most `SHORTEST_S` has no such bound."""
 BURST_S: Final = 10.0
 """A tenant that was silent may send so many seconds' worth of its rate at once."""
 
@@ -272,7 +273,7 @@ class Admission:
         return load.wait_s(lanes * share)
 
     def _check_unknown(self, mine: Tenant, learned: Learned, wanted: Demand) -> None:
-        """Of what nobody knows the length, not too much is let in on trust."""
+        """Raise Overloaded where too many queries run already whose length nobody knows yet."""
         if learned.known or wanted.own_s <= SHORTEST_S or not wanted.work:
             return
         fits = min(self._lanes(mine, engine) for engine in wanted.work)

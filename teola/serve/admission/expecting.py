@@ -17,7 +17,7 @@ from teola.workflow.kinds import Kind
 
 FRESH_S: Final = 0.05
 CHUNK_CHARACTERS: Final = 1000
-"""Of a document, for its number of chunks before it has been split."""
+"""Assumed length of a chunk, for the number of a document's chunks before it has been split."""
 
 
 def admission_for(

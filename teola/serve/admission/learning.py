@@ -50,7 +50,7 @@ class Mean:
 
 @dataclass(slots=True)
 class Means:
-    """Of the demands of several queries."""
+    """Means over the demands of several queries."""
 
     own_s: Mean = field(default_factory=Mean)
     work: dict[str, Mean] = field(default_factory=dict)

@@ -31,7 +31,7 @@ QUESTION: Final = "question"
 HISTORY: Final = "history"
 INSTRUCTIONS: Final = "instructions"
 NOTHING: Final = {HISTORY: "(nothing has been said yet)", INSTRUCTIONS: "(none)"}
-"""For applications that have such an input and always want a value."""
+"""Values for applications that have such an input and always want one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class _Asking:
         self.until = _now() + wanted.deadline_s
 
     async def get_documents(self, upload: Upload) -> None:
-        """What is to be searched, files stored by `upload`."""
+        """Set the documents that are searched, files stored by `upload`."""
         wanted, kinds = self.wanted, self.app.inputs.items()
         named = [name for name, kind in kinds if kind is Kind.DOCUMENTS] or ["documents"]
         if wanted.documents is not None:
@@ -170,7 +170,7 @@ class _Asking:
         return Response("".join(whole), media_type="text/event-stream", headers=headers)
 
     async def _asked(self, conversation: Conversation) -> _Answer:
-        """What comes of it."""
+        """Ask `conversation` and wait for the answer."""
         entry = self._start(conversation)
         result = await result_for(entry, self.request.receive)
         if result is None:

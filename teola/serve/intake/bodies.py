@@ -24,7 +24,7 @@ from teola.errors import InputError
 from teola.serve.problems import TooLarge
 
 JSON_BYTES: Final = 4 * 2**20
-"""Of one body."""
+"""Most bytes of one body."""
 VALUES: Final = 2**18
 """Texts, numbers, lists and objects in one body."""
 DEPTH: Final = 64

@@ -47,7 +47,7 @@ class QueryLimits:
 
     @property
     def bounds(self) -> Bounds:
-        """What of them holds while it runs."""
+        """Those that hold while the query runs."""
         return Bounds(self.primitives, self.intermediate_bytes)
 
     def check(self, app: App, given: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:

@@ -88,7 +88,7 @@ class Background:
         return known
 
     async def _withdraw(self, entry: Entry, record: JournalRecord) -> None:
-        """Of one that was not accepted: it has done nothing, and nobody knows it."""
+        """End a query that was not accepted: it has done nothing, and nobody knows it."""
         entry.given_back = True
         entry.cancel()
         record.decided.set()

@@ -60,7 +60,8 @@ CLOSE_S: Final = 2.0
 FORGET_EVERY_S: Final = 600.0
 TRIES: Final = 3
 MOST_AT_ONCE: Final = 8
-"""Queries taken with one look, to be begun one after another: what is left is for others, too."""
+"""Most queries that one look at the journal takes. They are begun one after another, so the rest is
+left to other servers."""
 OPENING: Final = (
     "background queries cannot be taken or looked up yet: the database of the journal is starting; "
     "try again soon, or ask with mode sync or stream"
@@ -152,7 +153,7 @@ class Keeper:
 
     @contextmanager
     def _waiting_for(self, session: Session) -> Iterator[None]:
-        """For its answers: while they are late, nothing is accepted."""
+        """Refuse queries while an answer of `session` is late."""
         loop, told = asyncio.get_running_loop(), f"PostgreSQL takes more than {ANSWER_S:g} s"
         late = loop.call_later(ANSWER_S, self._lose, told)
         try:

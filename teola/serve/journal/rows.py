@@ -56,7 +56,7 @@ class Kept:
         return self.state != "running"
 
     def summary(self) -> dict[str, Any]:
-        """For lists, as of a query that runs here."""
+        """Its line in a list of queries, like Entry.summary."""
         found: dict[str, Any] = {
             "query_id": self.id,
             "app": self.app,
@@ -101,7 +101,7 @@ class Ended:
 
 
 def ended(result: Result) -> Ended:
-    """For the journal."""
+    """The row that says how a query ended."""
     ok = result.state in ("ok", "partial")
     problem = None if ok else json.dumps(problem_of(result).body())
     told = json.dumps(result.to_json(), default=str)
@@ -109,7 +109,7 @@ def ended(result: Result) -> Ended:
 
 
 class Body(BaseModel):
-    """What is kept of a request, to run it again."""
+    """A request as the journal keeps it, to run it again."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -160,7 +160,7 @@ class Body(BaseModel):
 
 
 def digest_of(request: str, files: Sequence[Path]) -> str:
-    """Of what a client asks, whatever its deadline. Reads the files; run it in a thread."""
+    """Digest of a request, without its deadline. Reads the files; run it in a thread."""
     whole = hashlib.sha256(request.encode())
     for path in files:
         with path.open("rb") as file:

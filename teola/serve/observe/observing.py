@@ -21,7 +21,7 @@ from teola.serve.observe.telemetry import Telemetry
 from teola.serve.problems import Problem, problem_of
 
 REFUSALS_EVERY_S: Final = 1.0
-"""Of refusals with one code, one in so long is logged, with how many there were since."""
+"""Refusals with one code are logged at most once in so long, with how many there were since."""
 FINE: Final = ("ok", "partial", "cancelled")
 
 log = logging.getLogger(__name__)

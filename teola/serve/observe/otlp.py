@@ -222,7 +222,7 @@ class Pipeline:
         span.end(zero + int(one.end * 1e9))
 
     def _maker(self, engine: str) -> Maker:
-        """Of an engine that runs."""
+        """The Maker of an engine that runs."""
         if engine not in self._makers:
             config = self._runtime.configs.get(engine)
             factory = config.factory if config else None
