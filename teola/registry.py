@@ -48,6 +48,10 @@ class Registry(Generic[T]):
         self._registered: dict[str, Named[T]] = {}
         self._loaded: dict[EntryPoint, Named[T]] = {}
 
+    def ship(self, built_in: Mapping[str, T]) -> None:
+        """More that is built in, told where it is defined."""
+        self.built_in |= {name: Named(name, thing) for name, thing in built_in.items()}
+
     def get(self, name: str) -> Named[T]:
         """The thing called `name`, with its name. Raises UnknownName."""
         found = self.built_in.get(name) or self._registered.get(name)

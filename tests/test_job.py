@@ -10,6 +10,7 @@ import pytest
 from teola import App, Input, Runtime, Token, component
 from teola.ask import Ask, Bounds
 from teola.errors import InputError, QueryFailed, UnknownName
+from teola.passes import select
 from teola.runtime.live_query import Progress
 
 
@@ -37,7 +38,7 @@ def test_what_is_asked_cannot_change_afterwards() -> None:
 def test_a_job_is_all_that_was_asked_and_the_defaults_of_the_rest(app: App) -> None:
     job = app.job(Ask({"question": "why"}))
     assert job.given == {"question": "why", "mark": "?"}
-    assert (job.tenant, job.passes, job.deadline_s) == ("default", app.passes, 120.0)
+    assert (job.tenant, job.passes, job.deadline_s) == ("default", select(app.passes), 120.0)
     ask = Ask({"question": "why"}, passes="none", deadline_s=5.0, tenant="ours")
     job = app.job(ask, id="again")
     assert (job.id, job.tenant, job.passes, job.deadline_s) == ("again", "ours", (), 5.0)

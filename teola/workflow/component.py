@@ -230,11 +230,10 @@ def _check(called: str, thing: Any) -> None:
         )
 
 
-BUILT_IN: Final[dict[str, Component | type[Component]]] = {}
-"""By name, what `teola.workflow.components` brings."""
 REGISTRY: Final[Registry[Component | type[Component]]] = Registry(
-    "component", "teola.components", BUILT_IN, _check
+    "component", "teola.components", {}, _check
 )
+"""Components by name; `teola.workflow.components` adds its own."""
 
 
 def named(name: str) -> Component:

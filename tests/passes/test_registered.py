@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import teola
 from teola import Runtime
+from teola.ask import Ask
 from teola.errors import InputError
 from teola.passes import PIPELINE, pipeline, select
 from teola.passes.rewrite import Rewrite
@@ -143,7 +144,7 @@ def test_an_app_runs_the_passes_that_are_there_when_it_is_asked() -> None:
         with teola.register("pass", "declining", declining, before="prune_dependencies"):
             assert "declining" in seen()
             assert "declining" not in seen(passes=list(PIPELINE))
-            job = app.job({"question": "b"}, None, None, 9.0, None)
+            job = app.job(Ask({"question": "b"}, deadline_s=9.0))
         result = runtime.start(job.run()).result().checked()
     assert result["said"] == "b"
     plan = result.trace.plan

@@ -1,6 +1,6 @@
 """The components that come with Teola, one file each, and all that have a name."""
 
-from teola.workflow.component import BUILT_IN, REGISTRY, named
+from teola.workflow.component import REGISTRY, named
 from teola.workflow.components.aggregate import Aggregate
 from teola.workflow.components.condition import Condition
 from teola.workflow.components.embedding import Embedding
@@ -13,7 +13,7 @@ from teola.workflow.components.rerank import Rerank
 from teola.workflow.components.search import Search
 from teola.workflow.components.web_search import WebSearch
 
-BUILT_IN.update(
+REGISTRY.ship(
     {
         "condition": Condition,
         "embed": Embedding,
