@@ -350,17 +350,35 @@ def _doubled(limit: int) -> list[int]:
 
 def fit(points: Sequence[Point], *, by_tokens: bool = False) -> Cost:
     """Cost of least relative error: seconds = base + slope x (tokens or items), none negative."""
-    import numpy
-    from scipy.optimize import nnls
-
-    sizes = [float(point.tokens if by_tokens else point.items) for point in points]
-    seconds = numpy.array([point.seconds for point in points])
-    rows = numpy.array([[1.0, size] for size in sizes]) / seconds[:, None]
-    (base, slope), _ = nnls(rows, numpy.ones(len(points)))
+    sizes = [point.tokens if by_tokens else point.items for point in points]
+    base, slope = line(sizes, [point.seconds for point in points])
     typical = int(points[0].tokens / points[0].items) if by_tokens and points[0].items else 0
     return Cost(
-        base_s=float(base),
-        per_item_s=0.0 if by_tokens else float(slope),
-        per_token_s=float(slope) if by_tokens else 0.0,
+        base_s=base,
+        per_item_s=0.0 if by_tokens else slope,
+        per_token_s=slope if by_tokens else 0.0,
         item_tokens=typical,
     )
+
+
+def line(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """base and slope, neither negative, of the least sum of ((base + slope x size) / s - 1)^2.
+
+    The normal equations of two unknowns; where they give a negative one, it is 0 and the other one
+    stands alone. seconds: above 0.
+    """
+    ones, scaled = [1 / s for s in seconds], [n / s for n, s in zip(sizes, seconds, strict=True)]
+    u, v = sum(ones), sum(scaled)
+    uu, vv, uv = _dot(ones, ones), _dot(scaled, scaled), _dot(ones, scaled)
+    determinant = uu * vv - uv * uv
+    if determinant > 1e-12 * uu * vv:
+        base, slope = (u * vv - v * uv) / determinant, (uu * v - u * uv) / determinant
+        if base >= 0 and slope >= 0:
+            return base, slope
+    if v > u and v * v * uu >= u * u * vv * (1 - 1e-9):
+        return 0.0, v / vv
+    return u / uu, 0.0
+
+
+def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    return sum(x * y for x, y in zip(a, b, strict=True))
