@@ -13,7 +13,7 @@ ARGS ?=
 QUERIES ?= 500
 
 TORCH := torch==2.13.0
-EXTRAS := ray,server,bench,dev
+EXTRAS := local,ray,server,bench,dev
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed

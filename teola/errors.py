@@ -3,6 +3,7 @@
     TeolaError
     ├── InputError (ValueError)         what the caller gave is wrong; nothing was started
     │   ├── UnknownName (LookupError)   no such app, engine, component, ...
+    │   ├── MissingExtra                something needs an extra that is not installed
     │   ├── TemplateError               a template that cannot run, found when it is declared
     │   └── DocumentError               a document that cannot be read
     ├── GraphError                      a graph that breaks a rule (a bug in a pass or a component)
@@ -66,6 +67,24 @@ class UnknownName(InputError, LookupError):
 
     def __reduce__(self) -> tuple[type[UnknownName], tuple[str, str, list[str]]]:
         return type(self), (self.kind, self.name, self.valid)
+
+
+class MissingExtra(InputError):
+    """`who` needs a module that comes with an extra of the package, which is not installed.
+
+    otherwise: what would help, too.
+    """
+
+    def __init__(self, who: str, extra: str, module: str, otherwise: str = "") -> None:
+        way = f", or {otherwise}" if otherwise else ""
+        super().__init__(
+            f"{who} needs the extra {extra!r} ({module} is missing): "
+            f"pip install 'teola[{extra}]'{way}"
+        )
+        self.who, self.extra, self.module, self.otherwise = who, extra, module, otherwise
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str, str]]:
+        return type(self), (self.who, self.extra, self.module, self.otherwise)
 
 
 class TemplateError(InputError):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from teola.engine import Chunk, EngineKind, EngineSpec, Request, Result, any_wanted
+from teola.engine import EngineKind, EngineSpec, Request, Result, any_wanted
 from teola.errors import EngineError
 from teola.graph.ops import EmbeddingParams, Op
 
 from .model import Dtype, SharedModel, acquire, encode, loaded, release
+from .texts import malformed, runnable, texts_of
 
 
 class MiniLM:
@@ -51,8 +52,7 @@ class MiniLM:
             max_batch=max_batch,
             description=f"{model or 'MiniLM'}",
         )
-        self._model, self._dtype = model, dtype
-        self._threads, self._device = threads, device
+        self._wanted = (model, dtype, device, threads)
         self._shared: SharedModel | None = None
 
     @property
@@ -60,10 +60,13 @@ class MiniLM:
         return self._spec
 
     def start(self) -> None:
-        """Load the model, or share it with whoever has it already. Raises EngineUnavailable."""
+        """Load the model, or share it with whoever has it already.
+
+        Raises MissingExtra, EngineUnavailable.
+        """
         if self._shared is not None:
             return
-        shared = acquire(self._model, self._dtype, self._device, self._threads)
+        shared = acquire(*self._wanted, who=f"engine {self._spec.name!r}")
         self._shared = shared
         self.identity = shared.identity
         self.dimensions, self.max_tokens = shared.dimensions, shared.max_tokens
@@ -88,11 +91,11 @@ class MiniLM:
         Raises QueryCancelled when the queries of all of them have ended in the meantime.
         """
         shared = loaded(self._shared, self._spec.name)
-        results: list[Result | Exception] = [_malformed(request) for request in requests]
-        runnable = [i for i, request in enumerate(requests) if _runnable(request)]
+        results: list[Result | Exception] = [malformed(request) for request in requests]
+        able = [i for i, request in enumerate(requests) if runnable(request)]
         for role in ("document", "query"):
-            chosen = [i for i in runnable if _role(requests[i], shared.asymmetric) == role]
-            texts = [_texts(requests[i]) for i in chosen]
+            chosen = [i for i in able if _role(requests[i], shared.asymmetric) == role]
+            texts = [texts_of(requests[i]) for i in chosen]
             flat = [text for group in texts for text in group]
             vectors = shared.embed(flat, role, self._spec.max_batch, partial(any_wanted, requests))
             at = 0
@@ -102,27 +105,6 @@ class MiniLM:
         return results
 
 
-def _runnable(request: Request) -> bool:
-    texts = request.inputs.get("texts")
-    return (
-        isinstance(request.params, EmbeddingParams)
-        and isinstance(texts, list | tuple)
-        and all(isinstance(text, str | Chunk) for text in texts)
-    )
-
-
 def _role(request: Request, asymmetric: bool) -> str:
     is_query = isinstance(request.params, EmbeddingParams) and request.params.role == "query"
     return "query" if asymmetric and is_query else "document"
-
-
-def _malformed(request: Request) -> EngineError:
-    return EngineError(
-        f"the embedding engine takes op embedding with `texts`, a list of strings or chunks; got "
-        f"op {request.op.value} with inputs {sorted(request.inputs)}"
-    )
-
-
-def _texts(request: Request) -> list[str]:
-    texts = cast("Sequence[str | Chunk]", request.inputs["texts"])
-    return [text.text if isinstance(text, Chunk) else text for text in texts]

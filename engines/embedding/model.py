@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from teola.errors import EngineError, EngineUnavailable, QueryCancelled
+from teola.extras import needs
 
 from ..importing import importing
 from .encoder import NO_TOKENS, EncodedText, Encoder, Vector, unit
@@ -188,17 +189,20 @@ def acquire(
     dtype: Dtype = "auto",
     device: str | None = None,
     threads: int | None = None,
+    *,
+    who: str = "an embedding model",
 ) -> SharedModel:
     """The model, loaded unless another user has it already; `release` it when done.
 
-    threads: cores that torch may use, a setting of the whole process. Raises EngineUnavailable,
-    with one line that says what to do, if it cannot be loaded.
+    threads: cores that torch may use, a setting of the whole process. who: for messages, the user.
+    Raises MissingExtra, and EngineUnavailable, with one line that says what to do, if it cannot be
+    loaded.
     """
     if dtype not in DTYPES:
         raise EngineUnavailable(
             f"unknown dtype {dtype!r} (valid: {', '.join(DTYPES)})", retryable=False
         )
-    with _loading:
+    with _loading, needs("local", who):
         _import_torch(threads)
         where = device or _default_device()
         folder = locate(model)
@@ -257,13 +261,9 @@ def sanitise(text: str) -> str:
 
 
 def _import_torch(threads: int | None) -> None:
-    try:
-        with importing:
-            import torch
-    except ImportError as error:
-        raise EngineUnavailable(
-            f"torch is needed ({error}); pip install teola", retryable=False
-        ) from error
+    with importing:
+        import torch
+
     if threads is not None:
         torch.set_num_threads(threads)
 
@@ -278,8 +278,9 @@ def _load(folder: Path, dtype: str, device: str) -> SharedModel:
     from safetensors import SafetensorError
 
     name, digest = identify(folder)
+    make = _encoder(digest)
     try:
-        encoder = _encoder(digest)(folder, dtype, device)
+        encoder = make(folder, dtype, device)
     except (OSError, ValueError, LookupError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise EngineUnavailable(

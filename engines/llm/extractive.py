@@ -70,8 +70,7 @@ class ExtractiveReader:
             description="extractive reader: quotes sentences, generates nothing",
             notice=NOTICE,
         )
-        self._model, self._dtype = model, dtype
-        self._threads, self._device = threads, device
+        self._wanted = (model, dtype, device, threads)
         self._max_quotes = max_quotes
         self._shared: SharedModel | None = None
         self._worker: ThreadPoolExecutor | None = None
@@ -81,9 +80,12 @@ class ExtractiveReader:
         return self._spec
 
     def start(self) -> None:
-        """Load the model, or share it with whoever has it already. Raises EngineUnavailable."""
+        """Load the model, or share it with whoever has it already.
+
+        Raises MissingExtra, EngineUnavailable.
+        """
         if self._shared is None:
-            self._shared = acquire(self._model, self._dtype, self._device, self._threads)
+            self._shared = acquire(*self._wanted, who=f"engine {self._spec.name!r}")
             self._worker = ThreadPoolExecutor(1, thread_name_prefix=self._spec.name)
 
     def close(self) -> None:

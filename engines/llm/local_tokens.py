@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from teola.engine import TextPart
 from teola.errors import EngineError, EngineUnavailable
+from teola.extras import needs
 
 from ..importing import importing
 from .tokens import PromptTokens
@@ -102,9 +103,9 @@ class TextStream:
 def load(model: str, name: str, *, chat: bool = True) -> LocalTokens:
     """The tokenizer in a model's folder or of a model's id; takes seconds.
 
-    Raises EngineUnavailable.
+    Raises MissingExtra, EngineUnavailable.
     """
-    with importing:
+    with needs("local", f"engine {name!r}"), importing:
         from transformers import AutoTokenizer
 
     try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle
 from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
+from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.instance import StepServer, TokenSequence
 from teola.kv import Access, BlockCache, make_policy
@@ -97,7 +98,7 @@ class TransformersModel:
     # --- life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Load the model. Raises EngineUnavailable: not there, or not of a kind that can be run."""
+        """Load the model. Raises MissingExtra, EngineUnavailable (none that we can run)."""
         if self._loop is not None:
             return
         self._tokens = load(self._model, self._name, chat=self._chat)
@@ -111,7 +112,7 @@ class TransformersModel:
         self._loop.start()
 
     def _load(self) -> PagedModel:
-        with importing:
+        with needs("local", f"engine {self._name!r}"), importing:
             from . import paged_model
 
         try:

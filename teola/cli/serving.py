@@ -35,14 +35,11 @@ class LogFormat(StrEnum):
 
 
 def part(name: str) -> Any:
-    """A module of `teola.serve`. Raises InputError where what it needs is not installed."""
-    from teola.errors import InputError
+    """A module of `teola.serve`. Raises MissingExtra."""
+    from teola.extras import needs
 
-    try:
+    with needs("server", "`teola serve`"):
         return import_module(f"teola.serve.{name}")
-    except ImportError as error:
-        missing = error.name or str(error)
-        raise InputError(f"{missing} is not installed: pip install 'teola[server]'") from None
 
 
 def intake(where: ServerTable) -> Any:
@@ -96,6 +93,8 @@ def serve(
     profile: o.ProfileName = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
+    embedding: o.Embedding = None,
+    dimensions: o.Dimensions = None,
     web_search: o.WebSearch = None,
     ray: o.OnRay = None,
     dsn: o.Dsn = None,
@@ -132,7 +131,19 @@ def serve(
     served = {app.name: app for app in chosen or [x.app for x in installed() if x.app]}
     if len(served) < len(chosen):
         raise InputError("two applications have the same name; rename one")
-    engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray)
+    engines = Engines(
+        llm,
+        dsn,
+        data_dir,
+        dtype,
+        batching,
+        profile,
+        debug,
+        web_search,
+        ray,
+        embedding,
+        dimensions,
+    )
     keys = keys or (Path(where.keys) if where.keys else None)
     address = (host or where.host, where.port if port is None else port)
     with (

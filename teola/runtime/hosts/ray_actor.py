@@ -21,7 +21,8 @@ from itertools import count
 from typing import Any, Final, NamedTuple, cast
 
 from teola.engine import Delta, Request, Result
-from teola.errors import EngineUnavailable, InputError
+from teola.errors import EngineUnavailable
+from teola.extras import needs
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.server import EngineServer, Recipe, now, portable
 from teola.runtime.values import RemoteList
@@ -270,13 +271,11 @@ def _check_feasible(engine: str, wanted: Mapping[str, float]) -> None:
 def connect(address: str | None) -> bool:
     """Join a cluster ("auto" or an address), or start a local one (None). Whether that was needed.
 
-    Raises InputError if Ray is missing, EngineUnavailable if the cluster cannot be reached, within
+    Raises MissingExtra without Ray, EngineUnavailable if the cluster cannot be reached, within
     `REACH_LIMIT_S` + `JOIN_LIMIT_S`.
     """
-    try:
+    with needs("ray", "a runtime with a cluster"):
         import ray
-    except ImportError:
-        raise InputError("Ray is not installed: pip install 'teola[ray]'") from None
     if ray.is_initialized():
         return False
     try:

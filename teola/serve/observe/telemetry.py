@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from teola.errors import InputError
+from teola.extras import needs
 from teola.runtime.runtime import Runtime
 from teola.serve.board import Entry
 from teola.serve.observe.aside import Aside
@@ -77,16 +78,14 @@ class Telemetry:
 def from_environment(
     runtime: Runtime, environment: Mapping[str, str] = os.environ
 ) -> Telemetry | None:
-    """As the OTEL_ variables say; None where they ask for nothing. Raises InputError."""
+    """As the OTEL_ variables say, None where they ask for nothing. Raises InputError."""
     wanted = {signal: _exporter(signal, environment) for signal in SIGNALS}
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     if all(exporter == "none" for exporter in wanted.values()):
         return None
-    try:
+    with needs("server", "OpenTelemetry"):
         from teola.serve.observe.otlp import Pipeline
-    except ImportError as error:
-        raise InputError(f"{error.name} is not installed: pip install 'teola[server]'") from None
     return Telemetry(Pipeline(runtime, **wanted))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.common.tiny_model import make_model
-from teola.errors import EngineUnavailable
+from teola.errors import MissingExtra
 from teola_engines.llm.vllm_process import find_python
 
 
@@ -31,7 +31,7 @@ def python() -> str:
     """An interpreter with vLLM: a user may lack it, continuous integration may not."""
     try:
         return find_python("llm", None)
-    except EngineUnavailable as missing:
+    except MissingExtra as missing:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(missing))
