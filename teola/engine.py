@@ -362,10 +362,14 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How documents are cut: sizes in tokens of the embedder's own tokenizer."""
+    """How documents are cut: sizes in tokens of the embedder's own tokenizer.
+
+    estimated: the embedder only estimates them, as one does that is asked over HTTP.
+    """
 
     chunk_size: int = 254
     overlap: int = 30
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +383,9 @@ class Fingerprint:
 class Loader(Engine, Protocol):
     """Reads and splits documents."""
 
-    version: str
+    def pipeline(self, splitting: Splitting) -> str:
+        """What the chunks depend on, besides a document's bytes and the embedder's tokenizer."""
+        ...
 
     def fingerprint(self, source: Source) -> Awaitable[Fingerprint] | Fingerprint:
         """Digest of the bytes. Raises DocumentError (missing, too large, not a document)."""
@@ -399,6 +405,8 @@ class Embedder(BatchEngine, Protocol):
     """Changes whenever its vectors would: model digest, dtype."""
     dimensions: int
     max_tokens: int
+    estimates: bool
+    """Whether `encode` only estimates, because the tokenizer is elsewhere; False if missing."""
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without special tokens and without truncation."""

@@ -8,23 +8,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal, get_args
 
 from teola.engine import EngineKind, EngineSpec, Fingerprint, Source, Splitting
-from teola.errors import DocumentError
+from teola.errors import DocumentError, UnknownName
+from teola.extras import needs
 
 from . import files
 from .files import Format
+from .plain_splitting import split as split_plainly
 from .sandbox import ParsingLimits, parse
-from .splitting import split
+from .splitting import split as split_by_llama_index
 
-_PIPELINE = 2
+_PIPELINE = 3
 """To be raised when this package reads or splits anything differently."""
+
+Splitter = Literal["llama-index", "plain"]
+SPLITTERS = get_args(Splitter)
 
 
 class FileLoader:
     """Reads text, Markdown, HTML and PDF, and splits them.
 
     max_bytes: largest file. limits: what the process that parses a PDF or HTML file may take.
+    splitter: `llama-index`, which needs the extra `local`, or `plain`; None is `plain` for an
+    embedding engine that only estimates tokens, as those by URL do, else `llama-index`. So chunks
+    depend on what is configured, never on what is installed. Raises UnknownName.
     """
 
     def __init__(
@@ -32,7 +41,10 @@ class FileLoader:
         name: str = "documents",
         max_bytes: int = 50_000_000,
         limits: ParsingLimits | None = None,
+        splitter: Splitter | None = None,
     ) -> None:
+        if splitter is not None and splitter not in SPLITTERS:
+            raise UnknownName("splitter", splitter, SPLITTERS, f"engine {name!r}")
         self._spec = EngineSpec(
             name=name,
             kind=EngineKind.DOCUMENTS,
@@ -41,10 +53,7 @@ class FileLoader:
             description="text, Markdown, HTML and PDF, split into sentences",
         )
         self._max_bytes, self._limits = max_bytes, limits or ParsingLimits()
-        parts = ("llama-index-core", "llama-index-readers-file", "nltk", "pypdf")
-        self.version = " ".join(
-            [f"files-{_PIPELINE}", *(f"{part}-{version(part)}" for part in parts)]
-        )
+        self._splitter = splitter
 
     @property
     def spec(self) -> EngineSpec:
@@ -55,6 +64,14 @@ class FileLoader:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def pipeline(self, splitting: Splitting) -> str:
+        """See Loader. Raises MissingExtra."""
+        own = self._splits_plainly(splitting)
+        parts = ("pypdf",) if own else ("llama-index-core", "nltk", "pypdf")
+        with needs("local", f"engine {self._spec.name!r}", otherwise='splitter="plain"'):
+            read = " ".join(f"{part}-{version(part)}" for part in parts)
+        return f"files-{_PIPELINE} {read}/{splitting.chunk_size}/{splitting.overlap}"
 
     def fingerprint(self, source: Source) -> Fingerprint:
         """SHA-256 and size of the bytes. Raises DocumentError (missing, too large, no document)."""
@@ -69,15 +86,21 @@ class FileLoader:
     ) -> list[str]:
         """The chunks' texts, at most `splitting.chunk_size` tokens of `encode` each.
 
-        Cancelling it ends the parsing process and the splitting. Raises DocumentError.
+        Cancelling it ends the parsing process and the splitting. Raises DocumentError and
+        MissingExtra.
         """
         cancelled = threading.Event()
         try:
             with _as_given(source):
                 text = await self._text(source)
+            own = self._splits_plainly(splitting)
+            split = split_plainly if own else split_by_llama_index
             return await asyncio.to_thread(split, text, splitting, encode, cancelled)
         finally:
             cancelled.set()
+
+    def _splits_plainly(self, splitting: Splitting) -> bool:
+        return splitting.estimated if self._splitter is None else self._splitter == "plain"
 
     async def _text(self, source: Source) -> str:
         path = source.path

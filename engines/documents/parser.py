@@ -6,7 +6,7 @@ CPU, bytes of text; and without the network, other programs or files to change, 
 knows what its code does: a fault in a C library can do whatever this account may. The text goes to
 stdout as UTF-8. A refusal is exit status 3 with one word on stderr, see sandbox.py.
 
-It is started as a script and imports nothing of ours, and LlamaIndex only for PDF, to start soon.
+It is started as a script and imports nothing of ours, and pypdf only for PDF, to start soon.
 LlamaIndex's HTMLTagReader is not used: it reads one kind of tag, joins the cells of a table without
 a space, and keeps scripts and styles.
 """
@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NoReturn
 
 REFUSED = 3
 _FORBIDDEN = re.compile(
@@ -112,23 +113,20 @@ def html_text(path: Path) -> str:
 
 def pdf_reader() -> Callable[[Path], str]:
     """A function that gives the text of a PDF; everything it needs is imported by then."""
-    from llama_index.readers.file.docs import PDFReader
+    from pypdf import PdfReader
     from pypdf.errors import DependencyError, FileNotDecryptedError
-    from tenacity import stop_after_attempt
-
-    once = PDFReader.load_data.retry_with(stop=stop_after_attempt(1), reraise=True)
 
     def pdf_text(path: Path) -> str:
         try:
-            pages = once(PDFReader(return_full_document=True), path)
+            with path.open("rb") as file:
+                return "\n".join(page.extract_text() for page in PdfReader(file).pages)
         except (FileNotDecryptedError, DependencyError):
             refuse("encrypted")
-        return "\n\n".join(page.text for page in pages)
 
     return pdf_text
 
 
-def refuse(reason: str) -> None:
+def refuse(reason: str) -> NoReturn:
     """End the process with a reason that sandbox.py knows."""
     sys.stderr.write(f"\n{reason}\n")
     sys.stderr.flush()

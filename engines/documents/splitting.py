@@ -78,16 +78,12 @@ def split(
     """
     from llama_index.core.node_parser import SentenceSplitter
 
-    size, overlap = splitting.chunk_size, splitting.overlap
-    if size < _SMALLEST or not 0 <= overlap < size:
-        raise InputError(
-            f"chunks of {size} tokens overlapping by {overlap} cannot be made; use a chunk_size of "
-            f"at least {_SMALLEST} and a smaller overlap"
-        )
+    check(splitting)
+    size = splitting.chunk_size
     count = TokenCounter(encode, size, cancelled or threading.Event())
     splitter = SentenceSplitter(
         chunk_size=size,
-        chunk_overlap=overlap,
+        chunk_overlap=splitting.overlap,
         tokenizer=count,
         chunking_tokenizer_fn=sentences,
     )
@@ -97,21 +93,31 @@ def split(
         raise DocumentError(
             "finding the sentences of a document takes too long; send it in smaller parts"
         ) from error
-    pieces = (piece for chunk in chunks for piece in _fit(chunk, size, count))
+    pieces = (piece for chunk in chunks for piece in fit(chunk, size, count))
     return [piece for piece in pieces if piece.strip()]
+
+
+def check(splitting: Splitting) -> None:
+    """Raises InputError for sizes that make no sense."""
+    size, overlap = splitting.chunk_size, splitting.overlap
+    if size < _SMALLEST or not 0 <= overlap < size:
+        raise InputError(
+            f"chunks of {size} tokens overlapping by {overlap} cannot be made; use a chunk_size of "
+            f"at least {_SMALLEST} and a smaller overlap"
+        )
 
 
 def _parts(text: str) -> Iterator[str]:
     """`text` in parts of at most `_PART` characters."""
     start = 0
     while len(text) - start > _PART:
-        end = _gap(text, start + _PART // 2, start + _PART)
+        end = gap(text, start + _PART // 2, start + _PART)
         yield text[start:end]
         start = end
     yield text[start:]
 
 
-def _gap(text: str, lo: int, hi: int) -> int:
+def gap(text: str, lo: int, hi: int) -> int:
     """Where to cut `text` from lo to hi: between paragraphs, lines or words, else at hi."""
     found = (text.rfind(gap, lo, hi) for gap in ("\n\n", "\n", " "))
     return next((at for at in found if at >= 0), hi)
@@ -136,18 +142,18 @@ def sentences(text: str) -> list[str]:
             if not sure and size < _WINDOWS[1]:
                 size *= 2
                 continue
-            end = sure[-1] if sure else _gap(text, start + size // 2, end)
+            end = sure[-1] if sure else gap(text, start + size // 2, end)
             found = [*(at for at in found if at < end), end]
         bounds += found
         start, size = end, _WINDOWS[0]
     return [text[lo:hi] for lo, hi in pairwise([*bounds, len(text)])]
 
 
-def _fit(chunk: str, size: int, count: TokenCounter) -> list[str]:
+def fit(chunk: str, size: int, count: TokenCounter) -> list[str]:
     """`chunk`, in as many pieces as needed to have at most `size` tokens each."""
     if len(count(chunk)) <= size or len(chunk) < 2:
         return [chunk]
     middle = len(chunk) // 2
     space = max(chunk.rfind(" ", 1, middle + 1), chunk.rfind("\n", 1, middle + 1))
     at = space if space > middle // 2 else middle
-    return _fit(chunk[:at], size, count) + _fit(chunk[at:], size, count)
+    return fit(chunk[:at], size, count) + fit(chunk[at:], size, count)

@@ -86,8 +86,8 @@ class Reader:
     @property
     def pipeline(self) -> str:
         """Changes whenever the index would."""
-        cut = f"{SPLITTING.chunk_size}/{SPLITTING.overlap}"
-        return f"{VERSION} {self.model.identity} {self.loader.version} {cut} {self.language}"
+        read = self.loader.pipeline(SPLITTING)
+        return f"{VERSION} {self.model.identity} {read} {self.language}"
 
 
 def words(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -139,6 +139,7 @@ class Preparer:
                 f"overlap {splitting.overlap} must be smaller than chunk_size "
                 f"{splitting.chunk_size}"
             )
+        splitting = self._measured(splitting)
         keys = await self._keys(given, splitting)
         name = collection or UNNAMED
         claims = await self._store.claim(tenant, name, keys, owner) if keys else []
@@ -151,6 +152,7 @@ class Preparer:
 
     async def count(self, given: Sequence[Source], splitting: Splitting) -> int:
         """How many chunks `given` makes; nothing is stored."""
+        splitting = self._measured(splitting)
         made = [
             await self._loader.call(self._documents.split, source, splitting, self._embedder.encode)
             for source in given
@@ -174,11 +176,11 @@ class Preparer:
             )
         return names
 
+    def _measured(self, splitting: Splitting) -> Splitting:
+        return replace(splitting, estimated=getattr(self._embedder, "estimates", False))
+
     async def _keys(self, given: Sequence[Source], splitting: Splitting) -> list[DocumentKey]:
-        pipeline = (
-            f"{self._documents.version}/{splitting.chunk_size}/{splitting.overlap}/"
-            f"{self._embedder.identity}"
-        )
+        pipeline = f"{self._documents.pipeline(splitting)}/{self._embedder.identity}"
         prints = await asyncio.gather(
             *(self._loader.call(self._documents.fingerprint, source) for source in given)
         )

@@ -30,8 +30,6 @@ DIMENSIONS: Final = 384
 class Lines:
     """A loader for which each line is a chunk."""
 
-    version = "lines"
-
     def __init__(self, name: str = "documents") -> None:
         self.spec = EngineSpec(name, EngineKind.DOCUMENTS, frozenset(), concurrency=2)
 
@@ -40,6 +38,10 @@ class Lines:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def pipeline(self, splitting: Splitting) -> str:
+        """Of any sizes."""
+        return "lines"
 
     def fingerprint(self, source: Source) -> Fingerprint:
         """Of the text."""

@@ -3,13 +3,17 @@
 import hashlib
 import os
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Literal, cast
 
 import pytest
 
 from teola.engine import Source, Splitting
-from teola.errors import DocumentError
+from teola.errors import DocumentError, UnknownName
 from teola_engines.documents import FileLoader, files
+from teola_engines.documents.plain_splitting import split as split_plainly
+from teola_engines.documents.splitting import split as split_by_llama_index
 
 from .conftest import Encode
 
@@ -195,8 +199,34 @@ def test_fingerprint_is_the_digest_of_the_bytes(tmp_path: Path) -> None:
             loader.fingerprint(Source("x", path=bad))
 
 
-def test_the_version_names_what_splits() -> None:
-    from importlib.metadata import version
+def test_the_pipeline_names_what_splits() -> None:
+    told = FileLoader().pipeline(Splitting(64, 8))
+    assert version("llama-index-core") in told
+    assert version("pypdf") in told
+    assert told.endswith("/64/8")
 
-    assert version("llama-index-core") in FileLoader().version
-    assert version("pypdf") in FileLoader().version
+
+def test_the_splitter_goes_by_the_configuration() -> None:
+    """Not by what is installed: so the same application makes the same chunks everywhere."""
+    exact, estimated = Splitting(), Splitting(estimated=True)
+    assert "llama-index" in FileLoader().pipeline(exact)
+    assert "llama-index" not in FileLoader().pipeline(estimated)
+    assert "llama-index" in FileLoader(splitter="llama-index").pipeline(estimated)
+    assert "llama-index" not in FileLoader(splitter="plain").pipeline(exact)
+    with pytest.raises(UnknownName, match=r"unknown splitter 'plane'.*did you mean 'plain'"):
+        FileLoader(splitter=cast("Any", "plane"))
+
+
+@pytest.mark.parametrize(("splitter", "estimated"), [("plain", False), (None, True)])
+async def test_it_splits_plainly_where_that_is_wanted(
+    splitter: Literal["plain"] | None, estimated: bool
+) -> None:
+    text = "A sentence of seven words, and more. " * 40
+    splitting = Splitting(32, 0, estimated)
+    found = await FileLoader(splitter=splitter).split(Source("a", text=text), splitting, letters)
+    assert found == split_plainly(text, splitting, letters)
+    assert found != split_by_llama_index(text, splitting, letters)
+
+
+def letters(text: str) -> list[int]:
+    return [ord(letter) for letter in text]

@@ -1,0 +1,114 @@
+"""Text to chunks without LlamaIndex: whole sentences, and whole paragraphs where that costs little.
+
+    sentences   [ 40 ][ 60 ]¶[ 80 ][ 50 ][ 90 ] ...     tokens of each; ¶: a paragraph ends
+    chunk 1     [ 40 ][ 60 ]¶[ 80 ][ 50 ]               254 have no room for the 90 tokens
+    chunk 2                        [ 50 ][ 90 ] ...     begins with sentences of the one before
+
+A chunk that is full ends with its last sentence, or with a paragraph if one ends in its second
+half. It takes time in proportion to the text, whatever that holds: sentences end at marks that one
+expression finds without going back, and what has no end is cut after so many characters.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from teola.engine import Splitting
+
+from .splitting import Encode, TokenCounter, check, fit, gap
+
+_END: Final = re.compile(r"""\n[ \t]*+\n\s*+|[.!?…]["'”’»)\]]*+\s++|[。！？]\s*+|\n""")
+"""After a paragraph, a sentence, a line (which may be a heading, a row, or a list's item)."""
+_CHARACTERS_PER_TOKEN: Final = 16
+"""What has more of them for each token of a chunk is cut, wherever its sentences end."""
+
+
+class Sentence(NamedTuple):
+    """Where it stands in the text, its size (1 at least), and whether a paragraph ends with it."""
+
+    start: int
+    end: int
+    tokens: int
+    last: bool
+
+
+def split(
+    text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
+) -> list[str]:
+    """Chunks of at most `splitting.chunk_size` tokens that together cover `text`.
+
+    Raises InputError for sizes that make no sense.
+    """
+    check(splitting)
+    size = splitting.chunk_size
+    count = TokenCounter(encode, size, cancelled or threading.Event())
+    chunks = (text[a:b].strip() for a, b in _chunks(_sentences(text, size, count), splitting))
+    pieces = (piece for chunk in chunks if chunk for piece in fit(chunk, size, count))
+    return [piece for piece in pieces if piece.strip()]
+
+
+def _sentences(text: str, size: int, count: TokenCounter) -> Iterator[Sentence]:
+    for start, end, last in _spans(text, size * _CHARACTERS_PER_TOKEN):
+        at = start
+        for piece in fit(text[start:end], size, count):
+            begun, at = at, at + len(piece)
+            yield Sentence(begun, at, max(1, len(count(piece))), last and at == end)
+
+
+def _spans(text: str, most: int) -> Iterator[tuple[int, int, bool]]:
+    """Sentences of at most `most` characters."""
+    start = 0
+    ends = ((found.end(), found[0].count("\n") > 1) for found in _END.finditer(text))
+    for end, last in chain(ends, [(len(text), True)]):
+        while end - start > most:
+            cut = gap(text, start + most // 2, start + most)
+            yield start, cut, False
+            start = cut
+        if end > start:
+            yield start, end, last
+        start = end
+
+
+def _chunks(sentences: Iterator[Sentence], splitting: Splitting) -> Iterator[tuple[int, int]]:
+    """Where chunks begin and end."""
+    held: list[Sentence] = []
+    tokens = new = 0  # of `held`; its sentences that no chunk has had yet
+    for sentence in sentences:
+        while held and tokens + sentence.tokens > splitting.chunk_size:
+            if new:
+                cut = _cut(held, new, tokens)
+                yield held[0].start, held[cut - 1].end
+                new = len(held) - cut
+                held = held[_shared(held[:cut], splitting.overlap) :]
+                tokens = sum(one.tokens for one in held)
+            else:  # what the chunks would share has no room beside this sentence
+                tokens -= held.pop(0).tokens
+        held.append(sentence)
+        tokens, new = tokens + sentence.tokens, new + 1
+    if new:
+        yield held[0].start, held[-1].end
+
+
+def _cut(held: Sequence[Sentence], new: int, tokens: int) -> int:
+    """How many sentences a chunk takes: one new one at least, the second half of it by choice."""
+    left = tokens
+    for taken in range(len(held), len(held) - new, -1):
+        if 2 * left < tokens:
+            break
+        if held[taken - 1].last:
+            return taken
+        left -= held[taken - 1].tokens
+    return len(held)
+
+
+def _shared(chunk: Sequence[Sentence], overlap: int) -> int:
+    """Which sentence the next chunk begins with: as many as `overlap` tokens have room for."""
+    first, tokens = len(chunk), 0
+    while first > 1 and tokens + chunk[first - 1].tokens <= overlap:
+        first -= 1
+        tokens += chunk[first].tokens
+    return first
