@@ -1,5 +1,6 @@
 """Embedding engines."""
 
 from .minilm import MiniLM
+from .openai_embeddings import OpenAIEmbeddings
 
-__all__ = ["MiniLM"]
+__all__ = ["MiniLM", "OpenAIEmbeddings"]

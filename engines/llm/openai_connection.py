@@ -79,6 +79,20 @@ class Connection:
         endpoint = self._endpoint(body)
         await self._within(context, lambda: endpoint.with_raw_response.create(**body))
 
+    async def post(self, context: QueryContext, path: str, body: Mapping[str, Any]) -> bytes:
+        """The answer to a request that no method of the SDK is for, as it came.
+
+        Raises EngineError, EngineUnavailable.
+        """
+        import httpx
+
+        self._check_deadline(context)
+        client = self.client
+        answer = await self._within(
+            context, lambda: client.post(path, body=dict(body), cast_to=httpx.Response)
+        )
+        return answer.content
+
     async def stream(
         self,
         context: QueryContext,

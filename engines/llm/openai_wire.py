@@ -32,6 +32,10 @@ class NoChatTemplate(EngineError):
     """The model cannot chat; it may still complete texts."""
 
 
+class TooLong(EngineError):
+    """What was sent has more tokens than the model takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
     """One stream event: new text, why the text ends, token counts; each may be missing."""
@@ -175,11 +179,11 @@ def _bad_request(
 
 def too_long(
     server: str, model: str, limit: int | None, prompt: int = 0, output: int = 0
-) -> EngineError:
+) -> TooLong:
     """The error for a prompt that does not fit; all counts in tokens, 0 or None if unknown."""
     context = f"context of {limit} tokens" if limit else "context"
     counts = f" ({prompt} and {output})" if prompt else ""
-    return EngineError(
+    return TooLong(
         f"the prompt and its answer{counts} exceed the {context} of {model!r} ({server}): "
         "use fewer or smaller chunks, or a smaller max_tokens"
     )

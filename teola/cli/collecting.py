@@ -34,6 +34,8 @@ def index(
     deadline: Annotated[
         float, typer.Option("--deadline", metavar="SECONDS", help="For each document.")
     ] = 3600.0,
+    embedding: o.Embedding = None,
+    dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
     dtype: o.Precision = None,
@@ -51,7 +53,14 @@ def index(
     from teola.cli.watching import watching
 
     overrides = parse_overrides(sets or [])
-    engines = Engines(dsn=dsn, data_dir=data_dir, dtype=dtype, debug=debug)
+    engines = Engines(
+        dsn=dsn,
+        data_dir=data_dir,
+        dtype=dtype,
+        debug=debug,
+        embedding=embedding,
+        dimensions=dimensions,
+    )
     with engines.runtime() as runtime, watching(bar=True) as watch:
         found = c.index(
             paths,
@@ -84,6 +93,7 @@ def collections(
         str | None,
         typer.Argument(metavar="NAME", show_default=False, help="List this one's documents."),
     ] = None,
+    dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
     as_json: o.Json = False,
@@ -95,7 +105,7 @@ def collections(
     from teola.cli.showing import print_json, show_table
     from teola.cli.watching import watching
 
-    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug)
+    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug, dimensions=dimensions)
     with engines.runtime() as runtime, watching() as watch:
         watch.show("starting vectorstore")
         if name is None:
@@ -128,6 +138,7 @@ def delete(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
+    dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
     as_json: o.Json = False,
@@ -138,7 +149,7 @@ def delete(
     from teola.cli.given import Engines
     from teola.cli.showing import print_json
 
-    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug)
+    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug, dimensions=dimensions)
     with engines.runtime() as runtime:
         there = c.list_documents(collection, runtime=runtime)
         what = ", ".join(documents) if documents else f"all {_count(len(there), 'document')}"

@@ -13,7 +13,14 @@ from teola.app import App
 from teola.cli.options import Dtype
 from teola.config import Configuration
 from teola.errors import DocumentError, InputError, UnknownName
-from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig, llm_config, web_config
+from teola.runtime.engines import (
+    DEFAULTS,
+    LIKE_LLM,
+    EngineConfig,
+    embedding_config,
+    llm_config,
+    web_config,
+)
 from teola.runtime.fitting import Fitting
 from teola.runtime.runtime import Runtime
 from teola.workflow.kinds import Kind
@@ -32,6 +39,8 @@ class Engines:
     debug: bool = False
     web_search: str | None = None
     ray: str | None = None
+    embedding: str | None = None
+    dimensions: int | None = None
 
     def configs(self, base: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
         """`base` with the options put over it. Raises InputError."""
@@ -39,6 +48,8 @@ class Engines:
         if self.llm is not None:
             like = [name for name in LIKE_LLM if name in found and found[name] == found["llm"]]
             found |= dict.fromkeys(["llm", *like], llm_config(self.llm))
+        if self.embedding is not None:
+            found["embedding"] = embedding_config(self.embedding)
         if self.web_search is not None:
             found["websearch"] = web_config(self.web_search)
         if self.dsn is not None or self.data_dir is not None:
@@ -46,6 +57,8 @@ class Engines:
             options = {key: value for key, value in place.items() if value is not None}
             found["vectorstore"] = EngineConfig("vectorstore", options)
             _give(found, ("corpus",), options, instead_of=tuple(place))
+        if self.dimensions is not None:
+            _give(found, ("vectorstore",), {"dimensions": self.dimensions})
         if self.dtype is not None:
             models = ("embedding", "rerank", "extractive", "corpus")
             _give(found, models, {"dtype": self.dtype.value})

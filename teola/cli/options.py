@@ -102,6 +102,30 @@ Llm = Annotated[
         "which needs nothing: it quotes sentences and generates no text.",
     ),
 ]
+Embedding = Annotated[
+    str | None,
+    typer.Option(
+        "--embedding",
+        metavar="URL|MODEL",
+        show_default=False,
+        rich_help_panel=ENGINES,
+        help="What embeds texts: an OpenAI-compatible server, such as http://localhost:8001/v1, or "
+        "a sentence-transformers model, its folder or its name. By default MiniLM, in this process "
+        "(the extra [bold]local[/bold]).",
+    ),
+]
+Dimensions = Annotated[
+    int | None,
+    typer.Option(
+        "--dimensions",
+        metavar="N",
+        min=1,
+        show_default=False,
+        rich_help_panel=ENGINES,
+        help="How long the vectors of the embedding model are, if not 384 as MiniLM's: the vector "
+        "store is made for one length.",
+    ),
+]
 WebSearch = Annotated[
     str | None,
     typer.Option(

@@ -40,6 +40,8 @@ def profile(
         typer.Option(min=1, show_default=False, help="Largest batch (an LLM: tokens) to try."),
     ] = None,
     llm: o.Llm = None,
+    embedding: o.Embedding = None,
+    dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
     dtype: o.Precision = None,
@@ -67,7 +69,15 @@ def profile(
     if path.exists():
         load(str(path))  # raises InputError if it is no profile, which must not be overwritten
         kept = json.loads(path.read_text())
-    options = Engines(llm=llm, dsn=dsn, data_dir=data_dir, dtype=dtype, debug=debug)
+    options = Engines(
+        llm=llm,
+        dsn=dsn,
+        data_dir=data_dir,
+        dtype=dtype,
+        debug=debug,
+        embedding=embedding,
+        dimensions=dimensions,
+    )
     with options.runtime() as runtime, watching(bar=True) as watch:
         watch.start(runtime, [engine], ())
         profiler = Profiler(runtime.host(engine), repeats=repeats, limit=limit)

@@ -49,6 +49,8 @@ def run(
     profile: o.ProfileName = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
+    embedding: o.Embedding = None,
+    dimensions: o.Dimensions = None,
     web_search: o.WebSearch = None,
     ray: o.OnRay = None,
     dsn: o.Dsn = None,
@@ -87,7 +89,19 @@ def run(
 
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
-    engines = Engines(llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray)
+    engines = Engines(
+        llm,
+        dsn,
+        data_dir,
+        dtype,
+        batching,
+        profile,
+        debug,
+        web_search,
+        ray,
+        embedding,
+        dimensions,
+    )
     with at_home(chosen, engines) as runtime, watching() as watch:
         events = chosen.stream(given, overrides=overrides, passes=passes, deadline_s=deadline)
         watch.start(runtime, chosen.engine_names, chosen.optional_engines)
@@ -135,6 +149,8 @@ def explain(
     profile: o.ProfileName = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
+    embedding: o.Embedding = None,
+    dimensions: o.Dimensions = None,
     web_search: o.WebSearch = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
@@ -167,7 +183,17 @@ def explain(
 
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
-    engines = Engines(llm, dsn, data_dir, dtype, batching, None, debug, web_search)
+    engines = Engines(
+        llm=llm,
+        dsn=dsn,
+        data_dir=data_dir,
+        dtype=dtype,
+        batching=batching,
+        debug=debug,
+        web_search=web_search,
+        embedding=embedding,
+        dimensions=dimensions,
+    )
     with at_home(chosen, engines), watching() as watch:
         if analyze or given.get("documents"):
             watch.show("running the query" if analyze else "splitting the documents")

@@ -182,6 +182,13 @@ def llm_config(where: str, **options: Any) -> EngineConfig:
     raise InputError(f"--llm {where!r} is neither a URL nor a folder: {wanted}")
 
 
+def embedding_config(where: str) -> EngineConfig:
+    """The embedding engine for `--embedding`: a server's URL, or a sentence-transformers model."""
+    if where.startswith(("http://", "https://")):
+        return EngineConfig("openai-embedding", {"url": where})
+    return EngineConfig("embedding", {"model": where})
+
+
 def web_config(where: str) -> EngineConfig:
     """The web search engine for `--web-search`: an engine type's name, the URL of a SearXNG server,
     or a folder of documents. Raises InputError.
