@@ -279,6 +279,13 @@ class Tokenizes(Protocol):
 
 
 @runtime_checkable
+class EstimatesTokens(Protocol):
+    """Says whether its `encode` only estimates, the tokenizer being elsewhere."""
+
+    estimates: bool
+
+
+@runtime_checkable
 class NamesModel(Protocol):
     """Says which model answers, for traces. model: None while it is not known."""
 
@@ -402,8 +409,6 @@ class Embedder(BatchEngine, Protocol):
     """Changes whenever its vectors would: model digest, dtype."""
     dimensions: int
     max_tokens: int
-    estimates: bool
-    """Whether `encode` only estimates, the tokenizer being elsewhere; may be missing."""
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without special tokens and without truncation."""

@@ -19,6 +19,7 @@ from teola.engine import (
     DocumentKey,
     DocumentStore,
     Embedder,
+    EstimatesTokens,
     Loader,
     Scope,
     Source,
@@ -177,7 +178,8 @@ class Preparer:
         return names
 
     def _measured(self, splitting: Splitting) -> Splitting:
-        return replace(splitting, estimated=getattr(self._embedder, "estimates", False))
+        found = self._embedder
+        return replace(splitting, estimated=isinstance(found, EstimatesTokens) and found.estimates)
 
     async def _keys(self, given: Sequence[Source], splitting: Splitting) -> list[DocumentKey]:
         pipeline = f"{self._documents.pipeline(splitting)}/{self._embedder.identity}"
