@@ -307,9 +307,8 @@ journal_days = 7
 # type = "embedding"
 # instances = 2
 # host = "process"
-# or, for one behind POST /v1/embeddings:
-# type = "openai-embedding"
-# options = { url = "http://localhost:8001/v1", api_key = "${EMBEDDING_KEY}" }
+# (One behind POST /v1/embeddings has the type "openai-embedding", and a url and an api_key among
+# its options.)
 #
 # [engines.vectorstore]
 # type = "vectorstore"

@@ -27,7 +27,7 @@ _CHARACTERS_PER_TOKEN: Final = 16
 """What has more of them for each token of a chunk is cut, wherever its sentences end."""
 
 
-class Sentence(NamedTuple):
+class TextSpan(NamedTuple):
     """Where it stands in the text, its size (1 at least), and whether a paragraph ends with it."""
 
     start: int
@@ -51,12 +51,12 @@ def split(
     return [piece for piece in pieces if piece.strip()]
 
 
-def _sentences(text: str, size: int, count: TokenCounter) -> Iterator[Sentence]:
+def _sentences(text: str, size: int, count: TokenCounter) -> Iterator[TextSpan]:
     for start, end, last in _spans(text, size * _CHARACTERS_PER_TOKEN):
         at = start
         for piece in fit(text[start:end], size, count):
             begun, at = at, at + len(piece)
-            yield Sentence(begun, at, max(1, len(count(piece))), last and at == end)
+            yield TextSpan(begun, at, max(1, len(count(piece))), last and at == end)
 
 
 def _spans(text: str, most: int) -> Iterator[tuple[int, int, bool]]:
@@ -73,9 +73,9 @@ def _spans(text: str, most: int) -> Iterator[tuple[int, int, bool]]:
         start = end
 
 
-def _chunks(sentences: Iterator[Sentence], splitting: Splitting) -> Iterator[tuple[int, int]]:
+def _chunks(sentences: Iterator[TextSpan], splitting: Splitting) -> Iterator[tuple[int, int]]:
     """Where chunks begin and end."""
-    held: list[Sentence] = []
+    held: list[TextSpan] = []
     tokens = new = 0  # of `held`; its sentences that no chunk has had yet
     for sentence in sentences:
         while held and tokens + sentence.tokens > splitting.chunk_size:
@@ -93,7 +93,7 @@ def _chunks(sentences: Iterator[Sentence], splitting: Splitting) -> Iterator[tup
         yield held[0].start, held[-1].end
 
 
-def _cut(held: Sequence[Sentence], new: int, tokens: int) -> int:
+def _cut(held: Sequence[TextSpan], new: int, tokens: int) -> int:
     """How many sentences a chunk takes: one new one at least, the second half of it by choice."""
     left = tokens
     for taken in range(len(held), len(held) - new, -1):
@@ -105,7 +105,7 @@ def _cut(held: Sequence[Sentence], new: int, tokens: int) -> int:
     return len(held)
 
 
-def _shared(chunk: Sequence[Sentence], overlap: int) -> int:
+def _shared(chunk: Sequence[TextSpan], overlap: int) -> int:
     """Which sentence the next chunk begins with: as many as `overlap` tokens have room for."""
     first, tokens = len(chunk), 0
     while first > 1 and tokens + chunk[first - 1].tokens <= overlap:

@@ -47,7 +47,7 @@ def intake(where: ServerTable) -> Any:
     fetcher = None
     if where.documents_by_url:
         hosts, ports = tuple(map(str.lower, where.url_hosts)), tuple(where.url_ports)
-        policy = part("intake.fetch_policy").Policy(hosts=hosts, ports=ports)
+        policy = part("intake.fetch_policy").FetchPolicy(hosts=hosts, ports=ports)
         fetcher = part("intake.fetching").Fetcher(policy)
     return part("intake.documents").Intake(fetcher, where.history_characters)
 

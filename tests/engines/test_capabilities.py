@@ -8,6 +8,7 @@ import pytest
 
 from teola import engine as protocols
 from teola.engine import (
+    EstimatesTokens,
     HasDatabase,
     HasDimensions,
     Interruptible,
@@ -24,6 +25,7 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.process import ProcessEngine
 
 CAPABILITIES = {
+    EstimatesTokens,
     HasDatabase,
     HasDimensions,
     Interruptible,
@@ -38,6 +40,7 @@ URL = {"url": "http://127.0.0.1:1/v1"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "cross-encoder": {"model": "/nowhere"},
     "openai": URL,
+    "openai-embedding": {**URL, "model": "m", "dimensions": 8},
     "searxng": {"url": "http://127.0.0.1:1"},
     "transformers": {"model": "/nowhere"},
     "vllm": URL,
@@ -46,6 +49,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 HAVE: dict[str, set[type]] = {
     "embedding": {HasDimensions, Tokenizes, Travels},
     "openai": {NamesModel},
+    "openai-embedding": {EstimatesTokens, HasDimensions, Tokenizes, Travels},
     "vectorstore": {HasDatabase, HasDimensions},
     "vllm": {NamesModel, TellsMemory},
     "vllm-inprocess": {TellsMemory},

@@ -79,7 +79,8 @@ async def collect(engine, texts):
 
 
 def _check(error, kind, retryable, server):
-    assert type(error) is kind
+    assert isinstance(error, kind)
+    assert isinstance(error, EngineUnavailable) == (kind is EngineUnavailable)
     assert error.retryable is retryable
     message = str(error)
     assert SECRET not in message

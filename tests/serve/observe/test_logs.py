@@ -169,7 +169,7 @@ async def test_an_instances_fate_is_told_without_what_it_said() -> None:
     live = Live({}, asyncio.get_running_loop())
     with logging_to(stream, "json"):
         live.ejected(Ejected("llm", 1, 31.0, Cause(ValueError(QUESTION))), 1.0)
-        live.recovered(Recovered("llm", 1))
+        live.recovered(Recovered("llm", 1), 1.0)
     ejected, recovered = map(json.loads, stream.getvalue().splitlines())
     assert (ejected["event"], ejected["level"]) == ("engine_ejected", "warning")
     assert (ejected["engine"], ejected["instance"], ejected["for_s"]) == ("llm", 1, 30.0)
