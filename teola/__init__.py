@@ -14,7 +14,7 @@ if _typing.TYPE_CHECKING:
     from teola.registering import register, unregister
     from teola.result import Result
     from teola.runtime.engines import EngineConfig
-    from teola.runtime.live_query import Progress, Token
+    from teola.runtime.live.query import Progress, Token
     from teola.runtime.runtime import Runtime
     from teola.workflow.component import Component
     from teola.workflow.components import (
@@ -66,11 +66,11 @@ _HOMES = {
     "Engine": "teola.engine",
     "EngineConfig": "teola.runtime.engines",
     "Input": "teola.workflow.inputs",
-    "Progress": "teola.runtime.live_query",
+    "Progress": "teola.runtime.live.query",
     "Result": "teola.result",
     "Runtime": "teola.runtime.runtime",
     "TeolaError": "teola.errors",
-    "Token": "teola.runtime.live_query",
+    "Token": "teola.runtime.live.query",
     "register": "teola.registering",
     "unregister": "teola.registering",
 }

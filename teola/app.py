@@ -20,7 +20,7 @@ from teola.profile import Profile
 from teola.profile import load as load_profile
 from teola.result import Result
 from teola.runtime.documents import sources
-from teola.runtime.live_query import Progress, Token
+from teola.runtime.live.query import Progress, Token
 from teola.runtime.optimiser import Optimiser
 from teola.workflow.inputs import absent, by_name, completed, nested
 from teola.workflow.kinds import LISTS, Kind

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from teola.engine import Splitting
 from teola.passes import select
 from teola.profile import Profile
-from teola.runtime.nesting import calling
+from teola.runtime.live.nesting import calling
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime, default_runtime
 from teola.workflow.build import Builder

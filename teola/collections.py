@@ -20,7 +20,7 @@ from teola.engine import DocumentStore, Source
 from teola.errors import DocumentError, InputError, QueryError, UnknownName
 from teola.graph import Op
 from teola.runtime.documents import sources
-from teola.runtime.live_query import Progress, Token
+from teola.runtime.live.query import Progress, Token
 from teola.runtime.runtime import Runtime, default_runtime
 from teola.workflow.components import Indexing
 

@@ -13,7 +13,7 @@ from teola.passes.estimate import seconds
 from teola.passes.timetable import timetable
 from teola.profile import Profile
 from teola.result import Result
-from teola.runtime.recorded import Recorded
+from teola.runtime.observe.recorded import Recorded
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from teola.graph import Op
 from teola.passes import select
 from teola.profile import Profile
 from teola.result import Result
-from teola.runtime.demand import done
 from teola.runtime.documents import Prepared, Preparer, sources
-from teola.runtime.live_query import Ending, Watcher, describe
-from teola.runtime.nesting import Caller, Terms, calling
-from teola.runtime.noting import working_for
-from teola.runtime.trace import Parent, Trace
+from teola.runtime.live.nesting import Caller, Terms, calling
+from teola.runtime.live.query import Ending, Watcher, describe
+from teola.runtime.observe.demand import done
+from teola.runtime.observe.noting import working_for
+from teola.runtime.observe.trace import Parent, Trace
 from teola.workflow.inputs import absent, check, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 

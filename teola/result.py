@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from teola.engine import Hit
 from teola.errors import QueryCancelled, QueryFailed, TeolaError
-from teola.runtime.demand import done
-from teola.runtime.trace import Trace
+from teola.runtime.observe.demand import done
+from teola.runtime.observe.trace import Trace
 
 LEVELS: Final = 100
 """Of lists and mappings inside each other in an output: what a parser takes, with room to spare."""

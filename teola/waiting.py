@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from teola.errors import InputError, TeolaError
 from teola.job import Job
 from teola.result import Result
-from teola.runtime.live_query import Progress, Token, Watcher
+from teola.runtime.live.query import Progress, Token, Watcher
 
 Event = Token | Progress
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from teola import EngineConfig, Runtime
 from teola.runtime import machine
-from teola.runtime.trace import Trace
+from teola.runtime.observe.trace import Trace
 from teola_apps.advanced_rag import app as advanced_rag
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.command_line import CommandLine

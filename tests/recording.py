@@ -18,9 +18,9 @@ from teola.policies.work import Work, WorkSpec
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live import Live
-from teola.runtime.live_query import Ending, Watcher
-from teola.runtime.trace import Trace
+from teola.runtime.live.live import Live
+from teola.runtime.live.query import Ending, Watcher
+from teola.runtime.observe.trace import Trace
 from teola.schedule.core import Core, Measure
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (

@@ -11,7 +11,7 @@ from teola import App, Input, Runtime, Token, component
 from teola.ask import Ask, Bounds
 from teola.errors import InputError, QueryFailed, UnknownName
 from teola.passes import select
-from teola.runtime.live_query import Progress
+from teola.runtime.live.query import Progress
 
 
 def spell(question: str, mark: str) -> Iterator[str]:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from teola.graph import Graph, Op, Order
 from teola.profile import Cost, EngineProfile, Profile
-from teola.runtime.outcome import Planned
 from teola.runtime.sim import Sim
+from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder

@@ -20,7 +20,7 @@ from experiments.breakdown.path import Parts, parts
 from experiments.breakdown.simulated import row
 from experiments.common import workloads
 from teola import App, EngineConfig, Runtime
-from teola.runtime.trace import Span, Trace
+from teola.runtime.observe.trace import Span, Trace
 
 APPS: Final = ("naive-rag", "advanced-rag")
 QUESTIONS: Final = (

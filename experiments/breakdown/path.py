@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
-from teola.runtime.trace import Span, Trace
+from teola.runtime.observe.trace import Span, Trace
 
 Inside = Callable[[Span], float]
 """Seconds of a span that its engine worked on it."""

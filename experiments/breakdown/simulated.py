@@ -20,8 +20,8 @@ from experiments.end_to_end.measure import HIGH, LOW
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES
 from teola.runtime.driver import Query
+from teola.runtime.observe.trace import Span
 from teola.runtime.sim import SimResult
-from teola.runtime.trace import Span
 
 LLM: Final = "13b"
 LOADS: Final = {"low load": LOW, "high load": HIGH}

@@ -24,9 +24,9 @@ from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS
 from teola.profile import Cost, EngineProfile, Profile
 from teola.runtime.driver import Query
-from teola.runtime.outcome import Outcomes
+from teola.runtime.observe.trace import Trace
+from teola.runtime.sim.outcome import Outcomes
 from teola.runtime.store import Store
-from teola.runtime.trace import Trace
 from teola.runtime.values import Tokens
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Absence, Plan

@@ -18,7 +18,7 @@ from experiments.common import datasets
 from experiments.common.testbed import Values
 from teola import App
 from teola.runtime.driver import Query
-from teola.runtime.outcome import Delivery, Planned
+from teola.runtime.sim.outcome import Delivery, Planned
 from teola.runtime.values import CHARACTERS_PER_TOKEN, Tokens
 from teola.workflow.components.condition import OTHERWISE, THEN
 

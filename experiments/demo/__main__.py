@@ -28,7 +28,7 @@ from experiments.demo import comparison, egraph
 from experiments.demo.documents import Documents
 from teola import App, Result, Runtime
 from teola.cli.timeline import show_timeline
-from teola.runtime.recorded import Recorded
+from teola.runtime.observe.recorded import Recorded
 from teola_apps import advanced_rag
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

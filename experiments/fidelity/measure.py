@@ -26,10 +26,10 @@ from experiments.fidelity.workload import ANSWER_TOKENS, INSTRUCTION, Asked, app
 from teola import App, EngineConfig, Runtime
 from teola.graph import Op
 from teola.profile import Cost, EngineProfile, Profile
-from teola.runtime.outcome import Planned
+from teola.runtime.observe.trace import Trace
 from teola.runtime.profiler import Measured, Profiler
 from teola.runtime.sim import Sim
-from teola.runtime.trace import Trace
+from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 
 ENGINES: Final = ("embedding", "rerank", "vectorstore", "llm")

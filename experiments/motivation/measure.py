@@ -12,8 +12,8 @@ from experiments.common.simulate import Setting, alone
 from experiments.common.testbed import SIZES, testbed
 from experiments.common.workloads import APPS, example
 from teola.runtime.driver import Query
+from teola.runtime.observe.trace import Span
 from teola.runtime.sim import SimResult
-from teola.runtime.trace import Span
 
 CHAIN: Final = "llamadist_po"
 """A chain of modules that does not wait for batches to fill."""

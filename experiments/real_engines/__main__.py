@@ -25,7 +25,7 @@ from experiments.real_engines.measure import Measurement
 from experiments.real_engines.workload import APPS, CHUNKS, Workload
 from teola.engine import Splitting
 from teola.errors import TeolaError
-from teola.runtime.model_server import PYTHON
+from teola.runtime.hosts.model_server import PYTHON
 from teola_engines.documents.splitting import split
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"

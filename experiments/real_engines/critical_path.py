@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from teola.runtime.trace import Span, Trace
+from teola.runtime.observe.trace import Span, Trace
 
 ONE_MODEL: Final = frozenset({"embedding", "rerank"})
 

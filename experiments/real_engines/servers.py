@@ -21,7 +21,7 @@ from typing import Final
 import psutil
 
 from experiments.common.tiny_model import make_model
-from teola.runtime.model_server import ModelServer, ServerOptions, has_bfloat16
+from teola.runtime.hosts.model_server import ModelServer, ServerOptions, has_bfloat16
 from teola_engines.vectorstore.embedded import EmbeddedPostgres
 
 MODEL: Final = "random-llama"

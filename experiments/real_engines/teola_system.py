@@ -18,7 +18,7 @@ from experiments.real_engines.recording import Log
 from experiments.real_engines.workload import APPS, RERANK_TOP_K, SEARCH_TOP_K, Query
 from teola import App, EngineConfig, Runtime, Token
 from teola.ask import Ask
-from teola.runtime.trace import Trace
+from teola.runtime.observe.trace import Trace
 
 STYLES = ("",)
 DEADLINE_S = 600.0

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from teola.runtime import loops
+from teola.runtime.live import loops
 
 ANSWER: Final = {
     "app": "null",

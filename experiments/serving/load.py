@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from experiments.common.arrivals import arrivals
-from teola.runtime import loops
+from teola.runtime.live import loops
 
 T = TypeVar("T")
 Done = Callable[[int, float], None]

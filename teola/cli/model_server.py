@@ -54,7 +54,7 @@ def up(
     """Start a vLLM, print its URL once it is ready, and stop it on Ctrl-C."""
     from rich.console import Console
 
-    from teola.runtime.model_server import ModelServer, ServerOptions
+    from teola.runtime.hosts.model_server import ModelServer, ServerOptions
 
     options = ServerOptions(model, port, python, name, cores, dtype, kv_gib, window, log)
     server = ModelServer(options)

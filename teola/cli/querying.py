@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from teola.cli.watching import Watch
     from teola.result import Result
-    from teola.runtime.live_query import Progress, Token
+    from teola.runtime.live.query import Progress, Token
 
 RUN_EXAMPLES = o.examples(
     'teola run advanced-rag -i question="How tall is it?" -i documents=tower.pdf',
@@ -85,7 +85,7 @@ def run(
     from teola.cli.given import Engines, at_home, parse_inputs, parse_overrides
     from teola.cli.tracing import Form, drawn, write
     from teola.cli.watching import watching
-    from teola.runtime.recorded import Recorded
+    from teola.runtime.observe.recorded import Recorded
 
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
@@ -116,7 +116,7 @@ def _follow(
 ) -> Result | None:
     """Show a query as it runs, and its result, which is returned."""
     from teola.cli.showing import Line, print_json, show_result
-    from teola.runtime.live_query import Progress, Token
+    from teola.runtime.live.query import Progress, Token
 
     result: Result | None = None
     with Line() as line:

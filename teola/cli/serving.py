@@ -120,7 +120,7 @@ def serve(
     from teola.config import Configuration, read
     from teola.errors import InputError
     from teola.runtime.engines import fair_to_tenants
-    from teola.runtime.noting import note
+    from teola.runtime.observe.noting import note
 
     server = part("server")
     logs = part("observe.logs")

@@ -11,8 +11,8 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from teola.runtime.recorded import Recorded
-from teola.runtime.trace import Span
+from teola.runtime.observe.recorded import Recorded
+from teola.runtime.observe.trace import Span
 
 PIPED: Final = 100
 NAME: Final = 30

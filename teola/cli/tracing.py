@@ -15,7 +15,7 @@ import typer
 from teola.cli import options as o
 
 if TYPE_CHECKING:
-    from teola.runtime.recorded import Recorded
+    from teola.runtime.observe.recorded import Recorded
 
 TRACE_EXAMPLES = o.examples(
     "teola trace ID",
@@ -93,7 +93,7 @@ def fetched(url: str, id: str, key: str | None) -> tuple[dict[str, Any], Recorde
     """A query's trace as the server tells it, and with its graph. Raises InputError, TeolaError."""
     import httpx
 
-    from teola.runtime.recorded import Recorded
+    from teola.runtime.observe.recorded import Recorded
 
     query = f"/v1/queries/{quote(id, safe='')}"
     headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -144,8 +144,8 @@ def drawn(recorded: Recorded, form: Form) -> str:
     from rich.console import Console
 
     from teola.cli.timeline import show_timeline
-    from teola.runtime.gantt import to_mermaid
-    from teola.runtime.perfetto import to_perfetto
+    from teola.runtime.observe.gantt import to_mermaid
+    from teola.runtime.observe.perfetto import to_perfetto
 
     if form is Form.PERFETTO:
         return json.dumps(to_perfetto(recorded), ensure_ascii=False)

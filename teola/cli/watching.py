@@ -20,7 +20,7 @@ from rich.progress import (
 from teola.collections import IndexingStep
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
-from teola.runtime.live_query import Progress as Event
+from teola.runtime.live.query import Progress as Event
 from teola.runtime.runtime import Runtime
 
 DOING = {

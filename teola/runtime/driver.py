@@ -14,9 +14,11 @@ from typing import Any, Final, Generic, TypeVar
 
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
-from teola.runtime.noting import note
+from teola.policies import batching as batching_policies
+from teola.policies import routing as routing_policies
+from teola.runtime.observe.noting import note
+from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
-from teola.runtime.trace import Trace
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
@@ -39,6 +41,7 @@ from teola.schedule.events import (
     Started,
 )
 from teola.schedule.graph_run import GraphRun
+from teola.schedule.instances import Limits
 from teola.schedule.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -54,6 +57,20 @@ class Query:
 
 
 Q = TypeVar("Q", bound=Query)
+
+
+def queue_of(
+    engine: str,
+    limits: Limits,
+    instances: int,
+    batching: str = batching_policies.DEFAULT,
+    options: Mapping[str, Any] | None = None,
+    routing: str = routing_policies.DEFAULT,
+) -> EngineQueue:
+    """The scheduler's queue of an engine. batching, routing: names of policies; options: keyword
+    arguments of the former. Raises UnknownName, InputError."""
+    policy = batching_policies.make(batching, **options or {})
+    return EngineQueue(engine, limits, instances, policy, routing_policies.make(routing))
 
 
 class Driver(ABC, Generic[Q]):

@@ -12,6 +12,7 @@ from teola.engine import BatchEngine, Engine, EngineKind, LanguageModel, Loader
 from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
 from teola.registry import Factories
+from teola.runtime.driver import queue_of
 from teola.runtime.hosts.process import ProcessEngine
 from teola.runtime.hosts.server import Recipe
 from teola.runtime.python_engine import PythonEngine
@@ -215,13 +216,8 @@ def queue_for(name: str, engine: Engine, config: EngineConfig) -> EngineQueue:
     limits = Limits(
         spec.max_batch, spec.max_sequences, spec.concurrency, spec.kind is EngineKind.LLM
     )
-    return EngineQueue(
-        name,
-        limits,
-        config.instances,
-        batching.make(config.batching, **config.batching_options),
-        routing.make(config.routing),
-    )
+    policies = config.batching, config.batching_options, config.routing
+    return queue_of(name, limits, config.instances, *policies)
 
 
 def merged(

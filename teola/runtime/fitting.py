@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from teola.errors import InputError, UnknownName
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig
-from teola.runtime.noting import note
+from teola.runtime.observe.noting import note
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Any
 from teola.engine import EngineKind, EngineSpec, Request, Result
 from teola.errors import EngineError, OutputError, QueryCancelled
 from teola.graph import Op, ToolParams
-from teola.runtime.nesting import calling
-from teola.runtime.threads import Threads
+from teola.runtime.live.nesting import calling
+from teola.runtime.live.threads import Threads
 
 
 @lru_cache(maxsize=4096)

@@ -33,9 +33,9 @@ from teola.runtime.engines import (
 from teola.runtime.fitting import Fitting
 from teola.runtime.hosts.local import LocalHost, keeps
 from teola.runtime.hosts.remote import RemoteEngine
-from teola.runtime.live import Live
-from teola.runtime.noting import note
-from teola.runtime.supervisor import Supervisor
+from teola.runtime.hosts.supervisor import Supervisor
+from teola.runtime.live.live import Live
+from teola.runtime.observe.noting import note
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
 

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from teola.app import App
 from teola.errors import UnknownName
 from teola.graph import Graph, render
-from teola.runtime.trace import Trace
+from teola.runtime.observe.trace import Trace
 from teola.serve.board import Board, Entry
 from teola.serve.intake.asking import QueryRequest, asked
 from teola.serve.intake.documents import Intake

@@ -20,8 +20,8 @@ from teola.ask import Ask
 from teola.errors import DeadlineExceeded, Overloaded, QueryCancelled, TeolaError
 from teola.job import Job
 from teola.result import Result
-from teola.runtime.demand import demand
-from teola.runtime.live_query import Progress, Token
+from teola.runtime.live.query import Progress, Token
+from teola.runtime.observe.demand import demand
 from teola.runtime.values import bytes_of
 from teola.serve.admission.admission import Admission, Ticket
 from teola.serve.admission.expecting import characters_of

@@ -19,9 +19,9 @@ from starlette.concurrency import run_in_threadpool
 from teola.explain import Explanation
 from teola.passes import Optimised, Steps
 from teola.profile import Profile
-from teola.runtime.critical_path import NONE, chain, critical_path, waited_for
+from teola.runtime.observe.critical_path import NONE, chain, critical_path, waited_for
+from teola.runtime.observe.trace import Batch, Span, Trace, span_json
 from teola.runtime.runtime import Runtime
-from teola.runtime.trace import Batch, Span, Trace, span_json
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Instance
 from teola.serve.api import Service, tenant

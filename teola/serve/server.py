@@ -27,8 +27,8 @@ from starlette.types import ASGIApp
 
 from teola.app import App
 from teola.errors import InputError, TeolaError
-from teola.runtime import loops
-from teola.runtime.noting import note
+from teola.runtime.live import loops
+from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve import api, engines_api, looking, page
 from teola.serve.access.auth import KeyFile, KeyGuard

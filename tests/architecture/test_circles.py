@@ -11,9 +11,6 @@ import pytest
 
 from tests.architecture.tree import INSTALLED, ROOT, python_files
 
-EXCEPTIONS = {("teola.runtime.sim", "teola.runtime.sim_llm")}
-"""Circles that are still to be mended; one that is gone must go here, too."""
-
 
 def module_name(file: Path) -> str:
     """`teola_engines.llm.tokens` for engines/llm/tokens.py, and the package for its __init__.py."""
@@ -53,7 +50,7 @@ def test_imports_have_no_circles() -> None:
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         sources[name] = (package, file.read_text())
     assert {"teola", "teola_engines.llm", "teola_apps.naive_rag", "experiments"} <= sources.keys()
-    assert circles(sources) == sorted(EXCEPTIONS)
+    assert circles(sources) == []
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from experiments.common.workloads import APPS, example
 from teola.graph import Op, Prompt
 from teola.profile import Cost, EngineProfile, Profile, paper
 from teola.runtime.driver import Query
+from teola.runtime.observe.trace import Span
 from teola.runtime.sim import SimResult
-from teola.runtime.trace import Span
 
 EPSILON = 1e-9
 

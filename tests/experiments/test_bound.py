@@ -17,7 +17,7 @@ from experiments.common.workloads import APPS, Answers, Drawn, example
 from teola.graph import Graph, Op, Ref
 from teola.passes import optimise
 from teola.profile import Cost, EngineProfile, Profile
-from teola.runtime.outcome import Planned
+from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
 from tests.schedule.plans import call, plan

@@ -20,8 +20,8 @@ from teola.graph import Graph, Op, Primitive, Ref, ToolParams
 from teola.graph.ops import EmbeddingParams
 from teola.runtime.driver import Query
 from teola.runtime.hosts import ray_actor
+from teola.runtime.observe.trace import Trace
 from teola.runtime.sim import SimResult
-from teola.runtime.trace import Trace
 from teola.schedule.plan import Plan
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ from experiments.demo import egraph
 from experiments.demo.__main__ import _excerpt
 from experiments.demo.documents import Documents
 from teola.profile import paper
+from teola.runtime.observe.trace import Trace
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
-from teola.runtime.trace import Trace
 from teola.runtime.values import Tokens
 from teola_apps.advanced_rag import app
 

@@ -21,7 +21,7 @@ from experiments.real_engines.steps import System
 from experiments.real_engines.workload import APPS, Query, Workload, arrivals
 from teola.engine import Splitting
 from teola.graph import Graph, Op, Primitive, Ref, ToolParams
-from teola.runtime.trace import Span, Trace
+from teola.runtime.observe.trace import Span, Trace
 from teola_engines.documents.splitting import split
 from tests.fake_openai import FakeOpenAI
 

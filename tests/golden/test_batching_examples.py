@@ -29,8 +29,8 @@ from teola.graph import (
 )
 from teola.profile import Cost, EngineProfile, Profile, paper
 from teola.runtime.driver import Query
-from teola.runtime.outcome import Planned
 from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.events import Dispatch
 from teola.schedule.plan import Plan

@@ -11,8 +11,8 @@ from teola import Condition, Generate
 from teola.passes import optimise
 from teola.profile import paper
 from teola.runtime.driver import Query
-from teola.runtime.outcome import Planned
 from teola.runtime.sim import Sim
+from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder

@@ -8,7 +8,7 @@ from typing import Any
 
 from teola.graph import ConditionParams, DecodeParams
 from teola.runtime.driver import Query
-from teola.runtime.outcome import Delivery, Planned
+from teola.runtime.sim.outcome import Delivery, Planned
 from teola.runtime.values import Tokens
 
 

@@ -14,7 +14,7 @@ from teola.graph import Graph
 from teola.passes import PIPELINE, optimise
 from teola.policies.batching import BATCHING
 from teola.profile import Profile, default
-from teola.runtime.live_query import Ending
+from teola.runtime.live.query import Ending
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.plan import Plan
 from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore

@@ -15,7 +15,7 @@ from teola.engine import Engine, EngineKind, Hit, Request, Result
 from teola.graph import DecodeParams, Graph, Op, WebSearchParams
 from teola.passes import PIPELINE, optimise
 from teola.profile import default
-from teola.runtime.live_query import Ending
+from teola.runtime.live.query import Ending
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
 from teola.workflow.kinds import Kind

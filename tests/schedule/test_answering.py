@@ -8,7 +8,7 @@ from teola.errors import EngineError
 from teola.schedule.events import Cause, Completed, Failed, Started
 from teola.schedule.graph_run import GraphRun
 from tests.planted import catches, edited
-from tests.runtime.test_live_answers import refining
+from tests.runtime.live.test_live_answers import refining
 
 ROUNDS = ("generate.1.decode", "generate.2.decode", "generate.3.decode")
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from teola.job import Job
-from teola.runtime.trace import Trace
+from teola.runtime.observe.trace import Trace
 from teola.serve import board
 from teola.serve.board import Entry
 from teola.serve.intake.uploads import shown

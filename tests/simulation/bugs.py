@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 
 from teola.policies.work import Taker
-from teola.runtime import supervisor
+from teola.runtime.hosts import supervisor
 from teola.runtime.hosts.server import EngineServer
-from teola.runtime.live import Live
+from teola.runtime.hosts.supervisor import Supervisor
+from teola.runtime.live.live import Live
 from teola.runtime.store import Store
-from teola.runtime.supervisor import Supervisor
 from teola.runtime.values import joined
 from teola.schedule import engine_queue, graph_run
 from teola.schedule.core import Core

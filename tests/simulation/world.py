@@ -19,11 +19,11 @@ from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.server import Recipe
-from teola.runtime.live import Live
-from teola.runtime.live_query import Ending, Token
+from teola.runtime.hosts.supervisor import Supervisor
+from teola.runtime.live.live import Live
+from teola.runtime.live.query import Ending, Token
+from teola.runtime.observe.trace import Trace
 from teola.runtime.runtime import Runtime
-from teola.runtime.supervisor import Supervisor
-from teola.runtime.trace import Trace
 from teola.schedule.events import Cause, Finish, State
 from tests.recording import RecordingCore
 from tests.simulation import templates

@@ -16,7 +16,7 @@ from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import make_parser
 from teola.runtime.hosts.structured import Misfit, validate_schema
-from teola.runtime.noting import working_for
+from teola.runtime.observe.noting import working_for
 
 
 class Listener(NamedTuple):

@@ -30,8 +30,8 @@ from teola.engine import (
     near,
 )
 from teola.errors import EngineUnavailable, TeolaError
-from teola.runtime.noting import working_for
-from teola.runtime.turns import Turns
+from teola.runtime.live.turns import Turns
+from teola.runtime.observe.noting import working_for
 
 
 class LocalHost:

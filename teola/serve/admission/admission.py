@@ -28,7 +28,7 @@ from math import ceil, inf
 from typing import Final, NamedTuple
 
 from teola.errors import Overloaded
-from teola.runtime.demand import Demand
+from teola.runtime.observe.demand import Demand
 from teola.serve.admission.learning import Crowd, Learned, QueryClass, size_class
 
 TURNS: Final = 10

@@ -9,7 +9,7 @@ from teola.app import App
 from teola.engine import Hit, Source
 from teola.passes import estimate
 from teola.passes.timetable import timetable
-from teola.runtime.demand import Demand
+from teola.runtime.observe.demand import Demand
 from teola.runtime.runtime import Runtime
 from teola.serve.admission.admission import NO_SHARES, Admission, Lanes, Shares
 from teola.serve.admission.learning import SMALLEST, QueryClass

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from teola.runtime.demand import Demand
+from teola.runtime.observe.demand import Demand
 
 LEARNING: Final = 0.05
 """Weight of a query in a mean, once twenty have been seen."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 from teola.engine import DatabaseServer, HasDatabase
 from teola.errors import InputError
-from teola.runtime.noting import note
+from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve.journal import statements
 from teola.serve.journal.patience import Patience

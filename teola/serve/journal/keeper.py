@@ -31,7 +31,7 @@ from teola.errors import (
     TeolaError,
 )
 from teola.result import Result
-from teola.runtime.noting import note
+from teola.runtime.observe.noting import note
 from teola.serve.board import Board, Entry
 from teola.serve.intake.asking import checked
 from teola.serve.intake.bodies import as_json

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, Literal, TextIO
 
-from teola.runtime.noting import working_for
+from teola.runtime.observe.noting import working_for
 from teola.serve.observe.aside import Aside
 
 WAITING: Final = 10_000

@@ -23,7 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from teola.application import Application
-from teola.runtime.demand import timings
+from teola.runtime.observe.demand import timings
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
 from teola.serve.board import Board, Entry

@@ -14,7 +14,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp
 
 from teola.errors import TeolaError
-from teola.runtime.noting import note
+from teola.runtime.observe.noting import note
 from teola.serve.board import Board, Entry
 from teola.serve.observe.metrics import Metrics
 from teola.serve.observe.telemetry import Telemetry

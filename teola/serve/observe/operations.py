@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from teola.engine import Usage
 from teola.graph import DecodeParams, Op
 from teola.graph.ops import PREFILLS
-from teola.runtime.trace import Span, Trace
+from teola.runtime.observe.trace import Span, Trace
 
 Value = str | int | float | list[int]
 _KNOWN: Final = {

@@ -33,7 +33,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from teola.runtime.noting import note
+from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve.observe.ended_query import EndedQuery
 from teola.serve.observe.operations import GENAI, Maker, Operation, operations

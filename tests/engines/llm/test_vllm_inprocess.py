@@ -23,7 +23,7 @@ from teola.engine import Call, LanguageModel, QueryContext, TextPart
 from teola.errors import EngineError, EngineUnavailable, InputError
 from teola.graph.ops import DecodeParams
 from teola.graph.prompt import Role
-from teola.runtime.model_server import has_bfloat16
+from teola.runtime.hosts.model_server import has_bfloat16
 from teola_engines.llm import vllm_process
 from teola_engines.llm.vllm_inprocess import VLLMInProcess
 from tests.soak.forms import short_and_long

@@ -28,7 +28,7 @@ from teola.graph.ops import Op
 from teola.graph.prompt import Role
 from teola.profile import load
 from teola.runtime.engines import EngineConfig
-from teola.runtime.model_server import PYTHON, ModelServer, ServerOptions
+from teola.runtime.hosts.model_server import PYTHON, ModelServer, ServerOptions
 from teola.runtime.runtime import Runtime
 from teola_apps.advanced_rag import app
 from teola_engines.llm import VLLMServer, vllm_metrics

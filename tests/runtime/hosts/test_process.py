@@ -20,10 +20,10 @@ from teola import App, Embedding, Generate, Runtime
 from teola.engine import Call, QueryContext, Request, TextPart
 from teola.errors import EngineError, EngineUnavailable, InputError, QueryFailed, UnknownName
 from teola.graph import DecodeParams, EmbeddingParams, Op, Role
-from teola.runtime import supervisor
 from teola.runtime.engines import EngineConfig
+from teola.runtime.hosts import supervisor
 from teola.runtime.hosts.process import ProcessEngine
-from teola.runtime.supervisor import TRIES, Supervisor
+from teola.runtime.hosts.supervisor import TRIES, Supervisor
 from teola.schedule.events import InstanceDown, InstanceUp
 from tests.runtime.hosts.elsewhere import Embedder, Writer
 
@@ -208,7 +208,7 @@ def test_work_of_a_process_that_dies_is_done_by_another(runtime: Runtime, tmp_pa
 def test_a_process_that_died_is_replaced(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "teola.runtime.supervisor")
+    caplog.set_level("INFO", "teola.runtime.hosts.supervisor")
     app = embedding_app(runtime)
     app.run(texts=["a"] * 8, deadline_s=60)
     queue = runtime.live.core.queues["embedding"]
@@ -253,7 +253,7 @@ async def test_one_that_dies_before_anybody_looks_is_replaced() -> None:
 async def test_one_that_cannot_be_started_is_tried_on_and_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "teola.runtime.supervisor")
+    caplog.set_level("INFO", "teola.runtime.hosts.supervisor")
     monkeypatch.setattr(supervisor, "PAUSE_S", 0.01)
     monkeypatch.setattr(supervisor, "MOST_PAUSE_S", 0.1)
     weights = tmp_path / "weights"

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from random import Random
 
 from teola.errors import Overloaded
-from teola.runtime.demand import Demand
+from teola.runtime.observe.demand import Demand
 from teola.serve.admission.admission import Admission, Lanes, Ticket
 
 ENGINE = "engine"

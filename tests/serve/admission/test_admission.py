@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from teola.engine import Hit
 from teola.errors import Overloaded
-from teola.runtime.demand import Demand
+from teola.runtime.observe.demand import Demand
 from teola.serve.admission.admission import Admission, Lanes, Shares, Ticket
 from teola.serve.admission.expecting import characters_of
 from teola.serve.admission.learning import Crowd, size_class

@@ -11,8 +11,8 @@ import pytest
 
 from teola import App, Runtime, component
 from teola.ask import Ask
-from teola.runtime.demand import Demand
 from teola.runtime.engines import EngineConfig, fair_to_tenants
+from teola.runtime.observe.demand import Demand
 from teola.runtime.python_engine import PythonEngine
 from teola.serve.admission.admission import Admission, Lanes
 from teola.serve.admission.expecting import admission_for

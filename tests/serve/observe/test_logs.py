@@ -19,8 +19,8 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from teola.runtime.live import Live
-from teola.runtime.noting import note, working_for
+from teola.runtime.live.live import Live
+from teola.runtime.observe.noting import note, working_for
 from teola.schedule.events import Cause, Ejected, Recovered
 from teola.serve.access.auth import KeyFile
 from teola.serve.observe.logs import WAITING, AsText, Form, Lines, as_json, failure, logging_to

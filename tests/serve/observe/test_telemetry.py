@@ -12,7 +12,7 @@ import pytest
 
 from teola import Runtime
 from teola.errors import InputError
-from teola.runtime.trace import Trace
+from teola.runtime.observe.trace import Trace
 from teola.serve.observe.operations import Maker, operations
 from teola.serve.observe.telemetry import from_environment
 from tests.fake_openai import FakeOpenAI

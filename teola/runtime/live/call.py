@@ -1,0 +1,87 @@
+"""One LLM call of a live query: who hears what of its stream.
+
+the first piece of text   the core: the prefilling is over
+a decoding's output       the store and the core
+every piece of text       the query's watcher, if it is of the answer; never the core
+the end                   the query remembers whether the text was cut
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from teola.engine import Call, LanguageModel
+from teola.graph import DecodeParams, Op
+from teola.runtime.hosts.call import Listener, run_call
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.query import LiveQuery
+from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent
+
+PREFILLED: Final = DecodeParams(max_tokens=1)
+"""What is asked of a prefilling that nothing is decoded from yet."""
+
+
+def call_of(query: LiveQuery, i: int, instance: int) -> Call:
+    """The call that primitive `i` leads, or its prefilling if it leads none."""
+    members = query.plan.members[i]
+    decode = query.plan.primitives[members[0]].params if members else PREFILLED
+    assert isinstance(decode, DecodeParams)
+    before = query.plan.sequence_of[i]
+    prefix = query.store.values[before]["sequence"] if before >= 0 else None
+    if prefix is not None and prefix.instance != instance:
+        prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
+    parts = query.store.prompt(i)
+    return Call(query.context, parts, decode, prefix, query.plan.depth[i])
+
+
+class LiveCall:
+    """A try of the call that primitive `head` leads. shown: its text goes to the watcher as it
+    comes. sent: some of it has, so there can be no further try."""
+
+    __slots__ = ("_clock", "_command", "_head", "_post", "_query", "sent", "shown")
+
+    def __init__(
+        self,
+        command: Dispatch,
+        query: LiveQuery,
+        head: int,
+        post: Callable[[QueueEvent], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._command, self._query, self._head = command, query, head
+        self._post, self._clock = post, clock
+        self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
+        self.sent = False
+
+    async def run(self, host: LocalHost, call: Call) -> None:
+        """To its end. Raises EngineError."""
+        query, head = self._query, self._head
+        query.cut.discard(head)  # that was an earlier try's
+        members = [query.plan.primitives[m] for m in query.plan.members[head]]
+        wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
+        token = self._token if self.shown else None
+        listener = Listener(self._first, self._deliver, token, lambda: query.cut.add(head))
+        model = cast("LanguageModel", host.engine)
+        query.trace.used(await run_call(model, call, members, listener, wanted), head)
+
+    def _first(self) -> None:
+        query, head = self._query, self._head
+        if not query.run.ended(head):  # another try: what was released must not come back
+            query.store.put(head, {"sequence": True})
+        query.trace.ended(head, 0, self._clock())
+        engine, instance = self._command.engine, self._command.instance
+        self._post(FirstToken(engine, instance, query.id, head, self.shown))
+
+    def _deliver(self, k: int, result: Mapping[str, Any]) -> None:
+        query, member = self._query, self._query.plan.members[self._head][k]
+        if query.run.state is None and not query.run.ended(member):
+            counts = query.store.put(member, result)
+            query.trace.ended(member, 0, self._clock())
+            engine, instance = self._command.engine, self._command.instance
+            self._post(MemberCompleted(engine, instance, query.id, self._head, member, counts))
+
+    def _token(self, text: str) -> None:
+        self.sent = True
+        self._query.tell(text)

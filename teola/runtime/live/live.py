@@ -1,0 +1,391 @@
+"""The `live` driver: the core on an asyncio loop, with real engines behind hosts.
+
+Everything here runs on one loop. Events that arrive in one turn of the loop are handled together
+before any engine's scheduling round, so primitives that become ready at once can share a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import replace
+from typing import Any, Final
+
+from teola.engine import QueryContext, Request, Result, SequenceHandle
+from teola.errors import OutputError, QueryCancelled, TeolaError, reason_of
+from teola.graph import ToolParams
+from teola.policies.work import Slice, Work
+from teola.runtime.driver import Driver
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.batch import (
+    GONE,
+    NOTHING,
+    as_retryable,
+    fetched,
+    lies_elsewhere,
+    may_try_again,
+    misshapen,
+    too_much,
+)
+from teola.runtime.live.call import LiveCall, call_of
+from teola.runtime.live.entering import entered
+from teola.runtime.live.memory import MemoryWatch
+from teola.runtime.live.nesting import Caller, Terms, calling
+from teola.runtime.live.query import Ending, LiveQuery, Progress, Watcher
+from teola.runtime.observe.noting import working_for
+from teola.runtime.observe.trace import Trace
+from teola.runtime.store import Store
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import (
+    AbortRequest,
+    BatchCompleted,
+    CallEnded,
+    Cancelled,
+    Cause,
+    DeadlineReached,
+    Dispatch,
+    Finish,
+    InstanceDraining,
+    InstanceWaits,
+    Outcome,
+    QueueEvent,
+    SetTimer,
+    State,
+    Timer,
+)
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.plan import Plan
+
+ON_ITS_OWN: Final = Terms()
+ROUNDS, ROUNDS_S = 64, 0.002
+"""Scheduling rounds in one turn of the loop, which others wait for."""
+
+
+class Live(Driver[LiveQuery]):
+    """Runs queries on hosts. Use from its loop only."""
+
+    def __init__(self, queues: Mapping[str, EngineQueue], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(queues)
+        self.loop = loop
+        self.hosts: dict[tuple[str, int], LocalHost] = {}
+        self._inbox: deque[QueueEvent] = deque()
+        self._scheduled = False
+        self.outermost = 0
+        """Queries in flight that are in no other."""
+        self._draining: dict[tuple[str, int], asyncio.Future[None]] = {}
+        self._context = copy_context()
+        """What tasks inherit, and not the context of whoever happened to wake the loop."""
+        self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
+        self._memory = MemoryWatch(loop, self.post)
+        self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    # --- queries --------------------------------------------------------------------------
+
+    async def execute(
+        self,
+        plan: Plan,
+        inputs: Mapping[str, Any],
+        context: QueryContext,
+        trace: Trace,
+        watcher: Watcher | None = None,
+        streams: bool = True,
+        terms: Terms = ON_ITS_OWN,
+    ) -> Ending:
+        """Run a query to its end. Cancelling this coroutine cancels the query. streams: the watcher
+        is told tokens as they come, after which no try can be another's; else the whole text.
+        terms: see LiveQuery."""
+        trace.plan = plan
+        run = GraphRun(context.query_id, plan, tenant=context.tenant, app=trace.app)
+        done: asyncio.Future[Ending] = self.loop.create_future()
+        store = Store(plan, inputs)
+        query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms)
+        if context.deadline != float("inf"):
+            query.timer = self.loop.call_at(
+                context.deadline, self._late, context.query_id, DeadlineReached()
+            )
+        self.outermost += not terms.depth
+        self.begin(query, self.loop.time())
+        self._wake()
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self._late(context.query_id, Cancelled())
+            raise
+
+    def _late(self, id: str, event: Cancelled | DeadlineReached) -> None:
+        if id in self.queries:
+            self.tell(id, event, self.loop.time())
+            self._wake()
+
+    def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
+        self.outermost -= not query.terms.depth
+        query.left_alone()
+        graph = query.plan.graph
+        outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
+        if command.state is State.OK:
+            query.tell_whole(outputs)
+        query.trace.cut = bool(query.cut) and any(
+            query.plan.head[i] in query.cut for i in query.wrote()
+        )
+        error = command.cause.error if command.cause else None
+        failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
+        query.store = Store(query.plan, {})
+        reasons = (reason_of(cause.error) for cause in command.reasons)
+        why = dict(zip(command.missing, reasons, strict=True))
+        ending = Ending(command.state, outputs, error, command.missing, query.trace, failed, why)
+        if not query.done.done():
+            query.done.set_result(ending)
+
+    async def drain(self, engine: str, instance: int) -> None:
+        """Send an instance nothing more, and wait until what it has is done."""
+        self.post(InstanceDraining(engine, instance))
+        if self.core.queues[engine].instances[instance].entries:
+            empty = self._draining[engine, instance] = self.loop.create_future()
+            await empty
+
+    async def stop(self) -> None:
+        """Stop all work that was dispatched, when no query wants it any more."""
+        tasks = [*self._tasks.values(), *self._batches.values(), *self._memory.tasks()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- time and events --------------------------------------------------------------------
+
+    def post(self, event: QueueEvent) -> None:
+        """Handle an event: at once if nothing else is running, which could end in the same turn of
+        the loop and share a batch with what becomes ready; else at the end of this turn."""
+        self._inbox.append(event)
+        if self._tasks or self._batches or self._scheduled:
+            self._wake()
+        else:
+            self._scheduled = True
+            self._drain()
+
+    def _wake(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        """What has come in, then a scheduling round; again while what was dispatched has ended at
+        once, but not for long: others use the loop."""
+        began, inbox = self.loop.time(), self._inbox
+        now = began
+        try:
+            for _ in range(ROUNDS):
+                while inbox:
+                    self.handle(inbox.popleft(), now)
+                self.flush(now)
+                if not inbox:
+                    break
+                now = self.loop.time()
+                if now > began + ROUNDS_S:
+                    break
+            if self._draining:
+                self._note_drained()
+        finally:
+            self._scheduled = False
+            if inbox:
+                self._wake()
+
+    def _note_drained(self) -> None:
+        for (engine, i), empty in list(self._draining.items()):
+            if not self.core.queues[engine].instances[i].entries:
+                del self._draining[engine, i]
+                empty.set_result(None)
+
+    def set_timer(self, command: SetTimer, now: float) -> None:
+        self.loop.call_at(command.at, self.post, Timer(command.engine))
+
+    # --- dispatching ------------------------------------------------------------------------
+
+    def dispatch(self, command: Dispatch, now: float) -> None:
+        host = self.hosts[command.engine, command.instance]
+        slices = command.slices
+        queue = self.core.queues[command.engine]
+        if queue.limits.continuous:
+            self._memory.watch(queue, command.instance, host)
+            for work, _, _ in slices:
+                self._abortable(work, command.batch, self._call(host, command, work))
+        elif len(slices) == 1 and host.interruptible:
+            self._abortable(slices[0].work, command.batch, self._batch(host, command))
+        else:
+            task = entered(self.loop, self._batch(host, command), self._context.copy())
+            if not task.done():
+                self._batches[command.engine, command.batch] = task
+
+    def _abortable(self, work: Work, batch: int, steps: Coroutine[Any, Any, None]) -> None:
+        task = entered(self.loop, steps, self._context.copy())
+        if not task.done():
+            self._tasks[work.run, work.primitive, batch] = task
+
+    def abort(self, command: AbortRequest, now: float) -> None:
+        """LLM calls stop alone; of batches only those that hold nothing else can be stopped."""
+        task = self._tasks.get((command.run, command.primitive, command.batch))
+        if task is not None:
+            task.cancel()
+
+    async def _batch(self, host: LocalHost, command: Dispatch) -> None:
+        slices = command.slices
+        caller = self._caller(command)
+        calling.set(caller)
+        results: Sequence[Result | Exception]
+        try:
+            results = await self._results(host, slices)
+        except asyncio.CancelledError:
+            results = [QueryCancelled("aborted")] * len(slices)
+        except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
+            results = [as_retryable(error, len(slices))] * len(slices)
+        if caller is not None:
+            caller.end()
+        told = caller is not None and caller.told
+        outcomes = [
+            self._outcome(work, lo, hi, result, told)
+            for (work, lo, hi), result in zip(slices, results, strict=True)
+        ]
+        first = slices[0].work
+        self._tasks.pop((first.run, first.primitive, command.batch), None)
+        self._batches.pop((command.engine, command.batch), None)
+        self.post(BatchCompleted(command.engine, command.batch, outcomes))
+
+    def _caller(self, command: Dispatch) -> Caller | None:
+        """On whose behalf a batch runs. One of several pieces runs on nobody's alone."""
+        if len(command.slices) > 1:
+            return None
+        work = command.slices[0].work
+        query = self.queries.get(work.run)
+        if query is None:
+            return None
+        return Caller(query, work.primitive, self._lend, (command.engine, command.instance))
+
+    def _lend(self, place: tuple[str, int] | None, change: int) -> None:
+        """A batch leaves its place on this instance to others, or takes it back."""
+        if place is not None:
+            self.loop.call_soon_threadsafe(self.post, InstanceWaits(*place, change))
+
+    async def _results(
+        self, host: LocalHost, slices: Sequence[Slice]
+    ) -> Sequence[Result | Exception]:
+        """What the engine makes of the slices whose queries are still there."""
+        requests = [self._request(work, lo, hi, host.keeps) for work, lo, hi in slices]
+        wanted = [r for r in requests if r is not None]
+        if not host.keeps:
+            wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]
+        found = await host.execute(wanted) if wanted else ()
+        if len(found) != len(wanted):
+            raise OutputError(f"the engine gave {len(found)} results for {len(wanted)} requests")
+        if len(wanted) == len(slices):
+            return found
+        left = iter(found)
+        return [GONE if r is None else next(left) for r in requests]
+
+    def _request(self, work: Work, lo: int, hi: int, keeps: bool) -> Request | None:
+        query, i = self.queries.get(work.run), work.primitive
+        if query is None:
+            return None
+        p = query.plan.primitives[i]
+        inputs = query.store.resolve(i, lo, hi) if p.batchable else query.store.resolve(i)
+        if query.watcher:
+            self._watch(query, i, hi - lo, "started")
+        key = f"{work.run}/{p.id}/{lo}"
+        keep = query.plan.keepable[i] if keeps else NOTHING
+        return Request(p.op, p.params, inputs, query.context, key, keep)
+
+    def _outcome(
+        self, work: Work, lo: int, hi: int, result: Result | Exception, told: bool
+    ) -> Outcome:
+        """What has become of a slice. told: some of its text has left for the client."""
+        query, i = self.queries.get(work.run), work.primitive
+        if query is None:
+            return Cause(result) if isinstance(result, Exception) else {}
+        p = query.plan.primitives[i]
+        if not isinstance(result, Exception):
+            shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
+            result = misshapen(p, hi - lo, result, shown) or result
+        if isinstance(result, Exception):
+            return self._failed(query, i, lo, result, not told and may_try_again(p, result))
+        counts = query.store.put_slice(i, lo, hi, work.total, result)
+        if query.store.held_bytes > query.terms.most_bytes:
+            return self._failed(query, i, lo, too_much(query.terms.most_bytes), again=False)
+        query.trace.ended(i, lo, self.loop.time())
+        if query.watcher:
+            self._watch(query, i, hi - lo, "finished")
+        return counts
+
+    def _failed(self, query: LiveQuery, i: int, lo: int, error: Exception, again: bool) -> Cause:
+        if query.run.state is None:
+            query.trace.failed(i, lo, self.loop.time(), error)
+        return Cause(error, again)
+
+    def _watch(self, query: LiveQuery, i: int, items: int, state: str) -> None:
+        if query.watcher:
+            p = query.plan.primitives[i]
+            items = items if p.batchable else 1
+            query.watcher(Progress(p.id, p.op.value, p.engine, state, items))
+
+    # --- Conditions -----------------------------------------------------------------------
+
+    def ponder(
+        self, query: LiveQuery, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]
+    ) -> None:
+        task = self.loop.create_task(self._ponder(query, i, work))
+        query.deciding.add(task)
+        task.add_done_callback(query.deciding.discard)
+
+    async def _ponder(
+        self, query: LiveQuery, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]
+    ) -> None:
+        caller = Caller(query, i, self._lend)
+        calling.set(caller)
+        working_for.set((query.id,))
+        try:
+            result = await work
+        except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
+            self.undecided(query, i, error, self.loop.time())
+        else:
+            self.decided(query, i, result, self.loop.time())
+        finally:
+            caller.end()
+        self._wake()
+
+    # --- LLM calls --------------------------------------------------------------------------
+
+    async def _call(self, host: LocalHost, command: Dispatch, work: Work) -> None:
+        i, query = work.primitive, self.queries.get(work.run)
+        if query is None:
+            self._end(command, work, Cause(GONE))
+            return
+        calling.set(None)
+        self._watch(query, i, work.total, "started")
+        generated = LiveCall(command, query, i, self.post, self.loop.time)
+        outcome: Outcome = {}
+        try:
+            if work.spec.members:
+                await generated.run(host, call_of(query, i, host.instance))
+            else:
+                outcome = await self._prefill(host, query, i)
+        except asyncio.CancelledError:
+            outcome = self._failed(query, i, 0, QueryCancelled("aborted"), again=False)
+        except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
+            again = isinstance(error, TeolaError) and error.retryable and not generated.sent
+            outcome = self._failed(query, i, 0, error, again)
+        else:
+            self._watch(query, i, work.total, "finished")
+        self._end(command, work, outcome)
+
+    def _end(self, command: Dispatch, work: Work, outcome: Outcome) -> None:
+        run, i, batch = work.run, work.primitive, command.batch
+        self._tasks.pop((run, i, batch), None)
+        self.post(CallEnded(command.engine, batch, run, i, outcome))
+
+    async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
+        call = call_of(query, i, host.instance)
+        if call.parts:
+            handle = await host.prefill(call)
+        else:
+            handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
+        query.trace.ended(i, 0, self.loop.time())
+        return query.store.put(i, {"sequence": replace(handle, instance=host.instance)})

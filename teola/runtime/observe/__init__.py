@@ -1,0 +1,1 @@
+"""What a query did: its trace, the pictures made of it, and log lines."""

@@ -1,0 +1,158 @@
+"""The critical path of a query that ran: who waited for whom, from its end back to its beginning.
+
+    load ▒▒ optimise ▒ embed.1 ░░▒▒▒ search ▒ generate ░▒▒▒▒▒▒▒       ░ queued   ▒ ran
+
+A primitive is ready when the last of those that it reads is done; then it waits in its engine's
+queue, and then it runs. Going back from what ended last, each time to the one that ended last among
+those it waited for, gives stretches that fill the query's time without gap or overlap: the query
+would have been shorter only if one of them had been.
+
+Time in a queue is told apart by what the instance did meanwhile: work of the same query, which is
+what the query really spent that time on, or something else, which a trace of one query cannot name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from teola.runtime.observe.trace import Span
+
+NONE: Final = -1
+SAME_S: Final = 1e-6
+"""Times this close together are one moment."""
+
+Parents = Mapping[str, Sequence[str]]
+"""Primitive -> those that it waits for, as in `Graph.parents`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of the path, in seconds since admission.
+
+    kind: `ran`; `behind`, ready while its instance did other work of this query; `queued`, ready
+    while its instance did anything else; `between`, from the end of what it waited for until it was
+    ready. span: index of its span, NONE of the last stretch where the query ended after everything
+    else. blocker: of `behind`, the index of the span that the instance was busy with; else NONE.
+    """
+
+    kind: str
+    primitive: str
+    op: str
+    engine: str
+    start: float
+    end: float
+    span: int
+    blocker: int = NONE
+
+
+def waited_for(spans: Sequence[Span], parents: Parents) -> tuple[int, ...]:
+    """Of each span the index of the one whose end it waited for, NONE if there is none.
+
+    That is the last of what its primitive reads; for a further try the one that failed; for
+    primitives that read nothing the steps before the graph.
+    """
+    of: dict[str, list[int]] = defaultdict(list)
+    steps: list[int] = []
+    for i, span in enumerate(spans):
+        of[span.primitive].append(i)
+        if span.primitive not in parents:
+            steps.append(i)
+
+    def last(found: Sequence[int], until: float, but: int) -> int:
+        ended = [
+            i
+            for i in found
+            if i != but
+            and spans[i].end <= until + SAME_S
+            and spans[i].state not in ("cancelled", "running")
+        ]
+        return max(ended, key=lambda i: (spans[i].end, spans[i].start, i), default=NONE)
+
+    def before(i: int, span: Span) -> int:
+        tries = [k for k in of[span.primitive] if spans[k].state == "failed" and k != i]
+        failed = last([k for k in tries if spans[k].lo == span.lo], span.start, i)
+        if failed != NONE:
+            return failed
+        if span.primitive not in parents:
+            return last([k for k in steps if k < i], span.start, i)
+        above = [k for parent in parents[span.primitive] for k in of.get(parent, ())]
+        return last(above or steps, span.queued, i)
+
+    return tuple(before(i, span) for i, span in enumerate(spans))
+
+
+def chain(
+    spans: Sequence[Span], before: Sequence[int], *, answered: bool = True
+) -> tuple[int, ...]:
+    """Indices of the spans on the critical path, earliest first, those that took no time included.
+
+    before: what `waited_for` says. answered: the query ended well, so that what was cancelled at
+    its end did not hold it up.
+    """
+    ended = [i for i, s in enumerate(spans) if s.state != "cancelled" or not answered]
+    at = max(ended, key=lambda i: (spans[i].end, spans[i].start, i), default=NONE)
+    found: list[int] = []
+    while at != NONE and at not in found:
+        found.append(at)
+        at = before[at]
+    return tuple(reversed(found))
+
+
+def critical_path(
+    spans: Sequence[Span], parents: Parents, end_s: float, *, answered: bool = True
+) -> list[Stretch]:
+    """The path through a trace's spans, earliest stretch first; they fill 0 to `end_s`.
+
+    end_s: the query's latency, or how long it has been running. answered: see `chain`.
+    """
+    before = waited_for(spans, parents)
+    path: list[Stretch] = []
+    until = 0.0
+
+    def stretch(kind: str, end: float, i: int, blocker: int = NONE) -> None:
+        nonlocal until
+        end = max(min(end, end_s), until)
+        if end > until:
+            name, op, engine = "", "", ""
+            if i != NONE:
+                name, op, engine = spans[i].primitive, spans[i].op, spans[i].engine
+            path.append(Stretch(kind, name, op, engine, until, end, i, blocker))
+        until = end
+
+    for i in chain(spans, before, answered=answered):
+        span = spans[i]
+        stretch("between", min(span.queued, span.start), i)
+        for blocker, end in _waits(spans, i, until):
+            stretch("queued" if blocker == NONE else "behind", end, i, blocker)
+        stretch("ran", span.end, i)
+    stretch("between", end_s, NONE)
+    return path
+
+
+def _waits(spans: Sequence[Span], i: int, since: float) -> list[tuple[int, float]]:
+    """What a span waited behind from `since` until it was sent, and until when: the index of
+    another span of the query on its instance (of several the last to end), or NONE."""
+    span = spans[i]
+    own = [k for k, other in enumerate(spans) if k != i and _occupies(other, span, since)]
+    cuts = {span.start} | {t for k in own for t in (spans[k].start, spans[k].end)}
+    found: list[tuple[int, float]] = []
+    for end in sorted(t for t in cuts if since < t <= span.start):
+        there = [k for k in own if spans[k].start <= since and spans[k].end >= end]
+        blocker = max(there, key=lambda k: (spans[k].end, k), default=NONE)
+        if found and found[-1][0] == blocker:
+            found.pop()
+        found.append((blocker, end))
+        since = end
+    return found
+
+
+def _occupies(other: Span, span: Span, since: float) -> bool:
+    """Whether `other` was on the instance of `span` while that waited; one that has not been sent
+    yet waits for any."""
+    there = span.engine and other.engine == span.engine
+    where = span.instance < 0 or other.instance == span.instance
+    ran = other.state not in ("queued", "skipped") and other.end > other.start
+    return bool(there and where and ran and other.start < span.start and other.end > since)

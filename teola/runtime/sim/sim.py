@@ -1,0 +1,288 @@
+"""The `sim` driver: the same core in virtual time.
+
+Engines are the models of `teola.instance`, times come from a Profile, answers from an Outcome
+source. A run is a function of its inputs: same seed, same trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from teola.engine import EngineKind
+from teola.graph import Op
+from teola.graph.ops import CONTROL, DECODES, PREFILLS
+from teola.instance import BatchServer
+from teola.policies import batching as batching_policies
+from teola.policies import routing as routing_policies
+from teola.profile import EngineProfile, Profile
+from teola.runtime.driver import Driver, Query, queue_of
+from teola.runtime.observe.trace import Trace
+from teola.runtime.sim.llm import Stepper
+from teola.runtime.sim.outcome import Outcomes, Planned
+from teola.runtime.store import Store
+from teola.schedule.events import (
+    AbortRequest,
+    BatchCompleted,
+    Cancelled,
+    DeadlineReached,
+    Dispatch,
+    Finish,
+    InstanceDown,
+    InstanceUp,
+    SetTimer,
+    State,
+    Timer,
+)
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.instances import Limits
+from teola.schedule.plan import Plan
+
+KINDS: Mapping[Op, EngineKind] = {
+    **dict.fromkeys(PREFILLS | DECODES, EngineKind.LLM),
+    Op.EMBEDDING: EngineKind.EMBEDDING,
+    Op.RERANKING: EngineKind.RERANK,
+    Op.INGESTION: EngineKind.VECTORSTORE,
+    Op.SEARCHING: EngineKind.VECTORSTORE,
+    Op.WEB_SEARCH: EngineKind.WEBSEARCH,
+    Op.TOOL_CALL: EngineKind.TOOL,
+    Op.SQL: EngineKind.SQL,
+}
+
+
+def _named(policy: str | Mapping[str, str], engine: str, default: str) -> str:
+    return policy if isinstance(policy, str) else policy.get(engine, default)
+
+
+@dataclass(frozen=True, slots=True)
+class SimResult:
+    """How a simulated query ended; times in virtual seconds."""
+
+    id: str
+    app: str
+    state: State
+    admitted: float
+    finished: float
+    outputs: Mapping[str, Any]
+
+    @property
+    def latency_s(self) -> float:
+        return self.finished - self.admitted
+
+
+class Sim(Driver[Query]):
+    """Simulates queries on engines described by `profile`.
+
+    batching, routing: policy names, one for all engines or by engine name. policy_options: keyword
+    arguments for batching policies, by engine. instances: by engine, where not the profile's.
+    on_finish: called with (query, result) while the query's trace is at hand.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        batching: str | Mapping[str, str] = batching_policies.DEFAULT,
+        routing: str | Mapping[str, str] = routing_policies.DEFAULT,
+        policy_options: Mapping[str, Mapping[str, Any]] | None = None,
+        instances: Mapping[str, int] | None = None,
+        outcomes: Outcomes | None = None,
+        on_finish: Callable[[Query, SimResult], None] | None = None,
+    ) -> None:
+        super().__init__({})
+        self.profile, self.outcomes = profile, outcomes or Planned()
+        self._batching, self._routing = batching, routing
+        self._options, self._instances = policy_options or {}, instances or {}
+        self.on_finish = on_finish
+        self.now = 0.0
+        self.results: list[SimResult] = []
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._count = 0
+        self.servers: dict[tuple[str, int], BatchServer | Stepper] = {}
+        self._profiles: dict[str, EngineProfile] = {}
+        self.idle: dict[tuple[str, int], Stepper] = {}
+
+    # --- the caller's side ----------------------------------------------------------------
+
+    def submit(
+        self,
+        plan: Plan,
+        inputs: Mapping[str, Any],
+        *,
+        at: float = 0.0,
+        id: str | None = None,
+        app: str = "",
+        tenant: str = "default",
+        deadline_s: float | None = None,
+        cancel_after_s: float | None = None,
+    ) -> str:
+        """Let a query arrive at time `at`; inputs are Tokens or lists of them."""
+        id = id or f"q{self._count}"
+        for p in plan.primitives:
+            if p.op not in CONTROL and p.engine not in self.core.queues:
+                self._add_engine(p.engine, KINDS[p.op])
+        self.at(at, self._arrive, id, plan, inputs, app, tenant)
+        if deadline_s is not None:
+            self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
+        if cancel_after_s is not None:
+            self.at(at + cancel_after_s, self._tell_late, id, Cancelled())
+        return id
+
+    def run(self, until: float = float("inf")) -> list[SimResult]:
+        """Advance virtual time until nothing is left to happen, or to `until`; all results."""
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now = now = heap[0][0]
+            while heap and heap[0][0] == now:
+                _, _, call, arguments = heappop(heap)
+                call(*arguments)
+            self.flush(now)
+            while self.idle:
+                _, stepper = self.idle.popitem()
+                stepper.kick(now)
+        return self.results
+
+    # --- engines --------------------------------------------------------------------------
+
+    def _add_engine(self, name: str, kind: EngineKind) -> None:
+        profile = self.profile.engine(name, kind)
+        continuous = kind is EngineKind.LLM
+        count = self._instances.get(name, profile.instances)
+        limits = Limits(profile.max_batch, profile.max_sequences, profile.concurrency, continuous)
+        self.core.queues[name] = queue_of(
+            name,
+            limits,
+            count,
+            _named(self._batching, name, batching_policies.DEFAULT),
+            self._options.get(name),
+            _named(self._routing, name, routing_policies.DEFAULT),
+        )
+        self._profiles[name] = profile
+        for i in range(count):
+            self.servers[name, i] = self._server(name, i, continuous)
+
+    def _server(self, name: str, i: int, continuous: bool) -> BatchServer | Stepper:
+        profile = self._profiles[name]
+        if continuous:
+            return Stepper(self, name, i, profile)
+        return BatchServer(profile.concurrency)
+
+    def kill(self, engine: str, instance: int, *, at: float, back_s: float | None) -> None:
+        """Let an instance die at time `at`, with all that it has and keeps; a successor is up
+        `back_s` later (None: never)."""
+        self.at(at, self._die, engine, instance, back_s)
+
+    def _die(self, engine: str, instance: int, back_s: float | None) -> None:
+        server = self.servers.get((engine, instance))
+        if server is None or not self.core.queues[engine].instances[instance].up:
+            return
+        continuous = isinstance(server, Stepper)
+        self.servers[engine, instance] = self._server(engine, instance, continuous)
+        self.idle.pop((engine, instance), None)
+        self.handle(InstanceDown(engine, instance, back_s is not None), self.now)
+        if back_s is not None:
+            self.at(self.now + back_s, self._return, engine, instance)
+
+    def _return(self, engine: str, instance: int) -> None:
+        self.handle(InstanceUp(engine, instance), self.now)
+
+    def rest(self, stepper: Stepper) -> None:
+        """It has no step under way."""
+        self.idle[stepper.engine, stepper.instance] = stepper
+
+    def stands(self, stepper: Stepper) -> bool:
+        """Whether it has not died and been replaced."""
+        return self.servers[stepper.engine, stepper.instance] is stepper
+
+    def waits(self, engine: str, id: tuple[str, int]) -> bool:
+        """Whether somebody waits for this call."""
+        return id in self.core.queues[engine].works
+
+    def dispatch(self, command: Dispatch, now: float) -> None:
+        server = self.servers[command.engine, command.instance]
+        if isinstance(server, Stepper):
+            self.at(now + self.profile.dispatch_s, server.arrive, command)
+            return
+        seconds = self._batch_seconds(command) + self.profile.dispatch_s
+        self.at(server.finish(seconds, now), self._batch_done, command, server)
+
+    def _batch_seconds(self, command: Dispatch) -> float:
+        profile, items, tokens, stretch = self._profiles[command.engine], 0, 0, 1.0
+        cost = None
+        for work, lo, hi in command.slices:
+            query = self.queries.get(work.run)
+            if query is None:
+                continue
+            cost = profile.cost(work.spec.op)
+            items += hi - lo
+            if cost.per_token_s:
+                tokens += self._tokens(query, work.primitive, lo, hi)
+            if cost.sigma:
+                factor = self.outcomes.stretch(query, work.primitive, cost.sigma)
+                stretch = max(stretch, factor) if stretch != 1.0 else factor
+        return cost.seconds(items, tokens) * stretch if cost else 0.0
+
+    def _tokens(self, query: Query, i: int, lo: int, hi: int) -> int:
+        inputs = query.store.resolve(i, lo, hi)
+        name = query.plan.primitives[i].item_refs()[0][0]
+        return sum(inputs[name])
+
+    def _batch_done(self, command: Dispatch, server: BatchServer) -> None:
+        now = self.now
+        if self.servers[command.engine, command.instance] is not server:
+            return  # it died meanwhile
+        outcomes: list[Mapping[str, int]] = []
+        for work, lo, hi in command.slices:
+            query, i = self.queries.get(work.run), work.primitive
+            counts: Mapping[str, int] = {}
+            if query is not None:
+                result = self.outcomes.result(query, i, lo, hi)
+                counts = query.store.put_slice(i, lo, hi, work.total, result)
+                query.trace.ended(i, lo, now)
+            outcomes.append(counts)
+        self.handle(BatchCompleted(command.engine, command.batch, outcomes), now)
+
+    def abort(self, command: AbortRequest, now: float) -> None:
+        server = self.servers[command.engine, command.instance]
+        if isinstance(server, Stepper):
+            self.at(self.now, server.abort, command)
+
+    def set_timer(self, command: SetTimer, now: float) -> None:
+        self.at(command.at, self._wake, command.engine)
+
+    # --- queries --------------------------------------------------------------------------
+
+    def _arrive(
+        self, id: str, plan: Plan, inputs: Mapping[str, Any], app: str, tenant: str
+    ) -> None:
+        run = GraphRun(id, plan, tenant=tenant, app=app)
+        trace = Trace(id, app, plan, self.now)
+        self.begin(Query(id, plan, Store(plan, inputs), run, trace), self.now)
+
+    def _tell_late(self, id: str, event: Cancelled | DeadlineReached) -> None:
+        if id in self.queries:
+            self.tell(id, event, self.now)
+
+    def decide(
+        self, query: Query, i: int
+    ) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
+        if query.plan.primitives[i].op is Op.CONDITION:
+            return {"branch": self.outcomes.branch(query, i)}
+        return query.store.control(i)
+
+    def finished(self, query: Query, command: Finish, now: float) -> None:
+        outputs = {name: query.store.read(ref) for name, ref in query.plan.graph.outputs.items()}
+        trace = query.trace
+        result = SimResult(query.id, trace.app, command.state, trace.admitted, now, outputs)
+        self.results.append(result)
+        if self.on_finish:
+            self.on_finish(query, result)
+
+    def _wake(self, engine: str) -> None:
+        self.handle(Timer(engine), self.now)
+
+    def at(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
+        self._count += 1
+        heappush(self._heap, (at, self._count, call, arguments))
