@@ -29,9 +29,11 @@ UNKNOWN: Final = Estimate()
 class WorkSpec:
     """What a Plan knows of a primitive that goes to an engine, the same for all queries.
 
-    lane: only work of one lane shares a batch. cuttable: it may be dispatched in slices. depth: the
-    longest way to an output, in primitives. members: decodings that share an LLM call's stream.
-    retries: further tries allowed.
+    lane: works of one lane may share a batch (None: that of all prefills).
+    cuttable: whether it may be dispatched in slices.
+    depth: primitives on the longest way from it to an output.
+    members: of an LLM call, the decodings that share its stream.
+    retries: further tries that it may have.
     """
 
     engine: str
@@ -47,13 +49,21 @@ class WorkSpec:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A primitive that an engine's queue has, queued or in flight. Queues change it, policies only
-    read it.
+    """A primitive in an engine's queue, waiting or in flight. Queues change it, policies read it.
 
-    total: items (an LLM call: prompt tokens). arrival, seq: when it came, and the tie-break.
-    admitted: when its query was. affinity: the instance it must run on (-1: any). avoid: where it
-    failed. tries: tries used, but for those that were `excused`. spans: what is still to be
-    dispatched.
+    total: items; of an LLM call, prompt tokens.
+    arrival, seq: when it was queued, and the tie-break.
+    admitted: when its query was.
+    affinity: the instance that it must run on (-1: any).
+    avoid: the instance where it failed (-1: none).
+    tries: tries used up; excused: those of them that were not its own fault.
+    spans: what is still to be dispatched.
+    flying: instance and batch of each slice in flight.
+    done: items that have come back.
+    counts: what those delivered by port, if they came in several slices.
+    prefilling: an LLM call is under way and has given no token.
+    streamed: its tokens have begun to leave for the client.
+    withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
     """
 
     spec: WorkSpec
@@ -72,16 +82,11 @@ class Work:
     queued: bool = True
     spans: list[tuple[int, int]] = field(default_factory=list)
     flying: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """Slices in flight: instance and batch of each."""
     done: int = 0
-    """Items that have come back."""
     counts: dict[str, int] | None = None
-    """What those delivered, by port, where they came in several slices."""
     prefilling: bool = False
     streamed: bool = False
-    """Its tokens have begun to leave for the client."""
     withdrawn: bool = False
-    """Nobody waits for it any more; it is kept until what is in flight has ended."""
 
     @property
     def remaining(self) -> int:

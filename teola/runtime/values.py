@@ -74,6 +74,7 @@ def count_of(value: Any) -> int:
 
 
 _LISTS = (list, RemoteList)
+_NUMBERS = (int, float, bool, type(None))
 
 
 def tokens_of(value: Any) -> int:
@@ -92,6 +93,10 @@ def tokens_of(value: Any) -> int:
 
 def bytes_of(value: Any) -> int:
     """Bytes that a value holds in this process, about: of its texts and numbers, each once."""
+    if (kind := type(value)) is str:
+        return len(value)
+    if kind in _NUMBERS:
+        return getsizeof(value)
     total, left, seen = 0, [value], set()
     while left:
         one = left.pop()

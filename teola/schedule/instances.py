@@ -65,6 +65,7 @@ class Instances:
         self._whole = [Slots(i, limits.max_batch, limits.max_sequences, True) for i in range(count)]
         self._open = Loads(Load(i, 0.0) for i in range(count))
         self._weak: dict[int, Health] = {}
+        self._gone = 0
         self.changed: set[int] = set()
         """For `open`, and whoever else wants to know; cleared by the latter."""
 
@@ -84,7 +85,7 @@ class Instances:
     @property
     def lost(self) -> bool:
         """Whether all are gone."""
-        return all(instance.gone for instance in self._all)
+        return self._gone == len(self._all)
 
     @property
     def busy(self) -> bool:
@@ -95,18 +96,19 @@ class Instances:
 
     def down(self, i: int, healing: bool) -> None:
         """Instance `i` is gone."""
-        self._all[i].up, self._all[i].gone = False, not healing
+        self._here(i, up=False, gone=not healing)
         self.changed.add(i)
 
     def found(self, i: int, there: bool) -> None:
         """Whether instance `i` could be started."""
-        self._all[i].up, self._all[i].gone = there, not there
+        self._here(i, up=there, gone=not there)
         self.changed.add(i)
 
     def restored(self, i: int) -> None:
         """Instance `i` can take work, as a fresh one."""
         instance = self._all[i]
-        instance.up, instance.gone, instance.free = True, False, None
+        self._here(i, up=True, gone=False)
+        instance.free = None
         instance.restarts += 1
         if instance.health is not None:
             instance.health.reset()
@@ -122,6 +124,11 @@ class Instances:
             instance.ejections += 1
             self._weak[i] = health
         return until
+
+    def _here(self, i: int, *, up: bool, gone: bool) -> None:
+        instance = self._all[i]
+        self._gone += gone - instance.gone
+        instance.up, instance.gone = up, gone
 
     def told(self, i: int, free_tokens: int) -> None:
         """Instance `i` says how much more its KV memory can take."""
@@ -161,6 +168,8 @@ class Instances:
     def validate(self, now: float) -> None:
         """Raises AssertionError if one that has not changed is in the wrong place. O(n): for tests;
         how much one takes that was ejected is only worked out when it is asked for."""
+        gone = sum(instance.gone for instance in self._all)
+        assert self._gone == gone, f"{self._gone} instances are counted as gone, and not {gone}"
         loads = dict(self._open)
         for i in range(len(self)):
             if i in self.changed or i in self._weak:

@@ -32,21 +32,29 @@ ABSENT: Final = -1
 
 
 class Plan:
-    """Compiled e-graph. All sequences are indexed like `primitives`.
+    """A compiled e-graph. All sequences are indexed like `primitives`.
 
-    indegree: distinct parents. children / parents: indices. members: of a group's head, the
-    decodings that share its stream. call: of a head or a member, the group's head (-1: no group).
-    sources: whose data it reads (what a group's head reads is in `held`). readers: primitives (and
-    outputs) that read its data. effects: it changes the world, so it runs although nobody reads
-    what it gives. unread: what nobody reads from the start. need: port -> items that must exist so
-    that no consumer is short of any. streams: the text of the decoding (or of a function that
-    yields it) is, or may become, an output of the application. later: of a decoding whose text is
-    one only if none of others follows, these. sequence_of: producer of the sequence that it
-    continues, or -1. guarded: of a condition, the (primitive, branch) that stand behind it.
-    conditions: those that a primitive stands behind. open: how many primitives a group has, or a
-    condition decides on. item_inputs: names of the lists it may be cut along. specs: what queues
-    and policies are told of it. optimised: how the passes made the graph, for whoever wants it
-    explained.
+    parents, children: indices of the primitives before and after it.
+    indegree: how many parents it has.
+    depth: primitives on the longest way from it to an output.
+    members: of an LLM call's head, the decodings that share its stream.
+    head: the head of the call that it is a member of, else itself.
+    call: of a head or a member, the head (-1: it belongs to no call).
+    sequence_of: who produces the sequence that it continues (-1: nobody).
+    sources: whose data it reads, but for a call's head.
+    held: whose data a call's head reads, which is kept until the call's last decoding has ended.
+    readers: how many primitives and outputs read its data.
+    effects: whether it changes the world, and so runs although nobody reads what it gives.
+    unread: those that nobody reads from the start.
+    need: port -> items that must exist so that no consumer is short of any; query_need: of inputs.
+    streams: whether its text is, or may become, an output of the application.
+    later: of a decoding whose text is an output only if none of certain others follows, these.
+    guarded: of a condition, the primitives behind it, each with its branch.
+    conditions: the conditions that it stands behind.
+    open: how many primitives a call has, or a condition decides on.
+    item_inputs: names of the lists that it may be cut along.
+    specs: what queues and policies are told of it.
+    optimised: how the passes made the graph, for whoever wants it explained.
     """
 
     def __init__(

@@ -127,4 +127,6 @@ def keeps(engine: Engine) -> bool:
 
 
 def _queries(requests: Sequence[Request]) -> tuple[str, ...]:
+    if len(requests) == 1:
+        return (requests[0].context.query_id,)
     return tuple({request.context.query_id: None for request in requests})

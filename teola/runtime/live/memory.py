@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from teola.engine import TellsMemory
 from teola.errors import TeolaError
 from teola.runtime.hosts.local import LocalHost
 from teola.schedule.engine_queue import EngineQueue
@@ -36,11 +37,12 @@ class MemoryWatch:
         return self._watchers.values()
 
     async def _report(self, queue: EngineQueue, instance: int, host: LocalHost) -> None:
-        pause = INTERVAL_S
+        engine, pause = host.engine, INTERVAL_S
+        assert isinstance(engine, TellsMemory)
         while queue.instances[instance].entries:
             await asyncio.sleep(pause)
             try:
-                free = await host.engine.capacity()  # type: ignore[attr-defined]
+                free = await engine.capacity()
             except TeolaError:
                 return  # calls on it will tell what is wrong
             if free is not None and queue.instances[instance].entries:

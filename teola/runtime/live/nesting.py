@@ -67,13 +67,17 @@ class Around(Protocol):
         ...
 
 
+_INNER: Final = threading.Lock()
+"""Held while the queries inside a try change; one for all, because few tries have any."""
+
+
 class Caller:
     """A try of primitive `i` of `query`, while its code runs. place: engine and instance that it
     runs on (None: on none). lend: is told 1 when it begins to wait for queries inside it, and -1
     when it waits no more. Its methods may be called from any thread, but `tell` only from the
     loop's."""
 
-    __slots__ = ("_i", "_inner", "_lend", "_lock", "_place", "_query", "told")
+    __slots__ = ("_i", "_inner", "_lend", "_place", "_query", "told")
 
     def __init__(
         self,
@@ -86,8 +90,7 @@ class Caller:
         self._i, self._lend, self._place = i, lend, place
         self.told = False
         """Whether some of its text has left for the client, so that there can be no further try."""
-        self._inner: set[asyncio.Task[object]] = set()
-        self._lock = threading.Lock()
+        self._inner: frozenset[asyncio.Task[object]] = frozenset()
 
     @property
     def query(self) -> Around:
@@ -130,13 +133,13 @@ class Caller:
                 "one that runs itself needs an end"
             )
         most = query.terms.runtime.max_queries if query.terms.runtime else inf
-        with self._lock:
+        with _INNER:
             if len(self._inner) >= most:
                 raise Overloaded(
                     f"{self.primitive.partition('.')[0]!r} already runs {most} queries inside; let "
                     "it wait for some of them first"
                 )
-            self._inner.add(task)
+            self._inner |= {task}
             query.callers.add(self)
             first = len(self._inner) == 1
         if first:
@@ -146,8 +149,8 @@ class Caller:
 
     def leave(self, task: asyncio.Task[object]) -> None:
         """The query inside that ran in this task has ended."""
-        with self._lock:
-            self._inner.discard(task)
+        with _INNER:
+            self._inner -= {task}
             last = not self._inner
         if last:
             self._lend(self._place, -1)
@@ -157,7 +160,7 @@ class Caller:
         query, self._query = self._query, None
         if query is None:
             return
-        with self._lock:
+        with _INNER:
             left = list(self._inner)
             query.callers.discard(self)
         for task in left:

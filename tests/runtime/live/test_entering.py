@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import Any
 
 import anyio
 import pytest
+import uvloop
 
 from teola import App, Runtime, component
 from teola.errors import QueryFailed
@@ -138,14 +140,22 @@ async def test_the_task_around_is_current_again() -> None:
     assert inside == [task, task]
 
 
-async def test_what_need_not_wait_has_ended() -> None:
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_need_not_wait_has_ended(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def work() -> None:
         """Nothing to wait for."""
 
-    turns: list[str] = []
-    asyncio.get_running_loop().call_soon(turns.append, "another's turn")
-    assert entered(asyncio.get_running_loop(), work(), copy_context()).done()
-    assert turns == []
+    async def enter() -> None:
+        turns: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.call_soon(turns.append, "another's turn")
+        assert entered(loop, work(), copy_context()).done()
+        assert turns == []
+        await asyncio.sleep(0)
+        assert turns == ["another's turn"]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(enter())
 
 
 async def test_an_error_stays_in_its_task() -> None:
