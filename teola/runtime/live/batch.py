@@ -4,7 +4,7 @@ what the core is told of it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from teola.engine import Request
 from teola.errors import EngineError, InputError, OutputError, QueryCancelled, TeolaError
@@ -18,7 +18,7 @@ NOTHING: Final[frozenset[str]] = frozenset()
 
 
 def lies_elsewhere(request: Request) -> bool:
-    return any(type(value) is RemoteList for value in request.inputs.values())
+    return RemoteList in map(type, request.inputs.values())
 
 
 async def fetched(request: Request) -> Request:
@@ -31,12 +31,13 @@ async def fetched(request: Request) -> Request:
 
 
 def misshapen(
-    p: Primitive, items: int, result: object, shown: frozenset[str] = NOTHING
+    p: Primitive, items: int, result: Any, shown: frozenset[str] = NOTHING
 ) -> OutputError | None:
     """What is wrong with the outputs that an engine gave for `items` items of `p`, if anything.
     shown: of a function, those that not only functions read."""
-    if not isinstance(result, Mapping) or not all(map(result.__contains__, p.outputs)):
-        given = ", ".join(result) if isinstance(result, Mapping) else type(result).__name__
+    mapping = type(result) is dict or isinstance(result, Mapping)  # the latter takes its time
+    if not mapping or not all(map(result.__contains__, p.outputs)):
+        given = ", ".join(result) if mapping else type(result).__name__
         return OutputError(f"the engine gave {given}, not {', '.join(p.outputs)}")
     for port in p.outputs if p.batchable or p.op in ITEM_INPUTS else ():
         value = result[port]
@@ -44,8 +45,10 @@ def misshapen(
         if not listed or (len(value) != items if p.batchable else not len(value)):
             count = len(value) if listed else type(value).__name__
             return OutputError(f"the engine gave {count} for {items} items of {port!r}")
-    refused = (refusal(port, result[port]) for port in p.outputs if port in shown)
-    return next(filter(None, refused), None)
+    for port in p.outputs if shown else ():
+        if port in shown and (refused := refusal(port, result[port])):
+            return refused
+    return None
 
 
 def as_retryable(error: Exception, batch: int) -> Exception:
