@@ -50,7 +50,8 @@ def test_a_model_killed_between_two_partial_decodings(python: str, tmp_path: Pat
                 if event.op == "embedding" and killed is None:
                     killed = worker(runtime)
                     killed.kill()
-        assert started == ["prefilling", "embedding", "prefilling", "embedding", "embedding"]
+        assert started[:2] == ["prefilling", "embedding"]
+        assert sorted(started) == ["embedding"] * 3 + ["prefilling"] * 2, "each text once"
         assert killed != worker(runtime)
         assert isinstance(event, Result)
         assert event["queries"] == lines
