@@ -34,10 +34,7 @@ else:
         def catch(step: Callable[[], object], *, context: Context) -> None:
             steps.append(step)
 
-        try:
-            loop.call_soon = catch  # type: ignore[assignment, method-assign]
-        except AttributeError:  # a loop that lets nobody look takes the step itself, later
-            return loop.create_task(work, context=context)
+        loop.call_soon = catch  # type: ignore[assignment, method-assign]
         try:
             task = asyncio.Task(work, loop=loop, context=context)
         finally:
