@@ -90,17 +90,7 @@ def run(
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
     engines = Engines(
-        llm,
-        dsn,
-        data_dir,
-        dtype,
-        batching,
-        profile,
-        debug,
-        web_search,
-        ray,
-        embedding,
-        dimensions,
+        llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray, embedding, dimensions
     )
     with at_home(chosen, engines) as runtime, watching() as watch:
         events = chosen.stream(given, overrides=overrides, passes=passes, deadline_s=deadline)

@@ -132,17 +132,7 @@ def serve(
     if len(served) < len(chosen):
         raise InputError("two applications have the same name; rename one")
     engines = Engines(
-        llm,
-        dsn,
-        data_dir,
-        dtype,
-        batching,
-        profile,
-        debug,
-        web_search,
-        ray,
-        embedding,
-        dimensions,
+        llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray, embedding, dimensions
     )
     keys = keys or (Path(where.keys) if where.keys else None)
     address = (host or where.host, where.port if port is None else port)

@@ -21,7 +21,6 @@ class State(Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
-    SHED = "shed"
 
     __hash__ = object.__hash__
 

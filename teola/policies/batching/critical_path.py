@@ -111,21 +111,12 @@ class CriticalPath:
 
     def _only(self, work: Work, slots: Slots) -> list[Slice]:
         """The common case: one primitive is queued, and nothing runs that it would hold up."""
-        instance, spans = slots.instance, work.spans
-        if 0 <= work.affinity != instance or work.avoid == instance:
-            return []
-        if slots.lane is not None and work.spec.lane is not slots.lane:
-            return []
-        lo, hi = spans[0]
-        if len(spans) == 1 and hi - lo <= slots.weight and slots.entries > 0:
-            slices = [Slice(work, lo, hi)]
-        else:
-            taker = Taker(slots)
+        taker = Taker(slots)
+        if taker.fits(work):
             taker.take(work)
-            slices = taker.slices
-        if slices:
-            self._last = instance, work
-        return slices
+        if taker.slices:
+            self._last = slots.instance, work
+        return taker.slices
 
     # --- what is there ----------------------------------------------------------------------
 
