@@ -19,11 +19,13 @@ from teola.engine import (
     DocumentKey,
     DocumentStore,
     Embedder,
+    Engine,
     EstimatesTokens,
     Loader,
     Scope,
     Source,
     Splitting,
+    near,
 )
 from teola.errors import DocumentError, InputError
 from teola.runtime.hosts.local import LocalHost
@@ -178,8 +180,7 @@ class Preparer:
         return names
 
     def _measured(self, splitting: Splitting) -> Splitting:
-        found = self._embedder
-        return replace(splitting, estimated=isinstance(found, EstimatesTokens) and found.estimates)
+        return replace(splitting, estimated=estimates(self._embedder))
 
     async def _keys(self, given: Sequence[Source], splitting: Splitting) -> list[DocumentKey]:
         pipeline = f"{self._documents.pipeline(splitting)}/{self._embedder.identity}"
@@ -208,3 +209,9 @@ class Preparer:
             owned[claim.document] = len(texts)
             chunks += [Chunk(claim.document, i, text, source.name) for i, text in enumerate(texts)]
         return chunks, owned
+
+
+def estimates(embedder: Engine) -> bool:
+    """Whether it only estimates tokens, wherever it runs."""
+    here = near(embedder)
+    return isinstance(here, EstimatesTokens) and here.estimates

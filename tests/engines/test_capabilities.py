@@ -20,6 +20,7 @@ from teola.engine import (
     Travels,
     near,
 )
+from teola.runtime.documents import estimates
 from teola.runtime.engines import REGISTRY, EngineConfig
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.process import ProcessEngine
@@ -64,6 +65,12 @@ def made(name: str) -> Any:
 def test_an_engine_has_just_these(name: str) -> None:
     engine = made(name)
     assert {one for one in CAPABILITIES if isinstance(engine, one)} == HAVE.get(name, set())
+
+
+@pytest.mark.parametrize("name", ["embedding", "openai-embedding"])
+def test_documents_are_split_alike_wherever_the_embedding_engine_runs(name: str) -> None:
+    recipe = EngineConfig(name, OPTIONS.get(name, {})).recipe(name)
+    assert estimates(ProcessEngine(recipe)) == estimates(recipe.make()) == (name != "embedding")
 
 
 @pytest.mark.parametrize("name", ["embedding", "vllm", "rerank"])
