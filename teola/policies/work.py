@@ -31,6 +31,7 @@ class WorkSpec:
 
     lane: works of one lane may share a batch (None: that of all prefills).
     cuttable: whether it may be dispatched in slices.
+    measured: whether its size depends on its inputs (else it is one item).
     depth: primitives on the longest way from it to an output.
     members: of an LLM call, the decodings that share its stream.
     retries: further tries that it may have.
@@ -45,6 +46,7 @@ class WorkSpec:
     members: tuple[int, ...] = ()
     retries: int = 0
     estimate: Estimate = UNKNOWN
+    measured: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +99,7 @@ class Work:
         """Items lo..hi are being dispatched."""
         spans = self.spans
         if spans[0] == (lo, hi):
-            del spans[0]
+            spans.pop(0)
             return
         for k, (a, b) in enumerate(spans):
             if a <= lo < b:

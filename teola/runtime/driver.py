@@ -124,9 +124,10 @@ class Driver(ABC, Generic[Q]):
             self._performing = False
 
     def _traced(self, command: Dispatch, now: float) -> None:
-        size, instance, batch = len(command.slices), command.instance, command.batch
-        for work, lo, hi in command.slices:
-            query = self.queries.get(work.run)
+        _, instance, batch, slices = command
+        size, queries = len(slices), self.queries
+        for work, lo, hi in slices:
+            query = queries.get(work.run)
             if query is not None:
                 query.trace.sent(work.primitive, lo, hi, work.arrival, now, instance, batch, size)
 

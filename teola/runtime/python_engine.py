@@ -49,13 +49,18 @@ class PythonEngine:
 
     async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
         """Call the functions, one after the other (a batch holds one request)."""
-        return [await self._one(request) for request in requests]
+        results: list[Result | Exception] = []
+        for request in requests:
+            results.append(await self._one(request))
+        return results
 
     async def _one(self, request: Request) -> Result:
         params, inputs = request.params, request.inputs
         assert type(params) is ToolParams
         try:
-            if params.timeout is None:
+            if params.timeout is None and _is_async(params.function) and not params.streams:
+                value = await params.function(**inputs)
+            elif params.timeout is None:
                 value = await self._value(params, inputs)
             else:
                 value = await self._in_time(params, inputs, params.timeout)

@@ -119,7 +119,9 @@ class Store:
     ) -> dict[str, int]:
         """Keep items lo..hi of the outputs; once all `total` are there, they are joined."""
         if i not in self._dropped:
-            size = sum(map(bytes_of, result.values()))
+            size = 0
+            for value in result.values():
+                size += bytes_of(value)
             self._bytes[i] = self._bytes.get(i, 0) + size
             self.held_bytes += size
         if hi - lo >= total:

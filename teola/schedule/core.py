@@ -61,8 +61,7 @@ class Core:
     def handle(self, event: QueueEvent, now: float) -> list[Command]:
         """Handle an event of one engine."""
         self._commands = []
-        queue = self.queues[event.engine]
-        self._dirty[event.engine] = queue
+        queue = self._dirty[event.engine] = self.queues[event.engine]
         self._route(_AT_QUEUE[type(event)](queue, event, now), now)
         return self._commands
 
@@ -93,7 +92,7 @@ class Core:
             return
         for command in run.handle(event, now):
             if isinstance(command, Submit):
-                self._submit(run, command, now)
+                self._submit(run, command.primitive, command.affinity, now)
             elif isinstance(command, Withdraw):
                 self._withdraw(run, command.primitive, now)
             else:
@@ -105,18 +104,18 @@ class Core:
         engine = run.plan.specs[i].engine
         self._route(self._changed(engine).withdraw(run.id, i, now), now)
 
-    def _submit(self, run: GraphRun, command: Submit, now: float) -> None:
-        i = command.primitive
+    def _submit(self, run: GraphRun, i: int, affinity: int, now: float) -> None:
         spec = run.plan.specs[i]
+        total = self._measure(run.id, i) if spec.measured else 1
         self._seq += 1
         work = Work(
             spec,
             run.id,
             i,
-            max(1, self._measure(run.id, i)),
+            total or 1,
             now,
             self._seq,
-            command.affinity,
+            affinity,
             run.tenant,
             run.app,
             run.admitted,

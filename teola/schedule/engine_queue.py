@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from teola.errors import EngineUnavailable
-from teola.policies.batching.base import BatchingPolicy
+from teola.policies.batching.base import BatchingPolicy, is_eager
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.work import Slice, Work
-from teola.schedule.asking import Asking
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -44,6 +43,7 @@ from teola.schedule.events import (
     Timer,
 )
 from teola.schedule.instances import Instances, Limits
+from teola.schedule.waiting_line import WaitingLine
 
 RETRY_BUDGET: Final = 0.1
 RETRY_FLOOR: Final = 10
@@ -72,12 +72,12 @@ class EngineQueue:
         routing: RoutingPolicy,
     ) -> None:
         self.engine, self.limits = engine, limits
-        self.batching, self.routing = batching, routing
+        self.routing = routing
         self.instances = Instances(limits, instances)
         self.works: dict[tuple[str, int], Work] = {}
         self._batches: dict[int, Dispatch] = {}
-        self.queued = 0
-        self._asking = Asking()
+        lone = not limits.continuous and instances == 1 and is_eager(batching)
+        self.line = WaitingLine(batching, lone=lone)
         self._next_batch = self._requests = self._retries = 0
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
@@ -91,14 +91,14 @@ class EngineQueue:
             work.affinity = -1
         self.works[work.run, work.primitive] = work
         self._requests += 1
-        self._queue(work, now)
+        self.line.add(work, now)
 
     def withdraw(self, run: str, primitive: int, now: float) -> list[Output]:
         """Forget a primitive: dequeue it, abort what runs, free its slot when that has ended."""
         work = self.works.get((run, primitive))
         if work is None:
             return []
-        self._unqueue(work, now)
+        self.line.remove(work, now)
         work.withdrawn = True
         if not work.flying:
             del self.works[run, primitive]
@@ -115,9 +115,10 @@ class EngineQueue:
         if batch is None:
             return []  # of an instance that is gone
         out: list[Output] = []
+        instance = batch.instance
         for (work, lo, hi), outcome in zip(batch.slices, event.outcomes, strict=True):
             key = work.run, work.primitive
-            out += self._ended(key, lo, hi, batch.instance, event.batch, outcome, now)
+            self._ended(out, key, lo, hi, instance, event.batch, outcome, now)
         return out
 
     def call_ended(self, event: CallEnded, now: float) -> list[Output]:
@@ -129,10 +130,13 @@ class EngineQueue:
         instance, batch = work.flying.get((0, work.total), (-1, -1))
         if batch != event.batch:
             return []  # of an instance that is gone
-        return self._ended(key, 0, work.total, instance, batch, event.outcome, now)
+        out: list[Output] = []
+        self._ended(out, key, 0, work.total, instance, batch, event.outcome, now)
+        return out
 
     def _ended(
         self,
+        out: list[Output],
         key: tuple[str, int],
         lo: int,
         hi: int,
@@ -140,42 +144,39 @@ class EngineQueue:
         batch: int,
         outcome: Outcome,
         now: float,
-    ) -> list[Output]:
-        """A slice of what `key` names has come back."""
+    ) -> None:
+        """A slice of what `key` names has come back: add to `out` what follows."""
         work = self.works[key]
         del work.flying[lo, hi]
         weight = hi - lo if work.prefilling or not self.limits.continuous else 0
         work.prefilling = False
-        self.instances.land(instance, batch, weight)
+        health = self.instances.land(instance, batch, weight).health
         if work.withdrawn and not work.flying:
             del self.works[key]
-        if isinstance(outcome, Cause):
-            return self._failed(work, lo, hi, instance, outcome, now)
-        out: list[Output] = []
-        health = self.instances[instance].health
+        if type(outcome) is Cause:
+            out += self._failed(work, lo, hi, instance, outcome, now)
+            return
         if health is not None:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
             out += [SetTimer(self.engine, at) for at in ramp]
-        if not work.withdrawn:
-            out += self._join(work, hi - lo, instance, outcome)
-        return out
-
-    def _join(
-        self, work: Work, items: int, instance: int, counts: Mapping[str, int]
-    ) -> list[Output]:
-        work.done += items
+        if work.withdrawn:
+            return
+        counts = cast("Mapping[str, int]", outcome)
+        work.done += hi - lo
         if work.done < work.total or work.counts:
-            joined = work.counts = work.counts or {}
-            for port, count in counts.items():
-                joined[port] = joined.get(port, 0) + count
-            counts = joined
-        if work.done < work.total:
-            return []
-        del self.works[work.run, work.primitive]
-        if work.spec.members:
-            return []
-        return [Tell(work.run, Completed(work.primitive, counts, None, instance))]
+            counts = self._joined(work, counts)
+        if work.done >= work.total:
+            del self.works[key]
+            if not work.spec.members:
+                out.append(Tell(work.run, Completed(work.primitive, counts, None, instance)))
+
+    def _joined(self, work: Work, counts: Mapping[str, int]) -> Mapping[str, int]:
+        """Items of each port in all slices that have come back."""
+        joined = work.counts = work.counts or {}
+        for port, count in counts.items():
+            joined[port] = joined.get(port, 0) + count
+        return joined
 
     def _failed(
         self, work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float
@@ -209,12 +210,12 @@ class EngineQueue:
         """
         for old in reversed(list(self.works.values())):
             if old.affinity == i and old.queued:
-                self._unqueue(old, now)
+                self.line.remove(old, now)
                 self._again(replace(old, affinity=-1, queued=True, excused=old.excused + 1), now)
 
     def _retry(self, old: Work, lo: int, hi: int, instance: int, now: float) -> None:
         """Queue the failed slice, with what is still queued of the same primitive, anew."""
-        self._unqueue(old, now)
+        self.line.remove(old, now)
         self._retries += 1
         avoid = instance if self.instances.others(instance, now) else -1
         spans = [(lo, hi), *old.spans]
@@ -225,7 +226,7 @@ class EngineQueue:
         in the place of the old one."""
         work.tries += 1
         self.works[work.run, work.primitive] = work
-        self._queue(work, now)
+        self.line.add(work, now)
 
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
         """The prefilling of a group is over: its tokens no longer count against the budget."""
@@ -252,14 +253,14 @@ class EngineQueue:
         cause = Cause(error, retryable=True)
         self.instances.down(event.instance, event.healing)
         self._unbind(event.instance, now)
-        self._asking.forget()
+        self.line.asking.forget()
         out: list[Output] = []
         for key, work in list(self.works.items()):
             work.avoid = -1
             for (lo, hi), (instance, batch) in list(work.flying.items()):
                 if instance == event.instance:
                     self._batches.pop(batch, None)
-                    out += self._ended(key, lo, hi, instance, batch, cause, now)
+                    self._ended(out, key, lo, hi, instance, batch, cause, now)
         return out
 
     def draining(self, event: InstanceDraining, now: float) -> list[Output]:
@@ -298,15 +299,24 @@ class EngineQueue:
 
     def dispatch(self, now: float) -> list[Output]:
         """One scheduling round: fill every instance that has room."""
-        if self.queued and self.instances.lost:
+        if self.line.count and self.instances.lost:
             return self._give_up(now)
+        alone = self.line.alone
+        if alone is not None:
+            slots = self.instances.room(0, now)
+            if slots is None:
+                return []
+            if alone.total <= slots.weight and alone.avoid != 0:
+                self.routing.dispatched(0, now)
+                return [self._send(0, [Slice(alone, 0, alone.total)], now)]
+            self.line.tell(now)
         out: list[Output] = []
-        while self.queued:
+        while self.line.count:
             sent = self._round(now)
             if sent is None:
                 break
             out.append(sent)
-        wake = self._asking.wake(now) if self.queued else None
+        wake = self.line.asking.wake(now) if self.line.count else None
         if wake is not None and wake != self._timer:
             self._timer = wake
             out.append(SetTimer(self.engine, wake))
@@ -325,11 +335,11 @@ class EngineQueue:
     def _round(self, now: float) -> Dispatch | None:
         for i in self._candidates(now):
             slots = self.instances.room(i, now)
-            slices = self.batching.choose(slots, now) if slots else None
+            slices = self.line.policy.choose(slots, now) if slots else None
             if slices:
                 self.routing.dispatched(i, now)
                 return self._send(i, self._share(i, slices, now), now)
-            self._asking.declined(i, self.batching.wake_at(now))
+            self.line.asking.declined(i, self.line.policy.wake_at(now))
         return None
 
     def _share(self, i: int, slices: list[Slice], now: float) -> list[Slice]:
@@ -339,16 +349,16 @@ class EngineQueue:
         if len(slices) < 2 or not self.limits.continuous:
             return slices
         idle = self.instances.open(now).idle
-        return slices if idle < 2 else slices[: self._asking.part(i, idle)]
+        return slices if idle < 2 else slices[: self.line.asking.part(i, idle)]
 
     def _candidates(self, now: float) -> Iterable[int]:
         """The instances to ask."""
         if len(self.instances) == 1:
             return (0,)
         loads = self.instances.open(now)
-        self._asking.changed(self.instances.changed)
+        self.line.asking.changed(self.instances.changed)
         self.instances.changed.clear()
-        return self._asking.candidates(self.routing, loads, now)
+        return self.line.asking.candidates(self.routing, loads, now)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
         batch, weight, continuous = self._next_batch, 0, self.limits.continuous
@@ -358,25 +368,13 @@ class EngineQueue:
             work.prefilling = continuous
             work.take(lo, hi)
             if not work.spans:
-                self._unqueue(work, now)
+                self.line.remove(work, now)
             weight += hi - lo
         self.instances.send(i, batch, weight, len(slices))
         sent = Dispatch(self.engine, i, batch, tuple(slices))
         if not continuous:
             self._batches[batch] = sent
         return sent
-
-    def _queue(self, work: Work, now: float) -> None:
-        self.queued += 1
-        self._asking.queued(work)
-        self.batching.add(work, now)
-
-    def _unqueue(self, work: Work, now: float) -> None:
-        if work.queued:
-            work.queued = False
-            self.queued -= 1
-            self._asking.left(work)
-            self.batching.remove(work, now)
 
     def _may_retry(self, work: Work, cause: Cause) -> bool:
         return (
@@ -385,6 +383,11 @@ class EngineQueue:
             and work.tries < work.spec.retries + work.excused
             and self._retries < max(RETRY_FLOOR, RETRY_BUDGET * self._requests)
         )
+
+    @property
+    def queued(self) -> int:
+        """Primitives (calls) that wait to be dispatched, in whole or in part."""
+        return self.line.count
 
     @property
     def retries(self) -> int:

@@ -173,9 +173,14 @@ class GraphRun:
                 self._close(condition)
         if plan.call[i] >= 0:
             self._close(plan.call[i])
+        readers = self.readers
         for source in plan.sources[i]:
-            self._let_go(source)
-        if self.readers[i] == 0 and status[i] == DONE:
+            if readers[source] == 1 and status[source] == DONE:  # as `_let_go`, for most
+                readers[source] = 0
+                self._commands.append(Release(self.id, source))
+            else:
+                self._let_go(source)
+        if readers[i] == 0 and status[i] == DONE:
             self._commands.append(Release(self.id, i))
         for child in plan.children[i]:
             waits[child] -= 1

@@ -150,8 +150,8 @@ class Instances:
         instance.batches[batch] = entries
         self.changed.add(i)
 
-    def land(self, i: int, batch: int, weight: int) -> None:
-        """A slice of a batch has ended there, and gives `weight` back."""
+    def land(self, i: int, batch: int, weight: int) -> Instance:
+        """A slice of a batch has ended on instance `i`, and gives `weight` back."""
         instance = self._all[i]
         instance.entries -= 1
         instance.weight -= weight
@@ -159,6 +159,7 @@ class Instances:
         if instance.batches[batch] == 0:
             del instance.batches[batch]
         self.changed.add(i)
+        return instance
 
     def prefilled(self, i: int, weight: int) -> None:
         """So many tokens of a call that is still there are prefilled."""
@@ -209,7 +210,8 @@ class Instances:
             return self._room_of_weak(i, self._weak[i], now)
         if limits.continuous:
             return self._room_of_llm(i, limits.max_batch, limits.max_sequences)
-        return self._whole[i] if instance.running < limits.concurrency else None
+        running = len(instance.batches) - instance.waiting
+        return self._whole[i] if running < limits.concurrency else None
 
     def _room_of_llm(self, i: int, weight: int, entries: int) -> Slots | None:
         instance = self._all[i]

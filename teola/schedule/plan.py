@@ -199,6 +199,7 @@ class Plan:
                 members=self.members[i],
                 retries=retries(p.op, p.params),
                 estimate=estimates[i],
+                measured=p.batchable or p.op in PREFILLS,
             )
             for i, p in enumerate(self.primitives)
         )

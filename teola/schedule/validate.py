@@ -113,7 +113,7 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
     """What is in flight is what its instances count; what is queued, what is still to be sent."""
     works = [work for work in queue.works.values() if work.queued]
     assert queue.queued == len(works), f"{queue.engine}: {queue.queued} queued of {len(works)}"
-    queue._asking.validate(works)
+    queue.line.asking.validate(work for work in works if work is not queue.line.alone)
     flying: dict[int, Counter[tuple[str, int, int, int]]] = {}
     entries: Counter[tuple[int, int]] = Counter()
     weights: Counter[int] = Counter()

@@ -39,7 +39,7 @@ def test_wrong_options_are_refused(
 
 def test_by_default_the_critical_path_goes_first() -> None:
     queue = queue_for("embedding", HashEmbedder(), EngineConfig("embedding"))
-    assert isinstance(queue.batching, CriticalPath)
+    assert isinstance(queue.line.policy, CriticalPath)
 
 
 def test_another_policy_for_all_does_not_get_the_options_of_one() -> None:
@@ -59,7 +59,7 @@ def test_tenants_share_every_engine_and_each_engine_keeps_its_own_policy() -> No
     fair = EngineConfig("embedding", batching="fair", batching_options=SHARED)
     found = fair_to_tenants({"plain": plain, "fair": fair}, {"a": 2.0})
     assert found["fair"] is fair
-    policy = queue_for("embedding", HashEmbedder(), found["plain"]).batching
+    policy = queue_for("embedding", HashEmbedder(), found["plain"]).line.policy
     assert isinstance(policy, Fair)
     inner = policy._inner()
     assert isinstance(inner, Fifo)

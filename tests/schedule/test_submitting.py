@@ -141,7 +141,7 @@ def test_a_work_says_what_the_plan_and_the_run_know() -> None:
     ]
     assert {(w.tenant, w.app, w.admitted) for w in found.values()} == {("t", "rag", 4.0)}
     assert [(w.spec.depth, w.arrival, w.total) for w in found.values()] == [
-        (1, 5.0, 3),
+        (1, 5.0, 1),
         (0, 6.0, 3),
     ]
     assert [w.spec.cuttable for w in found.values()] == [False, True]
@@ -184,7 +184,7 @@ def test_all_prefills_share_a_lane_and_other_operations_have_one_each() -> None:
 @catches(
     "no-home",
     "a call does not go where its prefix is",
-    edited(Core._submit, "command.affinity,", "-1,"),
+    edited(Core._submit, " affinity,", " -1,"),
 )
 def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
     p = call_ahead()

@@ -80,7 +80,7 @@ CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "begun early": (lambda c, r: _status(r, "z", RUNNING), "z is running"),
     "ended": (lambda c, r: _status(r, "if", SKIPPED), "left of"),
     "failed": (lambda c, r: _status(r, "cut", FAILED), "left of"),
-    "queued count": (lambda c, r: setattr(c.queues["llm"], "queued", 0), "llm: 0 queued"),
+    "queued count": (lambda c, r: setattr(c.queues["llm"].line, "count", 0), "llm: 0 queued"),
     "queued without work": (
         lambda c, r: _work(c, queued=True).spans.clear(),
         r"is queued: True, with \[\]",
@@ -102,10 +102,10 @@ CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "bound": (lambda c, r: setattr(_work(c, queued=True), "affinity", 1), "bound to none"),
     "bound to what is down": (
         lambda c, r: (
-            c.queues["llm"]._unqueue(work := _work(c, queued=True), 1.0),
+            c.queues["llm"].line.remove(work := _work(c, queued=True), 1.0),
             setattr(work, "affinity", 1),
             setattr(work, "queued", True),
-            c.queues["llm"]._queue(work, 1.0),
+            c.queues["llm"].line.add(work, 1.0),
             setattr(c.queues["llm"].instances[1], "up", False),
         ),
         "waits for an instance that is down",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from teola.policies.work import Slice, Slots, Work
 
 
 class BatchingPolicy(Protocol):
-    """No I/O, no clock, no randomness; ties are broken by (arrival, seq)."""
+    """No I/O, no clock, no randomness; ties are broken by (arrival, seq).
+
+    A policy's class may declare `eager = True` (or a property), if it never holds back the only
+    work that is queued for an engine whose batches do not disturb each other, and keeps nothing of
+    it: it is not asked about such a work then.
+    """
 
     def add(self, work: Work, now: float) -> None:
         """`work` was queued (again: after a failure)."""
@@ -25,3 +30,9 @@ class BatchingPolicy(Protocol):
     def wake_at(self, now: float) -> float | None:
         """When to ask again although nothing happened, if it waits for a batch to fill."""
         ...
+
+
+def is_eager(policy: Any) -> bool:
+    """Whether a policy's own class declares it `eager`. A subclass may do more with each work than
+    the class that it inherits from, and has to say so again."""
+    return "eager" in vars(type(policy)) and bool(policy.eager)

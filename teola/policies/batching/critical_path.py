@@ -51,6 +51,8 @@ SOON_S: Final = 1e-6
 class CriticalPath:
     """patience: how much waiting may cost for each second that it can save (0: never wait)."""
 
+    eager = True
+
     def __init__(self, patience: float = 1.0) -> None:
         number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
         if not number or not 0 <= patience < inf:

@@ -27,7 +27,7 @@ from sys import maxsize
 from typing import Final
 
 from teola.errors import InputError, UnknownName
-from teola.policies.batching.base import BatchingPolicy
+from teola.policies.batching.base import BatchingPolicy, is_eager
 from teola.policies.work import Slice, Slots, Work
 
 BY: Final[Mapping[str, Callable[[Work], str]]] = {
@@ -76,9 +76,15 @@ class Fair:
                     f"batching policy 'fair': the weight of {name!r} must be a number above 0, "
                     f"got {weight!r}"
                 )
-        inner()  # what is wrong with its name or options is told now
+        made = inner()  # what is wrong with its name or options is told now
+        self._eager = is_eager(made)
         self._inner, self._name, self._weights = inner, BY[by], dict(weights)
         self._begin_anew()
+
+    @property
+    def eager(self) -> bool:
+        """Whether the policy within flows is: of what is alone, no flow is kept."""
+        return self._eager
 
     def _begin_anew(self) -> None:
         self._flows: dict[str, Flow] = {}

@@ -15,6 +15,11 @@ class Fifo:
         self._queue: deque[Work] = deque()
         self._live = 0
 
+    @property
+    def eager(self) -> bool:
+        """Whether it never waits for a batch to fill."""
+        return not self.max_wait_s
+
     def add(self, work: Work, now: float) -> None:
         self._live += 1
         if work.tries:

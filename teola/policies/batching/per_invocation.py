@@ -8,6 +8,8 @@ from teola.policies.work import Slice, Slots, Taker, Work
 class PerInvocation:
     """Bundles are what one component of one query has queued, cut at the maximum batch size."""
 
+    eager = True
+
     def __init__(self) -> None:
         self._bundles: dict[tuple[str, str], list[Work]] = {}
 

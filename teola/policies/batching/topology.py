@@ -19,6 +19,8 @@ Entry = tuple[float, float, int, int, Work]
 class Topology:
     """The paper's policy, to the letter."""
 
+    eager = True
+
     def __init__(self) -> None:
         self._arrivals: list[Entry] = []
         self._buckets: dict[str, list[Entry]] = {}

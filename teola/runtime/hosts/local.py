@@ -57,8 +57,8 @@ class LocalHost:
         self.named = asked if isinstance(asked, NamesModel) else None
         """Tells the name of its model."""
         self.execute: Callable[[Sequence[Request]], Awaitable[Sequence[Result | Exception]]]
-        self.execute = self._execute_here if asynchronous else self._execute_in_thread
-        """Runs a batch."""
+        self.execute = cast("Any", self._run) if asynchronous else self._execute_in_thread
+        """Runs a batch, on the loop or in a thread, in a copy of the caller's context."""
         self.turns = Turns(engine.spec.concurrency)
         """Whose document is read next, if it reads documents."""
         self._threads: ThreadPoolExecutor | None = None
@@ -109,12 +109,7 @@ class LocalHost:
         working_for.set((call.context.query_id,))
         return await cast("LanguageModel", self.engine).prefill(call)
 
-    async def _execute_here(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
-        working_for.set(_queries(requests))
-        return cast("Sequence[Result | Exception]", await self._run(requests))
-
     async def _execute_in_thread(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
-        working_for.set(_queries(requests))
         engine, within = cast("BatchEngine", self.engine), copy_context()
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, lambda: within.run(engine.execute, requests))
@@ -124,9 +119,3 @@ class LocalHost:
 def keeps(engine: Engine) -> bool:
     """Whether large outputs may stay where the engine is, and inputs come from there."""
     return isinstance(engine, KeepsOutputs) and engine.keeps
-
-
-def _queries(requests: Sequence[Request]) -> tuple[str, ...]:
-    if len(requests) == 1:
-        return (requests[0].context.query_id,)
-    return tuple({request.context.query_id: None for request in requests})

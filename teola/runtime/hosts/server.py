@@ -29,6 +29,7 @@ from teola.engine import (
 )
 from teola.errors import EngineError, InputError, TeolaError
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.observe.noting import queries_of, working_for
 
 
 class Recipe(NamedTuple):
@@ -96,6 +97,7 @@ class EngineServer:
     async def execute(self, requests: Sequence[Request], sent: float) -> list[Result | Exception]:
         """Run a batch. sent: the sender's clock."""
         here = [r._replace(context=_shifted(r.context, sent)) for r in requests]
+        working_for.set(queries_of(here))
         found = await self.host.execute(here)
         return [portable(one) if isinstance(one, Exception) else one for one in found]
 

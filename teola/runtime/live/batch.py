@@ -17,8 +17,9 @@ GONE: Final = QueryCancelled("the query ended before its batch ran")
 NOTHING: Final[frozenset[str]] = frozenset()
 
 
-def lies_elsewhere(request: Request) -> bool:
-    return RemoteList in map(type, request.inputs.values())
+def lies_elsewhere(request: Request | None) -> bool:
+    """Whether some of its inputs are in another process."""
+    return request is not None and RemoteList in map(type, request.inputs.values())
 
 
 async def fetched(request: Request) -> Request:
@@ -49,6 +50,11 @@ def misshapen(
         if port in shown and (refused := refusal(port, result[port])):
             return refused
     return None
+
+
+def wrong_number(results: int, requests: int) -> OutputError:
+    """Why a batch has failed whose engine gave too many results or too few."""
+    return OutputError(f"the engine gave {results} results for {requests} requests")
 
 
 def as_retryable(error: Exception, batch: int) -> Exception:

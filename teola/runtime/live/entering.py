@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Callable, Coroutine
 from contextvars import Context
@@ -25,26 +26,34 @@ if sys.version_info >= (3, 12):
 
 else:
 
+    class _Catcher(threading.local):
+        """Where the loop of this thread would be asked for a step, takes it down."""
+
+        def __init__(self) -> None:
+            self.steps: list[Callable[[], object]] = []
+
+        def catch(self, step: Callable[[], object], *, context: Context) -> None:
+            self.steps.append(step)
+
+    _CATCHER = _Catcher()
+
     def entered(
         loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context
     ) -> asyncio.Task[None]:
         """A task of this loop, which runs now, that has made its first step."""
-        steps: list[Callable[[], object]] = []
-
-        def catch(step: Callable[[], object], *, context: Context) -> None:
-            steps.append(step)
-
-        loop.call_soon = catch  # type: ignore[assignment, method-assign]
+        loop.call_soon = _CATCHER.catch  # type: ignore[assignment, method-assign]
         try:
             task = asyncio.Task(work, loop=loop, context=context)
         finally:
             del loop.call_soon
+        step = _CATCHER.steps.pop()
         around = asyncio.current_task(loop)
-        if around is not None:
-            _leave_task(loop, around)
+        if around is None:
+            context.run(step)
+            return task
+        _leave_task(loop, around)
         try:
-            context.run(steps[0])
+            context.run(step)
         finally:
-            if around is not None:
-                _enter_task(loop, around)
+            _enter_task(loop, around)
         return task

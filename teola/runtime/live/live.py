@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from teola.engine import QueryContext, Request, Result, SequenceHandle
-from teola.errors import OutputError, QueryCancelled, TeolaError, reason_of
+from teola.errors import QueryCancelled, TeolaError, reason_of
 from teola.graph import ToolParams
-from teola.policies.work import Slice, Work
+from teola.policies.work import Work
 from teola.runtime.driver import Driver
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.batch import (
@@ -28,13 +28,14 @@ from teola.runtime.live.batch import (
     may_try_again,
     misshapen,
     too_much,
+    wrong_number,
 )
 from teola.runtime.live.call import LiveCall, call_of
 from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.query import Ending, LiveQuery, Progress, Watcher
-from teola.runtime.observe.noting import working_for
+from teola.runtime.observe.noting import queries_of, working_for
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
 from teola.schedule.engine_queue import EngineQueue
@@ -230,11 +231,20 @@ class Live(Driver[LiveQuery]):
 
     async def _batch(self, host: LocalHost, command: Dispatch) -> None:
         slices = command.slices
-        caller = self._caller(command)
+        caller = self._caller(command) if len(slices) == 1 else None
         calling.set(caller)
+        keeps = host.keeps
         results: Sequence[Result | Exception]
         try:
-            results = await self._results(host, slices)
+            requests = [self._request(work, lo, hi, keeps) for work, lo, hi in slices]
+            if None in requests or (not keeps and any(map(lies_elsewhere, requests))):
+                results = await self._results(host, requests)
+            else:
+                here = cast("Sequence[Request]", requests)
+                working_for.set(queries_of(here))
+                results = await host.execute(here)
+            if len(results) != len(slices):
+                raise wrong_number(len(results), len(slices))
         except asyncio.CancelledError:
             results = [QueryCancelled("aborted")] * len(slices)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
@@ -252,9 +262,7 @@ class Live(Driver[LiveQuery]):
         self.post(BatchCompleted(command.engine, command.batch, outcomes))
 
     def _caller(self, command: Dispatch) -> Caller | None:
-        """On whose behalf a batch runs. One of several pieces runs on nobody's alone."""
-        if len(command.slices) > 1:
-            return None
+        """On whose behalf a batch of one piece runs. One of several runs on nobody's alone."""
         work = command.slices[0].work
         query = self.queries.get(work.run)
         if query is None:
@@ -267,18 +275,17 @@ class Live(Driver[LiveQuery]):
             self.loop.call_soon_threadsafe(self.post, InstanceWaits(*place, change))
 
     async def _results(
-        self, host: LocalHost, slices: Sequence[Slice]
+        self, host: LocalHost, requests: Sequence[Request | None]
     ) -> Sequence[Result | Exception]:
-        """What the engine makes of the slices whose queries are still there."""
-        requests = [self._request(work, lo, hi, host.keeps) for work, lo, hi in slices]
+        """What the engine makes of the requests whose queries are still there, with what lies
+        elsewhere, if it cannot reach that itself."""
         wanted = [r for r in requests if r is not None]
         if not host.keeps:
             wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]
+        working_for.set(queries_of(wanted))
         found = await host.execute(wanted) if wanted else ()
         if len(found) != len(wanted):
-            raise OutputError(f"the engine gave {len(found)} results for {len(wanted)} requests")
-        if len(wanted) == len(slices):
-            return found
+            raise wrong_number(len(found), len(wanted))
         left = iter(found)
         return [GONE if r is None else next(left) for r in requests]
 

@@ -8,12 +8,22 @@ answer or document name, and no error's text, which may quote one.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Final
+
+from teola.engine import Request
 
 working_for: Final[ContextVar[tuple[str, ...]]] = ContextVar("teola_working_for", default=())
 """Ids of the queries (a batch belongs to several). Every task and thread that works for a query
 sets it anew, because what a task inherits is the context of whoever happened to wake the loop."""
+
+
+def queries_of(requests: Sequence[Request]) -> tuple[str, ...]:
+    """Ids of the queries that a batch works for."""
+    if len(requests) == 1:
+        return (requests[0].context.query_id,)
+    return tuple({request.context.query_id: None for request in requests})
 
 
 def note(log: logging.Logger, level: int, event: str, sentence: str, **fields: Any) -> None:

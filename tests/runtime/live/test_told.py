@@ -33,7 +33,7 @@ async def test_loading_counts_as_a_query_s_age() -> None:
     """So who came first goes first, however long the documents took."""
     p = plan(*call("m"))
     async with Bench({"llm": HashModel()}) as bench:
-        spy = bench.core.queues["llm"].batching = Spy()
+        spy = bench.core.queues["llm"].line.policy = Spy()
         admitted = asyncio.get_running_loop().time() - LOADED_S
         context = QueryContext("q", "b")
         trace = Trace("q", "rag", p, admitted)
@@ -59,7 +59,7 @@ def test_a_simulated_query_is_its_tenants() -> None:
     sim = simulated()
     for tenant in ("a", "b"):
         sim.submit(plan(*call("m")), {"question": Tokens(9)}, tenant=tenant, app=f"{tenant}-app")
-    spy = sim.core.queues["llm"].batching = Spy()
+    spy = sim.core.queues["llm"].line.policy = Spy()
     assert [result.state for result in sim.run()] == [State.OK] * 2
     assert [(work.tenant, work.app) for work in spy.seen] == [("a", "a-app"), ("b", "b-app")]
 

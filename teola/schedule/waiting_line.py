@@ -1,0 +1,54 @@
+"""What is queued at one engine, and who was told of it.
+
+The batching policy is told of every work, but for one: where nothing disturbs anything, the only
+work in the queue needs no policy to be put in order, and waits alone for its instance or for
+company.
+"""
+
+from __future__ import annotations
+
+from teola.policies.batching.base import BatchingPolicy
+from teola.policies.work import Work
+from teola.schedule.asking import Asking
+
+
+class WaitingLine:
+    """lone: whether the policy need not be told of the only work. asking: what is bound where."""
+
+    def __init__(self, policy: BatchingPolicy, *, lone: bool) -> None:
+        self.policy, self.asking = policy, Asking()
+        self.count = 0
+        self.alone: Work | None = None
+        """The only work, while the policy has not been told of it."""
+        self._lone = lone
+
+    def add(self, work: Work, now: float) -> None:
+        """`work` was queued."""
+        self.count += 1
+        if self._lone:
+            if self.count == 1 and not work.tries:
+                self.alone = work
+                return
+            if self.alone is not None:
+                self.tell(now)
+        self.asking.queued(work)
+        self.policy.add(work, now)
+
+    def tell(self, now: float) -> None:
+        """Tell the policy of the work that was alone."""
+        work, self.alone = self.alone, None
+        assert work is not None
+        self.asking.queued(work)
+        self.policy.add(work, now)
+
+    def remove(self, work: Work, now: float) -> None:
+        """`work` is queued no more, if it was."""
+        if not work.queued:
+            return
+        work.queued = False
+        self.count -= 1
+        if work is self.alone:
+            self.alone = None
+            return
+        self.asking.left(work)
+        self.policy.remove(work, now)
