@@ -78,7 +78,7 @@ class EngineQueue:
         self._batches: dict[int, Dispatch] = {}
         lone = not limits.continuous and instances == 1 and is_eager(batching)
         self.line = WaitingLine(batching, lone=lone)
-        self._next_batch = self._requests = self._retries = 0
+        self._next_batch = self._requests = self.retries = 0
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
 
@@ -216,7 +216,7 @@ class EngineQueue:
     def _retry(self, old: Work, lo: int, hi: int, instance: int, now: float) -> None:
         """Queue the failed slice, with what is still queued of the same primitive, anew."""
         self.line.remove(old, now)
-        self._retries += 1
+        self.retries += 1
         avoid = instance if self.instances.others(instance, now) else -1
         spans = [(lo, hi), *old.spans]
         self._again(replace(old, spans=spans, affinity=-1, avoid=avoid, queued=True), now)
@@ -381,18 +381,18 @@ class EngineQueue:
             cause.retryable
             and not work.streamed
             and work.tries < work.spec.retries + work.excused
-            and self._retries < max(RETRY_FLOOR, RETRY_BUDGET * self._requests)
+            and self.retries < max(RETRY_FLOOR, RETRY_BUDGET * self._requests)
         )
+
+    @property
+    def batching(self) -> BatchingPolicy:
+        """Decides what goes together."""
+        return self.line.policy
 
     @property
     def queued(self) -> int:
         """Primitives (calls) that wait to be dispatched, in whole or in part."""
         return self.line.count
-
-    @property
-    def retries(self) -> int:
-        """How often something was tried again so far."""
-        return self._retries
 
     @property
     def idle(self) -> bool:

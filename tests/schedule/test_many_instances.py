@@ -81,7 +81,7 @@ class Asked:
 
 def asking_queue() -> tuple[EngineQueue, Asked]:
     queue, asked = queue_of(MANY, llm=True), Asked()
-    queue.batching = asked  # type: ignore[assignment]
+    queue.line.policy = asked  # type: ignore[assignment]
     return queue, asked
 
 
