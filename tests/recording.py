@@ -21,7 +21,7 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.live import Live
 from teola.runtime.live.query import Ending, Watcher
 from teola.runtime.observe.trace import Trace
-from teola.schedule.core import Core, Measure
+from teola.schedule.core import Core, Measuring
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     Command,
@@ -73,13 +73,13 @@ class RecordingCore(Core):
     def __init__(
         self,
         queues: Mapping[str, EngineQueue],
-        measure: Measure,
+        measure: Measuring,
         queries: Mapping[str, Query] | None = None,
     ) -> None:
         self.log, self._queries = Log(), {} if queries is None else queries
         super().__init__(queues, self._noted(measure))
 
-    def _noted(self, measure: Measure) -> Measure:
+    def _noted(self, measure: Measuring) -> Measuring:
         def noted(run: str, i: int) -> int:
             self.log.measured[run, i] = found = measure(run, i)
             return found

@@ -34,6 +34,7 @@ class Asking:
 
     def __init__(self) -> None:
         self._bound: dict[int, int] = {}
+        self._tokens: dict[int, int] = {}
         self._free = 0
         self._version = 0
         self._declined: dict[int, Declined] = {}
@@ -47,6 +48,7 @@ class Asking:
             self._version += 1
         else:
             self._bound[i] = self._bound.get(i, 0) + 1
+            self._tokens[i] = self._tokens.get(i, 0) + work.total
             self._declined.pop(i, None)
 
     def left(self, work: Work) -> None:
@@ -58,8 +60,18 @@ class Asking:
         else:
             self._declined.pop(i, None)
             self._bound[i] -= 1
+            self._tokens[i] -= work.total
             if not self._bound[i]:
-                del self._bound[i]
+                del self._bound[i], self._tokens[i]
+
+    @property
+    def bound(self) -> int:
+        """How many works are bound to an instance."""
+        return sum(self._bound.values())
+
+    def tokens(self, i: int) -> int:
+        """Of the works that are bound to instance `i`."""
+        return self._tokens.get(i, 0)
 
     def validate(self, works: Iterable[Work]) -> None:
         """Raises AssertionError if other works are queued than these. O(n): for tests."""
@@ -68,6 +80,7 @@ class Asking:
         bound = {i: count for i, count in counts.items() if i >= 0}
         assert self._free == free, f"{self._free} works are bound to none, and not {free}"
         assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
+        assert self._tokens.keys() == bound.keys(), "tokens are bound where no work is"
 
     def part(self, i: int, idle: int) -> int:
         """Works for instance `i` if `idle` instances share evenly what is bound to none."""

@@ -17,12 +17,13 @@ from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.live.live import Live
 from teola.runtime.store import Store
 from teola.runtime.values import joined
-from teola.schedule import engine_queue, graph_run
+from teola.schedule import graph_run, requeue
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import DeadlineReached, Failed, InstanceUp, State, Withdraw
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Instances
+from teola.schedule.requeue import Requeue
 from tests.planted import Bug, edited
 
 
@@ -30,42 +31,42 @@ def _effects_repeated(patch: pytest.MonkeyPatch) -> None:
     def may_retry(self: Any, work: Any, cause: Any) -> bool:
         return bool(cause.retryable and not work.streamed and work.tries < 2)
 
-    patch.setattr(EngineQueue, "_may_retry", may_retry)
+    patch.setattr(Requeue, "may_retry", may_retry)
 
 
 def _stream_again(patch: pytest.MonkeyPatch) -> None:
     def may_retry(self: Any, work: Any, cause: Any) -> bool:
         return bool(cause.retryable and work.tries < work.spec.retries)
 
-    patch.setattr(EngineQueue, "_may_retry", may_retry)
+    patch.setattr(Requeue, "may_retry", may_retry)
 
 
 def _no_retries(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine_queue, "RETRY_FLOOR", 0)
+    patch.setattr(requeue, "RETRY_FLOOR", 0)
 
 
 def _rest_forgotten(patch: pytest.MonkeyPatch) -> None:
-    retry = EngineQueue._retry
+    retry = Requeue.retry
 
     def forgetting(self: Any, work: Any, lo: int, hi: int, instance: int, now: float) -> None:
-        self._unqueue(work, now)
+        self._line.remove(work, now)
         work.spans = []
         retry(self, work, lo, hi, instance, now)
 
-    patch.setattr(EngineQueue, "_retry", forgetting)
+    patch.setattr(Requeue, "retry", forgetting)
 
 
 def _slot_kept(patch: pytest.MonkeyPatch) -> None:
     ended = EngineQueue._ended
 
-    def keeping(self: Any, key: Any, lo: int, hi: int, *more: Any) -> Any:
+    def keeping(self: Any, out: Any, key: Any, lo: int, hi: int, *more: Any) -> None:
         work = self.works[key]
         if not work.withdrawn:
-            return ended(self, key, lo, hi, *more)
+            ended(self, out, key, lo, hi, *more)
+            return
         del work.flying[lo, hi]
         if not work.flying:
             del self.works[key]
-        return []
 
     patch.setattr(EngineQueue, "_ended", keeping)
 
@@ -73,10 +74,11 @@ def _slot_kept(patch: pytest.MonkeyPatch) -> None:
 def _load_miscounted(patch: pytest.MonkeyPatch) -> None:
     land = Instances.land
 
-    def landing(self: Any, i: int, batch: int, weight: int) -> None:
-        land(self, i, batch, weight)
-        if self[i].entries > 0:
-            self[i].entries -= 1
+    def landing(self: Any, i: int, *more: Any) -> Any:
+        instance = land(self, i, *more)
+        if instance.entries > 0:
+            instance.entries -= 1
+        return instance
 
     patch.setattr(Instances, "land", landing)
 

@@ -211,7 +211,7 @@ class World:
         failed = queue._failed
 
         def noting(work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float) -> Any:
-            budget = queue.retries < max(10, 0.1 * queue._requests)
+            budget = queue.retries < max(10, 0.1 * queue.again.requests)
             found = failed(work, lo, hi, instance, cause, now)
             cause.error.__traceback__ = None  # its frames would hold sequences
             failure = Failure(cause, work.streamed, budget)
