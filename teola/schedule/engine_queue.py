@@ -93,7 +93,7 @@ class EngineQueue:
         """Keep a primitive that is being measured; `sized` will queue it. No policy knows of it."""
         self.works[work.run, work.primitive] = work
         self.again.requests += 1
-        work.home, work.queued = work.affinity, False
+        work.home, work.queued, work.spans = work.affinity, False, []
 
     def sized(self, event: Sized, now: float) -> list[Output]:
         """A primitive that was held is measured."""
