@@ -136,6 +136,9 @@ class EngineTable(_Table):
         default_factory=dict, description="Options of that policy."
     )
     routing: str | None = Field(default=None, description="Its routing policy.")
+    routing_options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of that policy."
+    )
 
 
 class Configuration(_Table):
@@ -179,7 +182,7 @@ class Configuration(_Table):
             configs = fair_to_tenants(configs, self.server.tenant_weights)
         for name, config in configs.items():
             batching.make(config.batching, **config.batching_options)
-            routing.make(config.routing)
+            routing.make(config.routing, **config.routing_options)
             config.recipe(name)
 
 

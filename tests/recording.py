@@ -135,8 +135,13 @@ class Bench:
     """
 
     def __init__(
-        self, engines: Mapping[str, Engine | Sequence[Engine]], *, batching: str = "topology"
+        self,
+        engines: Mapping[str, Engine | Sequence[Engine]],
+        *,
+        batching: str = "topology",
+        routing: str = "least_loaded",
     ) -> None:
+        self.routing = routing
         self.engines: dict[str, list[Engine]] = {
             name: list(given) if isinstance(given, (list, tuple)) else [given]  # type: ignore[list-item]
             for name, given in engines.items()
@@ -158,7 +163,9 @@ class Bench:
         self.live = Watched({}, loop)
         queues = {}
         for name, instances in self.engines.items():
-            config = EngineConfig(lambda: None, instances=len(instances), batching=self.batching)  # type: ignore[arg-type, return-value]
+            config = EngineConfig(
+                lambda: None, instances=len(instances), batching=self.batching, routing=self.routing
+            )  # type: ignore[arg-type, return-value]
             queues[name] = queue_for(name, instances[0], config)
             for i, engine in enumerate(instances):
                 self.live.hosts[name, i] = host = LocalHost(engine, i)

@@ -33,7 +33,8 @@ class EngineConfig:
 
     factory: an engine class (or function returning an engine), or the name of one that is installed
     (entry points `teola.engines`) or registered. options: its keyword arguments. instances: how
-    many to run. batching / routing: policy names, with `batching_options` for the former. host:
+    many to run. batching / routing: policy names, with their options in `batching_options` and
+    `routing_options`. host:
     where its instances run: `local` (in this process), `process` (each in a child process) or `ray`
     (each in an actor of the cluster that the runtime is given); None is local, or ray if the
     runtime has a cluster and the engine computes much. resources: what each asks of a Ray node:
@@ -46,6 +47,7 @@ class EngineConfig:
     batching: str = batching.DEFAULT
     routing: str = routing.DEFAULT
     batching_options: Mapping[str, Any] = field(default_factory=dict)
+    routing_options: Mapping[str, Any] = field(default_factory=dict)
     host: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
 
@@ -214,9 +216,13 @@ def queue_for(name: str, engine: Engine, config: EngineConfig) -> EngineQueue:
     """The scheduler's queue of an engine."""
     spec = engine.spec
     limits = Limits(
-        spec.max_batch, spec.max_sequences, spec.concurrency, spec.kind is EngineKind.LLM
+        spec.max_batch,
+        spec.max_sequences,
+        spec.concurrency,
+        spec.kind is EngineKind.LLM,
+        block_tokens=spec.block_tokens,
     )
-    policies = config.batching, config.batching_options, config.routing
+    policies = config.batching, config.batching_options, config.routing, config.routing_options
     return queue_of(name, limits, config.instances, *policies)
 
 
@@ -254,6 +260,9 @@ def with_policies(
             if batching_name in (None, config.batching)
             else {},
             routing=routing_name or config.routing,
+            routing_options=config.routing_options
+            if routing_name in (None, config.routing)
+            else {},
         )
         for name, config in configs.items()
     }

@@ -23,6 +23,7 @@ from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import DeadlineReached, Failed, InstanceUp, State, Withdraw
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Instances
+from teola.schedule.placing import Placing
 from teola.schedule.requeue import Requeue
 from tests.planted import Bug, edited
 
@@ -54,6 +55,26 @@ def _rest_forgotten(patch: pytest.MonkeyPatch) -> None:
         retry(self, work, lo, hi, instance, now)
 
     patch.setattr(Requeue, "retry", forgetting)
+
+
+def _not_unbound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Requeue, "unbind", lambda self, i, now: None)
+
+
+def _bound_to_the_dead(patch: pytest.MonkeyPatch) -> None:
+    def bind(self: Any, work: Any, now: float) -> None:
+        early = self.early and not work.spec.cuttable
+        work.affinity = self.routing.place(work, now) if early else work.home
+
+    patch.setattr(Placing, "bind", bind)
+
+
+def _queued_before_measured(patch: pytest.MonkeyPatch) -> None:
+    def hold(self: Any, work: Any) -> None:
+        self.works[work.run, work.primitive] = work
+        self.line.add(work, work.arrival)
+
+    patch.setattr(EngineQueue, "hold", hold)
 
 
 def _slot_kept(patch: pytest.MonkeyPatch) -> None:
@@ -208,6 +229,11 @@ BUGS: Final = {
     "effects-repeated": Bug("whatever fails is tried again, effects too", _effects_repeated),
     "stream-repeated": Bug("an answer that a client has begun to read is repeated", _stream_again),
     "no-retries": Bug("the first failure is final", _no_retries),
+    "not-unbound": Bug("what waits for an instance that died goes on waiting", _not_unbound),
+    "bound-to-the-dead": Bug("work is bound to an instance that is gone", _bound_to_the_dead),
+    "queued-before-measured": Bug(
+        "a call is offered to policies before its size is known", _queued_before_measured
+    ),
     "rest-forgotten": Bug("a retry forgets what was still queued of it", _rest_forgotten),
     "slot-kept": Bug("a slice of a query that has ended never gives its slot back", _slot_kept),
     "load-miscounted": Bug("an instance counts two slices as ended for each", _load_miscounted),

@@ -83,7 +83,7 @@ class Live(Driver[LiveQuery]):
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._memory = MemoryWatch(loop, self.post)
         self._prefixes = PrefixWatch(loop, self.post)
-        self._sizing = Sizing(loop, self.post)
+        self._sizing = Sizing(loop, self._inbox.append, self._wake)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     # --- queries --------------------------------------------------------------------------

@@ -29,10 +29,15 @@ class _Job(NamedTuple):
 
 
 class Sizing:
-    """Measures prompts. post: takes the events."""
+    """Measures prompts. post: takes an event. wake: is called when there are some."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, post: Callable[[QueueEvent], None]) -> None:
-        self._loop, self._post = loop, post
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        post: Callable[[QueueEvent], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._loop, self._post, self._wake = loop, post, wake
         self._jobs: list[_Job] = []
 
     def measure(self, engine: str, maker: MakesKeys, query: LiveQuery, i: int, call: Call) -> None:
@@ -60,6 +65,7 @@ class Sizing:
                 own = keys.tokens - job.query.tokens.get(before, 0)
                 size = Size(max(1, own), keys.blocks)
             self._post(Sized(job.engine, job.query.id, job.primitive, size))
+        self._wake()
 
 
 def _measured(jobs: list[_Job]) -> list[Keys | None]:
