@@ -9,7 +9,6 @@ from typing import Any
 from teola.engine import Call, Delta, Keys, PrefixChange
 from teola.runtime.live.call import call_of
 from teola.runtime.live.live import Live
-from teola.runtime.live.sizing import Sizing
 from teola.schedule.events import CallEnded, Dispatch, State
 from tests.deterministic import HashModel
 from tests.planted import catches, edited
@@ -74,10 +73,9 @@ def dispatches(bench: Bench) -> list[Dispatch]:
 
 
 @catches(
-    "measured-one-by-one",
-    "each prompt is measured by itself",
-    edited(Sizing.measure, "if not self._jobs:", "if True:"),
-    edited(Sizing._begin, "jobs, self._jobs = self._jobs, []", "jobs = [self._jobs.pop()]"),
+    "sent-one-by-one",
+    "each prompt goes as soon as it is measured",
+    edited(Live.__init__, "self._inbox.append, self._wake", "self.post, self._wake"),
 )
 async def test_what_is_ready_together_is_measured_together_and_shares_a_batch() -> None:
     model = Keyed()
