@@ -72,11 +72,6 @@ def dispatches(bench: Bench) -> list[Dispatch]:
     return [c for c in bench.core.log.story if isinstance(c, Dispatch)]
 
 
-@catches(
-    "sent-one-by-one",
-    "each prompt goes as soon as it is measured",
-    edited(Live.__init__, "self._inbox.append, self._wake", "self.post, self._wake"),
-)
 async def test_what_is_ready_together_is_measured_together_and_shares_a_batch() -> None:
     model = Keyed()
     async with Bench({"llm": model}) as bench:
