@@ -159,7 +159,7 @@ class Bench:
         queues = {}
         for name, instances in self.engines.items():
             config = EngineConfig(lambda: None, instances=len(instances), batching=self.batching)  # type: ignore[arg-type, return-value]
-            queues[name] = queue_for(name, instances[0], config)
+            queues[name] = queue_for(name, instances, config)
             for i, engine in enumerate(instances):
                 self.live.hosts[name, i] = host = LocalHost(engine, i)
                 await host.start()

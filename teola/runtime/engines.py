@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from teola.engine import BatchEngine, Engine, EngineKind, LanguageModel, Loader
 from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
+from teola.profile import EngineProfile
 from teola.registry import Factories
 from teola.runtime.driver import queue_of
 from teola.runtime.hosts.process import ProcessEngine
 from teola.runtime.hosts.server import Recipe
+from teola.runtime.pools import (
+    Member,
+    entries_of,
+    limits_of,
+    member_of,
+    picked,
+    presentable,
+    profile_of,
+    profiles_of,
+    smallest,
+)
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.instances import Limits
 
 REGISTRY: Final = Factories[Engine](
     "engine type", "teola.engines", {}, [BatchEngine, LanguageModel, Loader]
 )
+AS_POOLED: Final = -1
+"""Instances of an engine whose configuration names no number."""
 HOSTS: Final = ("local", "process", "ray")
 COMPUTES: Final = frozenset({EngineKind.LLM, EngineKind.EMBEDDING, EngineKind.RERANK})
 """Kinds that go to a cluster if there is one; the others are clients of something, or quick."""
@@ -33,23 +46,35 @@ class EngineConfig:
 
     factory: an engine class (or function returning an engine), or the name of one that is installed
     (entry points `teola.engines`) or registered. options: its keyword arguments. instances: how
-    many to run. batching / routing: policy names, with `batching_options` for the former. host:
-    where its instances run: `local` (in this process), `process` (each in a child process) or `ray`
-    (each in an actor of the cluster that the runtime is given); None is local, or ray if the
-    runtime has a cluster and the engine computes much. resources: what each asks of a Ray node:
-    num_cpus, num_gpus, custom ones.
+    many to run; by default as many as `pool` has entries, or one. batching / routing: policy names,
+    with `batching_options` for the former. host: where its instances run: `local` (in this
+    process), `process` (each in a child process) or `ray` (each in an actor of the cluster that the
+    runtime is given); None is local, or ray if the runtime has a cluster and the engine computes
+    much. resources: what each asks of a Ray node: num_cpus, num_gpus, custom ones. pool: for
+    instances that are not equal, the options of each, over `options`; `resources` among them goes
+    over `resources`, and `profile` is the instance's own: a name, a file, or an engine's part of
+    one. What they must share is checked when they start.
     """
 
     factory: str | Callable[..., Engine]
     options: Mapping[str, Any] = field(default_factory=dict)
-    instances: int = 1
+    instances: int = AS_POOLED
     batching: str = batching.DEFAULT
     routing: str = routing.DEFAULT
     batching_options: Mapping[str, Any] = field(default_factory=dict)
     host: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
+    pool: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "pool", entries_of(self.pool))
+        if self.instances == AS_POOLED:
+            object.__setattr__(self, "instances", len(self.pool) or 1)
+        if self.pool and self.instances != len(self.pool):
+            raise InputError(
+                f"instances = {self.instances}, but a pool with {len(self.pool)} entries: leave "
+                "`instances` out, or give the pool an entry for each"
+            )
         if self.instances < 1:
             raise InputError(f"an engine needs at least one instance, got {self.instances}")
         if self.host is not None and self.host not in HOSTS:
@@ -59,24 +84,66 @@ class EngineConfig:
         """A fresh, unstarted instance in this process. Raises UnknownName, InputError."""
         return self.recipe(name).make()
 
-    def recipe(self, name: str) -> Recipe:
+    def recipe(self, name: str, instance: int = 0) -> Recipe:
         """How to make an instance, here or elsewhere. Raises UnknownName, InputError."""
         factory = REGISTRY.find(self.factory) if isinstance(self.factory, str) else self.factory
-        options = dict(self.options)
+        where = self._where(name, instance)
+        options = {**self.options, **self.member(name, instance).options}
         parameters = inspect.signature(factory).parameters
         if "name" in parameters:
             options.setdefault("name", name)
         accepts_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         for option in options:
             if option not in parameters and not accepts_all:
-                raise UnknownName("option", option, parameters, f"engine {name!r}")
+                raise UnknownName("option", option, parameters, where)
         for parameter in parameters.values():
             if _is_needed(parameter) and parameter.name not in options:
                 raise InputError(
-                    f"engine {name!r} needs the option {parameter.name!r}: "
+                    f"{where} needs the option {parameter.name!r}: "
                     f"EngineConfig({self._called!r}, {{{parameter.name!r}: ...}})"
                 )
         return Recipe(factory, options, name)
+
+    def member(self, name: str, instance: int) -> Member:
+        """What instance `instance` of engine `name` has for itself. Raises InputError."""
+        if not self.pool:
+            return Member()
+        return member_of(self.pool[instance], self._where(name, instance))
+
+    def check(self, name: str) -> None:
+        """All that can be known without making an instance. Raises UnknownName, InputError."""
+        self.recipe(name)
+        for instance in range(len(self.pool)):
+            self.recipe(name, instance)
+            profile_of(self.member(name, instance), self._where(name, instance))
+
+    def profiled(
+        self, name: str, entry: EngineProfile, engines: Sequence[Engine], structure: bool
+    ) -> EngineProfile:
+        """The profile `entry` of engine `name` with the instances that it has here.
+
+        structure: whether the profile decides limits, or the instances. Raises UnknownName,
+        InputError.
+        """
+        entry = replace(entry, instances=self.instances)
+        if not self.pool:
+            return entry
+        own, kind = [], engines[0].spec.kind
+        for instance in range(self.instances):
+            where = self._where(name, instance)
+            profile = profile_of(self.member(name, instance), where)
+            own.append(picked(profile, name, kind, where))
+        limits = None if structure else limits_of(engines)
+        return replace(entry, pool=profiles_of(entry, own, limits))
+
+    def _where(self, name: str, instance: int) -> str:
+        """What an error is about."""
+        return f"engine {name!r}, entry {instance} of its pool" if self.pool else f"engine {name!r}"
+
+    @property
+    def names_models(self) -> bool:
+        """Whether the pool names a model for each instance, which are one model under two names."""
+        return bool(self.pool) and all("model" in entry for entry in self.pool)
 
     @property
     def _called(self) -> str:
@@ -84,13 +151,13 @@ class EngineConfig:
         factory = self.factory
         return factory if isinstance(factory, str) else getattr(factory, "__name__", repr(factory))
 
-    def placed(self, name: str, on_ray: bool) -> Engine:
+    def placed(self, name: str, on_ray: bool, instance: int = 0) -> Engine:
         """An unstarted instance where it is to run. on_ray: there is a cluster.
 
         Raises UnknownName, InputError.
         """
         host = self.host or "local"
-        recipe = self.recipe(name)
+        recipe = self.recipe(name, instance)
         if self.host is None and on_ray and recipe.make().spec.kind in COMPUTES:
             host = "ray"
         if host == "local":
@@ -104,7 +171,8 @@ class EngineConfig:
             )
         from teola.runtime.hosts.ray_actor import RayEngine
 
-        return RayEngine(recipe, self.resources)
+        resources = {**self.resources, **self.member(name, instance).resources}
+        return RayEngine(recipe, resources, self._where(name, instance))
 
 
 def described() -> list[dict[str, Any]]:
@@ -163,31 +231,56 @@ LIKE_LLM: Final = ("proxy", "judge")
 """Engines that have the configuration of `llm` unless they are given one."""
 
 
-def llm_config(where: str, **options: Any) -> EngineConfig:
-    """The LLM engine for `--llm`: a server's URL, or a folder with a model. Raises InputError."""
-    if where.startswith(("http://", "https://")):
-        return EngineConfig("vllm", {"url": where, **options})
-    if where == "extractive":
+def llm_config(where: Sequence[str]) -> EngineConfig:
+    """The LLM engine for `--llm`: servers' URLs, or a folder with a model. Raises InputError."""
+    if found := _servers("--llm", "vllm", where):
+        return found
+    (one,) = where
+    if one == "extractive":
         return DEFAULTS["llm"]
-    folder = os.path.expanduser(where)
+    folder = os.path.expanduser(one)
     if os.path.isfile(os.path.join(folder, "config.json")):
-        return EngineConfig("transformers", {"model": os.path.realpath(folder), **options})
+        return EngineConfig("transformers", {"model": os.path.realpath(folder)})
     wanted = (
         "give the folder of a Hugging Face model, or the URL of an OpenAI-compatible server, such "
         "as http://localhost:8000/v1"
     )
     if os.path.exists(folder):
-        raise InputError(f"--llm {where!r} holds no model (no config.json): {wanted}")
-    if "/" in where or where.startswith((".", "~")):
-        raise InputError(f"--llm: there is no folder {where!r}: {wanted}")
-    raise InputError(f"--llm {where!r} is neither a URL nor a folder: {wanted}")
+        raise InputError(f"--llm {one!r} holds no model (no config.json): {wanted}")
+    if "/" in one or one.startswith((".", "~")):
+        raise InputError(f"--llm: there is no folder {one!r}: {wanted}")
+    raise InputError(f"--llm {one!r} is neither a URL nor a folder: {wanted}")
 
 
-def embedding_config(where: str) -> EngineConfig:
-    """The embedding engine for `--embedding`: a server's URL, or a sentence-transformers model."""
-    if where.startswith(("http://", "https://")):
-        return EngineConfig("openai-embedding", {"url": where})
-    return EngineConfig("embedding", {"model": where})
+def embedding_config(where: Sequence[str]) -> EngineConfig:
+    """The embedding engine for `--embedding`: servers' URLs, or a sentence-transformers model.
+
+    Raises InputError.
+    """
+    if found := _servers("--embedding", "openai-embedding", where):
+        return found
+    return EngineConfig("embedding", {"model": where[0]})
+
+
+def _servers(option: str, type: str, where: Sequence[str]) -> EngineConfig | None:
+    """An engine with an instance for each URL; None if what was given is one thing and no URL."""
+    urls = [one for one in where if one.startswith(("http://", "https://"))]
+    if len(where) == 1:
+        return EngineConfig(type, {"url": urls[0]}) if urls else None
+    other = next((one for one in where if one not in urls), None)
+    if other is not None:
+        raise InputError(
+            f"{option} was given {len(where)} times, and {other!r} is no URL: only servers by URL "
+            "can be several instances of one engine"
+        )
+    bare = [url.rstrip("/") for url in urls]
+    twice = next((url for url in bare if bare.count(url) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"{option} {presentable(twice)!r} was given twice: give each server once, which takes "
+            "many calls at a time by itself"
+        )
+    return EngineConfig(type, pool=[{"url": url} for url in urls])
 
 
 def web_config(where: str) -> EngineConfig:
@@ -210,12 +303,9 @@ def web_config(where: str) -> EngineConfig:
     )
 
 
-def queue_for(name: str, engine: Engine, config: EngineConfig) -> EngineQueue:
-    """The scheduler's queue of an engine."""
-    spec = engine.spec
-    limits = Limits(
-        spec.max_batch, spec.max_sequences, spec.concurrency, spec.kind is EngineKind.LLM
-    )
+def queue_for(name: str, engines: Sequence[Engine], config: EngineConfig) -> EngineQueue:
+    """The scheduler's queue of an engine with these instances."""
+    limits = smallest(limits_of(engines))
     policies = config.batching, config.batching_options, config.routing
     return queue_of(name, limits, config.instances, *policies)
 

@@ -201,7 +201,7 @@ class World:
                 host = self.live.hosts[name, i] = LocalHost(far, i)
                 starts.append(host.start())
             config = EngineConfig(name, instances=count, batching=self.scenario.batching)
-            queue = self.core.queues[name] = queue_for(name, self.far[name, 0], config)
+            queue = self.core.queues[name] = queue_for(name, [self.far[name, 0]], config)
             queue._failed = self._noting(queue)  # type: ignore[method-assign]
         await asyncio.gather(*starts)
         for (name, i), far in self.far.items():
