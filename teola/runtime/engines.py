@@ -156,12 +156,17 @@ class EngineConfig:
 
         Raises UnknownName, InputError.
         """
-        host = self.host or "local"
         recipe = self.recipe(name, instance)
-        if self.host is None and on_ray and recipe.make().spec.kind in COMPUTES:
-            host = "ray"
+        near = recipe.make()
+        kind, own = near.spec.kind, self.member(name, instance)
+        if kind is EngineKind.VECTORSTORE and own.options:
+            raise InputError(
+                f"engine {name!r} keeps documents, which each instance has to find, so it can have "
+                "no pool: give `options` for all of them, and how many as `instances`"
+            )
+        host = self.host or ("ray" if on_ray and kind in COMPUTES else "local")
         if host == "local":
-            return recipe.make()
+            return near
         if host == "process":
             return ProcessEngine(recipe)
         if not on_ray:
@@ -171,8 +176,7 @@ class EngineConfig:
             )
         from teola.runtime.hosts.ray_actor import RayEngine
 
-        resources = {**self.resources, **self.member(name, instance).resources}
-        return RayEngine(recipe, resources, self._where(name, instance))
+        return RayEngine(recipe, {**self.resources, **own.resources}, self._where(name, instance))
 
 
 def described() -> list[dict[str, Any]]:

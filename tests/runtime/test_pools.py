@@ -91,6 +91,15 @@ def test_a_bad_pool_is_refused_before_anything_starts(
         Runtime({"llm": EngineConfig("openai", **given)})
 
 
+def test_documents_are_in_one_store() -> None:
+    pool = [{"dsn": "postgresql://a/x"}, {"dsn": "postgresql://b/x"}]
+    with (
+        Runtime({"vectorstore": EngineConfig("vectorstore", pool=pool)}) as runtime,
+        pytest.raises(InputError, match="'vectorstore' keeps documents, which each instance has"),
+    ):
+        runtime.engines("vectorstore")
+
+
 def test_several_urls_are_one_engine() -> None:
     urls = ["http://one:8000/v1", "https://two/v1"]
     for found, type in ((llm_config(urls), "vllm"), (embedding_config(urls), "openai-embedding")):
