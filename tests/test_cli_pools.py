@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from teola.cli.given import Engines
+from teola.cli.named_engines import embedding_config, llm_config
 from teola.cli.options import Dtype
+from teola.errors import InputError
 from teola.runtime.engines import DEFAULTS, EngineConfig
 from tests.command_line import CommandLine
 from tests.fake_openai import FakeOpenAI
@@ -73,3 +75,25 @@ def test_the_llm_of_the_command_line_is_everybodys() -> None:
     assert found["llm"] == found["proxy"] == EngineConfig("vllm", pool=[{"url": u} for u in TWO])
     assert found["judge"] == base["judge"]
     assert found["embedding"].instances == 2
+
+
+def test_several_urls_are_one_engine() -> None:
+    urls = ["http://one:8000/v1", "https://two/v1"]
+    for found, type in ((llm_config(urls), "vllm"), (embedding_config(urls), "openai-embedding")):
+        assert found == EngineConfig(type, pool=[{"url": url} for url in urls])
+    assert llm_config(urls[:1]) == EngineConfig("vllm", {"url": urls[0]})
+    assert embedding_config(["mini"]) == EngineConfig("embedding", {"model": "mini"})
+
+
+@pytest.mark.parametrize(
+    ("urls", "told"),
+    [
+        (["http://u:secret@a/v1", "http://u:secret@a/v1/"], "--llm 'http://a/v1' was given twice"),
+        (["http://a/v1", "models/mine"], "given 2 times, and 'models/mine' is no URL"),
+        (["extractive", "extractive"], "given 2 times, and 'extractive' is no URL"),
+    ],
+)
+def test_what_cannot_be_one_engine_is_refused(urls: list[str], told: str) -> None:
+    with pytest.raises(InputError, match=told) as refused:
+        llm_config(urls)
+    assert "secret" not in str(refused.value)

@@ -10,17 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from teola.app import App
+from teola.cli.named_engines import embedding_config, llm_config, web_config
 from teola.cli.options import Dtype
 from teola.config import Configuration
 from teola.errors import DocumentError, InputError, UnknownName
-from teola.runtime.engines import (
-    DEFAULTS,
-    LIKE_LLM,
-    EngineConfig,
-    embedding_config,
-    llm_config,
-    web_config,
-)
+from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig
 from teola.runtime.fitting import Fitting
 from teola.runtime.runtime import Runtime
 from teola.workflow.kinds import Kind

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -22,7 +21,6 @@ from teola.runtime.pools import (
     limits_of,
     member_of,
     picked,
-    presentable,
     profile_of,
     profiles_of,
     smallest,
@@ -45,15 +43,17 @@ class EngineConfig:
     """How to make and schedule one engine.
 
     factory: an engine class (or function returning an engine), or the name of one that is installed
-    (entry points `teola.engines`) or registered. options: its keyword arguments. instances: how
-    many to run; by default as many as `pool` has entries, or one. batching / routing: policy names,
-    with `batching_options` for the former. host: where its instances run: `local` (in this
-    process), `process` (each in a child process) or `ray` (each in an actor of the cluster that the
-    runtime is given); None is local, or ray if the runtime has a cluster and the engine computes
-    much. resources: what each asks of a Ray node: num_cpus, num_gpus, custom ones. pool: for
-    instances that are not equal, the options of each, over `options`; `resources` among them goes
-    over `resources`, and `profile` is the instance's own: a name, a file, or an engine's part of
-    one. What they must share is checked when they start.
+        (entry points `teola.engines`) or registered.
+    options: its keyword arguments.
+    instances: how many to run; by default as many as `pool` has entries, or one.
+    batching, routing: policy names, with `batching_options` for the former.
+    host: where its instances run: `local` (in this process), `process` (each in a child process) or
+        `ray` (each in an actor of the cluster that the runtime is given); None is local, or ray if
+        the runtime has a cluster and the engine computes much.
+    resources: what each asks of a Ray node: num_cpus, num_gpus, custom ones.
+    pool: for instances that are not equal: the options of each, over `options`. `resources` among
+        them go over `resources`; `profile` is the instance's own, a name, a file, or an engine's
+        part of one. What instances must share is checked when they start.
     """
 
     factory: str | Callable[..., Engine]
@@ -233,78 +233,6 @@ DEFAULTS: Final[Mapping[str, EngineConfig]] = {
 
 LIKE_LLM: Final = ("proxy", "judge")
 """Engines that have the configuration of `llm` unless they are given one."""
-
-
-def llm_config(where: Sequence[str]) -> EngineConfig:
-    """The LLM engine for `--llm`: servers' URLs, or a folder with a model. Raises InputError."""
-    if found := _servers("--llm", "vllm", where):
-        return found
-    (one,) = where
-    if one == "extractive":
-        return DEFAULTS["llm"]
-    folder = os.path.expanduser(one)
-    if os.path.isfile(os.path.join(folder, "config.json")):
-        return EngineConfig("transformers", {"model": os.path.realpath(folder)})
-    wanted = (
-        "give the folder of a Hugging Face model, or the URL of an OpenAI-compatible server, such "
-        "as http://localhost:8000/v1"
-    )
-    if os.path.exists(folder):
-        raise InputError(f"--llm {one!r} holds no model (no config.json): {wanted}")
-    if "/" in one or one.startswith((".", "~")):
-        raise InputError(f"--llm: there is no folder {one!r}: {wanted}")
-    raise InputError(f"--llm {one!r} is neither a URL nor a folder: {wanted}")
-
-
-def embedding_config(where: Sequence[str]) -> EngineConfig:
-    """The embedding engine for `--embedding`: servers' URLs, or a sentence-transformers model.
-
-    Raises InputError.
-    """
-    if found := _servers("--embedding", "openai-embedding", where):
-        return found
-    return EngineConfig("embedding", {"model": where[0]})
-
-
-def _servers(option: str, type: str, where: Sequence[str]) -> EngineConfig | None:
-    """An engine with an instance for each URL; None if what was given is one thing and no URL."""
-    urls = [one for one in where if one.startswith(("http://", "https://"))]
-    if len(where) == 1:
-        return EngineConfig(type, {"url": urls[0]}) if urls else None
-    other = next((one for one in where if one not in urls), None)
-    if other is not None:
-        raise InputError(
-            f"{option} was given {len(where)} times, and {other!r} is no URL: only servers by URL "
-            "can be several instances of one engine"
-        )
-    bare = [url.rstrip("/") for url in urls]
-    twice = next((url for url in bare if bare.count(url) > 1), None)
-    if twice is not None:
-        raise InputError(
-            f"{option} {presentable(twice)!r} was given twice: give each server once, which takes "
-            "many calls at a time by itself"
-        )
-    return EngineConfig(type, pool=[{"url": url} for url in urls])
-
-
-def web_config(where: str) -> EngineConfig:
-    """The web search engine for `--web-search`: an engine type's name, the URL of a SearXNG server,
-    or a folder of documents. Raises InputError.
-    """
-    if where.startswith(("http://", "https://")):
-        return EngineConfig("searxng", {"url": where})
-    if where in REGISTRY.names():
-        kind = EngineConfig(where).make("websearch").spec.kind
-        if kind is not EngineKind.WEBSEARCH:
-            raise InputError(f"--web-search {where!r}: that engine is for {kind.value}")
-        return EngineConfig(where)
-    folder = os.path.expanduser(where)
-    if os.path.isdir(folder):
-        return EngineConfig("corpus", {"folder": os.path.realpath(folder)})
-    raise InputError(
-        f"--web-search {where!r} is none of google, tavily, searxng and corpus, no URL of a "
-        "SearXNG server, and no folder of documents"
-    )
 
 
 def queue_for(name: str, engines: Sequence[Engine], config: EngineConfig) -> EngineQueue:

@@ -16,7 +16,7 @@ from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
 from teola.graph.ops import Op
 from teola.profile import Cost, EngineProfile, Profile, to_json
-from teola.runtime.engines import EngineConfig, embedding_config, llm_config, queue_for
+from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.pools import joint, limits_of, presentable, smallest
 from tests.deterministic import HashModel
 from tests.fake_openai import FakeOpenAI
@@ -98,28 +98,6 @@ def test_documents_are_in_one_store() -> None:
         pytest.raises(InputError, match="'vectorstore' keeps documents, which each instance has"),
     ):
         runtime.engines("vectorstore")
-
-
-def test_several_urls_are_one_engine() -> None:
-    urls = ["http://one:8000/v1", "https://two/v1"]
-    for found, type in ((llm_config(urls), "vllm"), (embedding_config(urls), "openai-embedding")):
-        assert found == EngineConfig(type, pool=[{"url": url} for url in urls])
-    assert llm_config(urls[:1]) == EngineConfig("vllm", {"url": urls[0]})
-    assert embedding_config(["mini"]) == EngineConfig("embedding", {"model": "mini"})
-
-
-@pytest.mark.parametrize(
-    ("urls", "told"),
-    [
-        (["http://u:secret@a/v1", "http://u:secret@a/v1/"], "--llm 'http://a/v1' was given twice"),
-        (["http://a/v1", "models/mine"], "given 2 times, and 'models/mine' is no URL"),
-        (["extractive", "extractive"], "given 2 times, and 'extractive' is no URL"),
-    ],
-)
-def test_what_cannot_be_one_engine_is_refused(urls: list[str], told: str) -> None:
-    with pytest.raises(InputError, match=told) as refused:
-        llm_config(urls)
-    assert "secret" not in str(refused.value)
 
 
 # --- two servers as one engine ----------------------------------------------------------------
