@@ -96,15 +96,18 @@ async def check_alike(name: str, engines: Sequence[Engine], *, named: bool) -> N
     """Ask the started instances of engine `name`; raise EngineUnavailable if they differ in what
     they must share.
 
-    named: whether the pool names a model for each, which are then taken to be one model.
+    named: whether the pool names a model for each. Those of language models are then taken to be
+    one model.
     """
-    first = await _told(engines[0])
-    for i in range(1, len(engines)):
-        other = await _told(engines[i])
-        for key, mine, its in zip(Likeness._fields, first, other, strict=True):
-            if None in (mine, its) or mine == its or (key == "model" and named):
-                continue
-            raise EngineUnavailable(_difference(name, engines, i, key, mine, its), retryable=False)
+    found = [await _told(engine) for engine in engines]
+    for at, key in enumerate(Likeness._fields):
+        if key == "model" and named and found[0].kind is EngineKind.LLM:
+            continue
+        told = [(i, one[at]) for i, one in enumerate(found) if one[at] is not None]
+        for other in told[1:]:
+            if other[1] != told[0][1]:
+                why = _difference(name, engines, key, told[0], other)
+                raise EngineUnavailable(why, retryable=False)
 
 
 async def _told(engine: Engine) -> Likeness:
@@ -112,13 +115,18 @@ async def _told(engine: Engine) -> Likeness:
 
 
 def _difference(
-    name: str, engines: Sequence[Engine], i: int, key: str, mine: object, its: object
+    name: str,
+    engines: Sequence[Engine],
+    key: str,
+    mine: tuple[int, object],
+    its: tuple[int, object],
 ) -> str:
+    """What an error says of two instances, each with what it tells."""
     one, other = (
-        f"instance {k} ({presentable(engines[k].spec.description) or 'no description'})"
-        for k in (0, i)
+        f"instance {i} ({presentable(engines[i].spec.description) or 'no description'})"
+        for i, _ in (mine, its)
     )
-    shown = f" ({mine!r} and {its!r})" if key in _SHOWN else ""
+    shown = f" ({mine[1]!r} and {its[1]!r})" if key in _SHOWN else ""
     way = (
         "; one model under two names is named in each entry of the pool, as `model`"
         if key == "model" and engines[0].spec.kind is EngineKind.LLM

@@ -150,6 +150,18 @@ async def test_embedders_without_a_models_name_are_told_apart_by_their_identity(
         await check_alike("embedding", made("a", "a", "b"), named=False)
 
 
+async def test_each_is_compared_with_the_first_that_tells() -> None:
+    engines: Any = [Named(identity=identity) for identity in ("", "a", "", "b")]
+    with pytest.raises(EngineUnavailable, match=r"instance 1 .* and instance 3 .*different models"):
+        await check_alike("embedding", engines, named=False)
+
+
+async def test_names_of_embedding_models_cannot_be_waved_through() -> None:
+    engines: Any = [Named(identity=identity) for identity in ("a", "b")]
+    with pytest.raises(EngineUnavailable, match=r"different models \('a' and 'b'\)"):
+        await check_alike("embedding", engines, named=True)
+
+
 def test_what_runs_elsewhere_is_asked_there() -> None:
     """Nobody but the started one knows the length of its vectors."""
     config = EngineConfig(Wide, host="process", pool=[{"width": 4}, {"width": 6}])
