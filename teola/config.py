@@ -144,6 +144,9 @@ class EngineTable(_Table):
         default_factory=dict, description="Options of that policy."
     )
     routing: str | None = Field(default=None, description="Its routing policy.")
+    routing_options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of that policy."
+    )
 
 
 class Configuration(_Table):
@@ -192,7 +195,7 @@ class Configuration(_Table):
             configs = fair_to_tenants(configs, self.server.tenant_weights)
         for name, config in configs.items():
             batching.make(config.batching, **config.batching_options)
-            routing.make(config.routing)
+            routing.make(config.routing, **config.routing_options)
             config.check(name)
 
 

@@ -18,7 +18,15 @@ nothing outside; models are loaded and connections opened in `start`.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -290,6 +298,43 @@ class EstimatesTokens(Protocol):
     """Says whether its `encode` only estimates, the tokenizer being elsewhere."""
 
     estimates: bool
+
+
+class Keys(NamedTuple):
+    """What a prompt is to a prefix cache. tokens: of the whole prompt. blocks: a key for each full
+    block of it, which says what stands up to the block's end; equal keys, equal KV."""
+
+    tokens: int
+    blocks: tuple[Hashable, ...]
+
+
+@runtime_checkable
+class MakesKeys(Protocol):
+    """A language model that knows what a prompt is to its prefix cache. block_tokens: of one."""
+
+    block_tokens: int
+
+    def keys(self, call: Call) -> Keys:
+        """Of the call's whole prompt. May be called from any thread."""
+        ...
+
+
+class PrefixChange(NamedTuple):
+    """Blocks that a language model's prefix cache has begun to keep, and has evicted, by their
+    keys. cleared: it had forgotten everything before."""
+
+    stored: tuple[Hashable, ...] = ()
+    evicted: tuple[Hashable, ...] = ()
+    cleared: bool = False
+
+
+@runtime_checkable
+class TellsPrefixes(Protocol):
+    """A language model that tells what its prefix cache keeps, in the keys of MakesKeys."""
+
+    def prefix_changes(self) -> AsyncIterator[PrefixChange]:
+        """What changes from now on; it ends when the engine does."""
+        ...
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.live import Live
 from teola.runtime.live.query import Ending, Watcher
 from teola.runtime.observe.trace import Trace
-from teola.schedule.core import Core, Measure
+from teola.schedule.core import Core, Measuring
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     Command,
@@ -73,13 +73,13 @@ class RecordingCore(Core):
     def __init__(
         self,
         queues: Mapping[str, EngineQueue],
-        measure: Measure,
+        measure: Measuring,
         queries: Mapping[str, Query] | None = None,
     ) -> None:
         self.log, self._queries = Log(), {} if queries is None else queries
         super().__init__(queues, self._noted(measure))
 
-    def _noted(self, measure: Measure) -> Measure:
+    def _noted(self, measure: Measuring) -> Measuring:
         def noted(run: str, i: int) -> int:
             self.log.measured[run, i] = found = measure(run, i)
             return found
@@ -135,8 +135,13 @@ class Bench:
     """
 
     def __init__(
-        self, engines: Mapping[str, Engine | Sequence[Engine]], *, batching: str = "topology"
+        self,
+        engines: Mapping[str, Engine | Sequence[Engine]],
+        *,
+        batching: str = "topology",
+        routing: str = "least_loaded",
     ) -> None:
+        self.routing = routing
         self.engines: dict[str, list[Engine]] = {
             name: list(given) if isinstance(given, (list, tuple)) else [given]  # type: ignore[list-item]
             for name, given in engines.items()
@@ -158,7 +163,9 @@ class Bench:
         self.live = Watched({}, loop)
         queues = {}
         for name, instances in self.engines.items():
-            config = EngineConfig(lambda: None, instances=len(instances), batching=self.batching)  # type: ignore[arg-type, return-value]
+            config = EngineConfig(
+                lambda: None, instances=len(instances), batching=self.batching, routing=self.routing
+            )  # type: ignore[arg-type, return-value]
             queues[name] = queue_for(name, instances, config)
             for i, engine in enumerate(instances):
                 self.live.hosts[name, i] = host = LocalHost(engine, i)

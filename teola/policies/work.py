@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -23,6 +24,14 @@ class Estimate(NamedTuple):
 
 
 UNKNOWN: Final = Estimate()
+
+
+class Size(NamedTuple):
+    """How large a work is. total: items; of an LLM call, prompt tokens. keys: of its prompt's full
+    blocks, each of which says what stands in the prompt up to its end; equal keys, equal KV."""
+
+    total: int
+    keys: tuple[Hashable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,9 @@ class Work:
     total: items; of an LLM call, prompt tokens.
     arrival, seq: when it was queued, and the tie-break.
     admitted: when its query was.
-    affinity: the instance that it must run on (-1: any).
+    affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
+    home: the instance that keeps the sequence which it continues (-1: none).
+    keys: of its prompt's full blocks, if its engine's routing wants to know (see Size).
     avoid: the instance where it failed (-1: none).
     tries: tries used up; excused: those of them that were not its own fault.
     spans: what is still to be dispatched.
@@ -65,6 +76,7 @@ class Work:
     counts: what those delivered by port, if they came in several slices.
     prefilling: an LLM call is under way and has given no token.
     streamed: its tokens have begun to leave for the client.
+    priority: how urgent its engine's own queue is to take it; more is sooner.
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
     """
 
@@ -89,6 +101,9 @@ class Work:
     prefilling: bool = False
     streamed: bool = False
     withdrawn: bool = False
+    priority: int = 0
+    home: int = -1
+    keys: tuple[Hashable, ...] = ()
 
     @property
     def remaining(self) -> int:

@@ -16,6 +16,7 @@ from teola.graph import Op
 from teola.graph.ops import PREFILLS
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
+from teola.policies.work import Size
 from teola.runtime.observe.noting import note
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -31,6 +32,7 @@ from teola.schedule.events import (
     Ejected,
     Failed,
     Finish,
+    Measure,
     QueueEvent,
     Recovered,
     Release,
@@ -66,11 +68,13 @@ def queue_of(
     batching: str = batching_policies.DEFAULT,
     options: Mapping[str, Any] | None = None,
     routing: str = routing_policies.DEFAULT,
+    routing_options: Mapping[str, Any] | None = None,
 ) -> EngineQueue:
-    """The scheduler's queue of an engine. batching, routing: names of policies; options: keyword
-    arguments of the former. Raises UnknownName, InputError."""
+    """The scheduler's queue of an engine. batching, routing: names of policies; options,
+    routing_options: their keyword arguments. Raises UnknownName, InputError."""
     policy = batching_policies.make(batching, **options or {})
-    return EngineQueue(engine, limits, instances, policy, routing_policies.make(routing))
+    router = routing_policies.make(routing, **routing_options or {})
+    return EngineQueue(engine, limits, instances, policy, router)
 
 
 class Driver(ABC, Generic[Q]):
@@ -102,7 +106,8 @@ class Driver(ABC, Generic[Q]):
         while self.core.unsettled:
             self._perform(self.core.flush(now), now)
 
-    def _measure(self, run: str, i: int) -> int:
+    def _measure(self, run: str, i: int) -> int | Size | None:
+        """See `Measuring`."""
         store = self.queries[run].store
         if store.plan.primitives[i].op in PREFILLS:
             return store.prompt_tokens(i)
@@ -213,6 +218,10 @@ class Driver(ABC, Generic[Q]):
         """Await the outputs of control primitive `i`."""
         raise NotImplementedError
 
+    def measure(self, command: Measure, now: float) -> None:
+        """Work out the size of a primitive for which `_measure` gave None, and send Sized."""
+        raise NotImplementedError
+
     @abstractmethod
     def dispatch(self, command: Dispatch, now: float) -> None:
         """Send a batch to an instance."""
@@ -237,6 +246,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Skipped: Driver._skipped,
     Finish: Driver._finish,
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
+    Measure: lambda driver, command, now: driver.measure(command, now),
     SetTimer: lambda driver, command, now: driver.set_timer(command, now),
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),

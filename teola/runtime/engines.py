@@ -46,7 +46,7 @@ class EngineConfig:
         (entry points `teola.engines`) or registered.
     options: its keyword arguments.
     instances: how many to run; by default as many as `pool` has entries, or one.
-    batching, routing: policy names, with `batching_options` for the former.
+    batching, routing: policy names, with their options in `batching_options` and `routing_options`.
     host: where its instances run: `local` (in this process), `process` (each in a child process) or
         `ray` (each in an actor of the cluster that the runtime is given); None is local, or ray if
         the runtime has a cluster and the engine computes much.
@@ -62,6 +62,7 @@ class EngineConfig:
     batching: str = batching.DEFAULT
     routing: str = routing.DEFAULT
     batching_options: Mapping[str, Any] = field(default_factory=dict)
+    routing_options: Mapping[str, Any] = field(default_factory=dict)
     host: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
     pool: Sequence[Mapping[str, Any]] = ()
@@ -238,7 +239,7 @@ LIKE_LLM: Final = ("proxy", "judge")
 def queue_for(name: str, engines: Sequence[Engine], config: EngineConfig) -> EngineQueue:
     """The scheduler's queue of an engine with these instances."""
     limits = smallest(limits_of(engines))
-    policies = config.batching, config.batching_options, config.routing
+    policies = config.batching, config.batching_options, config.routing, config.routing_options
     return queue_of(name, limits, config.instances, *policies)
 
 
@@ -276,6 +277,9 @@ def with_policies(
             if batching_name in (None, config.batching)
             else {},
             routing=routing_name or config.routing,
+            routing_options=config.routing_options
+            if routing_name in (None, config.routing)
+            else {},
         )
         for name, config in configs.items()
     }

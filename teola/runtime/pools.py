@@ -114,18 +114,23 @@ def joint(specs: Sequence[EngineSpec]) -> EngineSpec:
 def limits_of(engines: Sequence[Engine]) -> tuple[Limits, ...]:
     """What each instance can take; complete when they have been started."""
     return tuple(
-        Limits(spec.max_batch, spec.max_sequences, spec.concurrency, spec.kind is EngineKind.LLM)
+        Limits(
+            spec.max_batch,
+            spec.max_sequences,
+            spec.concurrency,
+            spec.kind is EngineKind.LLM,
+            block_tokens=spec.block_tokens,
+        )
         for spec in (engine.spec for engine in engines)
     )
 
 
 def smallest(limits: Sequence[Limits]) -> Limits:
     """What every instance can take."""
-    return Limits(
-        min(one.max_batch for one in limits),
-        min(one.max_sequences for one in limits),
-        min(one.concurrency for one in limits),
-        limits[0].continuous,
+    return limits[0]._replace(
+        max_batch=min(one.max_batch for one in limits),
+        max_sequences=min(one.max_sequences for one in limits),
+        concurrency=min(one.concurrency for one in limits),
     )
 
 
@@ -140,9 +145,11 @@ def profiles_of(
     found = []
     for i, profile in enumerate(own):
         if profile is None and limits is not None:
-            batch, sequences, concurrency, _ = limits[i]
             profile = replace(
-                entry, max_batch=batch, max_sequences=sequences, concurrency=concurrency
+                entry,
+                max_batch=limits[i].max_batch,
+                max_sequences=limits[i].max_sequences,
+                concurrency=limits[i].concurrency,
             )
         found.append(profile or entry)
     return () if all(one == entry for one in found) else tuple(found)

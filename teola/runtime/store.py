@@ -27,9 +27,10 @@ from teola.schedule.plan import Plan
 
 class Store:
     """Values by primitive and port. `inputs` are the caller's, by name. held_bytes: of what batches
-    computed, about."""
+    computed, about; only if it `weighs` that."""
 
-    def __init__(self, plan: Plan, inputs: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Plan, inputs: Mapping[str, Any], *, weighs: bool = True) -> None:
+        self._weighs = weighs
         self.plan, self.inputs = plan, dict(inputs)
         self.values: dict[int, Mapping[str, Any]] = {}
         self._slices: dict[int, dict[int, tuple[int, Mapping[str, Any]]]] = {}
@@ -118,7 +119,7 @@ class Store:
         self, i: int, lo: int, hi: int, total: int, result: Mapping[str, Any]
     ) -> dict[str, int]:
         """Keep items lo..hi of the outputs; once all `total` are there, they are joined."""
-        if i not in self._dropped:
+        if self._weighs and i not in self._dropped:
             size = 0
             for value in result.values():
                 size += bytes_of(value)

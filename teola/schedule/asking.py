@@ -34,6 +34,9 @@ class Asking:
 
     def __init__(self) -> None:
         self._bound: dict[int, int] = {}
+        self._tokens: dict[int, int] = {}
+        self._ask: set[int] = set()
+        """Of those that something is bound to, who is to be asked when it has room."""
         self._free = 0
         self._version = 0
         self._declined: dict[int, Declined] = {}
@@ -47,7 +50,9 @@ class Asking:
             self._version += 1
         else:
             self._bound[i] = self._bound.get(i, 0) + 1
+            self._tokens[i] = self._tokens.get(i, 0) + work.total
             self._declined.pop(i, None)
+            self._ask.add(i)
 
     def left(self, work: Work) -> None:
         """`work` left the queue."""
@@ -57,9 +62,21 @@ class Asking:
             self._version += 1
         else:
             self._declined.pop(i, None)
+            self._ask.add(i)
             self._bound[i] -= 1
+            self._tokens[i] -= work.total
             if not self._bound[i]:
-                del self._bound[i]
+                del self._bound[i], self._tokens[i]
+                self._ask.discard(i)
+
+    @property
+    def bound(self) -> int:
+        """How many works are bound to an instance."""
+        return sum(self._bound.values())
+
+    def tokens(self, i: int) -> int:
+        """Of the works that are bound to instance `i`."""
+        return self._tokens.get(i, 0)
 
     def validate(self, works: Iterable[Work]) -> None:
         """Raises AssertionError if other works are queued than these. O(n): for tests."""
@@ -68,6 +85,8 @@ class Asking:
         bound = {i: count for i, count in counts.items() if i >= 0}
         assert self._free == free, f"{self._free} works are bound to none, and not {free}"
         assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
+        assert self._ask <= bound.keys(), f"{self._ask - bound.keys()} are asked for nothing"
+        assert self._tokens.keys() == bound.keys(), "tokens are bound where no work is"
 
     def part(self, i: int, idle: int) -> int:
         """Works for instance `i` if `idle` instances share evenly what is bound to none."""
@@ -75,16 +94,19 @@ class Asking:
 
     def changed(self, instances: Iterable[int]) -> None:
         """More or less is in flight on these instances, or they may take more or less."""
-        if self._declined:
-            for i in instances:
-                self._declined.pop(i, None)
+        for i in instances:
+            self._declined.pop(i, None)
+            if i in self._bound:
+                self._ask.add(i)
 
     def forget(self) -> None:
         """Ask everybody again."""
         self._declined.clear()
+        self._ask = set(self._bound)
 
     def declined(self, i: int, wake: float | None) -> None:
         """Instance `i` was asked in vain."""
+        self._ask.discard(i)
         at = inf if wake is None else wake
         before = self._declined.get(i)
         self._declined[i] = Declined(self._version, at)
@@ -100,6 +122,8 @@ class Asking:
                 if at > now:
                     return at
                 del declined[i]
+                if i in self._bound:
+                    self._ask.add(i)
             heappop(wakes)
         return None
 
@@ -113,6 +137,8 @@ class Asking:
                 if before is None or before.version != self._version:
                     asked.append(i)
                     yield i
-        if self._bound:
-            some = [i for i in self._bound if i in loads and i not in self._declined]
-            yield from sorted(i for i in some if i not in asked)
+        for i in sorted(self._ask):
+            if i not in loads:
+                self._ask.discard(i)  # until it changes
+            elif i not in asked:
+                yield i

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from teola.policies.work import Work
-from teola.schedule.engine_queue import EngineQueue, Output, Tell
+from teola.policies.work import Size, Work
+from teola.schedule.engine_queue import EngineQueue, Output
 from teola.schedule.events import (
     BatchCompleted,
     CallEnded,
@@ -23,24 +23,29 @@ from teola.schedule.events import (
     InstanceDraining,
     InstanceUp,
     InstanceWaits,
+    Measure,
     MemberCompleted,
+    PrefixChanged,
     QueueEvent,
     RunEvent,
+    Sized,
     Submit,
+    Tell,
     Timer,
     Withdraw,
 )
 from teola.schedule.graph_run import GraphRun
 
-Measure = Callable[[str, int], int]
-"""(run, primitive) -> items of its batchable input, or tokens of its prompt; asked once, when the
-primitive is ready."""
+Measuring = Callable[[str, int], int | Size | None]
+"""(run, primitive) -> items of its batchable input, or tokens of its prompt, with the keys of its
+blocks if the engine's routing wants them; asked once, when the primitive is ready. None: that takes
+longer, and the core sends the command Measure for it."""
 
 
 class Core:
     """Routes events between runs and queues. No clock, no I/O, no threads."""
 
-    def __init__(self, queues: Mapping[str, EngineQueue], measure: Measure) -> None:
+    def __init__(self, queues: Mapping[str, EngineQueue], measure: Measuring) -> None:
         self.queues = dict(queues)
         self.runs: dict[str, GraphRun] = {}
         self._measure = measure
@@ -106,13 +111,13 @@ class Core:
 
     def _submit(self, run: GraphRun, i: int, affinity: int, now: float) -> None:
         spec = run.plan.specs[i]
-        total = self._measure(run.id, i) if spec.measured else 1
+        size = self._measure(run.id, i) if spec.measured else 1
         self._seq += 1
         work = Work(
             spec,
             run.id,
             i,
-            total or 1,
+            0 if size is None else max(1, size if isinstance(size, int) else size.total),
             now,
             self._seq,
             affinity,
@@ -120,7 +125,14 @@ class Core:
             run.app,
             run.admitted,
         )
-        self._changed(spec.engine).submit(work, now)
+        queue = self._changed(spec.engine)
+        if size is None:
+            queue.hold(work)
+            self._commands.append(Measure(run.id, i))
+            return
+        if not isinstance(size, int):
+            work.keys = size.keys
+        queue.submit(work, now)
 
     def _changed(self, engine: str) -> EngineQueue:
         """The queue of an engine, at which a round is due now."""
@@ -139,5 +151,7 @@ _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]
     InstanceUp: EngineQueue.up,
     InstanceWaits: EngineQueue.waits,
     InstanceChanged: EngineQueue.changed,
+    Sized: EngineQueue.sized,
+    PrefixChanged: EngineQueue.prefixes,
 }
 """What becomes of each event at the queue of its engine."""

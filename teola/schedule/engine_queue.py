@@ -13,11 +13,10 @@ is queued fails.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Final, NamedTuple, cast
+from typing import Final
 
 from teola.errors import EngineUnavailable
-from teola.policies.batching.base import BatchingPolicy, is_eager
+from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.work import Slice, Work
 from teola.schedule.events import (
@@ -37,24 +36,21 @@ from teola.schedule.events import (
     InstanceWaits,
     MemberCompleted,
     Outcome,
+    PrefixChanged,
     Recovered,
     Retried,
     SetTimer,
+    Sized,
+    Tell,
     Timer,
 )
 from teola.schedule.instances import Instances, Limits
+from teola.schedule.placing import Placing
+from teola.schedule.requeue import Requeue
 from teola.schedule.waiting_line import WaitingLine
 
-RETRY_BUDGET: Final = 0.1
-RETRY_FLOOR: Final = 10
-"""Retries may be 10 % of an engine's requests, and always at least this many."""
-
-
-class Tell(NamedTuple):
-    """For the core: an event of one of its runs."""
-
-    run: str
-    event: Completed | Failed
+FEW: Final = 8
+"""Works that may be bound anew in one round because an instance has nothing to do."""
 
 
 Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | Tell
@@ -72,13 +68,15 @@ class EngineQueue:
         routing: RoutingPolicy,
     ) -> None:
         self.engine, self.limits = engine, limits
-        self.routing = routing
         self.instances = Instances(limits, instances)
         self.works: dict[tuple[str, int], Work] = {}
         self._batches: dict[int, Dispatch] = {}
         lone = not limits.continuous and instances == 1 and is_eager(batching)
         self.line = WaitingLine(batching, lone=lone)
-        self._next_batch = self._requests = self.retries = 0
+        self.placing = Placing(routing, self.instances, self.line.asking, limits.kv_blocks)
+        self._priority = priorities(batching)
+        self.again = Requeue(self.works, self.line, self.placing, self.instances)
+        self._next_batch = 0
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
 
@@ -86,17 +84,34 @@ class EngineQueue:
 
     def submit(self, work: Work, now: float) -> None:
         """Queue a primitive; `dispatch` will send it."""
-        work.spans = [(0, work.total)]
-        if work.affinity >= 0 and not self.instances[work.affinity].usable(now):
-            work.affinity = -1
         self.works[work.run, work.primitive] = work
-        self._requests += 1
+        self.again.requests += 1
+        work.home = work.affinity
+        self._enter(work, now)
+
+    def hold(self, work: Work) -> None:
+        """Keep a primitive that is being measured; `sized` will queue it. No policy knows of it."""
+        self.works[work.run, work.primitive] = work
+        self.again.requests += 1
+        work.home, work.queued, work.spans = work.affinity, False, []
+
+    def sized(self, event: Sized, now: float) -> list[Output]:
+        """A primitive that was held is measured."""
+        work = self.works.get((event.run, event.primitive))
+        if work is not None and not (work.total or work.withdrawn):
+            work.total, work.keys = max(1, event.size.total), event.size.keys
+            work.queued = True
+            self._enter(work, now)
+        return []
+
+    def _enter(self, work: Work, now: float) -> None:
+        work.spans = [(0, work.total)]
+        self.placing.bind(work, now)
         self.line.add(work, now)
 
     def withdraw(self, run: str, primitive: int, now: float) -> list[Output]:
         """Forget a primitive: dequeue it, abort what runs, free its slot when that has ended."""
-        work = self.works.get((run, primitive))
-        if work is None:
+        if (work := self.works.get((run, primitive))) is None:
             return []
         self.line.remove(work, now)
         work.withdrawn = True
@@ -111,14 +126,12 @@ class EngineQueue:
     def completed(self, event: BatchCompleted, now: float) -> list[Output]:
         """A batch is over: tell each run whose primitive is complete or has failed for good, and
         queue again what may be tried again."""
-        batch = self._batches.pop(event.batch, None)
-        if batch is None:
+        if (batch := self._batches.pop(event.batch, None)) is None:
             return []  # of an instance that is gone
         out: list[Output] = []
-        instance = batch.instance
         for (work, lo, hi), outcome in zip(batch.slices, event.outcomes, strict=True):
             key = work.run, work.primitive
-            self._ended(out, key, lo, hi, instance, event.batch, outcome, now)
+            self._ended(out, key, lo, hi, batch.instance, event.batch, outcome, now)
         return out
 
     def call_ended(self, event: CallEnded, now: float) -> list[Output]:
@@ -131,7 +144,7 @@ class EngineQueue:
         if batch != event.batch:
             return []  # of an instance that is gone
         out: list[Output] = []
-        self._ended(out, key, 0, work.total, instance, batch, event.outcome, now)
+        self._ended(out, key, 0, work.total, instance, batch, event.outcome, now, event.cached)
         return out
 
     def _ended(
@@ -144,16 +157,20 @@ class EngineQueue:
         batch: int,
         outcome: Outcome,
         now: float,
+        cached: int | None = None,
     ) -> None:
         """A slice of what `key` names has come back: add to `out` what follows."""
         work = self.works[key]
         del work.flying[lo, hi]
         weight = hi - lo if work.prefilling or not self.limits.continuous else 0
         work.prefilling = False
-        health = self.instances.land(instance, batch, weight).health
+        health = self.instances.land(instance, batch, hi - lo, weight).health
+        failed = type(outcome) is Cause
+        if self.placing.follows:
+            self.placing.finished(instance, work, now, failed=failed, cached=cached)
         if work.withdrawn and not work.flying:
             del self.works[key]
-        if type(outcome) is Cause:
+        if isinstance(outcome, Cause):
             out += self._failed(work, lo, hi, instance, outcome, now)
             return
         if health is not None:
@@ -162,7 +179,7 @@ class EngineQueue:
             out += [SetTimer(self.engine, at) for at in ramp]
         if work.withdrawn:
             return
-        counts = cast("Mapping[str, int]", outcome)
+        counts: Mapping[str, int] = outcome
         work.done += hi - lo
         if work.done < work.total or work.counts:
             counts = self._joined(work, counts)
@@ -186,8 +203,8 @@ class EngineQueue:
         if work.withdrawn:
             return out
         work = self.works[work.run, work.primitive]
-        if self._may_retry(work, cause):
-            self._retry(work, lo, hi, instance, now)
+        if self.again.may_retry(work, cause):
+            self.again.retry(work, lo, hi, instance, now)
             return [*out, Retried(work.run, work.primitive, cause)]
         out.append(Tell(work.run, Failed(work.primitive, cause)))
         return out + self.withdraw(work.run, work.primitive, now)
@@ -200,33 +217,8 @@ class EngineQueue:
         until = self.instances.failed(i, now, lost=lost)
         if until is None:
             return []
-        self._unbind(i, now)
+        self.again.unbind(i, now)
         return [Ejected(self.engine, i, until, cause), SetTimer(self.engine, until)]
-
-    def _unbind(self, i: int, now: float) -> None:
-        """What should have gone to instance `i` may go anywhere, and is computed anew there.
-
-        That is another try, which costs none; fifo puts it before the others, hence the order.
-        """
-        for old in reversed(list(self.works.values())):
-            if old.affinity == i and old.queued:
-                self.line.remove(old, now)
-                self._again(replace(old, affinity=-1, queued=True, excused=old.excused + 1), now)
-
-    def _retry(self, old: Work, lo: int, hi: int, instance: int, now: float) -> None:
-        """Queue the failed slice, with what is still queued of the same primitive, anew."""
-        self.line.remove(old, now)
-        self.retries += 1
-        avoid = instance if self.instances.others(instance, now) else -1
-        spans = [(lo, hi), *old.spans]
-        self._again(replace(old, spans=spans, affinity=-1, avoid=avoid, queued=True), now)
-
-    def _again(self, work: Work, now: float) -> None:
-        """Queue another try, for which policies have to forget the one before: a work of its own
-        in the place of the old one."""
-        work.tries += 1
-        self.works[work.run, work.primitive] = work
-        self.line.add(work, now)
 
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
         """The prefilling of a group is over: its tokens no longer count against the budget."""
@@ -235,6 +227,8 @@ class EngineQueue:
             return []
         work.prefilling, work.streamed = False, event.to_client
         self.instances.prefilled(event.instance, work.total)
+        if self.placing.follows:
+            self.placing.prefilled(event.instance, work, now)
         if work.withdrawn:
             return []
         done = Completed(event.primitive, {"sequence": 1}, None, event.instance)
@@ -252,7 +246,8 @@ class EngineQueue:
         error = EngineUnavailable(f"instance {event.instance} of {event.engine!r} is gone")
         cause = Cause(error, retryable=True)
         self.instances.down(event.instance, event.healing)
-        self._unbind(event.instance, now)
+        self.placing.down(event.instance, now, lost=True)
+        self.again.unbind(event.instance, now)
         self.line.asking.forget()
         out: list[Output] = []
         for key, work in list(self.works.items()):
@@ -266,12 +261,21 @@ class EngineQueue:
     def draining(self, event: InstanceDraining, now: float) -> list[Output]:
         """An instance is sent nothing more; what it has goes on."""
         self.instances.down(event.instance, healing=True)
-        self._unbind(event.instance, now)
+        self.placing.down(event.instance, now, lost=False)
+        self.again.unbind(event.instance, now)
         return []
 
     def up(self, event: InstanceUp, now: float) -> list[Output]:
         """An instance can take work, as a fresh one."""
         self.instances.restored(event.instance)
+        self.placing.up(event.instance, now)
+        if self.placing.early:
+            self.again.rebind(now)
+        return []
+
+    def prefixes(self, event: PrefixChanged, now: float) -> list[Output]:
+        """An instance told what its cache keeps."""
+        self.placing.changed(event, now)
         return []
 
     def changed(self, event: InstanceChanged, now: float) -> list[Output]:
@@ -307,10 +311,11 @@ class EngineQueue:
             if slots is None:
                 return []
             if alone.total <= slots.weight and alone.avoid != 0:
-                self.routing.dispatched(0, now)
                 return [self._send(0, [Slice(alone, 0, alone.total)], now)]
             self.line.tell(now)
         out: list[Output] = []
+        if self.placing.early and self.line.asking.bound and self.instances.open(now).idle:
+            self.again.rebind(now, FEW)  # what waits for a busy one may go to an idle one
         while self.line.count:
             sent = self._round(now)
             if sent is None:
@@ -337,7 +342,6 @@ class EngineQueue:
             slots = self.instances.room(i, now)
             slices = self.line.policy.choose(slots, now) if slots else None
             if slices:
-                self.routing.dispatched(i, now)
                 return self._send(i, self._share(i, slices, now), now)
             self.line.asking.declined(i, self.line.policy.wake_at(now))
         return None
@@ -358,7 +362,7 @@ class EngineQueue:
         loads = self.instances.open(now)
         self.line.asking.changed(self.instances.changed)
         self.instances.changed.clear()
-        return self.line.asking.candidates(self.routing, loads, now)
+        return self.line.asking.candidates(self.placing.routing, loads, now)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
         batch, weight, continuous = self._next_batch, 0, self.limits.continuous
@@ -366,28 +370,24 @@ class EngineQueue:
         for work, lo, hi in slices:
             work.flying[lo, hi] = (i, batch)
             work.prefilling = continuous
+            if continuous:
+                work.priority = self._priority(work, now)
             work.take(lo, hi)
             if not work.spans:
                 self.line.remove(work, now)
             weight += hi - lo
         self.instances.send(i, batch, weight, len(slices))
+        if self.placing.follows:
+            self.placing.dispatched(i, slices, now)
         sent = Dispatch(self.engine, i, batch, tuple(slices))
         if not continuous:
             self._batches[batch] = sent
         return sent
 
-    def _may_retry(self, work: Work, cause: Cause) -> bool:
-        return (
-            cause.retryable
-            and not work.streamed
-            and work.tries < work.spec.retries + work.excused
-            and self.retries < max(RETRY_FLOOR, RETRY_BUDGET * self._requests)
-        )
-
     @property
-    def batching(self) -> BatchingPolicy:
-        """Decides what goes together."""
-        return self.line.policy
+    def retries(self) -> int:
+        """How often something was tried again so far."""
+        return self.again.retries
 
     @property
     def queued(self) -> int:

@@ -6,11 +6,11 @@ query's id, `primitive` an index into its Plan, `lo..hi` a slice of the primitiv
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from teola.policies.work import Slice
+from teola.policies.work import Size, Slice
 
 
 class State(Enum):
@@ -82,13 +82,35 @@ class BatchCompleted(NamedTuple):
 
 class CallEnded(NamedTuple):
     """The stream of an LLM call has ended (of a prefix that is computed ahead: its prefilling).
-    Calls of one batch end each for itself."""
+    Calls of one batch end each for itself. cached: tokens of its prompt that the instance found in
+    its cache (None: it does not tell)."""
 
     engine: str
     batch: int
     run: str
     primitive: int
     outcome: Outcome
+    cached: int | None = None
+
+
+class Sized(NamedTuple):
+    """How large a primitive is that the core let measure."""
+
+    engine: str
+    run: str
+    primitive: int
+    size: Size
+
+
+class PrefixChanged(NamedTuple):
+    """An LLM instance tells what its cache has begun to keep and has forgotten, by the keys of
+    blocks. cleared: it had forgotten everything before."""
+
+    engine: str
+    instance: int
+    stored: Sequence[Hashable] = ()
+    evicted: Sequence[Hashable] = ()
+    cleared: bool = False
 
 
 class FirstToken(NamedTuple):
@@ -162,7 +184,8 @@ class InstanceChanged(NamedTuple):
 
 
 class Submit(NamedTuple):
-    """GraphRun -> core: give the primitive (a group's head) to its engine's queue."""
+    """GraphRun -> core: give the primitive (a group's head) to its engine's queue. affinity: the
+    instance that keeps the sequence which it continues (-1: none)."""
 
     run: str
     primitive: int
@@ -171,6 +194,13 @@ class Submit(NamedTuple):
 
 class Withdraw(NamedTuple):
     """GraphRun -> core: the query does not want this primitive any more."""
+
+    run: str
+    primitive: int
+
+
+class Measure(NamedTuple):
+    """Work out how large the primitive is, which takes a while, and send Sized."""
 
     run: str
     primitive: int
@@ -262,6 +292,13 @@ class SetTimer(NamedTuple):
     at: float
 
 
+class Tell(NamedTuple):
+    """EngineQueue -> core: an event of one of its runs."""
+
+    run: str
+    event: Completed | Failed
+
+
 RunEvent = Started | Completed | Failed | Cancelled | DeadlineReached
 QueueEvent = (
     BatchCompleted
@@ -274,10 +311,13 @@ QueueEvent = (
     | InstanceUp
     | InstanceWaits
     | InstanceChanged
+    | Sized
+    | PrefixChanged
 )
 RunCommand = Submit | Withdraw | Control | Release | Skipped | Finish
 Command = (
     Control
+    | Measure
     | Release
     | Skipped
     | Finish

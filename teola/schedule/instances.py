@@ -19,17 +19,21 @@ from teola.schedule.health import Health
 
 
 class Limits(NamedTuple):
-    """Capacity of one instance; see EngineSpec. continuous: an LLM."""
+    """Capacity of one instance; see EngineSpec. continuous: an LLM. kv_blocks: of its cache, where
+    that is known, of block_tokens tokens each."""
 
     max_batch: int
     max_sequences: int
     concurrency: int
     continuous: bool
+    kv_blocks: int | None = None
+    block_tokens: int = 16
 
 
 @dataclass(slots=True)
 class Instance:
-    """What is in flight on one instance. batches: slices left in each. free: tokens its KV memory
+    """What is in flight on one instance. weight: items, or tokens of calls that have given none;
+    context: tokens of all calls. batches: slices left in each. free: tokens its KV memory
     could take when it last told, less what was sent since (None: it does not tell). up: it can be
     reached. gone: nothing need wait for it, though it may come back. health: None while nothing
     ever failed there. ejections, restarts: how often so far. waiting: batches that have left their
@@ -38,6 +42,7 @@ class Instance:
     up: bool = True
     gone: bool = False
     weight: int = 0
+    context: int = 0
     entries: int = 0
     free: int | None = None
     ejections: int = 0
@@ -144,17 +149,19 @@ class Instances:
         """A batch of so many items (tokens) and slices goes to instance `i`."""
         instance = self._all[i]
         instance.weight += weight
+        instance.context += weight
         instance.entries += entries
         if instance.free is not None:
             instance.free -= weight
         instance.batches[batch] = entries
         self.changed.add(i)
 
-    def land(self, i: int, batch: int, weight: int) -> Instance:
-        """A slice of a batch has ended on instance `i`, and gives `weight` back."""
+    def land(self, i: int, batch: int, items: int, weight: int) -> Instance:
+        """A slice of a batch has ended on instance `i`: `items` of it, and gives `weight` back."""
         instance = self._all[i]
         instance.entries -= 1
         instance.weight -= weight
+        instance.context -= items
         instance.batches[batch] -= 1
         if instance.batches[batch] == 0:
             del instance.batches[batch]
@@ -196,10 +203,9 @@ class Instances:
 
     def _load(self, i: int) -> float:
         instance, limits = self._all[i], self.limits
-        load = instance.weight / limits.max_batch
         if limits.continuous:
-            return load + instance.entries / limits.max_sequences
-        return load + instance.running
+            return instance.context / limits.max_batch
+        return instance.weight / limits.max_batch + instance.running
 
     def room(self, i: int, now: float) -> Slots | None:
         """What instance `i` can take; None: nothing."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from teola.errors import UnknownName
 from teola.policies import routing
 from teola.policies.routing import Load, Loads
+from teola.policies.routing.base import Dispatched
 
 
 def test_least_loaded_goes_by_load_then_by_instance() -> None:
@@ -23,14 +24,14 @@ def test_round_robin_takes_turns() -> None:
     used = []
     for _ in range(5):
         first = next(iter(policy.order(loads, 0.0)))
-        policy.dispatched(first, 0.0)
+        policy.observe(Dispatched(first, []), 0.0)
         used.append(first)
     assert used == [0, 1, 2, 0, 1]
 
 
 def test_round_robin_passes_over_what_is_busy() -> None:
     policy = routing.make("round_robin")
-    policy.dispatched(0, 0.0)
+    policy.observe(Dispatched(0, []), 0.0)
     assert list(policy.order(Loads([Load(0, 0.0), Load(2, 0.0)]), 0.0)) == [2, 0]
 
 

@@ -17,7 +17,7 @@ SHARED = {"by": "tenant", "inner": "critical_path", "weights": {"a": 2}}
 
 def test_options_reach_the_policy() -> None:
     config = EngineConfig("embedding", batching="fair", batching_options=SHARED)
-    policy = queue_for("embedding", [HashEmbedder()], config).batching
+    policy = queue_for("embedding", [HashEmbedder()], config).line.policy
     assert isinstance(policy, Fair)
     assert isinstance(policy._inner(), CriticalPath)
 
@@ -45,7 +45,7 @@ def test_by_default_the_critical_path_goes_first() -> None:
 def test_another_policy_for_all_does_not_get_the_options_of_one() -> None:
     configs = {"embedding": EngineConfig("embedding", batching="fair", batching_options=SHARED)}
     config = with_policies(configs, "topology", None)["embedding"]
-    assert isinstance(queue_for("embedding", [HashEmbedder()], config).batching, Topology)
+    assert isinstance(queue_for("embedding", [HashEmbedder()], config).line.policy, Topology)
 
 
 @pytest.mark.parametrize("name", [None, "fair"])

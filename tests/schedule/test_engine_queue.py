@@ -11,7 +11,7 @@ from teola.errors import EngineError
 from teola.graph import Op
 from teola.policies import batching, routing
 from teola.policies.work import Work
-from teola.schedule.engine_queue import RETRY_FLOOR, EngineQueue, Limits, Tell
+from teola.schedule.engine_queue import EngineQueue, Limits
 from teola.schedule.events import (
     AbortRequest,
     Cause,
@@ -25,7 +25,9 @@ from teola.schedule.events import (
     MemberCompleted,
     Retried,
     SetTimer,
+    Tell,
 )
+from teola.schedule.requeue import RETRY_FLOOR
 from tests.recording import work
 from tests.schedule.ends import AGAIN, done, failed, hear
 

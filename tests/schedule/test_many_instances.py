@@ -228,7 +228,7 @@ def test_the_order_of_instances_is_kept_whatever_happens(continuous: bool) -> No
     draw = random.Random(5)
     limits = Limits(100, 4, 2, continuous)
     instances = Instances(limits, 12)
-    flying: list[tuple[int, int, int]] = []
+    flying: list[tuple[int, int, int, int]] = []
     for step in range(600):
         now, i = float(step), draw.randrange(12)
         kind = draw.choice(["send", "send", "land", "prefilled", "down", "up", "told", "failed"])
@@ -236,13 +236,13 @@ def test_the_order_of_instances_is_kept_whatever_happens(continuous: bool) -> No
         if kind == "send" and slots:
             weight = draw.randint(1, slots.weight)
             instances.send(i, step, weight, 1)
-            flying.append((i, step, weight))
+            flying.append((i, step, weight, weight))
         elif kind == "land" and flying:
             instances.land(*flying.pop(draw.randrange(len(flying))))
         elif kind == "prefilled" and flying and continuous:
             k = draw.randrange(len(flying))
-            instances.prefilled(flying[k][0], flying[k][2])
-            flying[k] = (*flying[k][:2], 0)
+            instances.prefilled(flying[k][0], flying[k][3])
+            flying[k] = (*flying[k][:3], 0)
         elif kind == "down":
             instances.down(i, healing=True)
         elif kind == "up":
@@ -261,10 +261,9 @@ def test_the_order_of_instances_is_kept_whatever_happens(continuous: bool) -> No
 
 def _load(instances: Instances, i: int, limits: Limits) -> float:
     instance = instances[i]
-    weight = instance.weight / limits.max_batch
     if limits.continuous:
-        return weight + instance.entries / limits.max_sequences
-    return weight + len(instance.batches)
+        return instance.context / limits.max_batch
+    return instance.weight / limits.max_batch + len(instance.batches)
 
 
 def test_memory_that_is_full_closes_an_instance_until_it_tells_otherwise() -> None:

@@ -22,7 +22,7 @@ def main() -> int:
     broken = 0
     for seed in map(int, sys.argv[1:]):
         drawn = scenario(seed)
-        print(f"seed {seed}: {drawn.batching}, {drawn.instances} instances of each engine")
+        print(f"seed {seed}: {drawn.batching}, {drawn.routing}, {drawn.instances} of each engine")
         for fault in drawn.faults:
             print(f"  {fault.at:6.3f} s  {fault.engine} {fault.instance}: {fault.kind.value}")
         world = World(drawn).run()

@@ -17,12 +17,14 @@ from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.live.live import Live
 from teola.runtime.store import Store
 from teola.runtime.values import joined
-from teola.schedule import engine_queue, graph_run
+from teola.schedule import graph_run, requeue
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import DeadlineReached, Failed, InstanceUp, State, Withdraw
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Instances
+from teola.schedule.placing import Placing
+from teola.schedule.requeue import Requeue
 from tests.planted import Bug, edited
 
 
@@ -30,42 +32,62 @@ def _effects_repeated(patch: pytest.MonkeyPatch) -> None:
     def may_retry(self: Any, work: Any, cause: Any) -> bool:
         return bool(cause.retryable and not work.streamed and work.tries < 2)
 
-    patch.setattr(EngineQueue, "_may_retry", may_retry)
+    patch.setattr(Requeue, "may_retry", may_retry)
 
 
 def _stream_again(patch: pytest.MonkeyPatch) -> None:
     def may_retry(self: Any, work: Any, cause: Any) -> bool:
         return bool(cause.retryable and work.tries < work.spec.retries)
 
-    patch.setattr(EngineQueue, "_may_retry", may_retry)
+    patch.setattr(Requeue, "may_retry", may_retry)
 
 
 def _no_retries(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine_queue, "RETRY_FLOOR", 0)
+    patch.setattr(requeue, "RETRY_FLOOR", 0)
 
 
 def _rest_forgotten(patch: pytest.MonkeyPatch) -> None:
-    retry = EngineQueue._retry
+    retry = Requeue.retry
 
     def forgetting(self: Any, work: Any, lo: int, hi: int, instance: int, now: float) -> None:
-        self._unqueue(work, now)
+        self._line.remove(work, now)
         work.spans = []
         retry(self, work, lo, hi, instance, now)
 
-    patch.setattr(EngineQueue, "_retry", forgetting)
+    patch.setattr(Requeue, "retry", forgetting)
+
+
+def _not_unbound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Requeue, "unbind", lambda self, i, now: None)
+
+
+def _bound_to_the_dead(patch: pytest.MonkeyPatch) -> None:
+    def bind(self: Any, work: Any, now: float) -> None:
+        early = self.early and not work.spec.cuttable
+        work.affinity = self.routing.place(work, now) if early else work.home
+
+    patch.setattr(Placing, "bind", bind)
+
+
+def _queued_before_measured(patch: pytest.MonkeyPatch) -> None:
+    def hold(self: Any, work: Any) -> None:
+        self.works[work.run, work.primitive] = work
+        self.line.add(work, work.arrival)
+
+    patch.setattr(EngineQueue, "hold", hold)
 
 
 def _slot_kept(patch: pytest.MonkeyPatch) -> None:
     ended = EngineQueue._ended
 
-    def keeping(self: Any, key: Any, lo: int, hi: int, *more: Any) -> Any:
+    def keeping(self: Any, out: Any, key: Any, lo: int, hi: int, *more: Any) -> None:
         work = self.works[key]
         if not work.withdrawn:
-            return ended(self, key, lo, hi, *more)
+            ended(self, out, key, lo, hi, *more)
+            return
         del work.flying[lo, hi]
         if not work.flying:
             del self.works[key]
-        return []
 
     patch.setattr(EngineQueue, "_ended", keeping)
 
@@ -73,10 +95,11 @@ def _slot_kept(patch: pytest.MonkeyPatch) -> None:
 def _load_miscounted(patch: pytest.MonkeyPatch) -> None:
     land = Instances.land
 
-    def landing(self: Any, i: int, batch: int, weight: int) -> None:
-        land(self, i, batch, weight)
-        if self[i].entries > 0:
-            self[i].entries -= 1
+    def landing(self: Any, i: int, *more: Any) -> Any:
+        instance = land(self, i, *more)
+        if instance.entries > 0:
+            instance.entries -= 1
+        return instance
 
     patch.setattr(Instances, "land", landing)
 
@@ -206,6 +229,11 @@ BUGS: Final = {
     "effects-repeated": Bug("whatever fails is tried again, effects too", _effects_repeated),
     "stream-repeated": Bug("an answer that a client has begun to read is repeated", _stream_again),
     "no-retries": Bug("the first failure is final", _no_retries),
+    "not-unbound": Bug("what waits for an instance that died goes on waiting", _not_unbound),
+    "bound-to-the-dead": Bug("work is bound to an instance that is gone", _bound_to_the_dead),
+    "queued-before-measured": Bug(
+        "a call is offered to policies before its size is known", _queued_before_measured
+    ),
     "rest-forgotten": Bug("a retry forgets what was still queued of it", _rest_forgotten),
     "slot-kept": Bug("a slice of a query that has ended never gives its slot back", _slot_kept),
     "load-miscounted": Bug("an instance counts two slices as ended for each", _load_miscounted),

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from teola.engine import Call, Delta, Hit, Request, Result, SequenceHandle
+from teola.engine import Call, Delta, Hit, Keys, Request, Result, SequenceHandle
 from teola.graph import Op, SearchParams
+from teola.policies.routing import RoutingPolicy
+from teola.policies.work import Work
 from teola.runtime.python_engine import PythonEngine
 from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore, number
 
@@ -49,8 +51,8 @@ class Store(MemoryStore):
 class Model(HashModel):
     """Takes its time for each token, keeps something for each prefix, and sometimes talks long."""
 
-    def __init__(self, name: str = "llm") -> None:
-        super().__init__(name, max_sequences=4)
+    def __init__(self, name: str = "llm", max_sequences: int = 4) -> None:
+        super().__init__(name, max_sequences=max_sequences)
 
     async def prefill(self, call: Call) -> SequenceHandle:
         handle = await super().prefill(call)
@@ -66,6 +68,25 @@ class Model(HashModel):
         if decode.items is None and number(prompt, "long") % 4 == 0:
             return text + " and so on" * 60
         return text
+
+
+class KeyedModel(Model):
+    """Knows what a prompt is to a prefix cache, in blocks of 16 characters."""
+
+    block_tokens = 4
+
+    def keys(self, call: Call) -> Keys:
+        prompt = "".join(part.text for part in call.all_parts)
+        size = 4 * self.block_tokens
+        ends = range(size, len(prompt) + 1, size)
+        return Keys(len(prompt) // 4 + 1, tuple(prompt[:end] for end in ends))
+
+
+class Scattered(RoutingPolicy):
+    """Binds whatever can be bound, now here and now there."""
+
+    def place(self, work: Work, now: float) -> int:
+        return number(work.run, work.primitive, int(4 * now)) % (len(self.view) + 1) - 1
 
 
 class Embedder(HashEmbedder):

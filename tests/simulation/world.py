@@ -14,6 +14,7 @@ from typing import Any, Final
 from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
 from teola.policies.batching import BATCHING
+from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.work import Work
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
@@ -24,11 +25,22 @@ from teola.runtime.live.live import Live
 from teola.runtime.live.query import Ending, Token
 from teola.runtime.observe.trace import Trace
 from teola.runtime.runtime import Runtime
+from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Cause, Finish, State
 from tests.recording import RecordingCore
 from tests.simulation import templates
 from tests.simulation.clock import VirtualLoop
-from tests.simulation.engines import Database, Embedder, Model, Python, Reranker, Store, texts_of
+from tests.simulation.engines import (
+    Database,
+    Embedder,
+    KeyedModel,
+    Model,
+    Python,
+    Reranker,
+    Scattered,
+    Store,
+    texts_of,
+)
 from tests.simulation.far import FarEngine
 from tests.simulation.faults import Fault, Kind, draw
 
@@ -59,6 +71,15 @@ class Asked:
     left: tuple[str, ...] = ()
 
 
+ROUTINGS = ("least_loaded", "scattered", "least_loaded", "prefix_affinity")
+"""By seed. The second binds all that it can; with the last, prompts are measured by the engine."""
+MODELS = {
+    "least_loaded": Recipe(Model, {}, "llm"),
+    "scattered": Recipe(Model, {"max_sequences": 1}, "llm"),  # so that what is bound has to wait
+    "prefix_affinity": Recipe(KeyedModel, {}, "llm"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A slice failed. budget: whether retries were left to its engine then."""
@@ -74,6 +95,7 @@ class Scenario:
 
     seed: int
     batching: str
+    routing: str
     instances: int
     queries: list[Asked]
     faults: list[Fault]
@@ -102,7 +124,8 @@ def scenario(seed: int) -> Scenario:
             queries[fault.query].gone_s = fault.at
         elif fault.kind is Kind.DEADLINE:
             queries[fault.query].deadline_s = fault.at
-    return Scenario(seed, rng.choice(sorted(BATCHING)), instances, queries, faults)
+    routing = ROUTINGS[seed % len(ROUTINGS)]
+    return Scenario(seed, rng.choice(sorted(BATCHING)), routing, instances, queries, faults)
 
 
 class World:
@@ -186,11 +209,12 @@ class World:
         await asyncio.gather(*(host.close() for host in self.live.hosts.values()))
 
     async def _start_engines(self) -> None:
+        routing = self.scenario.routing
         recipes = {
             "embedding": Recipe(Embedder, {}, "embedding"),
             "vectorstore": Recipe(Store, {"database": self.database}, "vectorstore"),
             "rerank": Recipe(Reranker, {}, "rerank"),
-            "llm": Recipe(Model, {}, "llm"),
+            "llm": MODELS[routing],
             "python": Recipe(Python, {}, "python"),
         }
         count = self.scenario.instances
@@ -201,7 +225,11 @@ class World:
                 host = self.live.hosts[name, i] = LocalHost(far, i)
                 starts.append(host.start())
             config = EngineConfig(name, instances=count, batching=self.scenario.batching)
-            queue = self.core.queues[name] = queue_for(name, [self.far[name, 0]], config)
+            queue = queue_for(name, [self.far[name, 0]], config)
+            if routing != "least_loaded":
+                policy = Scattered() if routing == "scattered" else PrefixAffinity()
+                queue = EngineQueue(name, queue.limits, count, queue.line.policy, policy)
+            self.core.queues[name] = queue
             queue._failed = self._noting(queue)  # type: ignore[method-assign]
         await asyncio.gather(*starts)
         for (name, i), far in self.far.items():
@@ -211,7 +239,7 @@ class World:
         failed = queue._failed
 
         def noting(work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float) -> Any:
-            budget = queue.retries < max(10, 0.1 * queue._requests)
+            budget = queue.retries < max(10, 0.1 * queue.again.requests)
             found = failed(work, lo, hi, instance, cause, now)
             cause.error.__traceback__ = None  # its frames would hold sequences
             failure = Failure(cause, work.streamed, budget)
@@ -302,7 +330,7 @@ def _left(query: Query) -> tuple[str, ...]:
 def oracle(template: str, question: str, tenant: str) -> Any:
     """The outputs of a query that is alone, without passes and faults."""
     asked = Asked("q0", template, False, question, tenant, 0.0)
-    World(Scenario(-1, "topology", 1, [asked], [])).run()
+    World(Scenario(-1, "topology", "least_loaded", 1, [asked], [])).run()
     assert asked.ending is not None
     assert asked.ending.state is State.OK, asked.ending
     return asked.ending.outputs

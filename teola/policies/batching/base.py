@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from teola.policies.work import Slice, Slots, Work
@@ -13,6 +14,10 @@ class BatchingPolicy(Protocol):
     A policy's class may declare `eager = True` (or a property), if it never holds back the only
     work that is queued for an engine whose batches do not disturb each other, and keeps nothing of
     it: it is not asked about such a work then.
+
+    It may have a method `priority(work, now) -> int`, asked when an LLM call is sent: how urgent
+    the server's own queue is to take it; more is sooner. It has to be the order in which `choose`
+    would have sent them.
     """
 
     def add(self, work: Work, now: float) -> None:
@@ -36,3 +41,13 @@ def is_eager(policy: Any) -> bool:
     """Whether a policy's own class declares it `eager`. A subclass may do more with each work than
     the class that it inherits from, and has to say so again."""
     return "eager" in vars(type(policy)) and bool(policy.eager)
+
+
+def priorities(policy: Any) -> Callable[[Work, float], int]:
+    """The policy's `priority`; of one that has none, all works are equal."""
+    found: Callable[[Work, float], int] = getattr(policy, "priority", _equal)
+    return found
+
+
+def _equal(work: Work, now: float) -> int:
+    return 0

@@ -108,6 +108,10 @@ class CriticalPath:
                 return taker.slices
         return []
 
+    def priority(self, work: Work, now: float) -> int:
+        """By what `choose` orders queries by, in ms."""
+        return -round(1000 * (work.admitted + work.spec.estimate.total_s))
+
     def wake_at(self, now: float) -> float | None:
         return self._wake if now < self._wake < inf else None
 

@@ -27,7 +27,7 @@ from sys import maxsize
 from typing import Final
 
 from teola.errors import InputError, UnknownName
-from teola.policies.batching.base import BatchingPolicy, is_eager
+from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.work import Slice, Slots, Work
 
 BY: Final[Mapping[str, Callable[[Work], str]]] = {
@@ -77,7 +77,7 @@ class Fair:
                     f"got {weight!r}"
                 )
         made = inner()  # what is wrong with its name or options is told now
-        self._eager = is_eager(made)
+        self._eager, self._priority = is_eager(made), priorities(made)
         self._inner, self._name, self._weights = inner, BY[by], dict(weights)
         self._begin_anew()
 
@@ -133,6 +133,10 @@ class Fair:
         for entry in aside:
             heappush(self._queued, entry)
         return batch.slices
+
+    def priority(self, work: Work, now: float) -> int:
+        """As within its flow: what was sent has had its turn among the flows."""
+        return self._priority(work, now)
 
     def wake_at(self, now: float) -> float | None:
         times = (flow.inner.wake_at(now) for flow in self._asked)

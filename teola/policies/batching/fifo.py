@@ -43,6 +43,10 @@ class Fifo:
             return []
         return taker.slices
 
+    def priority(self, work: Work, now: float) -> int:
+        """The earlier it was queued, the more."""
+        return -work.seq
+
     def wake_at(self, now: float) -> float | None:
         self._prune()
         if not self.max_wait_s:

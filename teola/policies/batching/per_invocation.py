@@ -34,5 +34,9 @@ class PerInvocation:
                 return taker.slices
         return []
 
+    def priority(self, work: Work, now: float) -> int:
+        """The earlier it was queued, the more."""
+        return -work.seq
+
     def wake_at(self, now: float) -> float | None:
         return None

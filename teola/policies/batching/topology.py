@@ -9,9 +9,12 @@ order are heaps whose dead entries are dropped when met, so a choice costs O(log
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from teola.policies.work import Slice, Slots, Taker, Work
 
+DEEP: Final = 64
+"""Depths from here on count as one."""
 Entry = tuple[float, float, int, int, Work]
 """Tries come before the work itself, which cannot be compared: a retried one has an older twin."""
 
@@ -71,6 +74,10 @@ class Topology:
             for entry in entries:
                 heappush(self._buckets[run], entry)
         return taker.slices
+
+    def priority(self, work: Work, now: float) -> int:
+        """Queries by age in ms, the deeper primitives of one query first."""
+        return -round(1000 * work.admitted) * DEEP + min(work.spec.depth, DEEP - 1)
 
     def wake_at(self, now: float) -> float | None:
         return None

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from teola.policies.routing.base import Load, Loads, RoutingPolicy
+from teola.policies.routing.base import ANY, Load, Loads, RoutingPolicy
 from teola.policies.routing.least_loaded import LeastLoaded
+from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.routing.round_robin import RoundRobin
 from teola.registry import Factories
 
@@ -16,6 +17,7 @@ DEFAULT: Final = "least_loaded"
 
 ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "least_loaded": LeastLoaded,
+    "prefix_affinity": PrefixAffinity,
     "round_robin": RoundRobin,
 }
 REGISTRY: Final = Factories(
@@ -29,4 +31,4 @@ def make(name: str, **options: Any) -> RoutingPolicy:
     return REGISTRY.make(name, options)
 
 
-__all__ = ["DEFAULT", "REGISTRY", "ROUTING", "Load", "Loads", "RoutingPolicy", "make"]
+__all__ = ["ANY", "DEFAULT", "REGISTRY", "ROUTING", "Load", "Loads", "RoutingPolicy", "make"]

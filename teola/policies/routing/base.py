@@ -1,11 +1,16 @@
-"""What a routing policy is: in which order an engine's instances are offered the next batch."""
+"""What a routing policy is, and what it may know of its engine."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from sys import maxsize
-from typing import NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from teola.policies.work import Work
+
+ANY: Final = -1
+"""Bound to no instance: whichever has room."""
 
 
 class Load(NamedTuple):
@@ -78,13 +83,122 @@ class Loads:
             del self._by_number[bisect_left(self._by_number, instance)]
 
 
-class RoutingPolicy(Protocol):
-    """No I/O, no clock, no randomness; ties are broken by instance."""
+class Dispatched(NamedTuple):
+    """A batch went to `instance`. works: what is in it."""
+
+    instance: int
+    works: Sequence[Work]
+
+
+class Prefilled(NamedTuple):
+    """A call's prompt is computed there: its first token has come."""
+
+    instance: int
+    work: Work
+
+
+class Finished(NamedTuple):
+    """A slice came back, or failed. cached: of a call's prompt, tokens that the instance found in
+    its cache (None: it does not tell)."""
+
+    instance: int
+    work: Work
+    failed: bool
+    cached: int | None
+
+
+class WentDown(NamedTuple):
+    """An instance is gone, or is to be sent nothing more; what it kept may be lost."""
+
+    instance: int
+
+
+class CameUp(NamedTuple):
+    """An instance can take work, as a fresh one."""
+
+    instance: int
+
+
+Happening = Dispatched | Prefilled | Finished | WentDown | CameUp
+
+
+class InstanceView(NamedTuple):
+    """An instance as it is now. Tokens are those of prompts, before anything is found in a cache.
+
+    usable: it may be sent something, if it has room.
+    running: calls (slices) in flight there.
+    prefilling: tokens of those that have given no token yet (items in flight).
+    context: tokens of all of them.
+    queued: tokens of what is bound to it and was not sent.
+    free: how many more its KV memory could take when it last told (None: it does not tell).
+    """
+
+    usable: bool
+    running: int
+    prefilling: int
+    context: int
+    queued: int
+    free: int | None
+
+
+class EngineView(Protocol):
+    """What a routing policy may know of its engine. Reading changes nothing."""
+
+    limits: Capacity
+    """Of each instance."""
+
+    def __len__(self) -> int:
+        """How many instances there are."""
+        ...
+
+    def instance(self, i: int, now: float) -> InstanceView:
+        """Instance `i` as it is now."""
+        ...
+
+    def hits(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
+        """How many of these blocks, from the first on, each instance keeps (none: left out)."""
+        ...
+
+
+class Capacity(Protocol):
+    """What one instance can take."""
+
+    @property
+    def max_batch(self) -> int: ...
+
+    @property
+    def max_sequences(self) -> int: ...
+
+    @property
+    def block_tokens(self) -> int: ...
+
+
+class RoutingPolicy:
+    """Decides where work runs: late, when an instance has room (`order`), or early, when it is
+    queued (`place`). No I/O, no clock, no randomness; ties are broken by instance.
+
+    wants_keys: works come with the keys of their prompts' blocks, and the view knows which instance
+    keeps which. observes: what `observe` is told; by default nothing.
+    """
+
+    wants_keys: ClassVar[bool] = False
+    observes: ClassVar[tuple[type, ...]] = ()
+    view: EngineView
+
+    def attach(self, view: EngineView) -> None:
+        """Once, before anything else: the engine whose work it routes."""
+        self.view = view
 
     def order(self, loads: Loads, now: float) -> Iterable[int]:
-        """Instances, the one to prefer first. Only the first few are asked for, so make it lazy."""
-        ...
+        """Instances with room, the one to prefer first, for what is bound to none. Only the first
+        few are asked for, so make it lazy. By default the least loaded first."""
+        return (load.instance for load in loads)
 
-    def dispatched(self, instance: int, now: float) -> None:
-        """A batch went to `instance`."""
-        ...
+    def place(self, work: Work, now: float) -> int:
+        """The instance to bind `work` to, or ANY. Asked when it is queued, and again when the
+        instance is not to be had or another came up. What can be cut is never bound. By default
+        its home, if it has one."""
+        return work.home
+
+    def observe(self, event: Happening, now: float) -> None:
+        """Something happened that `observes` names."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from teola.policies.routing.base import Loads
+from teola.policies.routing.base import Dispatched, Happening, Loads, RoutingPolicy
 
 
-class RoundRobin:
+class RoundRobin(RoutingPolicy):
     """The instance after the one that was used last comes first."""
+
+    observes = (Dispatched,)
 
     def __init__(self) -> None:
         self._last = -1
@@ -16,5 +18,5 @@ class RoundRobin:
     def order(self, loads: Loads, now: float) -> Iterable[int]:
         return (load.instance for load in loads.after(self._last))
 
-    def dispatched(self, instance: int, now: float) -> None:
-        self._last = instance
+    def observe(self, event: Happening, now: float) -> None:
+        self._last = event.instance

@@ -21,11 +21,13 @@ from teola.engine import (
     Interruptible,
     KeepsOutputs,
     LanguageModel,
+    MakesKeys,
     NamesModel,
     Request,
     Result,
     SequenceHandle,
     TellsMemory,
+    TellsPrefixes,
     Tokenizes,
     near,
 )
@@ -50,6 +52,10 @@ class LocalHost:
         asked = near(engine)
         self.tells_memory = isinstance(asked, TellsMemory)
         """Whether it can be asked for its free KV memory."""
+        self.keys = asked if isinstance(asked, MakesKeys) else None
+        """Knows what a prompt is to its prefix cache."""
+        self.tells_prefixes = isinstance(engine, TellsPrefixes)
+        """Whether it tells what its prefix cache keeps."""
         self.vectors = asked if isinstance(asked, HasDimensions) else None
         """Tells the dimensions of its vectors."""
         self.tokenizer = asked if isinstance(asked, Tokenizes) else None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from teola.engine import Call, LanguageModel
+from teola.engine import Call, LanguageModel, SequenceHandle
 from teola.graph import DecodeParams, Op
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.local import LocalHost
@@ -23,7 +23,7 @@ PREFILLED: Final = DecodeParams(max_tokens=1)
 """What is asked of a prefilling that nothing is decoded from yet."""
 
 
-def call_of(query: LiveQuery, i: int, instance: int) -> Call:
+def call_of(query: LiveQuery, i: int, instance: int, priority: int = 0) -> Call:
     """The call that primitive `i` leads, or its prefilling if it leads none."""
     members = query.plan.members[i]
     decode = query.plan.primitives[members[0]].params if members else PREFILLED
@@ -33,14 +33,27 @@ def call_of(query: LiveQuery, i: int, instance: int) -> Call:
     if prefix is not None and prefix.instance != instance:
         prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
     parts = query.store.prompt(i)
-    return Call(query.context, parts, decode, prefix, query.plan.depth[i])
+    return Call(query.context, parts, decode, prefix, priority)
+
+
+async def prefilled(
+    host: LocalHost, query: LiveQuery, i: int, priority: int, clock: Callable[[], float]
+) -> Mapping[str, int]:
+    """Compute the prefix that primitive `i` is, and keep its handle; the counts of its outputs."""
+    call = call_of(query, i, host.instance, priority)
+    if call.parts:
+        handle = await host.prefill(call)
+    else:
+        handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
+    query.trace.ended(i, 0, clock())
+    return query.store.put(i, {"sequence": replace(handle, instance=host.instance)})
 
 
 class LiveCall:
     """A try of the call that primitive `head` leads. shown: its text goes to the watcher as it
     comes. sent: some of it has, so there can be no further try."""
 
-    __slots__ = ("_clock", "_command", "_head", "_post", "_query", "sent", "shown")
+    __slots__ = ("_clock", "_command", "_head", "_post", "_query", "cached", "sent", "shown")
 
     def __init__(
         self,
@@ -54,6 +67,8 @@ class LiveCall:
         self._post, self._clock = post, clock
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         self.sent = False
+        self.cached: int | None = None
+        """Tokens of the prompt that were in the instance's cache (None: it does not tell)."""
 
     async def run(self, host: LocalHost, call: Call) -> None:
         """To its end. Raises EngineError."""
@@ -64,7 +79,10 @@ class LiveCall:
         token = self._token if self.shown else None
         listener = Listener(self._first, self._deliver, token, lambda: query.cut.add(head))
         model = cast("LanguageModel", host.engine)
-        query.trace.used(await run_call(model, call, members, listener, wanted), head)
+        usage = await run_call(model, call, members, listener, wanted)
+        query.trace.used(usage, head)
+        if usage.prompt_tokens:
+            self.cached = usage.cached_tokens
 
     def _first(self) -> None:
         query, head = self._query, self._head

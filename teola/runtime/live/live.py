@@ -10,13 +10,12 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import replace
 from typing import Any, Final, cast
 
-from teola.engine import QueryContext, Request, Result, SequenceHandle
+from teola.engine import QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError, reason_of
 from teola.graph import ToolParams
-from teola.policies.work import Work
+from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.batch import (
@@ -30,11 +29,13 @@ from teola.runtime.live.batch import (
     too_much,
     wrong_number,
 )
-from teola.runtime.live.call import LiveCall, call_of
+from teola.runtime.live.call import LiveCall, call_of, prefilled
 from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
-from teola.runtime.live.query import Ending, LiveQuery, Progress, Watcher
+from teola.runtime.live.prefixes import PrefixWatch
+from teola.runtime.live.query import Ending, LiveQuery, Watcher
+from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.noting import queries_of, working_for
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -50,6 +51,7 @@ from teola.schedule.events import (
     Finish,
     InstanceDraining,
     InstanceWaits,
+    Measure,
     Outcome,
     QueueEvent,
     SetTimer,
@@ -80,6 +82,8 @@ class Live(Driver[LiveQuery]):
         """What tasks inherit, and not the context of whoever happened to wake the loop."""
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._memory = MemoryWatch(loop, self.post)
+        self._prefixes = PrefixWatch(loop, self.post)
+        self._sizing = Sizing(loop, self._inbox.append, self._wake)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     # --- queries --------------------------------------------------------------------------
@@ -149,6 +153,7 @@ class Live(Driver[LiveQuery]):
     async def stop(self) -> None:
         """Stop all work that was dispatched, when no query wants it any more."""
         tasks = [*self._tasks.values(), *self._batches.values(), *self._memory.tasks()]
+        tasks += self._prefixes.tasks()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -209,6 +214,8 @@ class Live(Driver[LiveQuery]):
         queue = self.core.queues[command.engine]
         if queue.limits.continuous:
             self._memory.watch(queue, command.instance, host)
+            if queue.placing.prefixes is not None:
+                self._prefixes.watch(command.engine, command.instance, host)
             for work, _, _ in slices:
                 self._abortable(work, command.batch, self._call(host, command, work))
         elif len(slices) == 1 and host.interruptible:
@@ -296,7 +303,7 @@ class Live(Driver[LiveQuery]):
         p = query.plan.primitives[i]
         inputs = query.store.resolve(i, lo, hi) if p.batchable else query.store.resolve(i)
         if query.watcher:
-            self._watch(query, i, hi - lo, "started")
+            query.watch(i, hi - lo, "started")
         key = f"{work.run}/{p.id}/{lo}"
         keep = query.plan.keepable[i] if keeps else NOTHING
         return Request(p.op, p.params, inputs, query.context, key, keep)
@@ -313,25 +320,27 @@ class Live(Driver[LiveQuery]):
             shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
             result = misshapen(p, hi - lo, result, shown) or result
         if isinstance(result, Exception):
-            return self._failed(query, i, lo, result, not told and may_try_again(p, result))
+            return query.failed(
+                i, lo, result, self.loop.time(), again=not told and may_try_again(p, result)
+            )
         counts = query.store.put_slice(i, lo, hi, work.total, result)
         if query.store.held_bytes > query.terms.most_bytes:
-            return self._failed(query, i, lo, too_much(query.terms.most_bytes), again=False)
+            return query.failed(i, lo, too_much(query.terms.most_bytes), self.loop.time())
         query.trace.ended(i, lo, self.loop.time())
         if query.watcher:
-            self._watch(query, i, hi - lo, "finished")
+            query.watch(i, hi - lo, "finished")
         return counts
 
-    def _failed(self, query: LiveQuery, i: int, lo: int, error: Exception, again: bool) -> Cause:
-        if query.run.state is None:
-            query.trace.failed(i, lo, self.loop.time(), error)
-        return Cause(error, again)
+    def _measure(self, run: str, i: int) -> int | Size | None:
+        spec = self.queries[run].plan.specs[i]
+        host = self.hosts.get((spec.engine, 0)) if spec.lane is None else None
+        return super()._measure(run, i) if host is None or host.keys is None else None
 
-    def _watch(self, query: LiveQuery, i: int, items: int, state: str) -> None:
-        if query.watcher:
-            p = query.plan.primitives[i]
-            items = items if p.batchable else 1
-            query.watcher(Progress(p.id, p.op.value, p.engine, state, items))
+    def measure(self, command: Measure, now: float) -> None:
+        query, i = self.queries[command.run], command.primitive
+        maker = self.hosts[engine := query.plan.specs[i].engine, 0].keys
+        assert maker is not None
+        self._sizing.measure(engine, maker, query, i, call_of(query, i, 0))
 
     # --- Conditions -----------------------------------------------------------------------
 
@@ -366,33 +375,26 @@ class Live(Driver[LiveQuery]):
             self._end(command, work, Cause(GONE))
             return
         calling.set(None)
-        self._watch(query, i, work.total, "started")
+        query.watch(i, work.total, "started")
         generated = LiveCall(command, query, i, self.post, self.loop.time)
         outcome: Outcome = {}
         try:
             if work.spec.members:
-                await generated.run(host, call_of(query, i, host.instance))
+                await generated.run(host, call_of(query, i, host.instance, work.priority))
             else:
-                outcome = await self._prefill(host, query, i)
+                outcome = await prefilled(host, query, i, work.priority, self.loop.time)
         except asyncio.CancelledError:
-            outcome = self._failed(query, i, 0, QueryCancelled("aborted"), again=False)
+            outcome = query.failed(i, 0, QueryCancelled("aborted"), self.loop.time())
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             again = isinstance(error, TeolaError) and error.retryable and not generated.sent
-            outcome = self._failed(query, i, 0, error, again)
+            outcome = query.failed(i, 0, error, self.loop.time(), again=again)
         else:
-            self._watch(query, i, work.total, "finished")
-        self._end(command, work, outcome)
+            query.watch(i, work.total, "finished")
+        self._end(command, work, outcome, generated.cached)
 
-    def _end(self, command: Dispatch, work: Work, outcome: Outcome) -> None:
+    def _end(
+        self, command: Dispatch, work: Work, outcome: Outcome, cached: int | None = None
+    ) -> None:
         run, i, batch = work.run, work.primitive, command.batch
         self._tasks.pop((run, i, batch), None)
-        self.post(CallEnded(command.engine, batch, run, i, outcome))
-
-    async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
-        call = call_of(query, i, host.instance)
-        if call.parts:
-            handle = await host.prefill(call)
-        else:
-            handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
-        query.trace.ended(i, 0, self.loop.time())
-        return query.store.put(i, {"sequence": replace(handle, instance=host.instance)})
+        self.post(CallEnded(command.engine, batch, run, i, outcome, cached))

@@ -15,7 +15,7 @@ from teola.runtime.driver import Query
 from teola.runtime.live.nesting import Caller, Terms
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
-from teola.schedule.events import State
+from teola.schedule.events import Cause, State
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import CHOOSES, Plan
 
@@ -56,7 +56,8 @@ class Ending:
 class LiveQuery(Query):
     """A query with what a live one needs. streams: its watcher is told tokens as they come. terms:
     what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
-    tests of Conditions. cut: primitives that lead a call whose last try had all the tokens that it
+    tests of Conditions. tokens: of prompts, with what stands before, by the primitives that were
+    measured. cut: primitives that lead a call whose last try had all the tokens that it
     might have."""
 
     def __init__(
@@ -79,12 +80,28 @@ class LiveQuery(Query):
         self.timer: asyncio.TimerHandle | None = None
         self.streams, self.streamed = streams and watcher is not None, False
         self.cut: set[int] = set()
+        self.tokens: dict[int, int] = {}
 
     def tell(self, text: str) -> None:
         """A piece of its answer, for its watcher."""
         self.streamed = True
         if self.watcher and self.run.state is None:
             self.watcher(Token(text))
+
+    def watch(self, i: int, items: int, state: str) -> None:
+        """Tell its watcher that a slice of primitive `i` was sent or came back."""
+        if self.watcher:
+            p = self.plan.primitives[i]
+            items = items if p.batchable else 1
+            self.watcher(Progress(p.id, p.op.value, p.engine, state, items))
+
+    def failed(
+        self, i: int, lo: int, error: Exception, now: float, *, again: bool = False
+    ) -> Cause:
+        """A slice of primitive `i` failed. again: another try may help."""
+        if self.run.state is None:
+            self.trace.failed(i, lo, now, error)
+        return Cause(error, again)
 
     def left_alone(self) -> None:
         """It has ended: so do the queries that its components began, and its tests."""

@@ -260,7 +260,7 @@ class Sim(Driver[Query]):
     ) -> None:
         run = GraphRun(id, plan, tenant=tenant, app=app)
         trace = Trace(id, app, plan, self.now)
-        self.begin(Query(id, plan, Store(plan, inputs), run, trace), self.now)
+        self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)
 
     def _tell_late(self, id: str, event: Cancelled | DeadlineReached) -> None:
         if id in self.queries:

@@ -121,6 +121,27 @@ async def answer(engine, call):
     return "".join(delta.text for delta in deltas), deltas[-1]
 
 
+async def test_what_is_more_urgent_begins_first(engine):
+    """While four calls take all the places, and then three do, the last one to come goes first."""
+    begun = []
+
+    async def ask(name, seed, priority, tokens):
+        call = a_call(some_parts(seed), priority=priority, max_tokens=tokens)
+        async for _ in engine.generate(call):
+            if name not in begun:
+                begun.append(name)
+
+    async with asyncio.timeout(240), asyncio.TaskGroup() as tasks:
+        for k in range(4):
+            tasks.create_task(ask(f"long {k}", k, 9, 40 if k == 0 else 120))
+        while len(begun) < 4:
+            await asyncio.sleep(0.01)
+        for name, priority in (("patient", -7), ("normal", 0), ("urgent", 7)):
+            tasks.create_task(ask(name, priority, priority, 4))
+            await asyncio.sleep(0.02)
+    assert begun[4:] == ["urgent", "normal", "patient"]
+
+
 @contextlib.contextmanager
 def only_warming(engine):
     limit, engine.sessions.limit = engine.sessions.limit, 0

@@ -1,0 +1,34 @@
+"""prefix_affinity: a call goes where the fewest tokens stand between it and its first one.
+
+These are what the instance computes before it (sent and not prefilled, or bound to it and not
+sent), and what of the call's own prompt it does not keep. Where no instance keeps anything of the
+prompt, nothing is bound: the call goes to the least loaded one that has room.
+"""
+
+from __future__ import annotations
+
+from teola.policies.routing.base import ANY, RoutingPolicy
+from teola.policies.work import Work
+
+
+class PrefixAffinity(RoutingPolicy):
+    """Early binding by content. It costs O(blocks of the prompt + instances) a call."""
+
+    wants_keys = True
+
+    def place(self, work: Work, now: float) -> int:
+        if work.home >= 0:
+            return work.home
+        hits = self.view.hits(work.keys, now)
+        if not hits:
+            return ANY
+        best, least = ANY, float("inf")
+        for i in range(len(self.view)):
+            seen = self.view.instance(i, now)
+            if not seen.usable or i == work.avoid:
+                continue
+            kept = min(work.total, hits.get(i, 0) * self.view.limits.block_tokens)
+            before = seen.prefilling + seen.queued + work.total - kept
+            if before < least:
+                best, least = i, before
+        return best

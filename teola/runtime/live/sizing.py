@@ -1,0 +1,82 @@
+"""How large prompts are, by the tokenizer of the engine that will compute them.
+
+Tokenising takes longer than a step of the core may. What the core lets measure in one turn of the
+loop is measured together in a thread, so that calls which become ready at once stay together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from teola.engine import Call, Keys, MakesKeys
+from teola.policies.work import Size
+from teola.runtime.live.query import LiveQuery
+from teola.runtime.observe.noting import note
+from teola.schedule.events import QueueEvent, Sized
+
+log = logging.getLogger(__name__)
+
+
+class _Job(NamedTuple):
+    engine: str
+    maker: MakesKeys
+    query: LiveQuery
+    primitive: int
+    call: Call
+
+
+class Sizing:
+    """Measures prompts. post: takes an event. wake: is called when there are some."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        post: Callable[[QueueEvent], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._loop, self._post, self._wake = loop, post, wake
+        self._jobs: list[_Job] = []
+
+    def measure(self, engine: str, maker: MakesKeys, query: LiveQuery, i: int, call: Call) -> None:
+        """Tell the core the size of primitive `i`, whose prompt is that of `call`."""
+        if not self._jobs:
+            self._loop.call_soon(self._begin)
+        self._jobs.append(_Job(engine, maker, query, i, call))
+
+    def _begin(self) -> None:
+        jobs, self._jobs = self._jobs, []
+        self._loop.run_in_executor(None, _measured, jobs).add_done_callback(
+            lambda found: self._tell(jobs, found)
+        )
+
+    def _tell(self, jobs: list[_Job], found: asyncio.Future[list[Keys | None]]) -> None:
+        if found.cancelled():
+            return
+        for job, keys in zip(jobs, found.result(), strict=True):
+            store = job.query.store
+            if keys is None:
+                size = Size(store.prompt_tokens(job.primitive))
+            else:
+                before = job.query.plan.sequence_of[job.primitive]
+                job.query.tokens[job.primitive] = keys.tokens
+                own = keys.tokens - job.query.tokens.get(before, 0)
+                size = Size(max(1, own), keys.blocks)
+            self._post(Sized(job.engine, job.query.id, job.primitive, size))
+        self._wake()
+
+
+def _measured(jobs: list[_Job]) -> list[Keys | None]:
+    """None: it failed, which the call itself will do too."""
+    found: list[Keys | None] = []
+    for job in jobs:
+        try:
+            found.append(job.maker.keys(job.call))
+        except Exception as error:  # noqa: BLE001 - the size is estimated then
+            name = type(error).__name__
+            told = "engine %(engine)s cannot measure a prompt: %(error_type)s"
+            note(log, logging.DEBUG, "unmeasured", told, engine=job.engine, error_type=name)
+            found.append(None)
+    return found

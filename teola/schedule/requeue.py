@@ -1,0 +1,81 @@
+"""Works that are queued anew: after a failure, or because their instance is not to be had."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from teola.policies.work import Work
+from teola.schedule.events import Cause
+from teola.schedule.instances import Instances
+from teola.schedule.placing import Placing
+from teola.schedule.waiting_line import WaitingLine
+
+RETRY_BUDGET: Final = 0.1
+RETRY_FLOOR: Final = 10
+"""Retries may be 10 % of an engine's requests, and always at least this many."""
+
+
+class Requeue:
+    """Another try is a work of its own in the place of the old one, because policies have to forget
+    that. requests, retries: so far."""
+
+    def __init__(
+        self,
+        works: MutableMapping[tuple[str, int], Work],
+        line: WaitingLine,
+        placing: Placing,
+        instances: Instances,
+    ) -> None:
+        self._works, self._line, self._placing = works, line, placing
+        self._instances = instances
+        self.requests = self.retries = 0
+
+    def may_retry(self, work: Work, cause: Cause) -> bool:
+        """Whether what failed for this reason may be tried again."""
+        return (
+            cause.retryable
+            and not work.streamed
+            and work.tries < work.spec.retries + work.excused
+            and self.retries < max(RETRY_FLOOR, RETRY_BUDGET * self.requests)
+        )
+
+    def retry(self, old: Work, lo: int, hi: int, instance: int, now: float) -> None:
+        """Queue the failed slice, with what is still queued of the same primitive, anew."""
+        self._line.remove(old, now)
+        self.retries += 1
+        avoid = instance if self._instances.others(instance, now) else -1
+        spans = [(lo, hi), *old.spans]
+        self._again(replace(old, spans=spans, home=-1, avoid=avoid, queued=True), now)
+
+    def unbind(self, i: int, now: float) -> None:
+        """What should have gone to instance `i` may go elsewhere, and is computed anew there.
+
+        That is another try, which costs none; fifo puts it before the others, hence the order.
+        """
+        for old in reversed(list(self._works.values())):
+            if old.affinity == i and old.queued:
+                self._elsewhere(old, -1 if old.home == i else old.home, now)
+
+    def rebind(self, now: float, most: int | None = None) -> None:
+        """Ask the routing again for those that are bound without a home and wait. most: how many of
+        the oldest."""
+        bound = (w for w in self._works.values() if w.queued and w.affinity >= 0 and w.home < 0)
+        for old in list(islice(bound, most)):
+            before = old.affinity
+            self._placing.bind(old, now)
+            at, old.affinity = old.affinity, before
+            if at != before:
+                self._elsewhere(old, -1, now)
+
+    def _elsewhere(self, old: Work, home: int, now: float) -> None:
+        self._line.remove(old, now)
+        self._again(replace(old, home=home, queued=True, excused=old.excused + 1), now)
+
+    def _again(self, work: Work, now: float) -> None:
+        work.tries += 1
+        self._works[work.run, work.primitive] = work
+        self._placing.bind(work, now)
+        self._line.add(work, now)

@@ -1,0 +1,133 @@
+"""Prompts are measured by the engine that will compute them, together and off the loop."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from teola.engine import Call, Delta, Keys, PrefixChange
+from teola.runtime.live.call import call_of
+from teola.runtime.live.live import Live
+from teola.schedule.events import CallEnded, Dispatch, State
+from tests.deterministic import HashModel
+from tests.planted import catches, edited
+from tests.recording import Bench
+from tests.schedule.plans import call, plan
+
+
+class Keyed(HashModel):
+    """A token a word, and a block two tokens."""
+
+    block_tokens = 2
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.threads: list[int] = []
+
+    def keys(self, call: Call) -> Keys:
+        self.threads.append(threading.get_ident())
+        words = " ".join(part.text for part in call.all_parts).split()
+        ends = range(2, len(words) + 1, 2)
+        return Keys(len(words), tuple(" ".join(words[:end]) for end in ends))
+
+
+class Broken(Keyed):
+    def keys(self, call: Call) -> Keys:
+        raise ValueError("no tokenizer")
+
+
+class Telling(Keyed):
+    """Tells of two blocks, and then nothing more."""
+
+    async def prefix_changes(self) -> Any:
+        yield PrefixChange(("a", "a b"))
+        yield PrefixChange((), ("a b",))
+        await asyncio.sleep(60)
+
+
+class Caching(HashModel):
+    """Finds 16 tokens of each prompt in its cache. priorities: of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.priorities: list[int] = []
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        self.priorities.append(call.priority)
+        async for delta in super().generate(call):
+            if delta.usage is not None:
+                delta = replace(delta, usage=replace(delta.usage, cached_tokens=16))
+            yield delta
+
+
+async def ask(bench: Bench, count: int = 1) -> list[Any]:
+    p = plan(*call("m"))
+    return await asyncio.gather(
+        *(bench.run(p, {"question": "why is it so?"}) for _ in range(count))
+    )
+
+
+def dispatches(bench: Bench) -> list[Dispatch]:
+    return [c for c in bench.core.log.story if isinstance(c, Dispatch)]
+
+
+async def test_what_is_ready_together_is_measured_together_and_shares_a_batch() -> None:
+    model = Keyed()
+    async with Bench({"llm": model}) as bench:
+        endings = await ask(bench, 3)
+    assert [e.state for e in endings] == [State.OK] * 3
+    (batch,) = dispatches(bench)
+    assert len(batch.slices) == 3
+    assert threading.get_ident() not in model.threads
+
+
+async def test_a_work_has_the_tokens_and_keys_that_its_engine_counts() -> None:
+    async with Bench({"llm": Keyed()}) as bench:
+        await ask(bench)
+    ((one,),) = (d.slices for d in dispatches(bench))
+    prompt = bench.engines["llm"][0].prompts[0]
+    assert one.work.total >= len(prompt.split()) - 1
+    assert len(one.work.keys) == one.work.total // 2
+
+
+async def test_an_engine_that_cannot_measure_leaves_an_estimate() -> None:
+    async with Bench({"llm": Broken()}) as bench:
+        (ending,) = await ask(bench)
+    assert ending.state is State.OK
+    ((one,),) = (d.slices for d in dispatches(bench))
+    assert (one.work.total > 1, one.work.keys) == (True, ())
+
+
+async def test_the_index_of_prefixes_knows_what_an_engine_tells() -> None:
+    async with Bench({"llm": Telling()}, routing="prefix_affinity") as bench:
+        await ask(bench)
+        await asyncio.sleep(0)
+        view = bench.core.queues["llm"].placing.routing.view
+        assert view.hits(("a", "a b"), 0.0) == {0: 1}
+        await bench.live.stop()
+
+
+@catches(
+    "usage-lost",
+    "the core does not learn what a server had in its cache",
+    edited(Live._call, "generated.cached", "None"),
+)
+async def test_what_a_server_had_in_its_cache_reaches_the_core() -> None:
+    async with Bench({"llm": Caching()}) as bench:
+        await ask(bench)
+    ended = [given for what, given, *_ in bench.core.log.calls if isinstance(given, CallEnded)]
+    assert [one.cached for one in ended] == [16]
+
+
+@catches(
+    "priority-by-depth",
+    "servers are told how deep a call is, whatever the policy goes by",
+    edited(call_of, "prefix, priority)", "prefix, query.plan.depth[i])"),
+)
+async def test_servers_are_told_the_policy_s_priority() -> None:
+    model = Caching()
+    async with Bench({"llm": model}, batching="fifo") as bench:
+        await ask(bench)
+        await ask(bench)
+    assert model.priorities == [-1, -2]  # the earlier is the more urgent
