@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from teola.errors import InputError
+from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
 from teola.profile import load as load_profile
 from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_policies
@@ -126,7 +126,15 @@ class EngineTable(_Table):
 
     type: str = Field(description="An installed engine type; `teola engines` lists them.")
     options: dict[str, Any] = Field(default_factory=dict, description="Its own options.")
-    instances: int = Field(default=1, ge=1, description="How many to run.")
+    instances: int | None = Field(
+        default=None, ge=1, description="How many to run; else as many as `pool` lists, or 1."
+    )
+    pool: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Unequal instances: the options of each, over `options`. `resources` among "
+        "them goes over `resources`; `profile`, a name, a file or an engine's part of one, is the "
+        "instance's own.",
+    )
     host: str | None = Field(default=None, description="Where: local, process or ray.")
     resources: dict[str, float] = Field(
         default_factory=dict, description="What each asks of a Ray node: num_cpus, num_gpus, ..."
@@ -162,13 +170,18 @@ class Configuration(_Table):
         """All engines, those of `base` included. Raises UnknownName, InputError."""
         found = {}
         for name, table in self.engines.items():
-            values = table.model_dump(exclude={"type"}, exclude_none=True)
+            values = {key: value for key, value in table if key != "type" and value is not None}
             given = {
                 key: value
                 for key in ("batching", "routing")
                 if key not in values and (value := getattr(self.policies, key)) is not None
             }
-            found[name] = EngineConfig(table.type, **{**given, **values})
+            try:
+                found[name] = EngineConfig(table.type, **{**given, **values})
+            except InputError as error:
+                if isinstance(error, UnknownName):
+                    raise
+                raise InputError(f"engine {name!r}: {error}") from None
         rest = {name: config for name, config in base.items() if name not in found}
         policies = self.policies
         return {**with_policies(rest, policies.batching, policies.routing), **found}
@@ -183,7 +196,7 @@ class Configuration(_Table):
         for name, config in configs.items():
             batching.make(config.batching, **config.batching_options)
             routing.make(config.routing, **config.routing_options)
-            config.recipe(name)
+            config.check(name)
 
 
 def read(path: Path) -> Configuration:
@@ -305,6 +318,10 @@ journal_days = 7
 # [engines.llm]
 # type = "vllm"
 # options = { url = "http://localhost:8000/v1", api_key = "${LLM_KEY}" }
+# (Several servers of one model are one engine with unequal instances, each with options of its own:
+# pool = [{ url = "http://one:8000/v1" }, { url = "http://two:8000/v1", max_sequences = 64 }]
+# They have to agree in model, tokenizer, chat template and block size; otherwise they are two
+# engines.)
 #
 # [engines.embedding]
 # type = "embedding"

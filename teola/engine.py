@@ -181,6 +181,13 @@ class Delta:
     usage: Usage | None = None
 
 
+class Reading(NamedTuple):
+    """Digests of what makes token ids of a prompt: equal where any prompt has the same ids."""
+
+    tokenizer: str
+    template: str
+
+
 class Engine(Protocol):
     """Common to all engines; what only some have are the capabilities below."""
 
@@ -336,6 +343,21 @@ class NamesModel(Protocol):
 
     @property
     def model(self) -> str | None: ...
+
+
+@runtime_checkable
+class ReadsPrompts(Protocol):
+    """A language model that tells how it reads prompts. reading: None while it is not known."""
+
+    @property
+    def reading(self) -> Reading | None: ...
+
+
+@runtime_checkable
+class HasIdentity(Protocol):
+    """Makes vectors. identity: changes whenever they would; "" while it is not known."""
+
+    identity: str
 
 
 @runtime_checkable

@@ -64,7 +64,8 @@ class EngineProfile:
     """One engine: costs by op, `decode_step` per step of b sequences, and its limits.
 
     max_batch: items (an LLM: prefill tokens) of one batch. max_efficient: where it is known without
-    a cost, else it is derived. instances: how many the profile assumes.
+    a cost, else it is derived. instances: how many the profile assumes. pool: profiles of unequal
+    instances, in order; those that it does not reach are as the engine.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
@@ -77,6 +78,11 @@ class EngineProfile:
     block_tokens: int = 16
     kv_blocks: int | None = None
     max_efficient: int | None = None
+    pool: tuple[EngineProfile, ...] = ()
+
+    def of(self, instance: int) -> EngineProfile:
+        """The profile of one instance."""
+        return self.pool[instance] if instance < len(self.pool) else self
 
     def cost(self, op: Op) -> Cost:
         """Cost of `op`; the three prefillings share one entry, free if nothing is known."""
@@ -221,17 +227,19 @@ def load(name: str) -> Profile:
 
 def to_json(profile: Profile) -> dict[str, Any]:
     """The profile as JSON values; `from_json` reads it back."""
-    engines = {}
-    for name, engine in profile.engines.items():
-        entry = asdict(engine)
-        entry["costs"] = {op.value: asdict(cost) for op, cost in engine.costs.items()}
-        engines[name] = entry
     return {
         "version": FORMAT_VERSION,
         "name": profile.name,
         "dispatch_s": profile.dispatch_s,
-        "engines": engines,
+        "engines": {name: _written(engine) for name, engine in profile.engines.items()},
     }
+
+
+def _written(engine: EngineProfile) -> dict[str, Any]:
+    entry = asdict(replace(engine, pool=()))
+    del entry["pool"]
+    entry["costs"] = {op.value: asdict(cost) for op, cost in engine.costs.items()}
+    return {**entry, "pool": [_written(one) for one in engine.pool]} if engine.pool else entry
 
 
 def from_json(data: Mapping[str, Any], where: str = "profile") -> Profile:
@@ -239,15 +247,18 @@ def from_json(data: Mapping[str, Any], where: str = "profile") -> Profile:
     if not isinstance(data, Mapping) or data.get("version") != FORMAT_VERSION:
         raise InputError(f"{where}: expected a profile of version {FORMAT_VERSION}; make a new one")
     try:
-        engines = {}
-        for name, entry in data["engines"].items():
-            costs = {Op(op): Cost(**cost) for op, cost in entry.get("costs", {}).items()}
-            step = Cost(**entry.get("decode_step", {}))
-            rest = {k: v for k, v in entry.items() if k not in ("costs", "decode_step")}
-            engines[name] = EngineProfile(costs=costs, decode_step=step, **rest)
+        engines = {name: _read(entry) for name, entry in data["engines"].items()}
         return Profile(str(data["name"]), engines, float(data.get("dispatch_s", 0.0)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{where}: malformed profile ({error})") from None
+
+
+def _read(entry: Mapping[str, Any]) -> EngineProfile:
+    costs = {Op(op): Cost(**cost) for op, cost in entry.get("costs", {}).items()}
+    step = Cost(**entry.get("decode_step", {}))
+    pool = tuple(_read(one) for one in entry.get("pool", ()))
+    rest = {k: v for k, v in entry.items() if k not in ("costs", "decode_step", "pool")}
+    return EngineProfile(costs=costs, decode_step=step, pool=pool, **rest)
 
 
 def default(specs: Iterable[EngineSpec]) -> Profile:

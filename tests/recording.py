@@ -166,7 +166,7 @@ class Bench:
             config = EngineConfig(
                 lambda: None, instances=len(instances), batching=self.batching, routing=self.routing
             )  # type: ignore[arg-type, return-value]
-            queues[name] = queue_for(name, instances[0], config)
+            queues[name] = queue_for(name, instances, config)
             for i, engine in enumerate(instances):
                 self.live.hosts[name, i] = host = LocalHost(engine, i)
                 await host.start()

@@ -57,6 +57,40 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
     assert {config.batching for config in read(yaml).engine_configs().values()} == {"fifo"}
 
 
+POOL = """
+[engines.llm]
+type = "vllm"
+options = { api_key = "${KEY}" }
+[[engines.llm.pool]]
+url = "http://one:8000/v1"
+[[engines.llm.pool]]
+url = "http://two:8000/v1"
+max_sequences = 64
+resources = { num_gpus = 2 }
+"""
+
+
+def test_a_pool_is_written_down_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "secret")
+    found = read(written(tmp_path, POOL))
+    found.check()
+    config = found.engine_configs()["llm"]
+    assert config.instances == 2
+    first, second = (config.recipe("llm", i).options for i in range(2))
+    assert first == {"name": "llm", "api_key": "secret", "url": "http://one:8000/v1"}
+    assert second == {**first, "url": "http://two:8000/v1", "max_sequences": 64}
+    assert [config.member("llm", i).resources for i in range(2)] == [{}, {"num_gpus": 2}]
+    again = Configuration.model_validate(found.model_dump())
+    assert again.engine_configs()["llm"] == config
+
+
+def test_yaml_takes_an_option_back(tmp_path: Path) -> None:
+    text = "{url: a, model: m}, pool: [{url: 'http://a'}, {url: 'http://b', model: null}]"
+    yaml = written(tmp_path, f"engines: {{llm: {{type: vllm, options: {text}}}}}", "t.yaml")
+    config = read(yaml).engine_configs()["llm"]
+    assert [config.recipe("llm", i).options["model"] for i in range(2)] == ["m", None]
+
+
 def test_an_engines_own_policy_goes_before_that_of_all(tmp_path: Path) -> None:
     text = '[policies]\nbatching = "fifo"\n[engines.llm]\ntype = "extractive"\nbatching = "fair"\n'
     configs = read(written(tmp_path, text)).engine_configs()
@@ -79,6 +113,15 @@ def test_an_engines_own_policy_goes_before_that_of_all(tmp_path: Path) -> None:
         ('[policies]\nbatching = "fiffo"', "did you mean 'fifo'?"),
         ('[policies]\nprofile = "paper-14b"', "paper-13b"),
         ('[engines.llm]\ntype = "extractive"\nhost = "rya"', "did you mean 'ray'?"),
+        (
+            '[engines.llm]\ntype = "vllm"\ninstances = 3\npool = [{ url = "a" }, { url = "b" }]',
+            "engine 'llm': instances = 3, but a pool with 2 entries: leave `instances` out",
+        ),
+        (
+            '[engines.llm]\ntype = "vllm"\npool = [{ url = "http://a" }, { ulr = "http://b" }]',
+            "unknown option 'ulr' in engine 'llm', entry 1 of its pool; did you mean 'url'?",
+        ),
+        ('[engines.llm]\ntype = "vllm"\npool = { url = "a" }', "engines.llm.pool: Input should"),
         ('apps = ["naive-rga"]', "did you mean 'naive-rag'?"),
         (
             '[server]\nkeys = "k.json"\n[engines.llm]\ntype = "extractive"\nbatching = "fair"\n'

@@ -108,6 +108,11 @@ class OpenAIEmbeddings:
         )
 
     @property
+    def model(self) -> str | None:
+        """The model's name on the server; before `start` perhaps not yet known."""
+        return self._model
+
+    @property
     def _url(self) -> str:
         return self._connection.url
 

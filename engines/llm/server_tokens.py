@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from teola.engine import TextPart
+from teola.engine import Reading, TextPart
 from teola.errors import EngineError
 
 from .openai_connection import Connection
@@ -99,6 +99,11 @@ class ServerTokens:
     def splittable(self) -> bool:
         """Whether a prefix of the parts has ids of its own."""
         return self._prompts.splittable
+
+    @property
+    def reading(self) -> Reading:
+        """As that of `PromptTokens`."""
+        return self._prompts.reading
 
     async def ids(
         self, parts: Sequence[TextPart], *, complete: bool, after: Sequence[TextPart] = ()

@@ -14,17 +14,20 @@ a prefix.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from teola.engine import TextPart
+from teola.engine import Reading, TextPart
 from teola.graph.prompt import Role
 
 from . import chat_prompt
 
 SYSTEM, USER = "\u2063teola-system\u2063", "\u2063teola-user\u2063"
 CACHED_TEXTS = 512
+
+_SAMPLE: Final = "Two words.\n\n  naïve 東京 🦉 x=1;\t{ }"
 
 Encode = Callable[[str], list[int]]
 Render = Callable[[list[dict[str, str]]], str]
@@ -63,6 +66,10 @@ class PromptTokens:
         self._literal = lru_cache(CACHED_TEXTS)(lambda text: tuple(self._plain(text)))
         self._user = ChatTemplate(bos, (), ()) if render is None else self._cut((USER,))
         self._system = None if render is None else self._cut((SYSTEM, USER))
+        self.reading = Reading(
+            _digest(tuple(self._plain(_SAMPLE))), _digest((self._user, self._system))
+        )
+        """What tells whether somebody else's prompts have the same ids."""
 
     @property
     def splittable(self) -> bool:
@@ -124,3 +131,7 @@ class PromptTokens:
             piece, _, rest = rest.partition(sentinel)
             pieces.append(tuple(self._encode(piece)))
         return ChatTemplate(pieces[0], pieces[1] if pieces[1:] else (), tuple(self._encode(rest)))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle
+from teola.engine import Call, Delta, EngineKind, EngineSpec, Reading, SequenceHandle
 from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
 from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
@@ -89,6 +89,11 @@ class TransformersModel:
             block_tokens=self._block_tokens,
             description=f"{self._model} in this process, {self._dtype}",
         )
+
+    @property
+    def reading(self) -> Reading | None:
+        """How prompts become ids; None before `start`."""
+        return self._tokens.prompts.reading if self._tokens else None
 
     @property
     def kv(self) -> BlockCache | None:

@@ -24,7 +24,16 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from teola.engine import Call, Delta, EngineKind, EngineSpec, QueryContext, SequenceHandle, Usage
+from teola.engine import (
+    Call,
+    Delta,
+    EngineKind,
+    EngineSpec,
+    QueryContext,
+    Reading,
+    SequenceHandle,
+    Usage,
+)
 from teola.errors import EngineError, EngineUnavailable, InputError
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 
@@ -132,6 +141,11 @@ class VLLMInProcess:
             block_tokens=self._block_tokens,
             description=f"{Path(self._model).name} on a vLLM of its own",
         )
+
+    @property
+    def reading(self) -> Reading | None:
+        """How prompts become ids; None before `start`."""
+        return self._tokens.prompts.reading if self._tokens else None
 
     # --- life ---------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 
-from teola.engine import Call, Delta, EngineSpec, SequenceHandle
+from teola.engine import Call, Delta, EngineSpec, Reading, SequenceHandle
 from teola.errors import EngineError
 
 from . import openai_wire, server_tokens, vllm_metrics, vllm_probe
@@ -99,6 +99,11 @@ class VLLMServer:
     def model(self) -> str | None:
         """The model's name on the server; before `start` perhaps not yet known."""
         return self._plain.model
+
+    @property
+    def reading(self) -> Reading | None:
+        """How prompts become ids; None where they are sent as text."""
+        return self._tokens.reading if self._tokens else None
 
     # --- life ---------------------------------------------------------------------------------
 

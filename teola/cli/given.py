@@ -10,17 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from teola.app import App
+from teola.cli.named_engines import embedding_config, llm_config, web_config
 from teola.cli.options import Dtype
 from teola.config import Configuration
 from teola.errors import DocumentError, InputError, UnknownName
-from teola.runtime.engines import (
-    DEFAULTS,
-    LIKE_LLM,
-    EngineConfig,
-    embedding_config,
-    llm_config,
-    web_config,
-)
+from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig
 from teola.runtime.fitting import Fitting
 from teola.runtime.runtime import Runtime
 from teola.workflow.kinds import Kind
@@ -30,7 +24,7 @@ from teola.workflow.kinds import Kind
 class Engines:
     """What the options say of the engines; None where they are silent."""
 
-    llm: str | None = None
+    llm: Sequence[str] | None = None
     dsn: str | None = None
     data_dir: Path | None = None
     dtype: Dtype | None = None
@@ -39,16 +33,16 @@ class Engines:
     debug: bool = False
     web_search: str | None = None
     ray: str | None = None
-    embedding: str | None = None
+    embedding: Sequence[str] | None = None
     dimensions: int | None = None
 
     def configs(self, base: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
         """`base` with the options put over it. Raises InputError."""
         found = dict(base)
-        if self.llm is not None:
+        if self.llm:
             like = [name for name in LIKE_LLM if name in found and found[name] == found["llm"]]
             found |= dict.fromkeys(["llm", *like], llm_config(self.llm))
-        if self.embedding is not None:
+        if self.embedding:
             found["embedding"] = embedding_config(self.embedding)
         if self.web_search is not None:
             found["websearch"] = web_config(self.web_search)
@@ -107,8 +101,12 @@ def _give(
     """Give the engines of these types more options, in the place of some that they had."""
     for name, config in configs.items():
         if config.factory in types:
-            kept = {key: value for key, value in config.options.items() if key not in instead_of}
-            configs[name] = replace(config, options={**kept, **options})
+            gone = {*instead_of, *options}
+            kept, *pool = [
+                {key: value for key, value in one.items() if key not in gone}
+                for one in (config.options, *config.pool)
+            ]
+            configs[name] = replace(config, options={**kept, **options}, pool=pool)
 
 
 def brought(apps: Iterable[App]) -> dict[str, EngineConfig]:

@@ -91,27 +91,29 @@ Batching = Annotated[
     ),
 ]
 Llm = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--llm",
         metavar="URL|PATH",
         show_default=False,
         rich_help_panel=ENGINES,
         help="An OpenAI-compatible server, such as http://localhost:8000/v1, or the folder of a "
-        "Hugging Face model, which then runs in this process. By default an extractive reader, "
-        "which needs nothing: it quotes sentences and generates no text.",
+        "Hugging Face model, which then runs in this process. Several servers of one model are "
+        "one engine: give the option once for each. By default an extractive reader, which needs "
+        "nothing: it quotes sentences and generates no text.",
     ),
 ]
 Embedding = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--embedding",
         metavar="URL|MODEL",
         show_default=False,
         rich_help_panel=ENGINES,
-        help="What embeds texts: an OpenAI-compatible server, such as http://localhost:8001/v1, or "
-        "a sentence-transformers model, its folder or its name. By default MiniLM, in this process "
-        "(the extra [bold]local[/bold]).",
+        help="What embeds texts: an OpenAI-compatible server, such as http://localhost:8001/v1 "
+        "(or several of one model, the option once for each), or a sentence-transformers model, "
+        "its folder or its name. By default MiniLM, in this process (the extra "
+        "[bold]local[/bold]).",
     ),
 ]
 Dimensions = Annotated[

@@ -78,6 +78,12 @@ def profile(
         embedding=embedding,
         dimensions=dimensions,
     )
+    for option, given in {"--llm": llm, "--embedding": embedding}.items():
+        if given and len(given) > 1:
+            raise InputError(
+                f"one server is measured at a time: give {option} once, and each server's profile "
+                "in its entry of the pool"
+            )
     with options.runtime() as runtime, watching(bar=True) as watch:
         watch.start(runtime, [engine], ())
         profiler = Profiler(runtime.host(engine), repeats=repeats, limit=limit)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SERVE_EXAMPLES = o.examples(
     "teola serve",
     "teola serve advanced-rag --llm http://localhost:8000/v1 --port 9000",
+    "teola serve --llm http://one:8000/v1 --llm http://two:8000/v1",
     "teola serve mine.py:app",
     "teola serve --config teola.toml",
 )

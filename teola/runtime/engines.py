@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from teola.engine import BatchEngine, Engine, EngineKind, LanguageModel, Loader
 from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
+from teola.profile import EngineProfile
 from teola.registry import Factories
 from teola.runtime.driver import queue_of
 from teola.runtime.hosts.process import ProcessEngine
 from teola.runtime.hosts.server import Recipe
+from teola.runtime.pools import (
+    Member,
+    entries_of,
+    limits_of,
+    member_of,
+    picked,
+    profile_of,
+    profiles_of,
+    smallest,
+)
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.instances import Limits
 
 REGISTRY: Final = Factories[Engine](
     "engine type", "teola.engines", {}, [BatchEngine, LanguageModel, Loader]
 )
+AS_POOLED: Final = -1
+"""Instances of an engine whose configuration names no number."""
 HOSTS: Final = ("local", "process", "ray")
 COMPUTES: Final = frozenset({EngineKind.LLM, EngineKind.EMBEDDING, EngineKind.RERANK})
 """Kinds that go to a cluster if there is one; the others are clients of something, or quick."""
@@ -32,26 +43,39 @@ class EngineConfig:
     """How to make and schedule one engine.
 
     factory: an engine class (or function returning an engine), or the name of one that is installed
-    (entry points `teola.engines`) or registered. options: its keyword arguments. instances: how
-    many to run. batching / routing: policy names, with their options in `batching_options` and
-    `routing_options`. host:
-    where its instances run: `local` (in this process), `process` (each in a child process) or `ray`
-    (each in an actor of the cluster that the runtime is given); None is local, or ray if the
-    runtime has a cluster and the engine computes much. resources: what each asks of a Ray node:
-    num_cpus, num_gpus, custom ones.
+        (entry points `teola.engines`) or registered.
+    options: its keyword arguments.
+    instances: how many to run; by default as many as `pool` has entries, or one.
+    batching, routing: policy names, with their options in `batching_options` and `routing_options`.
+    host: where its instances run: `local` (in this process), `process` (each in a child process) or
+        `ray` (each in an actor of the cluster that the runtime is given); None is local, or ray if
+        the runtime has a cluster and the engine computes much.
+    resources: what each asks of a Ray node: num_cpus, num_gpus, custom ones.
+    pool: for instances that are not equal: the options of each, over `options`. `resources` among
+        them go over `resources`; `profile` is the instance's own, a name, a file, or an engine's
+        part of one. What instances must share is checked when they start.
     """
 
     factory: str | Callable[..., Engine]
     options: Mapping[str, Any] = field(default_factory=dict)
-    instances: int = 1
+    instances: int = AS_POOLED
     batching: str = batching.DEFAULT
     routing: str = routing.DEFAULT
     batching_options: Mapping[str, Any] = field(default_factory=dict)
     routing_options: Mapping[str, Any] = field(default_factory=dict)
     host: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
+    pool: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "pool", entries_of(self.pool))
+        if self.instances == AS_POOLED:
+            object.__setattr__(self, "instances", len(self.pool) or 1)
+        if self.pool and self.instances != len(self.pool):
+            raise InputError(
+                f"instances = {self.instances}, but a pool with {len(self.pool)} entries: leave "
+                "`instances` out, or give the pool an entry for each"
+            )
         if self.instances < 1:
             raise InputError(f"an engine needs at least one instance, got {self.instances}")
         if self.host is not None and self.host not in HOSTS:
@@ -61,24 +85,66 @@ class EngineConfig:
         """A fresh, unstarted instance in this process. Raises UnknownName, InputError."""
         return self.recipe(name).make()
 
-    def recipe(self, name: str) -> Recipe:
+    def recipe(self, name: str, instance: int = 0) -> Recipe:
         """How to make an instance, here or elsewhere. Raises UnknownName, InputError."""
         factory = REGISTRY.find(self.factory) if isinstance(self.factory, str) else self.factory
-        options = dict(self.options)
+        where = self._where(name, instance)
+        options = {**self.options, **self.member(name, instance).options}
         parameters = inspect.signature(factory).parameters
         if "name" in parameters:
             options.setdefault("name", name)
         accepts_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         for option in options:
             if option not in parameters and not accepts_all:
-                raise UnknownName("option", option, parameters, f"engine {name!r}")
+                raise UnknownName("option", option, parameters, where)
         for parameter in parameters.values():
             if _is_needed(parameter) and parameter.name not in options:
                 raise InputError(
-                    f"engine {name!r} needs the option {parameter.name!r}: "
+                    f"{where} needs the option {parameter.name!r}: "
                     f"EngineConfig({self._called!r}, {{{parameter.name!r}: ...}})"
                 )
         return Recipe(factory, options, name)
+
+    def member(self, name: str, instance: int) -> Member:
+        """What instance `instance` of engine `name` has for itself. Raises InputError."""
+        if not self.pool:
+            return Member()
+        return member_of(self.pool[instance], self._where(name, instance))
+
+    def check(self, name: str) -> None:
+        """All that can be known without making an instance. Raises UnknownName, InputError."""
+        self.recipe(name)
+        for instance in range(len(self.pool)):
+            self.recipe(name, instance)
+            profile_of(self.member(name, instance), self._where(name, instance))
+
+    def profiled(
+        self, name: str, entry: EngineProfile, engines: Sequence[Engine], structure: bool
+    ) -> EngineProfile:
+        """The profile `entry` of engine `name` with the instances that it has here.
+
+        structure: whether the profile decides limits, or the instances. Raises UnknownName,
+        InputError.
+        """
+        entry = replace(entry, instances=self.instances)
+        if not self.pool:
+            return entry
+        own, kind = [], engines[0].spec.kind
+        for instance in range(self.instances):
+            where = self._where(name, instance)
+            profile = profile_of(self.member(name, instance), where)
+            own.append(picked(profile, name, kind, where))
+        limits = None if structure else limits_of(engines)
+        return replace(entry, pool=profiles_of(entry, own, limits))
+
+    def _where(self, name: str, instance: int) -> str:
+        """What an error is about."""
+        return f"engine {name!r}, entry {instance} of its pool" if self.pool else f"engine {name!r}"
+
+    @property
+    def names_models(self) -> bool:
+        """Whether the pool names a model for each instance, which are one model under two names."""
+        return bool(self.pool) and all("model" in entry for entry in self.pool)
 
     @property
     def _called(self) -> str:
@@ -86,17 +152,22 @@ class EngineConfig:
         factory = self.factory
         return factory if isinstance(factory, str) else getattr(factory, "__name__", repr(factory))
 
-    def placed(self, name: str, on_ray: bool) -> Engine:
+    def placed(self, name: str, on_ray: bool, instance: int = 0) -> Engine:
         """An unstarted instance where it is to run. on_ray: there is a cluster.
 
         Raises UnknownName, InputError.
         """
-        host = self.host or "local"
-        recipe = self.recipe(name)
-        if self.host is None and on_ray and recipe.make().spec.kind in COMPUTES:
-            host = "ray"
+        recipe = self.recipe(name, instance)
+        near = recipe.make()
+        kind, own = near.spec.kind, self.member(name, instance)
+        if kind is EngineKind.VECTORSTORE and own.options:
+            raise InputError(
+                f"engine {name!r} keeps documents, which each instance has to find, so it can have "
+                "no pool: give `options` for all of them, and how many as `instances`"
+            )
+        host = self.host or ("ray" if on_ray and kind in COMPUTES else "local")
         if host == "local":
-            return recipe.make()
+            return near
         if host == "process":
             return ProcessEngine(recipe)
         if not on_ray:
@@ -106,7 +177,7 @@ class EngineConfig:
             )
         from teola.runtime.hosts.ray_actor import RayEngine
 
-        return RayEngine(recipe, self.resources)
+        return RayEngine(recipe, {**self.resources, **own.resources}, self._where(name, instance))
 
 
 def described() -> list[dict[str, Any]]:
@@ -165,63 +236,9 @@ LIKE_LLM: Final = ("proxy", "judge")
 """Engines that have the configuration of `llm` unless they are given one."""
 
 
-def llm_config(where: str, **options: Any) -> EngineConfig:
-    """The LLM engine for `--llm`: a server's URL, or a folder with a model. Raises InputError."""
-    if where.startswith(("http://", "https://")):
-        return EngineConfig("vllm", {"url": where, **options})
-    if where == "extractive":
-        return DEFAULTS["llm"]
-    folder = os.path.expanduser(where)
-    if os.path.isfile(os.path.join(folder, "config.json")):
-        return EngineConfig("transformers", {"model": os.path.realpath(folder), **options})
-    wanted = (
-        "give the folder of a Hugging Face model, or the URL of an OpenAI-compatible server, such "
-        "as http://localhost:8000/v1"
-    )
-    if os.path.exists(folder):
-        raise InputError(f"--llm {where!r} holds no model (no config.json): {wanted}")
-    if "/" in where or where.startswith((".", "~")):
-        raise InputError(f"--llm: there is no folder {where!r}: {wanted}")
-    raise InputError(f"--llm {where!r} is neither a URL nor a folder: {wanted}")
-
-
-def embedding_config(where: str) -> EngineConfig:
-    """The embedding engine for `--embedding`: a server's URL, or a sentence-transformers model."""
-    if where.startswith(("http://", "https://")):
-        return EngineConfig("openai-embedding", {"url": where})
-    return EngineConfig("embedding", {"model": where})
-
-
-def web_config(where: str) -> EngineConfig:
-    """The web search engine for `--web-search`: an engine type's name, the URL of a SearXNG server,
-    or a folder of documents. Raises InputError.
-    """
-    if where.startswith(("http://", "https://")):
-        return EngineConfig("searxng", {"url": where})
-    if where in REGISTRY.names():
-        kind = EngineConfig(where).make("websearch").spec.kind
-        if kind is not EngineKind.WEBSEARCH:
-            raise InputError(f"--web-search {where!r}: that engine is for {kind.value}")
-        return EngineConfig(where)
-    folder = os.path.expanduser(where)
-    if os.path.isdir(folder):
-        return EngineConfig("corpus", {"folder": os.path.realpath(folder)})
-    raise InputError(
-        f"--web-search {where!r} is none of google, tavily, searxng and corpus, no URL of a "
-        "SearXNG server, and no folder of documents"
-    )
-
-
-def queue_for(name: str, engine: Engine, config: EngineConfig) -> EngineQueue:
-    """The scheduler's queue of an engine."""
-    spec = engine.spec
-    limits = Limits(
-        spec.max_batch,
-        spec.max_sequences,
-        spec.concurrency,
-        spec.kind is EngineKind.LLM,
-        block_tokens=spec.block_tokens,
-    )
+def queue_for(name: str, engines: Sequence[Engine], config: EngineConfig) -> EngineQueue:
+    """The scheduler's queue of an engine with these instances."""
+    limits = smallest(limits_of(engines))
     policies = config.batching, config.batching_options, config.routing, config.routing_options
     return queue_of(name, limits, config.instances, *policies)
 

@@ -83,4 +83,5 @@ def check_names(configs: Mapping[str, EngineConfig], used: Collection[str]) -> N
 def _as_by_default(name: str, configs: Mapping[str, EngineConfig]) -> bool:
     """Whether an engine is what runs with nothing configured, whatever its policies."""
     usual, config = DEFAULTS["llm" if name in LIKE_LLM else name], configs[name]
-    return (config.factory, config.options) == (usual.factory, usual.options)
+    made = config.factory, config.options, config.pool
+    return made == (usual.factory, usual.options, usual.pool)

@@ -11,7 +11,7 @@ import atexit
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -34,8 +34,10 @@ from teola.runtime.fitting import Fitting
 from teola.runtime.hosts.local import LocalHost, keeps
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.supervisor import Supervisor
+from teola.runtime.likeness import check_alike
 from teola.runtime.live.live import Live
 from teola.runtime.observe.noting import note
+from teola.runtime.pools import joint
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
 
@@ -82,7 +84,7 @@ class Runtime:
         """Which applications run here."""
         for name in engines or ():
             if self.configs[name] != DEFAULTS.get(name):
-                self.configs[name].recipe(name)
+                self.configs[name].check(name)
         self.profile = load_profile(profile) if isinstance(profile, str) else profile
         self.ray, self.max_queries, self.debug = ray, max_queries, debug
         self.new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
@@ -147,20 +149,23 @@ class Runtime:
             config = self.configs.get(name)
             if config is None:
                 raise UnknownName("engine", name, self.configs)
-            on_ray = bool(self.ray)
-            self._engines[name] = [config.placed(name, on_ray) for _ in range(config.instances)]
+            on_ray, count = bool(self.ray), config.instances
+            self._engines[name] = [config.placed(name, on_ray, i) for i in range(count)]
         return self._engines[name]
 
     def spec(self, name: str) -> EngineSpec:
-        """What engine `name` declares."""
-        return self.engines(name)[0].spec
+        """What engine `name` declares; of unequal instances, what holds of each."""
+        engines = self.engines(name)
+        if not self.configs[name].pool:
+            return engines[0].spec
+        return joint([engine.spec for engine in engines])
 
     def profile_for(self, names: Iterable[str]) -> Profile:
         """The profile that passes go by, with an entry for each of the engines `names`."""
         specs = [self.spec(name) for name in names]
         found = self.profile.for_engines(specs) if self.profile else default(specs)
         running = {
-            name: replace(entry, instances=self.configs[name].instances)
+            name: self.configs[name].profiled(name, entry, self.engines(name), found.structure)
             for name, entry in found.engines.items()
             if name in self.configs
         }
@@ -199,49 +204,49 @@ class Runtime:
     def _refuse(self, name: str, error: EngineUnavailable) -> None:
         """Engine `name` does not start, so what it is sent fails for that reason."""
         self._refusing[name] = self.loop.time() + AGAIN_S
-        self._queue(name, self.engines(name)[0]).refuse(error)
+        self._queue(name, self.engines(name)).refuse(error)
 
-    def _queue(self, name: str, engine: Engine) -> EngineQueue:
+    def _queue(self, name: str, engines: Sequence[Engine]) -> EngineQueue:
         """The core's queue of engine `name`: a new one, or one that refused what it was sent."""
         queues = self.live.core.queues
         if name not in queues:
-            queues[name] = queue_for(name, engine, self.configs[name])
+            queues[name] = queue_for(name, engines, self.configs[name])
         return queues[name]
 
     async def _start(self, name: str) -> None:
-        began, engines = self.loop.time(), self.engines(name)
-        if name in LIKE_LLM and self.configs[name] == self.configs["llm"]:
+        began, engines, config = self.loop.time(), self.engines(name), self.configs[name]
+        if name in LIKE_LLM and config == self.configs["llm"]:
             await self.ensure(["llm"])
             hosts = [self.live.hosts["llm", i] for i in range(len(engines))]
             if not any(isinstance(host.engine, RemoteEngine) for host in hosts):
                 # one model in memory, queues of their own
-                self._serve(name, engines[0], hosts, began)
+                self._serve(name, hosts, began)
                 return
         await self._join(engines)
         hosts = [LocalHost(engine, i) for i, engine in enumerate(engines)]
         try:
             done = await asyncio.gather(*(host.start() for host in hosts), return_exceptions=True)
-        except asyncio.CancelledError:
-            for host in hosts:
-                await host.close()
-            raise
-        finally:
-            self._go_first()
-        failed = [error for error in done if isinstance(error, BaseException)]
-        if failed:
+            for error in done:
+                if isinstance(error, BaseException):
+                    raise error
+            if config.pool:
+                await check_alike(name, engines, named=config.names_models)
+        except BaseException:
             for host in hosts:
                 await host.close()
             del self._engines[name]
-            raise failed[0]
-        self._serve(name, engines[0], hosts, began)
+            raise
+        finally:
+            self._go_first()
+        self._serve(name, hosts, began)
         for host in hosts:
             if isinstance(host.engine, RemoteEngine):
                 self._supervisor.watch(name, host.instance, host.engine)
 
-    def _serve(self, name: str, engine: Engine, hosts: Collection[LocalHost], began: float) -> None:
+    def _serve(self, name: str, hosts: Collection[LocalHost], began: float) -> None:
         """Let the core send work for engine `name` to these instances, which began to start."""
         self._refusing.pop(name, None)
-        self._queue(name, engine).refuse(None)
+        self._queue(name, [host.engine for host in hosts]).refuse(None)
         for host in hosts:
             self.live.hosts[name, host.instance] = host
         note(

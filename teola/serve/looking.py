@@ -21,6 +21,7 @@ from teola.passes import Optimised, Steps
 from teola.profile import Profile
 from teola.runtime.observe.critical_path import NONE, chain, critical_path, waited_for
 from teola.runtime.observe.trace import Batch, Span, Trace, span_json
+from teola.runtime.pools import presentable
 from teola.runtime.runtime import Runtime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Instance
@@ -216,6 +217,7 @@ def _recent(batches: Iterable[Batch], engine: str, now: float) -> list[dict[str,
 
 def _engine(runtime: Runtime, name: str, queue: EngineQueue, now: float) -> dict[str, Any]:
     config, spec = runtime.configs[name], runtime.spec(name)
+    here = [_running(runtime, name, i) for i in range(len(queue.instances))]
     factory = config.factory if isinstance(config.factory, str) else config.factory.__name__
     return {
         "name": name,
@@ -231,10 +233,17 @@ def _engine(runtime: Runtime, name: str, queue: EngineQueue, now: float) -> dict
         "queued": queue.queued,
         "in_flight": sum(instance.entries for instance in queue.instances),
         "instances": [
-            {"instance": i, **_instance(instance, now)}
+            {"instance": i, "about": here[i], **_instance(instance, now)}
             for i, instance in enumerate(queue.instances)
         ],
     }
+
+
+def _running(runtime: Runtime, name: str, i: int) -> str:
+    """What an instance says of itself: a model, a server's URL without its secrets."""
+    host = runtime.live.hosts.get((name, i))
+    engine = host.engine if host else runtime.engines(name)[i]
+    return presentable(engine.spec.description)
 
 
 def _instance(instance: Instance, now: float) -> dict[str, Any]:

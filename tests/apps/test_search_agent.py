@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from teola import EngineConfig, Runtime
+from teola.cli.named_engines import web_config
 from teola.errors import DeadlineExceeded, InputError, QueryFailed
 from teola.graph import Op
 from teola.passes import PIPELINE
-from teola.runtime.engines import DEFAULTS, merged, web_config
+from teola.runtime.engines import DEFAULTS, merged
 from teola_apps.search_agent import app
 from tests.command_line import CommandLine
 from tests.fake_openai import FakeOpenAI

@@ -11,9 +11,11 @@ from teola.engine import (
     EstimatesTokens,
     HasDatabase,
     HasDimensions,
+    HasIdentity,
     Interruptible,
     KeepsOutputs,
     NamesModel,
+    ReadsPrompts,
     StandsFor,
     TellsMemory,
     Tokenizes,
@@ -29,9 +31,11 @@ CAPABILITIES = {
     EstimatesTokens,
     HasDatabase,
     HasDimensions,
+    HasIdentity,
     Interruptible,
     KeepsOutputs,
     NamesModel,
+    ReadsPrompts,
     StandsFor,
     TellsMemory,
     Tokenizes,
@@ -48,12 +52,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "vllm-inprocess": {"model": "/nowhere"},
 }
 HAVE: dict[str, set[type]] = {
-    "embedding": {HasDimensions, Tokenizes, Travels},
+    "embedding": {HasDimensions, HasIdentity, Tokenizes, Travels},
     "openai": {NamesModel},
-    "openai-embedding": {EstimatesTokens, HasDimensions, Tokenizes, Travels},
+    "openai-embedding": {
+        EstimatesTokens,
+        HasDimensions,
+        HasIdentity,
+        NamesModel,
+        Tokenizes,
+        Travels,
+    },
+    "transformers": {ReadsPrompts},
     "vectorstore": {HasDatabase, HasDimensions},
-    "vllm": {NamesModel, TellsMemory},
-    "vllm-inprocess": {TellsMemory},
+    "vllm": {NamesModel, ReadsPrompts, TellsMemory},
+    "vllm-inprocess": {ReadsPrompts, TellsMemory},
 }
 
 

@@ -90,7 +90,7 @@ def _queue(name: str, engine: Any) -> Any:
     from teola.runtime.engines import EngineConfig, queue_for
 
     instances = engine if isinstance(engine, list) else [engine]
-    return queue_for(name, instances[0], EngineConfig(name, instances=len(instances)))
+    return queue_for(name, instances, EngineConfig(name, instances=len(instances)))
 
 
 @settings(max_examples=40)

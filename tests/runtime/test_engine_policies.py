@@ -17,7 +17,7 @@ SHARED = {"by": "tenant", "inner": "critical_path", "weights": {"a": 2}}
 
 def test_options_reach_the_policy() -> None:
     config = EngineConfig("embedding", batching="fair", batching_options=SHARED)
-    policy = queue_for("embedding", HashEmbedder(), config).line.policy
+    policy = queue_for("embedding", [HashEmbedder()], config).line.policy
     assert isinstance(policy, Fair)
     assert isinstance(policy._inner(), CriticalPath)
 
@@ -34,18 +34,18 @@ def test_wrong_options_are_refused(
 ) -> None:
     config = EngineConfig("embedding", batching="fair", batching_options=options)
     with pytest.raises(error, match=message):
-        queue_for("embedding", HashEmbedder(), config)
+        queue_for("embedding", [HashEmbedder()], config)
 
 
 def test_by_default_the_critical_path_goes_first() -> None:
-    queue = queue_for("embedding", HashEmbedder(), EngineConfig("embedding"))
+    queue = queue_for("embedding", [HashEmbedder()], EngineConfig("embedding"))
     assert isinstance(queue.line.policy, CriticalPath)
 
 
 def test_another_policy_for_all_does_not_get_the_options_of_one() -> None:
     configs = {"embedding": EngineConfig("embedding", batching="fair", batching_options=SHARED)}
     config = with_policies(configs, "topology", None)["embedding"]
-    assert isinstance(queue_for("embedding", HashEmbedder(), config).line.policy, Topology)
+    assert isinstance(queue_for("embedding", [HashEmbedder()], config).line.policy, Topology)
 
 
 @pytest.mark.parametrize("name", [None, "fair"])
@@ -59,7 +59,7 @@ def test_tenants_share_every_engine_and_each_engine_keeps_its_own_policy() -> No
     fair = EngineConfig("embedding", batching="fair", batching_options=SHARED)
     found = fair_to_tenants({"plain": plain, "fair": fair}, {"a": 2.0})
     assert found["fair"] is fair
-    policy = queue_for("embedding", HashEmbedder(), found["plain"]).line.policy
+    policy = queue_for("embedding", [HashEmbedder()], found["plain"]).line.policy
     assert isinstance(policy, Fair)
     inner = policy._inner()
     assert isinstance(inner, Fifo)

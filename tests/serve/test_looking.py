@@ -148,6 +148,21 @@ def test_engines_tell_the_room_in_their_caches() -> None:
             httpx.delete(f"{found.url}/v1/queries/{id}")
 
 
+def test_unequal_instances_tell_what_they_are_without_secrets() -> None:
+    template = Generate(context_required=False)
+    app = App("ask", template, inputs={"question": "text"}, outputs={"answer": "answer"})
+    with FakeOpenAI() as one, FakeOpenAI() as two:
+        secret = one.url.replace("://", "://me:secret@")
+        engines = {"llm": EngineConfig("vllm", pool=[{"url": secret}, {"url": two.url}])}
+        with Runtime(engines) as runtime, serving(runtime, {"ask": app}) as found:
+            httpx.post(f"{found.url}/v1/apps/ask/queries", json={"inputs": {"question": "Who?"}})
+            (llm,) = (e for e in got(found, "/v1/engines")["engines"] if e["name"] == "llm")
+            assert [(i["instance"], i["about"], i["state"]) for i in llm["instances"]] == [
+                (0, f"fake-model at {one.url}", "up"),
+                (1, f"fake-model at {two.url}", "up"),
+            ]
+
+
 def _free_tokens(served: Served) -> int | None:
     (llm,) = (one for one in got(served, "/v1/engines")["engines"] if one["name"] == "llm")
     found: int | None = llm["instances"][0]["kv_free_tokens"]

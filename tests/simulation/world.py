@@ -225,7 +225,7 @@ class World:
                 host = self.live.hosts[name, i] = LocalHost(far, i)
                 starts.append(host.start())
             config = EngineConfig(name, instances=count, batching=self.scenario.batching)
-            queue = queue_for(name, self.far[name, 0], config)
+            queue = queue_for(name, [self.far[name, 0]], config)
             if routing != "least_loaded":
                 policy = Scattered() if routing == "scattered" else PrefixAffinity()
                 queue = EngineQueue(name, queue.limits, count, queue.line.policy, policy)

@@ -128,13 +128,18 @@ def _without_large(result: Result, keep: frozenset[str], large: list[Any]) -> Re
 
 
 class RayEngine(RemoteEngine):
-    """See the module. resources: `num_cpus`, `num_gpus`, and custom ones by name."""
+    """See the module.
+
+    resources: `num_cpus`, `num_gpus`, and custom ones by name.
+    where: what an error about them names.
+    """
 
     keeps = True
     """Whether its host may be sent RemoteLists, and may answer with some."""
 
-    def __init__(self, recipe: Recipe, resources: Mapping[str, float]) -> None:
+    def __init__(self, recipe: Recipe, resources: Mapping[str, float], where: str) -> None:
         super().__init__(recipe)
+        self._where = where
         recipe.packed()  # raises if it cannot be sent
         custom = {name: n for name, n in resources.items() if name not in RESOURCES}
         self._wanted = {"num_cpus": 0.0, "num_gpus": 0.0, **resources}
@@ -147,7 +152,7 @@ class RayEngine(RemoteEngine):
         import ray
 
         self.dead = None
-        _check_feasible(self.spec.name, self._wanted)
+        _check_feasible(self._where, self._wanted)
         self._actor = ray.remote(EngineActor).options(**self._options).remote(self.recipe)
         try:
             await self._start()
@@ -252,7 +257,7 @@ def _listed(result: Result, large: Sequence[Any]) -> Result:
     }
 
 
-def _check_feasible(engine: str, wanted: Mapping[str, float]) -> None:
+def _check_feasible(where: str, wanted: Mapping[str, float]) -> None:
     """Raises EngineUnavailable if no node has as much: Ray would wait for one for ever."""
     import ray
 
@@ -263,7 +268,7 @@ def _check_feasible(engine: str, wanted: Mapping[str, float]) -> None:
         return
     asked = ", ".join(f"{k} {n:g}" for k, n in wanted.items() if n)
     raise EngineUnavailable(
-        f"engine {engine!r}: no node of the Ray cluster has {asked}: add one, or ask for less",
+        f"{where}: no node of the Ray cluster has {asked}: add one, or ask for less",
         retryable=False,
     )
 

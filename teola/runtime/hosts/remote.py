@@ -27,6 +27,7 @@ from teola.engine import (
 )
 from teola.errors import EngineUnavailable
 from teola.runtime.hosts.server import Recipe, RemoteState, now
+from teola.runtime.likeness import Likeness
 
 
 class RemoteLease:
@@ -103,6 +104,11 @@ class RemoteEngine(ABC):
     async def call(self, method: str, *arguments: Any) -> Any:
         """Call any other method of the engine over there."""
         return await self.ask("call", method, arguments)
+
+    async def likeness(self) -> Likeness:
+        """What it has to share with others of its pool."""
+        found: Likeness = await self.ask("likeness")
+        return found
 
     async def _start(self) -> None:
         """For carriers: start the engine over there, and take over what travels."""

@@ -29,6 +29,7 @@ from teola.engine import (
 )
 from teola.errors import EngineError, InputError, TeolaError
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.likeness import Likeness, likeness
 from teola.runtime.observe.noting import queries_of, working_for
 
 
@@ -126,6 +127,10 @@ class EngineServer:
     async def call(self, method: str, arguments: Sequence[Any]) -> Any:
         """Call any other method of the engine."""
         return await self.host.call(getattr(self.host.engine, method), *arguments)
+
+    def likeness(self) -> Likeness:
+        """What the engine has to share with others of its pool."""
+        return likeness(self.host.engine)
 
     def ping(self) -> None:
         """It is there."""

@@ -164,7 +164,7 @@ class Sim(Driver[Query]):
             self.servers[name, i] = self._server(name, i, continuous)
 
     def _server(self, name: str, i: int, continuous: bool) -> BatchServer | Stepper:
-        profile = self._profiles[name]
+        profile = self._profiles[name].of(i)
         if continuous:
             return Stepper(self, name, i, profile)
         return BatchServer(profile.concurrency)
@@ -209,7 +209,8 @@ class Sim(Driver[Query]):
         self.at(server.finish(seconds, now), self._batch_done, command, server)
 
     def _batch_seconds(self, command: Dispatch) -> float:
-        profile, items, tokens, stretch = self._profiles[command.engine], 0, 0, 1.0
+        profile = self._profiles[command.engine].of(command.instance)
+        items, tokens, stretch = 0, 0, 1.0
         cost = None
         for work, lo, hi in command.slices:
             query = self.queries.get(work.run)

@@ -139,7 +139,7 @@ def test_an_answer_survives_the_death_of_its_actor(tmp_path: Path) -> None:
 def test_late_words_of_a_dead_actor_do_not_concern_its_successor() -> None:
     from ray.exceptions import RayActorError
 
-    engine = ray_actor.RayEngine(on_ray(Embedder).recipe("embedding"), {})
+    engine = ray_actor.RayEngine(on_ray(Embedder).recipe("embedding"), {}, "engine 'embedding'")
     engine._actor = successor = object()
     for actor, dies in ((object(), False), (successor, True)):
         with pytest.raises(EngineUnavailable, match="is gone"), engine._deaths(actor):
@@ -181,6 +181,36 @@ def test_large_outputs_do_not_pass_through_the_driver(
     own = Embedder(width=4000)
     assert {hit.text for hit in found} == {f"{sum(own._vector(t)[1:]):.3f}" for t in texts}
     assert Counted.received < 64 * 1024, "vectors came through the scheduler"
+
+
+def test_each_actor_of_a_pool_has_its_own_options_and_resources() -> None:
+    """Vectors are as long as an actor's options say, also of one that was started anew."""
+    import ray
+
+    pool = [{"width": 4}, {"width": 6, "resources": {"num_cpus": 0.5}}]
+    config = EngineConfig(Embedder, {"max_batch": 2, "seconds": 0.02}, host="ray", pool=pool)
+    with Runtime({"embedding": config}, ray=True) as runtime:
+        asked = embedding_app(runtime)
+
+        def lengths() -> set[int]:
+            found = asked.run(texts=[str(i) for i in range(16)], deadline_s=90)
+            return {len(vector) for vector in found.outputs["vectors"]}
+
+        before = ray.cluster_resources()["CPU"]
+        assert lengths() == {4, 6}
+        assert before - ray.available_resources()["CPU"] == pytest.approx(0.5)
+        runtime.start(runtime.replace("embedding", 1)).result(60)
+        assert lengths() == {4, 6}
+
+
+def test_a_pool_says_which_entry_asks_for_too_much() -> None:
+    pool = [{}, {"resources": {"num_gpus": 1000}}]
+    config = EngineConfig(Embedder, host="ray", pool=pool)
+    with (
+        Runtime({"embedding": config}, ray=True) as runtime,
+        pytest.raises(EngineUnavailable, match=r"entry 1 of its pool: no node .* has GPU 1000"),
+    ):
+        embedding_app(runtime).run(texts=["a"])
 
 
 def test_what_no_node_has_is_refused_early() -> None:

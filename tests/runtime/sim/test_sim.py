@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +75,28 @@ def test_two_instances_run_side_by_side() -> None:
     submit(sim, "a")
     submit(sim, "b")
     assert ends(sim) == {"a": 2.0, "b": 2.0}
+
+
+def test_each_instance_of_a_pool_takes_its_own_time() -> None:
+    """The second one takes 3 s for a prompt, and as long as the first for a step; a fourth, which
+    the pool does not reach, is as the engine says."""
+    slow = replace(llm().engines["llm"], costs={Op.PREFILLING: Cost(base_s=3.0)})
+    profile = llm(instances=4, max_sequences=1)
+    entry = profile.engines["llm"]
+    profile = replace(profile, engines={"llm": replace(entry, pool=(entry, slow, entry))})
+    sim = Sim(profile, routing="round_robin", outcomes=Planned(answer_tokens=11))
+    for id in "abcd":
+        submit(sim, id)
+    assert ends(sim) == {"a": 2.0, "b": 4.0, "c": 2.0, "d": 2.0}
+
+
+def test_batches_take_the_time_of_their_instance() -> None:
+    fast = EngineProfile(costs={Op.TOOL_CALL: Cost(base_s=1.0)}, max_batch=1, instances=2)
+    slow = replace(fast, costs={Op.TOOL_CALL: Cost(base_s=2.5)})
+    sim = Sim(Profile("test", {"python": replace(fast, pool=(fast, slow))}), routing="round_robin")
+    for id in "ab":
+        sim.submit(plan(tool("t")), {"question": Tokens(1)}, id=id)
+    assert sorted(ends(sim).values()) == [1.0, 2.5]
 
 
 def test_dispatching_takes_its_time() -> None:

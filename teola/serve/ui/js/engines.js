@@ -63,7 +63,8 @@ function card(engine) {
         <dd>${bars(engine.recent_batches.map((b) => b.size), "batch sizes", hue)}</dd></div>
     </dl>
     ${table(engine)}
-    <p class="dim"><small>${engine.ops.map(words).join(", ")}${engine.ops.length ? " · " : ""}${
+    <p class="dim"><small>${unlike(engine) || !engine.instances[0]?.about ? nothing : html`${engine.instances[0].about} · `}${
+      engine.ops.map(words).join(", ")}${engine.ops.length ? " · " : ""}${
       engine.batching} batching, ${engine.routing.replaceAll("_", " ")} routing · ${
       engine.continuous
         ? `at most ${count(engine.max_sequences)} calls and ${count(engine.max_batch)} prompt tokens in prefilling on an instance`
@@ -95,10 +96,13 @@ const table = (engine) => html`<table class="instances">
   <tbody>${engine.instances.map((one) => row(engine, one))}</tbody>
 </table>`;
 
+// Whether its instances are not all the same thing: then each says what it is.
+const unlike = ({ instances }) => new Set(instances.map(({ about }) => about)).size > 1;
+
 const SIGNS = { up: "✓", recovering: "◐", ejected: "✕", down: "✕", gone: "✕" };
 
 const row = (engine, one) => html`<tr>
-  <td>#${one.instance}</td>
+  <td>#${one.instance}${unlike(engine) ? html` <small class="dim about">${one.about}</small>` : nothing}</td>
   <td><span class="badge is-${one.state}"><span aria-hidden="true">${SIGNS[one.state]}</span>
     ${one.state}</span></td>
   <td class="right digits">${count(one.in_flight)}</td>

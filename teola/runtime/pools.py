@@ -1,0 +1,171 @@
+"""Pools: an engine whose instances have options of their own.
+
+Several servers by URL, or one model on different processors, are one engine with unequal instances.
+What each entry of a pool may say is read here, and what follows for the engine as a whole: what it
+declares, and its limits, are those of its weakest instance.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from teola.engine import Engine, EngineKind, EngineSpec
+from teola.errors import InputError
+from teola.profile import FORMAT_VERSION, EngineProfile, Profile, from_json
+from teola.profile import load as load_profile
+from teola.schedule.instances import Limits
+
+_LIKE: Final = 'such as [{"url": "http://one:8000/v1"}, {"url": "http://two:8000/v1"}]'
+_URL: Final = re.compile(r"\w+://[^\s'\"]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What is an instance's own.
+
+    options: of its engine, over those of all instances.
+    resources: what it asks of a Ray node, over what all ask.
+    profile: a profile's name or file, an entry of one, or None.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    resources: Mapping[str, float] = field(default_factory=dict)
+    profile: str | Mapping[str, Any] | EngineProfile | None = None
+
+
+def member_of(entry: Mapping[str, Any], where: str) -> Member:
+    """An entry of a pool: options, and besides them `resources` and `profile`.
+
+    Raises InputError.
+    """
+    options = {key: value for key, value in entry.items() if key not in ("resources", "profile")}
+    if "name" in options:
+        raise InputError(f"{where}: instances have the name of their engine; take `name` out")
+    resources, profile = entry.get("resources", {}), entry.get("profile")
+    if not isinstance(resources, Mapping) or not all(_is_number(n) for n in resources.values()):
+        raise InputError(f'{where}: resources must be numbers by name, such as {{"num_gpus": 1}}')
+    if profile is not None and not isinstance(profile, str | Mapping | EngineProfile):
+        raise InputError(f"{where}: profile must be a name, a file, or an engine's part of one")
+    return Member(options, resources, profile)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def entries_of(pool: object) -> tuple[Mapping[str, Any], ...]:
+    """A pool as it was given, checked for its form. Raises InputError."""
+    if not isinstance(pool, Sequence) or isinstance(pool, str):
+        raise InputError(f"a pool is a list of options, one entry an instance, {_LIKE}")
+    for i, entry in enumerate(pool):
+        if not isinstance(entry, Mapping):
+            raise InputError(f"entry {i} of a pool must be a table of options, {_LIKE}")
+    return tuple(pool)
+
+
+# --- profiles -------------------------------------------------------------------------------
+
+
+def profile_of(member: Member, where: str) -> Profile | EngineProfile | None:
+    """The profile that a member names, read. Raises InputError, UnknownName."""
+    given = member.profile
+    if isinstance(given, str):
+        return load_profile(given)
+    if isinstance(given, Mapping):
+        data = {"version": FORMAT_VERSION, "name": "", "engines": {"": given}}
+        return from_json(data, f"{where}: profile").engines[""]
+    return given
+
+
+def picked(
+    found: Profile | EngineProfile | None, name: str, kind: EngineKind, where: str
+) -> EngineProfile | None:
+    """The part of a profile that is for engine `name`, or for its kind. Raises InputError."""
+    if not isinstance(found, Profile):
+        return found
+    for key in (name, kind.value):
+        if key in found.engines:
+            return found.engines[key]
+    raise InputError(
+        f"{where}: profile {found.name!r} knows neither {name!r} nor the kind {kind.value!r}: "
+        f"measure it with `teola profile {name}`"
+    )
+
+
+# --- the engine as a whole ------------------------------------------------------------------
+
+
+def joint(specs: Sequence[EngineSpec]) -> EngineSpec:
+    """What an engine declares of which the instances declare `specs`: what holds of each."""
+    return replace(
+        specs[0],
+        max_batch=min(spec.max_batch for spec in specs),
+        max_sequences=min(spec.max_sequences for spec in specs),
+        concurrency=min(spec.concurrency for spec in specs),
+        prefix_reuse=all(spec.prefix_reuse for spec in specs),
+        notice=next((spec.notice for spec in specs if spec.notice), ""),
+    )
+
+
+def limits_of(engines: Sequence[Engine]) -> tuple[Limits, ...]:
+    """What each instance can take; complete when they have been started."""
+    return tuple(
+        Limits(
+            spec.max_batch,
+            spec.max_sequences,
+            spec.concurrency,
+            spec.kind is EngineKind.LLM,
+            block_tokens=spec.block_tokens,
+        )
+        for spec in (engine.spec for engine in engines)
+    )
+
+
+def smallest(limits: Sequence[Limits]) -> Limits:
+    """What every instance can take."""
+    return limits[0]._replace(
+        max_batch=min(one.max_batch for one in limits),
+        max_sequences=min(one.max_sequences for one in limits),
+        concurrency=min(one.concurrency for one in limits),
+    )
+
+
+def profiles_of(
+    entry: EngineProfile, own: Sequence[EngineProfile | None], limits: Sequence[Limits] | None
+) -> tuple[EngineProfile, ...]:
+    """A profile for each instance; none where all are as the engine's, `entry`.
+
+    own: what the pool gives. limits: those of the instances, where the engine's profile does not
+    decide them.
+    """
+    found = []
+    for i, profile in enumerate(own):
+        if profile is None and limits is not None:
+            profile = replace(
+                entry,
+                max_batch=limits[i].max_batch,
+                max_sequences=limits[i].max_sequences,
+                concurrency=limits[i].concurrency,
+            )
+        found.append(profile or entry)
+    return () if all(one == entry for one in found) else tuple(found)
+
+
+# --- for eyes -------------------------------------------------------------------------------
+
+
+def presentable(text: str) -> str:
+    """A text without what URLs in it may keep secret: user, password, query and fragment."""
+    return _URL.sub(lambda match: _bare(match[0]), text)
+
+
+def _bare(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition("://")[0] + "://..."
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
