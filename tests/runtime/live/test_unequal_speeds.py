@@ -12,8 +12,8 @@ from tests.recording import Bench
 from tests.schedule.plans import call, plan
 
 FASTER = 3
-TOKEN_S = 0.004
-CALLS, AT_ONCE = 160, 12
+TOKEN_S = 0.010
+CALLS, AT_ONCE = 120, 12
 
 
 class Keyed(OpenAIServer):
