@@ -141,6 +141,10 @@ class FarEngine(RemoteEngine):
             return task.result()
         raise EngineUnavailable(f"engine {self.spec.name!r}: its process is gone")
 
+    def tell(self, method: str, *arguments: Any) -> None:
+        if self.dead is None and self.process is not None and not self.process.gone.done():
+            self.process.run(self._there(self.process, method, arguments))
+
     async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
         process = self._alive()
         inbox: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()

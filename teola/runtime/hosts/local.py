@@ -17,9 +17,11 @@ from teola.engine import (
     BatchEngine,
     Call,
     Engine,
+    EngineKind,
     HasDimensions,
     Interruptible,
     KeepsOutputs,
+    KeepsSequences,
     LanguageModel,
     NamesModel,
     Request,
@@ -50,6 +52,8 @@ class LocalHost:
         asked = near(engine)
         self.tells_memory = isinstance(asked, TellsMemory)
         """Whether it can be asked for its free KV memory."""
+        llm = engine.spec.kind is EngineKind.LLM  # a store has a `release` too, of other things
+        self._keeper = engine if llm and isinstance(engine, KeepsSequences) else None
         self.vectors = asked if isinstance(asked, HasDimensions) else None
         """Tells the dimensions of its vectors."""
         self.tokenizer = asked if isinstance(asked, Tokenizes) else None
@@ -108,6 +112,11 @@ class LocalHost:
         """Compute a prefix (a language model)."""
         working_for.set((call.context.query_id,))
         return await cast("LanguageModel", self.engine).prefill(call)
+
+    def release(self, handle: SequenceHandle) -> None:
+        """Nobody will continue the sequence: what the engine keeps for it may go."""
+        if self._keeper is not None:
+            self._keeper.release(handle)
 
     async def _execute_in_thread(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
         engine, within = cast("BatchEngine", self.engine), copy_context()

@@ -99,6 +99,10 @@ class ProcessEngine(RemoteEngine):
             raise value
         return value
 
+    def tell(self, method: str, *arguments: Any) -> None:
+        if self.dead is None:
+            self._send((next(self._ids), method, arguments))
+
     async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
         id, inbox = self._open("generate", arguments)
         ended = False

@@ -179,6 +179,10 @@ class RayEngine(RemoteEngine):
             raise value
         return value
 
+    def tell(self, method: str, *arguments: Any) -> None:
+        if self._actor is not None and self.dead is None:
+            self._actor.ask.remote(method, arguments)
+
     async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
         actor = self._alive()
         objects: list[Any] = []

@@ -74,7 +74,7 @@ class EngineServer:
     recipe: Recipe
     id: str = field(default_factory=lambda: uuid4().hex)
     _host: LocalHost | None = None
-    _states: dict[int, Any] = field(default_factory=dict)
+    _kept: dict[int, SequenceHandle] = field(default_factory=dict)
     _coming: set[int] = field(default_factory=set)
 
     @property
@@ -103,7 +103,7 @@ class EngineServer:
 
     async def prefill(self, call: Call, sent: float, key: int) -> SequenceHandle:
         """Compute a prefix; the handle names what is kept of it here. key: the sender's name for
-        it, who may `release` it before it has heard of the end."""
+        it, who may `release` it before the end."""
         model = cast("LanguageModel", self.host.engine)
         self._coming.add(key)
         try:
@@ -111,7 +111,9 @@ class EngineServer:
             if handle.state is None:
                 return handle
             if key in self._coming:
-                self._states[key] = handle.state
+                self._kept[key] = handle
+            else:
+                self.host.release(handle)
             return replace(handle, state=RemoteState(self.id, key))
         finally:
             self._coming.discard(key)
@@ -134,7 +136,8 @@ class EngineServer:
         """Nobody holds these handles any more."""
         for key in keys:
             self._coming.discard(key)
-            self._states.pop(key, None)
+            if key in self._kept:
+                self.host.release(self._kept.pop(key))
 
     def _received(self, call: Call, sent: float) -> Call:
         """With what the prefix's handle names, if that is still here (else it is computed anew)."""
@@ -142,7 +145,8 @@ class EngineServer:
         if prefix is not None and prefix.state is not None:
             named = prefix.state
             mine = isinstance(named, RemoteState) and named.server == self.id
-            prefix = replace(prefix, state=self._states.get(named.key) if mine else None)
+            kept = self._kept.get(named.key) if mine else None
+            prefix = replace(prefix, state=kept and kept.state)
         return replace(call, context=_shifted(call.context, sent), prefix=prefix)
 
 

@@ -10,10 +10,9 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import replace
 from typing import Any, Final, cast
 
-from teola.engine import QueryContext, Request, Result, SequenceHandle
+from teola.engine import QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError, reason_of
 from teola.graph import ToolParams
 from teola.policies.work import Work
@@ -35,6 +34,7 @@ from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.query import Ending, LiveQuery, Progress, Watcher
+from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.observe.noting import queries_of, working_for
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -80,6 +80,7 @@ class Live(Driver[LiveQuery]):
         """What tasks inherit, and not the context of whoever happened to wake the loop."""
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._memory = MemoryWatch(loop, self.post)
+        self.sequences = KeptSequences()
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     # --- queries --------------------------------------------------------------------------
@@ -132,12 +133,17 @@ class Live(Driver[LiveQuery]):
         )
         error = command.cause.error if command.cause else None
         failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
+        for values in query.store.values.values():
+            self.forgotten(values)
         query.store = Store(query.plan, {})
         reasons = (reason_of(cause.error) for cause in command.reasons)
         why = dict(zip(command.missing, reasons, strict=True))
         ending = Ending(command.state, outputs, error, command.missing, query.trace, failed, why)
         if not query.done.done():
             query.done.set_result(ending)
+
+    def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
+        self.sequences.let_go(outputs)
 
     async def drain(self, engine: str, instance: int) -> None:
         """Send an instance nothing more, and wait until what it has is done."""
@@ -370,10 +376,13 @@ class Live(Driver[LiveQuery]):
         generated = LiveCall(command, query, i, self.post, self.loop.time)
         outcome: Outcome = {}
         try:
-            if work.spec.members:
-                await generated.run(host, call_of(query, i, host.instance))
-            else:
-                outcome = await self._prefill(host, query, i)
+            call = call_of(query, i, host.instance)
+            with self.sequences.reading(host, call):
+                if work.spec.members:
+                    await generated.run(host, call)
+                else:
+                    outcome = await self.sequences.prefill(host, query, i, call)
+                    query.trace.ended(i, 0, self.loop.time())
         except asyncio.CancelledError:
             outcome = self._failed(query, i, 0, QueryCancelled("aborted"), again=False)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
@@ -387,12 +396,3 @@ class Live(Driver[LiveQuery]):
         run, i, batch = work.run, work.primitive, command.batch
         self._tasks.pop((run, i, batch), None)
         self.post(CallEnded(command.engine, batch, run, i, outcome))
-
-    async def _prefill(self, host: LocalHost, query: LiveQuery, i: int) -> Mapping[str, int]:
-        call = call_of(query, i, host.instance)
-        if call.parts:
-            handle = await host.prefill(call)
-        else:
-            handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
-        query.trace.ended(i, 0, self.loop.time())
-        return query.store.put(i, {"sequence": replace(handle, instance=host.instance)})
