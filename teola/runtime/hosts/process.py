@@ -34,7 +34,7 @@ class ProcessEngine(RemoteEngine):
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
-        self._packed = recipe.packed()
+        self._packed = self.recipe.packed()
         self._process: subprocess.Popen[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ids = count()

@@ -135,7 +135,7 @@ class RayEngine(RemoteEngine):
 
     def __init__(self, recipe: Recipe, resources: Mapping[str, float]) -> None:
         super().__init__(recipe)
-        recipe.packed()  # raises if it cannot be sent
+        self.recipe.packed()  # raises if it cannot be sent
         custom = {name: n for name, n in resources.items() if name not in RESOURCES}
         self._wanted = {"num_cpus": 0.0, "num_gpus": 0.0, **resources}
         own = {name: self._wanted[name] for name in RESOURCES}

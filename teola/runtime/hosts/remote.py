@@ -58,7 +58,7 @@ class RemoteEngine(ABC):
     """Whether cancelling `execute` stops the work: the far end tells nobody."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
+        self.recipe = recipe.travelling()
         self.near: Engine = recipe.make()
         self.on_lost: Callable[[EngineUnavailable], None] | None = None
         self.dead: EngineUnavailable | None = None

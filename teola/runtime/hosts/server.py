@@ -28,29 +28,43 @@ from teola.engine import (
     Travels,
 )
 from teola.errors import EngineError, InputError, TeolaError
+from teola.kv.policies import REGISTRY, Policy
+from teola.registry import Named
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.observe.noting import queries_of, working_for
 
 
 class Recipe(NamedTuple):
-    """How to make the engine over there. factory: importable there; name: the engine's own."""
+    """How to make the engine over there. factory: importable there; name: the engine's own.
+    policies: eviction policies that it needs and that only this program has registered."""
 
     factory: Callable[..., Engine]
     options: Mapping[str, Any]
     name: str
+    policies: tuple[tuple[str, Callable[..., Policy]], ...] = ()
 
     def make(self) -> Engine:
         """A fresh, unstarted engine."""
+        for name, policy in self.policies:
+            if name not in REGISTRY.registered():
+                REGISTRY.put(Named(name, policy))
         return self.factory(**self.options)
+
+    def travelling(self) -> Recipe:
+        """With the registered eviction policies that its options name."""
+        named = {option for option in self.options.values() if isinstance(option, str)}
+        found = REGISTRY.registered()
+        policies = [(name, found[name].thing) for name in sorted(named & found.keys())]
+        return self._replace(policies=tuple(policies))
 
     def packed(self) -> bytes:
         """For sending. Raises InputError if another process could not make it."""
-        factory = self.factory
-        if getattr(factory, "__module__", "") == "__main__":
-            raise InputError(
-                f"engine {self.name!r}: {getattr(factory, '__qualname__', factory)} stands in the "
-                "program itself, where other processes cannot find it: put it into a module"
-            )
+        for made in (self.factory, *(policy for _, policy in self.policies)):
+            if getattr(made, "__module__", "") == "__main__":
+                raise InputError(
+                    f"engine {self.name!r}: {getattr(made, '__qualname__', made)} stands in the "
+                    "program itself, where other processes cannot find it: put it into a module"
+                )
         try:
             return pickle.dumps(self)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
