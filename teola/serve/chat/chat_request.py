@@ -16,7 +16,7 @@ from teola.app import App
 from teola.ask import DEADLINE_S
 from teola.errors import InputError, UnknownName
 from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, QUESTION, Conversation, Turn
-from teola.serve.intake.asking import MOST_DEADLINE_S, checked
+from teola.serve.intake.query_request import MOST_DEADLINE_S, checked
 from teola.workflow.kinds import Kind
 
 PASSED_OVER: Final = frozenset(
