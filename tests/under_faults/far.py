@@ -16,8 +16,8 @@ from teola.errors import EngineUnavailable
 from teola.runtime.hosts.process import CLOSE_LIMIT_S
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.server import EngineServer, Recipe
-from tests.simulation.engines import TOKEN_S
-from tests.simulation.faults import ARMED, Fault, Kind
+from tests.under_faults.engines import TOKEN_S
+from tests.under_faults.faults import ARMED, Fault, Kind
 
 LATENCY_S: Final = 0.001
 ITEM_S: Final = 0.01

@@ -17,8 +17,8 @@ from teola.schedule.events import (
     Submit,
 )
 from tests.recording import Heard, Said
-from tests.simulation import templates
-from tests.simulation.world import Asked, World, oracle
+from tests.under_faults import templates
+from tests.under_faults.world import Asked, World, oracle
 
 EPSILON_S = 0.01
 STOPS_S = 1.0
