@@ -93,7 +93,7 @@ class Service:
 
 
 def tenant(request: Request) -> str:
-    """Whose key the request came with."""
+    """The tenant with whose key the request came."""
     found: str = request.scope["tenant"]
     return found
 

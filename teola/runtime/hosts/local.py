@@ -64,7 +64,7 @@ class LocalHost:
         self.execute = cast("Any", self._run) if asynchronous else self._execute_in_thread
         """Runs a batch, on the loop or in a thread, in a copy of the caller's context."""
         self.turns = Turns(engine.spec.concurrency)
-        """Whose document is read next, if it reads documents."""
+        """Decides which tenant's document is read next, if it reads documents."""
         self._threads: ThreadPoolExecutor | None = None
 
     async def start(self) -> None:
@@ -105,7 +105,7 @@ class LocalHost:
         return await loop.run_in_executor(self._threads, method, *arguments)
 
     def count_tokens(self, text: str) -> int:
-        """By the engine's tokenizer; about four characters a token if it has none at hand."""
+        """Tokens of `text` by the engine's tokenizer; at about four characters each without one."""
         return len(self.tokenizer.encode(text)) if self.tokenizer else len(text) // 4 + 1
 
     async def prefill(self, call: Call) -> SequenceHandle:
