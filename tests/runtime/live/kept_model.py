@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -11,6 +12,9 @@ from teola.graph.ops import DecodeParams
 from teola.graph.prompt import Role
 from teola.runtime.hosts.process import ProcessEngine
 from teola_engines.llm import TransformersModel
+
+ENDLESS = 500
+"""Tokens of an answer that goes on until it is cancelled."""
 
 
 class KeptModel(TransformersModel):
@@ -36,6 +40,8 @@ class KeptModel(TransformersModel):
             async with aclosing(super().generate(call)) as deltas:  # type: ignore[type-var]
                 async for delta in deltas:
                     yield delta
+                    if call.decode.max_tokens >= ENDLESS:
+                        await asyncio.Event().wait()
         finally:
             self._read.remove(call.prefix and call.prefix.state)
 

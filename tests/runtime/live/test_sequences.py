@@ -42,7 +42,7 @@ from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 from tests.planted import catches, edited
 from tests.recording import Bench
-from tests.runtime.live.kept_model import KeptFar, KeptModel
+from tests.runtime.live.kept_model import ENDLESS, KeptFar, KeptModel
 
 LONG = "Answer the question from the context, and from nothing else. " * 4
 BENCH_INPUTS = {"question": "why?"}
@@ -264,7 +264,7 @@ def _nobody_reads(patch: pytest.MonkeyPatch) -> None:
 async def test_of_a_call_that_is_cancelled_not_before_its_end(where: str, folder: Path) -> None:
     async with staged(where, folder) as stage:
         stage.go.set()
-        query = stage.bench.start(split(stage.late, tokens=600), BENCH_INPUTS)
+        query = stage.bench.start(split(stage.late, tokens=ENDLESS), BENCH_INPUTS)
         (run,) = [running.run for running in await stage.running()]
         while not run.ended(run.plan.index["full"]):
             await asyncio.sleep(0.001)
