@@ -94,9 +94,9 @@ soak: $(STAMP)  ## the long forms of the tests that have one, which take many mi
 
 # With 500 queries at each point; QUERIES=2000 is the full count. Where there are the most points
 # (`sensitivity`) or the most queries (`scale`), two thirds and a fifth of the command's own count.
-experiments: $(STAMP)  ## run the simulated experiments into build/experiments, and write docs/benchmarks.md
+experiments: $(STAMP)  ## run the simulated experiments: report.json in their folders, docs/benchmarks.md
 	@set -e; $(foreach name,$(EXPERIMENTS),echo "experiments.$(name)"; \
-	$(PY) -m experiments.$(name) --out build/experiments/$(name) --docs \
+	$(PY) -m experiments.$(name) --out experiments/$(name) --docs \
 	$(addprefix --queries ,$(QUERIES_$(name))) $(ARGS);)
 
 vllm: $(VLLM_STAMP) $(TINY)/config.json  ## create .venv-vllm with a real vLLM, and a small random model for it

@@ -262,6 +262,17 @@ class TellsMemory(Protocol):
 
 
 @runtime_checkable
+class KeepsSequences(Protocol):
+    """A language model that keeps something for the handles that its `prefill` gives."""
+
+    def release(self, handle: SequenceHandle) -> None:
+        """Nobody will continue it, and no call reads it: what was kept for it may go. Called on the
+        event loop, so it must be quick; harmless if repeated, or if the instance that kept it is
+        gone."""
+        ...
+
+
+@runtime_checkable
 class Travels(Protocol):
     """Has attributes that are known after `start`, and needed where no running engine is at hand
     (such as a tokenizer): hosts copy those that `travels` names."""

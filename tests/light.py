@@ -1,4 +1,4 @@
-"""What `pip install teola` brings: the distributions that the core needs, out of this environment.
+"""What `pip install teola` brings: our wheel, and the distributions that the core needs.
 
 Nothing is downloaded: the closure of the requirements is taken from where this Python has it, file
 by file, so that an environment made of it holds no other package.
@@ -6,14 +6,41 @@ by file, so that an environment made of it holds no other package.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 COMPILED = (".pyc", ".pyo")
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ("teola", "engines", "apps", "pyproject.toml", "README.md", "LICENSE")
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build our wheel from a copy in `folder`, so that nothing left behind in the checkout's build
+    folder gets in."""
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist"]
+    done = subprocess.run(build, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = (folder / "dist").glob("*.whl")
+    return built
+
+
+def requirements(site_packages: Path) -> list[str]:
+    """What the core needs of others, as the wheel that is installed there declares it."""
+    (ours,) = distributions(name="teola", path=[str(site_packages)])
+    return [one for one in ours.requires or () if "extra ==" not in one]
 
 
 def closure(requirements: Iterable[str]) -> dict[str, Distribution]:

@@ -5,7 +5,7 @@
 
 Such a test runs as it stands (`[sound]`), and once more with each of its bugs planted, when it has
 to fail: a bug that it does not notice fails it. `make bugs` runs them all, and the simulation's own
-(tests/simulation/bugs.py).
+(tests/under_faults/bugs.py).
 """
 
 from __future__ import annotations

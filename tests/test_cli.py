@@ -104,6 +104,9 @@ def test_an_app_of_a_file(teola: CommandLine, tmp_path: Path) -> None:
         assert teola("run", where, "-i", "words=hello", "--json").json["outputs"] == {
             "answer": "HELLO"
         }
+    (shown,) = teola("apps", str(file), "--json").json["components"].values()
+    assert shown["parameters"]["function"].endswith(":shout")
+    assert "shout.function" not in teola("apps", str(file)).out, "nobody can set it"
     assert "unknown variable 'ap'" in teola("run", f"{file}:ap").refused(2)
     file.write_text("import nothing_of_this_name\n")
     assert "ModuleNotFoundError" in teola("run", f"{file}:app").refused(2)

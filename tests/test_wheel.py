@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,7 +20,6 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -49,7 +47,6 @@ EXTRAS = (
     "vllm",
 )
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("teola", "engines", "apps", "pyproject.toml", "README.md", "LICENSE")
 STATEMENT = "The lighthouse of Arrenholm is 61 metres tall."
 DOCUMENT = f"""# Arrenholm
 
@@ -119,19 +116,7 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that nothing left behind in the checkout's build folder gets in."""
-    copy = tmp_path_factory.mktemp("sources")
-    for name in SOURCES:
-        if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
-        else:
-            shutil.copy(ROOT / name, copy / name)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist"]
-    done = subprocess.run(build, cwd=copy, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (built,) = (copy / "dist").glob("*.whl")
-    return built
+    return light.build_wheel(tmp_path_factory.mktemp("sources"))
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +159,7 @@ def bare(wheel: Path, home: Path, tmp_path_factory: pytest.TempPathFactory) -> L
     folder = tmp_path_factory.mktemp("bare")
     site_packages = with_wheel(wheel, folder)
     own = sum(file.stat().st_size for file in site_packages.rglob("*") if file.is_file())
-    (ours,) = distributions(name="teola", path=[str(site_packages)])
-    needed = light.closure(one for one in ours.requires or () if "extra ==" not in one)
+    needed = light.closure(light.requirements(site_packages))
     return Light(folder, home, own + light.install(needed.values(), site_packages))
 
 

@@ -53,7 +53,7 @@ class ModelJob:
 
 
 class KeptPrefix:
-    """Keeps the KV of a prefix until released, or garbage."""
+    """Keeps the KV of a prefix until it is released. Garbage is released too, as a net."""
 
     def __init__(self, loop: ModelLoop, id: int) -> None:
         self._loop: ModelLoop | None = loop

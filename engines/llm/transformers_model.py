@@ -173,7 +173,7 @@ class TransformersModel:
     # --- calls --------------------------------------------------------------------------------
 
     async def prefill(self, call: Call) -> SequenceHandle:
-        """Compute the parts and keep their KV until the handle is garbage, or released.
+        """Compute the parts and keep their KV until the handle is released, or garbage.
 
         Raises EngineError: the prefix is longer than the model's window.
         """
@@ -209,7 +209,7 @@ class TransformersModel:
                 loop.abort(job)
 
     def release(self, handle: SequenceHandle) -> None:
-        """Give up the KV that a handle keeps before it is garbage."""
+        """Give up the KV that a handle keeps; may be repeated."""
         if isinstance(handle.state, KeptPrefix):
             handle.state.release()
 

@@ -252,7 +252,7 @@ class VLLMInProcess:
                 elif piece or first:
                     yield Delta(piece)
 
-    async def release(self, handle: SequenceHandle) -> None:
+    def release(self, handle: SequenceHandle) -> None:
         """The handle will not be continued: close its session. So does dropping the last copy."""
         self.sessions.release(handle.state)
 

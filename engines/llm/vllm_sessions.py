@@ -34,7 +34,8 @@ class Session:
 
 
 class SessionLease:
-    """What a sequence handle holds: when nobody holds it any more, its session is closed."""
+    """What a sequence handle holds: its session is closed when it is released. Garbage is released
+    too, as a net."""
 
     __slots__ = ("__weakref__", "session")
 

@@ -2,10 +2,11 @@
 
     python -m experiments.NAME [--quick] [--json] [--out FOLDER] [--docs] [--data FOLDER]
 
---quick: a smaller run. --json: the report instead of a table. --out: report.json and the plot go
-there. --docs: write the experiment's section of docs/benchmarks.md and its picture, from this run
-or, with --report FILE, from an earlier one. --data: a folder with the public data sets (else the
-environment's TEOLA_DATA; without either, lengths are the sets' means).
+--quick: a smaller run. --json: the report instead of a table. --out: report.json goes there, and
+the plot, unless `--docs` puts it beside its page. --docs: write the experiment's section of
+docs/benchmarks.md and its picture, from this run or, with --report FILE, from an earlier one.
+--data: a folder with the public data sets (else the environment's TEOLA_DATA; without either,
+lengths are the sets' means).
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"error: {error}") from None
     if given.out:
         save(report, given.out)
-        experiment.plot(report, given.out / f"{experiment.name}.svg")
+        if not given.docs:  # else the plot is there
+            experiment.plot(report, given.out / f"{experiment.name}.svg")
     if given.docs:
         picture = pages.picture(experiment.name)
         experiment.plot(report, pages.DOCS / picture)

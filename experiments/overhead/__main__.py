@@ -1,9 +1,11 @@
 """Times every case of every side in turn, so that a disturbance of the machine hits all alike.
 
     python -m experiments.overhead [--json] [--sides teola,langgraph,haystack] [--repetitions 40]
+                                   [--waiting 1000]
 
-A side is a module `<name>_side.py` here with `prepare() -> list[Case]`. After the warm-up, one
-repetition of each case is run before the next of any; the figure is that of the median time.
+A side is a module `<name>_side.py` here with `prepare() -> list[Case | Footprint]`. After the
+warm-up, one repetition of each case is run before the next of any; the figure is that of the median
+time. When all are timed, the memory of waiting queries is measured.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments.common import pages
-from experiments.overhead.case import Case
+from experiments.overhead.case import Case, Footprint, kib_each
 from teola.runtime import machine
 
 SIDES = ("teola", "langgraph", "haystack")
@@ -32,15 +34,31 @@ KEYS = (
     "optimise_cold_ms",
     "optimise_cached_ms",
     "sim_primitives_per_s",
+    "teola_chain_2_us",
+    "teola_chain_8_us",
+    "teola_fanout_2_us",
+    "teola_fanout_8_us",
+    "langgraph_chain_2_us",
+    "langgraph_chain_8_us",
+    "langgraph_fanout_2_us",
+    "langgraph_fanout_8_us",
+    "teola_query_kib",
+    "langgraph_query_kib",
 )
 WARM_UP = 5
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = _options(argv)
-    cases = [case for side in options.sides for case in _prepare(side)]
+    prepared = [one for side in options.sides for one in _prepare(side)]
+    cases = [one for one in prepared if isinstance(one, Case)]
     seconds = asyncio.run(measure(cases, options.repetitions))
-    report = _report(cases, seconds, options.repetitions)
+    kib = {
+        one.key: round(asyncio.run(kib_each(one, options.waiting)), 3)
+        for one in prepared
+        if isinstance(one, Footprint)
+    }
+    report = _report(cases, seconds, options.repetitions) | kib | {"waiting": options.waiting}
     if options.json:
         print(json.dumps(report, indent=2))
     else:
@@ -63,6 +81,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--repetitions", type=_positive, default=40, metavar="N")
+    parser.add_argument("--waiting", type=_positive, default=1000, metavar="QUERIES")
     parser.add_argument("--sides", type=_sides, default=SIDES, metavar=",".join(SIDES))
     return parser.parse_args(argv)
 
@@ -80,9 +99,9 @@ def _sides(text: str) -> tuple[str, ...]:
     return names
 
 
-def _prepare(side: str) -> list[Case]:
-    cases: list[Case] = import_module(f"experiments.overhead.{side}_side").prepare()
-    return cases
+def _prepare(side: str) -> list[Case | Footprint]:
+    found: list[Case | Footprint] = import_module(f"experiments.overhead.{side}_side").prepare()
+    return found
 
 
 def _report(
@@ -109,8 +128,8 @@ def _print_table(report: dict[str, Any]) -> None:
     lines = []
     for key in KEYS:
         if report[key] is not None:
-            low, high = report["p10_p90"][key]
-            lines.append((key, f"{report[key]:,.2f}", f"{low:,.2f} to {high:,.2f}"))
+            spread = [f"{end:,.2f}" for end in report["p10_p90"].get(key, ())]
+            lines.append((key, f"{report[key]:,.2f}", " to ".join(spread)))
     console = Console()
     head = ("figure", "median", "10th to 90th percentile")
     console.print(pages.terminal("Overhead of orchestration, medians", head, lines, left=1))

@@ -9,7 +9,7 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
 
 from haystack import Pipeline, component
 
-from experiments.overhead.case import NODES, Case, per_node_us, timed
+from experiments.overhead.case import NODES, Case, Footprint, per_node_us, timed
 
 
 @component
@@ -25,7 +25,7 @@ class AddOne:
         return {"value": value + 1}
 
 
-def prepare() -> list[Case]:
+def prepare() -> list[Case | Footprint]:
     pipeline = _chain()
     last = f"n{NODES - 1}"
     run = timed(

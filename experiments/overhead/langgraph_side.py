@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from experiments.overhead.case import NODES, Case, per_node_us, timed
+from experiments.overhead.case import NODES, Case, Footprint, Gate, several
 
 CONFIG: Any = {"recursion_limit": 2 * NODES}
 """A chain takes a superstep a node; the limit must lie above that."""
@@ -33,24 +34,36 @@ async def contribute_one(state: FanOutState) -> FanOutState:
     return {"value": 1}
 
 
-def prepare() -> list[Case]:
-    chain, fanout = _chain(), _fanout()
+def prepare() -> list[Case | Footprint]:
     return [
-        _case("langgraph_chain_us", chain),
-        _case("langgraph_fanout_us", fanout),
+        *_cases("langgraph_chain", _chain()),
+        *_cases("langgraph_fanout", _fanout()),
+        Footprint("langgraph_query_kib", _waiting, _right),
     ]
 
 
-def _case(key: str, graph: Any) -> Case:
-    run = timed(lambda: graph.ainvoke({"value": 0}, CONFIG), lambda state: state["value"] == NODES)
-    return Case(key, run, per_node_us)
+def _right(state: Any) -> bool:
+    return bool(state["value"] == NODES)
 
 
-def _chain() -> Any:
-    builder = StateGraph(ChainState)
+def _cases(key: str, graph: Any) -> list[Case]:
+    return several(key, lambda: graph.ainvoke({"value": 0}, CONFIG), _right)
+
+
+def _waiting(queries: int, gate: Gate) -> Callable[[], Coroutine[Any, Any, Any]]:
+    async def wait(state: ChainState) -> ChainState:
+        await gate.wait()
+        return await add_one(state)
+
+    graph = _chain(wait)
+    return lambda: graph.ainvoke({"value": 0}, CONFIG)
+
+
+def _chain(first: Callable[[ChainState], Coroutine[Any, Any, ChainState]] = add_one) -> Any:
+    builder: Any = StateGraph(ChainState)
     names = [f"n{i}" for i in range(NODES)]
     for name in names:
-        builder.add_node(name, add_one)
+        builder.add_node(name, add_one if name != "n0" else first)
     for upper, lower in zip([START, *names], [*names, END], strict=True):
         builder.add_edge(upper, lower)
     return builder.compile()

@@ -7,13 +7,23 @@ cache, the thread of the runtime, queues, batching policy, trace.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from experiments.overhead.case import NODES, Case, milliseconds, per_node_us, per_second, timed
-from teola import Aggregate, App, Runtime, component
+from experiments.overhead.case import (
+    NODES,
+    Case,
+    Footprint,
+    Gate,
+    milliseconds,
+    per_second,
+    several,
+)
+from teola import Aggregate, App, EngineConfig, Runtime, component
 from teola.graph import Graph, Op, Primitive, Ref, ToolParams
 from teola.profile import Cost, EngineProfile, Profile, paper
 from teola.runtime.optimiser import Optimiser
+from teola.runtime.python_engine import PythonEngine
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
@@ -23,22 +33,34 @@ CHUNKS = 48
 SIM_CHAINS = 40
 
 
-def prepare() -> list[Case]:
+def prepare() -> list[Case | Footprint]:
     runtime = Runtime()
     chain, fanout = _chain(runtime), _fanout(runtime)
     return [
-        _case("teola_chain_us", chain, NODES),
-        _case("teola_fanout_us", fanout, [1] * NODES),
+        *_cases("teola_chain", chain, NODES),
+        *_cases("teola_fanout", fanout, [1] * NODES),
+        Footprint("teola_query_kib", _waiting, lambda result: bool(result["value"] == NODES)),
         Case("optimise_cold_ms", _optimise_cold, milliseconds),
         Case("optimise_cached_ms", _optimise_cached(), milliseconds),
         Case("sim_primitives_per_s", _simulate, per_second(SIM_CHAINS * NODES)),
     ]
 
 
-def _case(key: str, app: App, expected: Any) -> Case:
+def _cases(key: str, app: App, expected: Any) -> list[Case]:
     (name,) = app.inputs
-    run = timed(lambda: app.arun({name: 0}), lambda result: result["value"] == expected)
-    return Case(key, run, per_node_us)
+    return several(key, lambda: app.arun({name: 0}), lambda result: result["value"] == expected)
+
+
+def _waiting(queries: int, gate: Gate) -> Callable[[], Coroutine[Any, Any, Any]]:
+    """As many functions wait at once as there are queries."""
+
+    async def wait(value: int) -> int:
+        await gate.wait()
+        return value + 1
+
+    python = EngineConfig(PythonEngine, {"concurrency": queries})
+    chain = _chain(Runtime({"python": python}, max_queries=queries), wait)
+    return lambda: chain.arun({"v0": 0})
 
 
 async def add_one(value: int) -> int:
@@ -49,10 +71,10 @@ async def contribute_one(value: int) -> int:
     return 1
 
 
-def _chain(runtime: Runtime) -> App:
+def _chain(runtime: Runtime, first: Callable[..., Any] = add_one) -> App:
     nodes = [
-        component(add_one, name=f"n{i}", inputs={"value": f"v{i}"}, outputs=[f"v{i + 1}"])
-        for i in range(NODES)
+        component(function, name=f"n{i}", inputs={"value": f"v{i}"}, outputs=[f"v{i + 1}"])
+        for i, function in enumerate([first, *[add_one] * (NODES - 1)])
     ]
     template = Template.beside(nodes[0])
     for node in nodes[1:]:

@@ -3,8 +3,9 @@
     python -m experiments.real_engines [--quick] [--json] [--out FOLDER] [--docs]
 
 --quick: one application, one document size, one query at a time; 5 minutes on two cores. --out: the
-report (report.json) and the plot (latency.svg) go there. --docs: write docs/benchmarks.md and its
-picture, from this run or, with --report FILE, from an earlier one. See README.md here.
+report (report.json) goes there, and the plot (latency.svg), unless --docs puts it beside its page.
+--docs: write docs/benchmarks.md and its picture, from this run or, with --report FILE, from an
+earlier one. See README.md here.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"error: {error}") from None
     if options.out:
         _save(found, options.out)
-        pages.plot(found, options.out / "latency.svg")
+        if not options.docs:  # else the plot is there
+            pages.plot(found, options.out / "latency.svg")
     if options.docs:
         pages.plot(found, DOCS / PICTURE)
         pages.write_section(found, DOCS / "benchmarks.md", PICTURE)

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from experiments.real_engines import critical_path
-from experiments.real_engines.critical_path import Bounds
+from experiments.real_engines.bounds import Bounds, bounds
 from experiments.real_engines.recording import Log
 from experiments.real_engines.servers import busy_s
 from experiments.real_engines.steps import System
@@ -76,7 +75,7 @@ class Measurement:
         point.samples.append(await self._one(system, query))
         self._add_busy(point, before)
         if trace := getattr(system, "last_trace", None):
-            point.bounds.append(critical_path.bounds(trace))
+            point.bounds.append(bounds(trace))
 
     async def capacity(
         self, systems: Sequence[System], app: str, chunks: int, queries: int

@@ -28,7 +28,7 @@ async def ready(engines: Engines, names: Sequence[str]) -> AsyncIterator[list[Sy
     async with AsyncExitStack() as stack:
         found: list[System] = []
         for name in names:
-            module = import_module(f"experiments.real_engines.{name}_system")
+            module = import_module(f"experiments.real_engines.{name}.system")
             for style in module.STYLES:
                 system = module.build(engines, style)
                 if hasattr(system, "close"):

@@ -94,8 +94,10 @@ def _show(app: App) -> None:
     out.print()
     rows = []
     for component in app.builder.template.components:
-        values = component.config.model_dump(mode="json")
-        rows += [(f"{component.name}.{key}", _short(value)) for key, value in values.items()]
+        given = component.config
+        values = given.model_dump(mode="json").items()
+        settable = [(key, value) for key, value in values if not callable(getattr(given, key))]
+        rows += [(f"{component.name}.{key}", _short(value)) for key, value in settable]
     show_table(["parameter (--set)", "default"], rows)
 
 

@@ -50,7 +50,7 @@ def intake(where: ServerTable) -> Any:
         hosts, ports = tuple(map(str.lower, where.url_hosts)), tuple(where.url_ports)
         policy = part("intake.fetch_policy").FetchPolicy(hosts=hosts, ports=ports)
         fetcher = part("intake.fetching").Fetcher(policy)
-    return part("intake.documents").Intake(fetcher, where.history_characters)
+    return part("intake.listed_documents").Intake(fetcher, where.history_characters)
 
 
 def serve(

@@ -143,11 +143,11 @@ class Driver(ABC, Generic[Q]):
     def _release(self, command: Release, now: float) -> None:
         query = self.queries.get(command.run)
         if query is not None:
-            self.released(query, command.primitive)
+            self.forgotten(query.store.release(command.primitive))
 
     def _skipped(self, command: Skipped, now: float) -> None:
         query = self.queries[command.run]
-        query.store.drop(command.primitive)
+        self.forgotten(query.store.drop(command.primitive))
         query.trace.ended(command.primitive, -1, now, "skipped")
 
     def _finish(self, command: Finish, now: float) -> None:
@@ -191,9 +191,8 @@ class Driver(ABC, Generic[Q]):
         query.trace.failed(i, 0, now, error)
         self.tell(query.id, Failed(i, Cause(error)), now)
 
-    def released(self, query: Q, i: int) -> None:
-        """The outputs of primitive `i` have had their last reader."""
-        query.store.release(i)
+    def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
+        """A store holds these outputs of a primitive no longer."""
 
     def ejected(self, command: Ejected, now: float) -> None:
         """An instance is left alone for a while."""

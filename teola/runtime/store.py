@@ -135,16 +135,17 @@ class Store:
             del self._slices[i]
         return {port: count_of(value) for port, value in result.items()}
 
-    def drop(self, i: int) -> None:
-        """Primitive `i` is skipped: forget its outputs, also those that are still to come."""
+    def drop(self, i: int) -> Mapping[str, Any] | None:
+        """Primitive `i` is skipped: forget its outputs, also those that are still to come. What it
+        held of them."""
         self._dropped.add(i)
-        self.release(i)
         self._slices.pop(i, None)
+        return self.release(i)
 
-    def release(self, i: int) -> None:
-        """Forget the outputs of primitive `i`."""
-        self.values.pop(i, None)
+    def release(self, i: int) -> Mapping[str, Any] | None:
+        """Forget the outputs of primitive `i`. What it held of them."""
         self.held_bytes -= self._bytes.pop(i, 0)
+        return self.values.pop(i, None)
 
     def control(self, i: int) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
         """Run an Aggregate or a Condition; a coroutine is left to run where a Condition's test is

@@ -16,8 +16,8 @@ from teola.errors import UnknownName
 from teola.graph import Graph, render
 from teola.runtime.observe.trace import Trace
 from teola.serve.board import Board, Entry
-from teola.serve.intake.asking import QueryRequest, asked
-from teola.serve.intake.documents import Intake
+from teola.serve.intake.listed_documents import Intake
+from teola.serve.intake.query_request import QueryRequest, asked
 from teola.serve.intake.schemas import check_schemas
 from teola.serve.intake.uploads import Upload
 from teola.serve.openapi.describing import described
@@ -93,7 +93,7 @@ class Service:
 
 
 def tenant(request: Request) -> str:
-    """Whose key the request came with."""
+    """The tenant with whose key the request came."""
     found: str = request.scope["tenant"]
     return found
 

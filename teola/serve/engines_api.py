@@ -23,8 +23,8 @@ from teola.errors import InputError
 from teola.runtime.runtime import Runtime
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
-from teola.serve.intake.asking import checked
 from teola.serve.intake.bodies import parsed
+from teola.serve.intake.query_request import checked
 from teola.serve.problems import NotFound, answer, problem_of
 from teola.serve.streaming import result_for
 from teola.workflow.components import Embedding, Rerank

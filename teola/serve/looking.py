@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from teola.explain import Explanation
 from teola.passes import Optimised, Steps
 from teola.profile import Profile
-from teola.runtime.observe.critical_path import NONE, chain, critical_path, waited_for
+from teola.runtime.observe.stretches import NONE, chain, critical_path, waited_for
 from teola.runtime.observe.trace import Batch, Span, Trace, span_json
 from teola.runtime.pools import presentable
 from teola.runtime.runtime import Runtime

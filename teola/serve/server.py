@@ -41,8 +41,8 @@ from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.direct import Direct, asked_of
 from teola.serve.intake import uploads
 from teola.serve.intake.bounds import Bounded
-from teola.serve.intake.documents import Intake
 from teola.serve.intake.limits import QueryLimits
+from teola.serve.intake.listed_documents import Intake
 from teola.serve.observe.metrics import Metrics
 from teola.serve.observe.observing import Observers
 from teola.serve.observe.telemetry import Telemetry, from_environment

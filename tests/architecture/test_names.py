@@ -1,14 +1,23 @@
-"""A public class name means one thing."""
+"""A public class name means one thing, and so does the name of a file."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
+
+import pytest
 
 from tests.architecture.tree import ROOT, python_files
 
 EXCEPTIONS: frozenset[str] = frozenset()
 """Names that still stand for two classes; one that no longer does must go here, too."""
+
+
+FILES: frozenset[str] = frozenset({"__init__.py", "__main__.py", "base.py"})
+"""Names of files that say what a file is to its folder."""
+TWICE: frozenset[str] = frozenset({"call.py", "model_server.py", "server.py"})
+"""Others that still stand twice; one that no longer does must go here, too."""
 
 
 def public_classes(source: str) -> Iterator[str]:
@@ -41,3 +50,15 @@ def test_what_stands_twice_is_found() -> None:
         "c": "class Two:\n    class Inner: ...",
     }
     assert twice(files) == {"One": ["a", "b"]}
+
+
+@pytest.mark.parametrize("tree", ["teola", "engines"])
+def test_no_file_name_stands_twice_in_a_tree(tree: str) -> None:
+    counts = Counter(file.name for file in python_files(tree))
+    found = {name for name, count in counts.items() if count > 1} - FILES
+    assert found <= TWICE, "name it for what it alone is"
+
+
+def test_what_is_excepted_still_stands_twice() -> None:
+    counts = Counter(file.name for file in python_files("teola"))
+    assert {name for name in TWICE if counts[name] < 2} == set()

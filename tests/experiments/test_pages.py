@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from experiments.common import pages
+from experiments.common.command import Experiment
+from experiments.real_engines import pages as real_engines
 
 
 @pytest.fixture
@@ -55,3 +59,19 @@ def test_tables_for_the_terminal_never_break_words() -> None:
         ["b", "│", "10"],
     ]
     assert lines[4].index("1.5") == lines[5].index("10") - 1, "numbers end below one another"
+
+
+KEPT = sorted(pages.DOCS.parent.glob("experiments/*/report.json"))
+
+
+@pytest.mark.parametrize("report", KEPT, ids=lambda file: file.parent.name)
+def test_the_page_says_what_the_kept_report_does(report: Path) -> None:
+    name = report.parent.name
+    found = json.loads(report.read_text())
+    if name == "real_engines":
+        section = real_engines.section(found, pages.picture(name))
+    else:
+        experiment: Experiment = import_module(f"experiments.{name}.__main__").EXPERIMENT
+        section = experiment.section(found, pages.picture(name))
+    assert f"{pages.begin(name)}\n{section}\n{pages.end(name)}" in pages.PAGE.read_text()
+    assert [file.name for file in report.parent.glob("*.svg")] == [], "it is in docs/images"

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from experiments.real_engines import calls, critical_path, pages, prompts, report, servers, systems
+from experiments.real_engines import bounds, calls, pages, prompts, report, servers, systems
 from experiments.real_engines.__main__ import main
 from experiments.real_engines.measure import ONE, Measurement, Point, Sample
 from experiments.real_engines.recording import Completion, Log, differences
@@ -157,7 +157,7 @@ def test_critical_path_goes_through_what_took_no_time() -> None:
         Span("gather", "aggregate", "gather", "", 2.0, 2.0, 2.0),
     ]
     trace = cast("Trace", SimpleNamespace(plan=SimpleNamespace(graph=graph), spans=spans))
-    assert critical_path.bounds(trace).path_s == pytest.approx(2.0)
+    assert bounds.bounds(trace).path_s == pytest.approx(2.0)
 
 
 def test_critical_path_takes_the_longest_and_knows_the_shared_model() -> None:
@@ -170,7 +170,7 @@ def test_critical_path_takes_the_longest_and_knows_the_shared_model() -> None:
         Span("c", "tool_call", "c", "x", 3.5, 4.5, 5.0, batch=1),
     ]
     trace = cast("Trace", SimpleNamespace(plan=SimpleNamespace(graph=graph), spans=spans))
-    found = critical_path.bounds(trace)
+    found = bounds.bounds(trace)
     assert found.path_s == pytest.approx(0.5 + 2.0 + 0.5)
     assert found.shared_s == pytest.approx(0.5 + 2.0 + 1.0 + 0.5)
 
@@ -185,7 +185,7 @@ def made() -> Any:
         return Point(system, style, "chat-rag", 45, ONE, samples, busy)
 
     ours, theirs = point("teola", "", 2.0), point("haystack", "matched", 3.0)
-    ours.bounds = [critical_path.Bounds(1.5, 1.8)]
+    ours.bounds = [bounds.Bounds(1.5, 1.8)]
     return report.make([ours, theirs], [], vllm="0.32.0", model_parameters=82_000_000)
 
 

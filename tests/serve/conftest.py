@@ -17,7 +17,7 @@ from teola.ask import Ask
 from teola.serve import connections, server
 from teola.serve.access.auth import KeyFile
 from teola.serve.board import Board, Entry, Record
-from teola.serve.intake.documents import Intake
+from teola.serve.intake.listed_documents import Intake
 from teola.serve.journal.journal import Journal
 from teola.serve.journal.keeper import Keeper
 

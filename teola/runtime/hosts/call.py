@@ -20,8 +20,13 @@ from teola.runtime.observe.noting import working_for
 
 
 class Listener(NamedTuple):
-    """Who is told what. deliver: (position of the member, its outputs). token: None if nobody. cut:
-    the text ends because it has all the tokens that it may have."""
+    """Functions that are told what a call brings.
+
+    first: its first token has come.
+    deliver: outputs of one of its decodings, by position.
+    token: a piece of its text; None if nobody wants to hear it.
+    cut: the text ended because it had all the tokens that it may have.
+    """
 
     first: Callable[[], None]
     deliver: Callable[[int, Mapping[str, Any]], None]

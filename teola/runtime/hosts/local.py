@@ -17,9 +17,11 @@ from teola.engine import (
     BatchEngine,
     Call,
     Engine,
+    EngineKind,
     HasDimensions,
     Interruptible,
     KeepsOutputs,
+    KeepsSequences,
     LanguageModel,
     MakesKeys,
     NamesModel,
@@ -56,6 +58,8 @@ class LocalHost:
         """Knows what a prompt is to its prefix cache."""
         self.tells_prefixes = isinstance(engine, TellsPrefixes)
         """Whether it tells what its prefix cache keeps."""
+        llm = engine.spec.kind is EngineKind.LLM  # a store has a `release` too, of other things
+        self._keeper = engine if llm and isinstance(engine, KeepsSequences) else None
         self.vectors = asked if isinstance(asked, HasDimensions) else None
         """Tells the dimensions of its vectors."""
         self.tokenizer = asked if isinstance(asked, Tokenizes) else None
@@ -66,7 +70,7 @@ class LocalHost:
         self.execute = cast("Any", self._run) if asynchronous else self._execute_in_thread
         """Runs a batch, on the loop or in a thread, in a copy of the caller's context."""
         self.turns = Turns(engine.spec.concurrency)
-        """Whose document is read next, if it reads documents."""
+        """Decides which tenant's document is read next, if it reads documents."""
         self._threads: ThreadPoolExecutor | None = None
 
     async def start(self) -> None:
@@ -107,13 +111,18 @@ class LocalHost:
         return await loop.run_in_executor(self._threads, method, *arguments)
 
     def count_tokens(self, text: str) -> int:
-        """By the engine's tokenizer; about four characters a token if it has none at hand."""
+        """Tokens of `text` by the engine's tokenizer; at about four characters each without one."""
         return len(self.tokenizer.encode(text)) if self.tokenizer else len(text) // 4 + 1
 
     async def prefill(self, call: Call) -> SequenceHandle:
         """Compute a prefix (a language model)."""
         working_for.set((call.context.query_id,))
         return await cast("LanguageModel", self.engine).prefill(call)
+
+    def release(self, handle: SequenceHandle) -> None:
+        """Nobody will continue the sequence: what the engine keeps for it may go."""
+        if self._keeper is not None:
+            self._keeper.release(handle)
 
     async def _execute_in_thread(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
         engine, within = cast("BatchEngine", self.engine), copy_context()

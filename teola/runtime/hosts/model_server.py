@@ -121,7 +121,7 @@ class ModelServer:
 
     @property
     def pid(self) -> int:
-        """Of the process that serves HTTP; the leader of a process group. Raises EngineError."""
+        """Id of the process that serves HTTP, and of its process group. Raises EngineError."""
         if self._process is None:
             raise EngineError("this vLLM is not running: call start() first")
         return self._process.pid

@@ -34,7 +34,7 @@ class ProcessEngine(RemoteEngine):
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
-        self._packed = recipe.packed()
+        self._packed = self.recipe.packed()
         self._process: subprocess.Popen[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ids = count()
@@ -98,6 +98,10 @@ class ProcessEngine(RemoteEngine):
         if kind == "error":
             raise value
         return value
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        if self.dead is None:
+            self._send((next(self._ids), method, arguments))
 
     async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
         id, inbox = self._open("generate", arguments)

@@ -140,7 +140,7 @@ class RayEngine(RemoteEngine):
     def __init__(self, recipe: Recipe, resources: Mapping[str, float], where: str) -> None:
         super().__init__(recipe)
         self._where = where
-        recipe.packed()  # raises if it cannot be sent
+        self.recipe.packed()  # raises if it cannot be sent
         custom = {name: n for name, n in resources.items() if name not in RESOURCES}
         self._wanted = {"num_cpus": 0.0, "num_gpus": 0.0, **resources}
         own = {name: self._wanted[name] for name in RESOURCES}
@@ -183,6 +183,10 @@ class RayEngine(RemoteEngine):
         if kind == "error":
             raise value
         return value
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        if self._actor is not None and self.dead is None:
+            self._actor.ask.remote(method, arguments)
 
     async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
         actor = self._alive()

@@ -31,15 +31,21 @@ from teola.runtime.likeness import Likeness
 
 
 class RemoteLease:
-    """What a sequence handle holds here: when nobody does any more, the far end may forget it.
+    """What a sequence handle holds here. remote: names what the far end keeps.
 
-    remote: None until the far end has answered.
+    When it is garbage, `forget` is called, as a net for who does not `end` it.
     """
 
-    __slots__ = ("__weakref__", "remote")
+    __slots__ = ("__weakref__", "_finalizer", "remote")
 
-    def __init__(self) -> None:
-        self.remote: RemoteState | None = None
+    def __init__(self, remote: RemoteState, forget: Callable[[int], None]) -> None:
+        self.remote = remote
+        self._finalizer = weakref.finalize(self, forget, remote.key)
+        self._finalizer.atexit = False
+
+    def end(self) -> None:
+        """Nobody holds it any more; may be repeated."""
+        self._finalizer()
 
 
 class RemoteEngine(ABC):
@@ -53,7 +59,7 @@ class RemoteEngine(ABC):
     """Whether cancelling `execute` stops the work: the far end tells nobody."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
+        self.recipe = recipe.travelling()
         self.near: Engine = recipe.make()
         self.on_lost: Callable[[EngineUnavailable], None] | None = None
         self.dead: EngineUnavailable | None = None
@@ -85,6 +91,11 @@ class RemoteEngine(ABC):
     @abstractmethod
     async def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the EngineServer. Raises what it raises, or EngineUnavailable."""
+
+    @abstractmethod
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method of the EngineServer and wait for no answer; nothing if the far end is
+        gone."""
 
     @abstractmethod
     def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
@@ -126,20 +137,27 @@ class RemoteEngine(ABC):
 
     async def prefill(self, call: Call) -> SequenceHandle:
         """Compute a prefix over there."""
-        await self._tell_forgotten()
-        lease, key = RemoteLease(), next(self._keys)
-        ended = weakref.finalize(lease, self._forgotten.append, key)  # also if no answer comes
-        ended.atexit = False
-        handle: SequenceHandle = await self.ask("prefill", _sent(call), now(), key)
+        self._tell_forgotten()
+        key = next(self._keys)
+        try:
+            handle: SequenceHandle = await self.ask("prefill", _sent(call), now(), key)
+        except BaseException:  # the far end may have come to its end all the same
+            self._forgotten.append(key)
+            self._tell_forgotten()
+            raise
         if not isinstance(handle.state, RemoteState):
-            ended.detach()
             return handle
-        lease.remote = handle.state
-        return replace(handle, state=lease)
+        return replace(handle, state=RemoteLease(handle.state, self._forgotten.append))
+
+    def release(self, handle: SequenceHandle) -> None:
+        """Nobody will continue it: the far end is told."""
+        if isinstance(handle.state, RemoteLease):
+            handle.state.end()
+            self._tell_forgotten()
 
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         """Stream an answer from over there."""
-        await self._tell_forgotten()
+        self._tell_forgotten()
         async with aclosing(self.stream(_sent(call), now())) as deltas:
             async for delta in deltas:
                 yield delta
@@ -149,11 +167,11 @@ class RemoteEngine(ABC):
         found: int | None = await self.call("capacity") if self._tells_memory else None
         return found
 
-    async def _tell_forgotten(self) -> None:
+    def _tell_forgotten(self) -> None:
         """Which handles nobody holds any more."""
         if self._forgotten:
             keys = [self._forgotten.popleft() for _ in range(len(self._forgotten))]
-            await self.ask("release", keys)
+            self.tell("release", keys)
 
 
 def _sent(call: Call) -> Call:

@@ -28,30 +28,44 @@ from teola.engine import (
     Travels,
 )
 from teola.errors import EngineError, InputError, TeolaError
+from teola.kv.policies import REGISTRY, Policy
+from teola.registry import Named
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.likeness import Likeness, likeness
 from teola.runtime.observe.noting import queries_of, working_for
 
 
 class Recipe(NamedTuple):
-    """How to make the engine over there. factory: importable there; name: the engine's own."""
+    """How to make the engine over there. factory: importable there; name: the engine's own.
+    policies: eviction policies that it needs and that only this program has registered."""
 
     factory: Callable[..., Engine]
     options: Mapping[str, Any]
     name: str
+    policies: tuple[tuple[str, Callable[..., Policy]], ...] = ()
 
     def make(self) -> Engine:
         """A fresh, unstarted engine."""
+        for name, policy in self.policies:
+            if name not in REGISTRY.registered():
+                REGISTRY.put(Named(name, policy))
         return self.factory(**self.options)
+
+    def travelling(self) -> Recipe:
+        """With the registered eviction policies that its options name."""
+        named = {option for option in self.options.values() if isinstance(option, str)}
+        found = REGISTRY.registered()
+        policies = [(name, found[name].thing) for name in sorted(named & found.keys())]
+        return self._replace(policies=tuple(policies))
 
     def packed(self) -> bytes:
         """For sending. Raises InputError if another process could not make it."""
-        factory = self.factory
-        if getattr(factory, "__module__", "") == "__main__":
-            raise InputError(
-                f"engine {self.name!r}: {getattr(factory, '__qualname__', factory)} stands in the "
-                "program itself, where other processes cannot find it: put it into a module"
-            )
+        for made in (self.factory, *(policy for _, policy in self.policies)):
+            if getattr(made, "__module__", "") == "__main__":
+                raise InputError(
+                    f"engine {self.name!r}: {getattr(made, '__qualname__', made)} stands in the "
+                    "program itself, where other processes cannot find it: put it into a module"
+                )
         try:
             return pickle.dumps(self)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -75,7 +89,7 @@ class EngineServer:
     recipe: Recipe
     id: str = field(default_factory=lambda: uuid4().hex)
     _host: LocalHost | None = None
-    _states: dict[int, Any] = field(default_factory=dict)
+    _kept: dict[int, SequenceHandle] = field(default_factory=dict)
     _coming: set[int] = field(default_factory=set)
 
     @property
@@ -104,7 +118,7 @@ class EngineServer:
 
     async def prefill(self, call: Call, sent: float, key: int) -> SequenceHandle:
         """Compute a prefix; the handle names what is kept of it here. key: the sender's name for
-        it, who may `release` it before it has heard of the end."""
+        it, who may `release` it before the end."""
         model = cast("LanguageModel", self.host.engine)
         self._coming.add(key)
         try:
@@ -112,7 +126,9 @@ class EngineServer:
             if handle.state is None:
                 return handle
             if key in self._coming:
-                self._states[key] = handle.state
+                self._kept[key] = handle
+            else:
+                self.host.release(handle)
             return replace(handle, state=RemoteState(self.id, key))
         finally:
             self._coming.discard(key)
@@ -139,7 +155,8 @@ class EngineServer:
         """Nobody holds these handles any more."""
         for key in keys:
             self._coming.discard(key)
-            self._states.pop(key, None)
+            if key in self._kept:
+                self.host.release(self._kept.pop(key))
 
     def _received(self, call: Call, sent: float) -> Call:
         """With what the prefix's handle names, if that is still here (else it is computed anew)."""
@@ -147,7 +164,8 @@ class EngineServer:
         if prefix is not None and prefix.state is not None:
             named = prefix.state
             mine = isinstance(named, RemoteState) and named.server == self.id
-            prefix = replace(prefix, state=self._states.get(named.key) if mine else None)
+            kept = self._kept.get(named.key) if mine else None
+            prefix = replace(prefix, state=kept and kept.state)
         return replace(call, context=_shifted(call.context, sent), prefix=prefix)
 
 

@@ -83,7 +83,8 @@ class _Steps:
 
 
 _steps: Final[ContextVar[_Steps]] = ContextVar("teola_schema_steps")
-"""Of the answer that is being checked here: validators are shared, by threads too."""
+"""Steps left for the answer that is being checked in this context. The validators themselves are
+shared, also by threads."""
 
 
 def _counting(check: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from teola.engine import Call, LanguageModel, SequenceHandle
+from teola.engine import Call, LanguageModel
 from teola.graph import DecodeParams, Op
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.local import LocalHost
@@ -34,19 +34,6 @@ def call_of(query: LiveQuery, i: int, instance: int, priority: int = 0) -> Call:
         prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
     parts = query.store.prompt(i)
     return Call(query.context, parts, decode, prefix, priority)
-
-
-async def prefilled(
-    host: LocalHost, query: LiveQuery, i: int, priority: int, clock: Callable[[], float]
-) -> Mapping[str, int]:
-    """Compute the prefix that primitive `i` is, and keep its handle; the counts of its outputs."""
-    call = call_of(query, i, host.instance, priority)
-    if call.parts:
-        handle = await host.prefill(call)
-    else:
-        handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
-    query.trace.ended(i, 0, clock())
-    return query.store.put(i, {"sequence": replace(handle, instance=host.instance)})
 
 
 class LiveCall:

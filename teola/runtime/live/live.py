@@ -29,12 +29,13 @@ from teola.runtime.live.batch import (
     too_much,
     wrong_number,
 )
-from teola.runtime.live.call import LiveCall, call_of, prefilled
+from teola.runtime.live.call import LiveCall, call_of
 from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.prefixes import PrefixWatch
 from teola.runtime.live.query import Ending, LiveQuery, Watcher
+from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.noting import queries_of, working_for
 from teola.runtime.observe.trace import Trace
@@ -83,7 +84,8 @@ class Live(Driver[LiveQuery]):
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._memory = MemoryWatch(loop, self.post)
         self._prefixes = PrefixWatch(loop, self.post)
-        self._sizing = Sizing(loop, self._inbox.append, self._wake)
+        self._sizing = Sizing(loop, self.hosts, self._inbox.append, self._wake)
+        self.sequences = KeptSequences()
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     # --- queries --------------------------------------------------------------------------
@@ -107,9 +109,8 @@ class Live(Driver[LiveQuery]):
         store = Store(plan, inputs)
         query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms)
         if context.deadline != float("inf"):
-            query.timer = self.loop.call_at(
-                context.deadline, self._late, context.query_id, DeadlineReached()
-            )
+            end, late = context.deadline, DeadlineReached()
+            query.timer = self.loop.call_at(end, self._late, context.query_id, late)
         self.outermost += not terms.depth
         self.begin(query, self.loop.time())
         self._wake()
@@ -136,6 +137,8 @@ class Live(Driver[LiveQuery]):
         )
         error = command.cause.error if command.cause else None
         failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
+        for values in query.store.values.values():
+            self.forgotten(values)
         query.store = Store(query.plan, {})
         reasons = (reason_of(cause.error) for cause in command.reasons)
         why = dict(zip(command.missing, reasons, strict=True))
@@ -143,12 +146,18 @@ class Live(Driver[LiveQuery]):
         if not query.done.done():
             query.done.set_result(ending)
 
+    def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
+        self.sequences.let_go(outputs)
+
     async def drain(self, engine: str, instance: int) -> None:
         """Send an instance nothing more, and wait until what it has is done."""
         self.post(InstanceDraining(engine, instance))
-        if self.core.queues[engine].instances[instance].entries:
+        if self._entries(engine, instance):
             empty = self._draining[engine, instance] = self.loop.create_future()
             await empty
+
+    def _entries(self, engine: str, instance: int) -> int:
+        return self.core.queues[engine].instances[instance].entries
 
     async def stop(self) -> None:
         """Stop all work that was dispatched, when no query wants it any more."""
@@ -190,18 +199,12 @@ class Live(Driver[LiveQuery]):
                 now = self.loop.time()
                 if now > began + ROUNDS_S:
                     break
-            if self._draining:
-                self._note_drained()
+            for place in [p for p in self._draining if not self._entries(*p)]:
+                self._draining.pop(place).set_result(None)
         finally:
             self._scheduled = False
             if inbox:
                 self._wake()
-
-    def _note_drained(self) -> None:
-        for (engine, i), empty in list(self._draining.items()):
-            if not self.core.queues[engine].instances[i].entries:
-                del self._draining[engine, i]
-                empty.set_result(None)
 
     def set_timer(self, command: SetTimer, now: float) -> None:
         self.loop.call_at(command.at, self.post, Timer(command.engine))
@@ -333,14 +336,10 @@ class Live(Driver[LiveQuery]):
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         spec = self.queries[run].plan.specs[i]
-        host = self.hosts.get((spec.engine, 0)) if spec.lane is None else None
-        return super()._measure(run, i) if host is None or host.keys is None else None
+        return None if self._sizing.takes(spec) else super()._measure(run, i)
 
     def measure(self, command: Measure, now: float) -> None:
-        query, i = self.queries[command.run], command.primitive
-        maker = self.hosts[engine := query.plan.specs[i].engine, 0].keys
-        assert maker is not None
-        self._sizing.measure(engine, maker, query, i, call_of(query, i, 0))
+        self._sizing.measure(self.queries[command.run], command.primitive)
 
     # --- Conditions -----------------------------------------------------------------------
 
@@ -379,10 +378,13 @@ class Live(Driver[LiveQuery]):
         generated = LiveCall(command, query, i, self.post, self.loop.time)
         outcome: Outcome = {}
         try:
-            if work.spec.members:
-                await generated.run(host, call_of(query, i, host.instance, work.priority))
-            else:
-                outcome = await prefilled(host, query, i, work.priority, self.loop.time)
+            call = call_of(query, i, host.instance, work.priority)
+            with self.sequences.reading(host, call):
+                if work.spec.members:
+                    await generated.run(host, call)
+                else:
+                    outcome = await self.sequences.prefill(host, query, i, call)
+                    query.trace.ended(i, 0, self.loop.time())
         except asyncio.CancelledError:
             outcome = query.failed(i, 0, QueryCancelled("aborted"), self.loop.time())
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
@@ -392,9 +394,7 @@ class Live(Driver[LiveQuery]):
             query.watch(i, work.total, "finished")
         self._end(command, work, outcome, generated.cached)
 
-    def _end(
-        self, command: Dispatch, work: Work, outcome: Outcome, cached: int | None = None
-    ) -> None:
-        run, i, batch = work.run, work.primitive, command.batch
+    def _end(self, sent: Dispatch, work: Work, outcome: Outcome, cached: int | None = None) -> None:
+        run, i, batch = work.run, work.primitive, sent.batch
         self._tasks.pop((run, i, batch), None)
-        self.post(CallEnded(command.engine, batch, run, i, outcome, cached))
+        self.post(CallEnded(sent.engine, batch, run, i, outcome, cached))

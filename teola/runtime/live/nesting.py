@@ -173,5 +173,5 @@ def _cancel(task: asyncio.Task[object]) -> None:
 
 
 calling: Final[ContextVar[Caller | None]] = ContextVar("teola_calling", default=None)
-"""Whose code runs here. Every task that works for a query sets it anew, as it does `working_for`;
-a batch of several queries has no caller."""
+"""The primitive whose code runs here. Every task that works for a query sets it anew, as it does
+`working_for`; a batch of several queries has no caller."""

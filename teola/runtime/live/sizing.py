@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from teola.engine import Call, Keys, MakesKeys
-from teola.policies.work import Size
+from teola.policies.work import Size, WorkSpec
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.call import call_of
 from teola.runtime.live.query import LiveQuery
 from teola.runtime.observe.noting import note
 from teola.schedule.events import QueueEvent, Sized
@@ -29,22 +31,32 @@ class _Job(NamedTuple):
 
 
 class Sizing:
-    """Measures prompts. post: takes an event. wake: is called when there are some."""
+    """Measures prompts. hosts: by engine and instance. post: takes an event. wake: is called when
+    there are some."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        hosts: Mapping[tuple[str, int], LocalHost],
         post: Callable[[QueueEvent], None],
         wake: Callable[[], None],
     ) -> None:
-        self._loop, self._post, self._wake = loop, post, wake
+        self._loop, self._hosts, self._post, self._wake = loop, hosts, post, wake
         self._jobs: list[_Job] = []
 
-    def measure(self, engine: str, maker: MakesKeys, query: LiveQuery, i: int, call: Call) -> None:
-        """Tell the core the size of primitive `i`, whose prompt is that of `call`."""
+    def takes(self, spec: WorkSpec) -> bool:
+        """Whether primitives like this one are measured here."""
+        host = self._hosts.get((spec.engine, 0)) if spec.lane is None else None
+        return host is not None and host.keys is not None
+
+    def measure(self, query: LiveQuery, i: int) -> None:
+        """Tell the core the size of primitive `i`."""
+        engine = query.plan.specs[i].engine
+        maker = self._hosts[engine, 0].keys
+        assert maker is not None
         if not self._jobs:
             self._loop.call_soon(self._begin)
-        self._jobs.append(_Job(engine, maker, query, i, call))
+        self._jobs.append(_Job(engine, maker, query, i, call_of(query, i, 0)))
 
     def _begin(self) -> None:
         jobs, self._jobs = self._jobs, []

@@ -60,14 +60,14 @@ def demand(trace: Trace) -> Demand:
 
 
 def _failed(trace: Trace, i: int, lo: int, start: float, until: float) -> float:
-    """When a try ended after which there was another, which began at `until`: a lost instance tells
-    of it late or never."""
+    """When a try failed. The next one began at `until`, which is the answer where a lost instance
+    told of the failure later, or never."""
     told = (at for k, low, at, state in trace.raw[1] if (k, low, state) == (i, lo, "failed"))
     return max((at for at in told if start <= at <= until), default=until)
 
 
 def timings(trace: Trace) -> Iterator[Timing]:
-    """Of all slices that an engine has done, or failed to do."""
+    """When each slice waited and ran, of all that an engine has done, or failed to do."""
     plan, (sent, ended, _) = trace.plan, trace.raw
     if plan is None:
         return

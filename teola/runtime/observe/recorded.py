@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, Self
 
 from teola.errors import InputError
-from teola.runtime.observe.critical_path import chain, waited_for
+from teola.runtime.observe.stretches import chain, waited_for
 from teola.runtime.observe.trace import Span, Trace
 
 ITSELF: Final = "query"

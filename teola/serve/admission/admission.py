@@ -45,8 +45,11 @@ BURST_S: Final = 10.0
 
 
 class Lanes(NamedTuple):
-    """What an engine does side by side now: `width`, or, if it begins with everybody at once and
-    only becomes slower (an LLM), nobody knows: then `inside` is how many it has begun with."""
+    """What an engine does side by side now.
+
+    width: places that it has. Nobody knows it of an LLM, which takes everybody and becomes slower.
+    inside: how many an LLM has begun with; None for other engines.
+    """
 
     width: float
     inside: int | None = None

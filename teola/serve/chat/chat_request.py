@@ -16,7 +16,7 @@ from teola.app import App
 from teola.ask import DEADLINE_S
 from teola.errors import InputError, UnknownName
 from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, QUESTION, Conversation, Turn
-from teola.serve.intake.asking import MOST_DEADLINE_S, checked
+from teola.serve.intake.query_request import MOST_DEADLINE_S, checked
 from teola.workflow.kinds import Kind
 
 PASSED_OVER: Final = frozenset(
@@ -126,7 +126,7 @@ class ChatRequest(BaseModel):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def wanted_schema(self) -> dict[str, Any] | None:
-        """That the answer must fit, if it is one; None if it is a text. Raises InputError."""
+        """Schema that the answer must fit; None if it is to be a text. Raises InputError."""
         form = self.response_format or {}
         kind = form.get("type", "text")
         if kind == "text":

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from teola.app import App
 from teola.serve.board import RUN, Board, Entry, Event
-from teola.serve.intake.asking import QueryRequest
+from teola.serve.intake.query_request import QueryRequest
 from teola.serve.intake.uploads import Upload
 from teola.serve.journal.journal import Journal
 from teola.serve.journal.keeper import Keeper

@@ -33,8 +33,8 @@ from teola.errors import (
 from teola.result import Result
 from teola.runtime.observe.noting import note
 from teola.serve.board import Board, Entry
-from teola.serve.intake.asking import checked
 from teola.serve.intake.bodies import as_json
+from teola.serve.intake.query_request import checked
 from teola.serve.intake.uploads import Upload
 from teola.serve.journal.journal import FENCE_S, LOOK, Journal
 from teola.serve.journal.patience import Patience

@@ -309,7 +309,7 @@ def _end_ns(ended: EndedQuery) -> int:
 
 
 def _resource() -> Resource:
-    """Who we are, by the OTEL_ variables; else `teola`."""
+    """This service, as the OTEL_ variables name it; else `teola`."""
     found = Resource.create({"service.version": version("teola")})
     if str(found.attributes["service.name"]).startswith("unknown_service"):
         return found.merge(Resource({"service.name": "teola"}))

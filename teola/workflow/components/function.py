@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack, get_args, get_origin, get_type_hints, overload
 
+from pydantic import field_serializer
+
 from teola.errors import TemplateError, UnknownName
 from teola.graph import Op, Ref, ToolParams, Value
 from teola.workflow.block import UNKNOWN_ITEMS, Block, Feed
@@ -32,9 +34,14 @@ class Options(TypedDict, total=False):
 
 
 class FunctionConfig(Config):
-    """function: what is called."""
+    """function: what is called; in JSON its name, `module:qualified.name`."""
 
     function: Callable[..., Any]
+
+    @field_serializer("function", when_used="json")
+    def _named(self, function: Callable[..., Any]) -> str:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"{function.__module__}:{name}"
 
 
 class Function(Component):

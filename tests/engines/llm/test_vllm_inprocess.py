@@ -304,7 +304,7 @@ async def test_a_session_that_nobody_continues_is_closed(engine, how, monkeypatc
     assert engine.sessions.idle == 1
     await until(lambda: is_held(engine))
     if how == "release":
-        await engine.release(handle)
+        engine.release(handle)
         assert engine.sessions.idle == 0
     elif how == "drop":
         del handle

@@ -13,6 +13,8 @@ from typing import Any
 from teola.engine import EngineKind, EngineSpec, Hit, Request, Result, SequenceHandle
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph import Op
+from teola.kv.policies import make_policy
+from teola.kv.policies.lru import Lru
 from tests.deterministic import HashModel, vector
 
 
@@ -69,6 +71,21 @@ class Embedder:
     def _vector(self, text: Any) -> list[float]:
         numbers = vector(text) * (self.width // 4 + 1)
         return [float(os.getpid()), *numbers[: self.width - 1]]
+
+
+class Stack(Lru):
+    """An eviction policy that nobody has registered."""
+
+
+class Evicting(Embedder):
+    """It makes an eviction policy of its own."""
+
+    def __init__(self, name: str = "embedding", *, eviction: str) -> None:
+        super().__init__(name)
+        self.policy = make_policy(eviction)
+
+    def evicts_by(self) -> str:
+        return type(self.policy).__name__
 
 
 class Writer(HashModel):

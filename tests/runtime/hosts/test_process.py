@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+import teola
 from teola import App, Embedding, Generate, Runtime
 from teola.engine import Call, QueryContext, Request, TextPart
 from teola.errors import EngineError, EngineUnavailable, InputError, QueryFailed, UnknownName
@@ -23,9 +24,11 @@ from teola.graph import DecodeParams, EmbeddingParams, Op, Role
 from teola.runtime.engines import EngineConfig
 from teola.runtime.hosts import supervisor
 from teola.runtime.hosts.process import ProcessEngine
+from teola.runtime.hosts.server import Recipe
 from teola.runtime.hosts.supervisor import TRIES, Supervisor
 from teola.schedule.events import InstanceDown, InstanceUp
-from tests.runtime.hosts.elsewhere import Embedder, Writer
+from tests.planted import catches, edited
+from tests.runtime.hosts.elsewhere import Embedder, Evicting, Stack, Writer
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -102,6 +105,32 @@ async def test_what_stands_in_the_program_itself_is_refused(tmp_path: Path) -> N
     assert "put it into a module" in done.stderr
     with pytest.raises(InputError, match="cannot run in another process"):
         engine(lambda name: Embedder(name))
+
+
+@catches(
+    "policy-stays-here",
+    "another process does not know what this program has registered",
+    edited(Recipe.travelling, "sorted(named & found.keys())", "()"),
+)
+async def test_a_registered_eviction_policy_goes_along() -> None:
+    with teola.register("eviction", "stack", Stack):
+        far = engine(Evicting, eviction="stack")
+    try:
+        await far.start()
+        assert await far.call("evicts_by") == "Stack"
+    finally:
+        await far.close()
+
+
+async def test_an_eviction_policy_of_the_program_itself_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Stack, "__module__", "__main__")
+    with (
+        teola.register("eviction", "stack", Stack),
+        pytest.raises(InputError, match="Stack stands in the program itself"),
+    ):
+        engine(Evicting, eviction="stack")
 
 
 async def test_a_sequence_is_kept_over_there_until_its_handle_goes() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from teola import App, EngineConfig, Generate, QueryExpansion, Runtime, component
-from teola.serve.intake.documents import Intake
+from teola.serve.intake.listed_documents import Intake
 from tests.fake_openai import FakeOpenAI
 from tests.serve.conftest import Served, serving
 

@@ -23,7 +23,7 @@ from tests.conftest import PAGES
 from tests.docs.blocks import ROOT, blocks
 from tests.serve.chat.talking import BEGIN, GOOD, TALK, Keeper, Model, user
 from tests.serve.conftest import Served, applications, serving, soon
-from tests.serve.intake.test_documents import QUESTION, kept, pdf
+from tests.serve.intake.test_listed_documents import QUESTION, kept, pdf
 from tests.serve.test_queries import events
 
 # --- LlamaIndex ------------------------------------------------------------------------------

@@ -19,12 +19,12 @@ from teola import Runtime
 from teola.catalogue import load_app
 from teola.cli.serving import intake
 from teola.config import ServerTable
-from teola.serve.intake.documents import URLS, Intake
 from teola.serve.intake.fetch_policy import FetchPolicy
 from teola.serve.intake.fetching import Fetcher
+from teola.serve.intake.listed_documents import URLS, Intake
 from tests.conftest import PAGES
 from tests.serve.conftest import Served, serving, soon
-from tests.serve.intake.test_documents import kept, pdf
+from tests.serve.intake.test_listed_documents import kept, pdf
 from tests.serve.intake.web import HANG, Web
 from tests.serve.intake.web import serving as web_at
 

@@ -16,7 +16,7 @@ from teola.ask import DEADLINE_S, Ask
 from teola.errors import InputError
 from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.bounds import is_form
-from teola.serve.intake.documents import Intake
+from teola.serve.intake.listed_documents import Intake
 from teola.serve.intake.uploads import Upload
 from teola.workflow.kinds import Kind
 

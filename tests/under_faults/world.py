@@ -28,9 +28,9 @@ from teola.runtime.runtime import Runtime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Cause, Finish, State
 from tests.recording import RecordingCore
-from tests.simulation import templates
-from tests.simulation.clock import VirtualLoop
-from tests.simulation.engines import (
+from tests.under_faults import templates
+from tests.under_faults.clock import VirtualLoop
+from tests.under_faults.engines import (
     Database,
     Embedder,
     KeyedModel,
@@ -41,8 +41,8 @@ from tests.simulation.engines import (
     Store,
     texts_of,
 )
-from tests.simulation.far import FarEngine
-from tests.simulation.faults import Fault, Kind, draw
+from tests.under_faults.far import FarEngine
+from tests.under_faults.faults import Fault, Kind, draw
 
 TENANTS: Final = ("t0", "t1")
 QUESTIONS: Final = 6

@@ -16,8 +16,8 @@ from teola.errors import EngineUnavailable
 from teola.runtime.hosts.process import CLOSE_LIMIT_S
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.server import EngineServer, Recipe
-from tests.simulation.engines import TOKEN_S
-from tests.simulation.faults import ARMED, Fault, Kind
+from tests.under_faults.engines import TOKEN_S
+from tests.under_faults.faults import ARMED, Fault, Kind
 
 LATENCY_S: Final = 0.001
 ITEM_S: Final = 0.01
@@ -140,6 +140,10 @@ class FarEngine(RemoteEngine):
         if task.done() and not task.cancelled():
             return task.result()
         raise EngineUnavailable(f"engine {self.spec.name!r}: its process is gone")
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        if self.dead is None and self.process is not None and not self.process.gone.done():
+            self.process.run(self._there(self.process, method, arguments))
 
     async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
         process = self._alive()

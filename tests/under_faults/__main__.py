@@ -1,12 +1,12 @@
-"""Replays simulated runs: `python -m tests.simulation SEED...` shows what it drew."""
+"""Replays simulated runs: `python -m tests.under_faults SEED...` shows what it drew."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 
-from tests.simulation.invariants import violations
-from tests.simulation.world import World, scenario
+from tests.under_faults.invariants import violations
+from tests.under_faults.world import World, scenario
 
 
 def digest(world: World) -> str:

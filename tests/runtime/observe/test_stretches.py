@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from teola.runtime.observe.critical_path import NONE, Stretch, chain, critical_path, waited_for
+from teola.runtime.observe.stretches import NONE, Stretch, chain, critical_path, waited_for
 from teola.runtime.observe.trace import Span
 
 

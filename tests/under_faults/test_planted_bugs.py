@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.bugs import BUGS
-from tests.simulation.invariants import violations
-from tests.simulation.templates import TEMPLATES
-from tests.simulation.world import QUESTIONS, TENANTS, World, oracle, scenario
+from tests.under_faults.bugs import BUGS
+from tests.under_faults.invariants import violations
+from tests.under_faults.templates import TEMPLATES
+from tests.under_faults.world import QUESTIONS, TENANTS, World, oracle, scenario
 
 WITHIN = 400
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "reliability.md"

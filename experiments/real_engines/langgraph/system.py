@@ -142,7 +142,7 @@ def _tree(style: str) -> Any:
 
 def build(engines: Engines, style: str) -> System:
     if style == "default":
-        from experiments.real_engines.langgraph_default import LangGraphDefault
+        from experiments.real_engines.langgraph.default import LangGraphDefault
 
         return LangGraphDefault(engines)
     return LangGraphSystem(engines, style)

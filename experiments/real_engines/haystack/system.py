@@ -216,7 +216,7 @@ def _tree(steps: Steps, expert: bool) -> tuple[Pipeline, list[str]]:
 
 def build(engines: Engines, style: str) -> System:
     if style == "default":
-        from experiments.real_engines.haystack_default import HaystackDefault
+        from experiments.real_engines.haystack.default import HaystackDefault
 
         return HaystackDefault(engines)
     return HaystackSystem(engines, style)

@@ -11,10 +11,10 @@ from copy import copy
 from importlib import import_module
 from typing import Any
 
-from experiments.real_engines import teola_engines_recorded as recorded
 from experiments.real_engines.calls import DTYPE, Engines
 from experiments.real_engines.prompts import ANSWER_TOKENS, EXPANSION_TOKENS
 from experiments.real_engines.recording import Log
+from experiments.real_engines.teola import recorded
 from experiments.real_engines.workload import APPS, RERANK_TOP_K, SEARCH_TOP_K, Query
 from teola import App, EngineConfig, Runtime, Token
 from teola.ask import Ask

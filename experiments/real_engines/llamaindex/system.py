@@ -207,7 +207,7 @@ class LlamaIndexSystem:
 
 def build(engines: Engines, style: str) -> System:
     if style == "default":
-        from experiments.real_engines.llamaindex_default import LlamaIndexDefault
+        from experiments.real_engines.llamaindex.default import LlamaIndexDefault
 
         return LlamaIndexDefault(engines)
     return LlamaIndexSystem(engines, style)

@@ -12,6 +12,7 @@ import pytest
 
 from teola.policies.work import Taker
 from teola.runtime.hosts import supervisor
+from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.server import EngineServer
 from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.live.live import Live
@@ -250,6 +251,14 @@ BUGS: Final = {
     "successor-unknown": Bug("nobody is told of an instance's successor", _successor_not_announced),
     "batch-too-large": Bug("batches hold twice what they may", _batch_too_large),
     "never-forgotten": Bug("prefixes that nobody needs stay in memory", _not_forgotten),
+    "lost-answer-kept": Bug(
+        "prefixes of which the answer was lost stay in memory",
+        edited(RemoteEngine.prefill, "self._forgotten.append(key)", "pass"),
+    ),
+    "kept-at-the-end": Bug(
+        "prefixes that a query holds at its end stay in memory",
+        edited(Live.finished, "self.forgotten(values)", "pass"),
+    ),
     "optional-is-fatal": Bug("the failure of an optional component fails the query", _fatal),
     "wrong-guess-kept": Bug(
         "what was begun for a branch that is not taken runs on",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Iterator
 from math import inf
@@ -18,8 +17,8 @@ from teola.schedule.events import (
     Submit,
 )
 from tests.recording import Heard, Said
-from tests.simulation import templates
-from tests.simulation.world import Asked, World, oracle
+from tests.under_faults import templates
+from tests.under_faults.world import Asked, World, oracle
 
 EPSILON_S = 0.01
 STOPS_S = 1.0
@@ -175,13 +174,8 @@ def _held(world: World) -> Iterator[str]:
         ok = asked.ending is not None and asked.ending.state is State.OK
         if ok and asked.left:
             yield f"{asked.id} left {asked.left} in its store"
-    if any(_kept(world)):
-        gc.collect()  # a traceback may hold a handle until then
-        yield from _kept(world)
-
-
-def _kept(world: World) -> Iterator[str]:
-    """What instances still keep of sequences, besides what they will be told to forget."""
+    if len(live.sequences):
+        yield f"{len(live.sequences)} sequences are held"
     for (name, i), far in world.far.items():
-        if far.process is not None and set(far.process.server._states) - set(far._forgotten):
+        if far.process is not None and far.process.server._kept:
             yield f"{name} {i} keeps sequences that nobody has"

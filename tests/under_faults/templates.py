@@ -25,7 +25,7 @@ from teola.workflow.component import Template
 from teola.workflow.components import Function
 from teola.workflow.kinds import Kind
 from tests.deterministic import number
-from tests.simulation.engines import Database, Embedder, Model, Python, Reranker, Store
+from tests.under_faults.engines import Database, Embedder, Model, Python, Reranker, Store
 
 CHUNKS, NOTES = 9, 5
 READS = {"question": Kind.TEXT, "notes": Kind.TEXTS, "documents": Kind.DOCUMENTS}

@@ -18,7 +18,7 @@ from starlette.types import Message
 
 from teola import Runtime
 from teola.catalogue import load_app
-from teola.serve.intake.documents import Intake
+from teola.serve.intake.listed_documents import Intake
 from teola.serve.intake.uploads import Upload
 from tests.conftest import PAGES
 from tests.serve.conftest import Served, serving, soon

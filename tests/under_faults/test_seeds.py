@@ -10,9 +10,9 @@ from collections import Counter
 import pytest
 
 from teola.schedule.events import State
-from tests.simulation.faults import Kind
-from tests.simulation.invariants import violations
-from tests.simulation.world import World, scenario
+from tests.under_faults.faults import Kind
+from tests.under_faults.invariants import violations
+from tests.under_faults.world import World, scenario
 
 SEEDS, TOGETHER = 2000, 100
 AT_EVERY_SAVE = 100
@@ -32,7 +32,7 @@ def test_the_promises_hold(first: int) -> None:
         found = violations(World(scenario(seed)).run())
         if found:
             broken[seed] = found[0]
-    replay = f"replay with: python -m tests.simulation {' '.join(map(str, broken))}"
+    replay = f"replay with: python -m tests.under_faults {' '.join(map(str, broken))}"
     assert not broken, f"{broken}; {replay}"
 
 
@@ -58,7 +58,7 @@ def test_a_run_is_a_function_of_its_seed() -> None:
     told = []
     for order in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": order}
-        command = [sys.executable, "-m", "tests.simulation", "6", "77", "137", "378"]
+        command = [sys.executable, "-m", "tests.under_faults", "6", "77", "137", "378"]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
         told.append(done.stdout)
     assert told[0] == told[1]

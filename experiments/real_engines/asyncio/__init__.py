@@ -1,0 +1,1 @@
+"""No framework: the same steps by hand."""

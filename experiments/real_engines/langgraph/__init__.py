@@ -1,0 +1,1 @@
+"""LangGraph: our work done with it (`system`), and what its documentation builds (`default`)."""

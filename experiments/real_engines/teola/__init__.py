@@ -1,0 +1,1 @@
+"""Teola itself, on engines that record their calls."""
