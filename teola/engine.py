@@ -18,7 +18,15 @@ nothing outside; models are loaded and connections opened in `start`.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -283,6 +291,57 @@ class EstimatesTokens(Protocol):
     """Says whether its `encode` only estimates, the tokenizer being elsewhere."""
 
     estimates: bool
+
+
+class Keys(NamedTuple):
+    """How long a prompt is, and what a prefix cache may find of it.
+
+    tokens: of the whole prompt. blocks: a key for each of its full blocks, chained and salted: two
+    prompts have equal keys as far as one server could use the same KV for both.
+    """
+
+    tokens: int
+    blocks: tuple[Hashable, ...]
+
+
+@runtime_checkable
+class MakesKeys(Protocol):
+    """A language model that tells what a prefix cache would find a call by. block_tokens: tokens of
+    one block; certain once started."""
+
+    @property
+    def block_tokens(self) -> int: ...
+
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        """Keys of the call's whole prompt; not `complete`: of one that goes on after these parts.
+
+        May take long, and may ask a server: to be called from worker threads only, from several
+        at once if need be. Never fails: a prompt that cannot be tokenised gets keys of its text.
+        """
+        ...
+
+
+class PrefixChange(NamedTuple):
+    """What became of a prefix cache, in keys as in `Keys.blocks`.
+
+    cleared: nothing of what was told before holds; `evicted` and `stored` come after that.
+    """
+
+    stored: tuple[Hashable, ...] = ()
+    evicted: tuple[Hashable, ...] = ()
+    cleared: bool = False
+
+
+@runtime_checkable
+class TellsPrefixes(Protocol):
+    """A language model that tells what its prefix cache keeps."""
+
+    def prefix_changes(self) -> AsyncIterator[PrefixChange]:
+        """What changes from now on, in order, until the engine is closed; starts with a clearing.
+
+        Ends at once where nothing is told. What the cache held before is not told.
+        """
+        ...
 
 
 @runtime_checkable

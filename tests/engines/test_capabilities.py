@@ -13,9 +13,11 @@ from teola.engine import (
     HasDimensions,
     Interruptible,
     KeepsOutputs,
+    MakesKeys,
     NamesModel,
     StandsFor,
     TellsMemory,
+    TellsPrefixes,
     Tokenizes,
     Travels,
     near,
@@ -31,9 +33,11 @@ CAPABILITIES = {
     HasDimensions,
     Interruptible,
     KeepsOutputs,
+    MakesKeys,
     NamesModel,
     StandsFor,
     TellsMemory,
+    TellsPrefixes,
     Tokenizes,
     Travels,
 }
@@ -49,11 +53,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 HAVE: dict[str, set[type]] = {
     "embedding": {HasDimensions, Tokenizes, Travels},
-    "openai": {NamesModel},
+    "openai": {MakesKeys, NamesModel},
     "openai-embedding": {EstimatesTokens, HasDimensions, Tokenizes, Travels},
     "vectorstore": {HasDatabase, HasDimensions},
-    "vllm": {NamesModel, TellsMemory},
-    "vllm-inprocess": {TellsMemory},
+    "vllm": {MakesKeys, NamesModel, TellsMemory, TellsPrefixes},
+    "vllm-inprocess": {MakesKeys, TellsMemory, TellsPrefixes},
 }
 
 
@@ -125,5 +129,6 @@ def test_a_store_tells_the_dimensions_that_it_was_given() -> None:
 def test_all_capabilities_are_tested() -> None:
     begin = list(vars(protocols)).index("Interruptible")
     end = list(vars(protocols)).index("near")
-    found = {v for v in list(vars(protocols).values())[begin:end] if isinstance(v, type)}
+    types = [v for v in list(vars(protocols).values())[begin:end] if isinstance(v, type)]
+    found = {one for one in types if getattr(one, "_is_protocol", False)}
     assert found == CAPABILITIES
