@@ -3,60 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
-import msgpack
 import pytest
-import zmq
 
 from teola.engine import PrefixChange
 from teola.errors import InputError
 from teola_engines.llm import block_keys, vllm_feed
 from teola_engines.llm.vllm_events import CLEARED, StoredBlocks
 from teola_engines.llm.vllm_feed import EventFeed, PrivateFeed
+from tests.engines.llm.kv_publisher import publishing
 
 IDS = list(range(100, 140))
 KEYS = block_keys.of_ids(IDS, 4, "s").blocks
-
-
-class Publisher:
-    """Sends as vLLM does, but knows who listens."""
-
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self._socket, self._number = socket, 0
-
-    async def heard(self, listeners: int = 1) -> None:
-        """Wait until so many have come: what is sent before is lost to them."""
-        for _ in range(listeners):
-            assert await asyncio.to_thread(self._socket.poll, 20_000)
-            assert self._socket.recv() == b"\x01"
-
-    def store(self, block: int) -> None:
-        event = {
-            "type": "BlockStored",
-            "block_hashes": [block + 1],
-            "parent_block_hash": block or None,
-            "token_ids": IDS[4 * block : 4 * block + 4],
-            "block_size": 4,
-            "extra_keys": [None if block else ["s"]],
-        }
-        number = self._number.to_bytes(8, "big")
-        self._socket.send_multipart([b"", number, msgpack.packb([1.0, [event], 0])])
-        self._number += 1
-
-    def lose(self) -> None:
-        self._number += 1
-
-
-@contextmanager
-def publishing(endpoint: str) -> Iterator[Publisher]:
-    with zmq.Context() as context, context.socket(zmq.XPUB) as socket:
-        socket.setsockopt(zmq.XPUB_VERBOSE, 1)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.bind(endpoint)
-        yield Publisher(socket)
 
 
 @pytest.fixture
@@ -74,7 +35,7 @@ async def test_changes_are_told_as_they_come(endpoint: str) -> None:
     async with aclosing(feed.changes(StoredBlocks(4))) as changes:
         waiting = asyncio.create_task(following(changes, 1))
         await asyncio.sleep(0.05)
-        with publishing(endpoint) as publisher:
+        with publishing(endpoint, IDS) as publisher:
             assert await waiting == [CLEARED], "connected"
             await publisher.heard()
             for block in range(3):
@@ -91,13 +52,13 @@ async def test_a_restart_clears(endpoint: str) -> None:
     feed = EventFeed(endpoint)
     async with aclosing(feed.changes(StoredBlocks(4))) as changes:
         waiting = asyncio.create_task(following(changes, 1))
-        with publishing(endpoint) as publisher:
+        with publishing(endpoint, IDS) as publisher:
             assert await waiting == [CLEARED]
             await publisher.heard()
             publisher.store(0)
             assert await following(changes, 1) == [PrefixChange(stored=KEYS[:1])]
         assert await following(changes, 1) == [CLEARED], "it has gone"
-        with publishing(endpoint) as publisher:
+        with publishing(endpoint, IDS) as publisher:
             assert await following(changes, 1) == [CLEARED], "it is back"
             await publisher.heard()
             publisher.store(1)
@@ -110,7 +71,7 @@ async def test_all_who_listen_are_told_until_the_end() -> None:
     feed = PrivateFeed()
     folder = Path(feed.config["endpoint"].removeprefix("ipc://")).parent
     assert folder.stat().st_mode & 0o077 == 0, "nobody else may listen"
-    with publishing(feed.config["endpoint"]) as publisher:
+    with publishing(feed.config["endpoint"], IDS) as publisher:
         listening = [feed.changes(StoredBlocks(4)) for _ in range(2)]
         for changes in listening:
             assert await following(changes, 1) == [CLEARED]
@@ -129,7 +90,7 @@ async def test_all_who_listen_are_told_until_the_end() -> None:
 
 async def test_who_listens_may_be_cancelled(endpoint: str) -> None:
     feed = EventFeed(endpoint)
-    with publishing(endpoint):
+    with publishing(endpoint, IDS):
         changes = feed.changes(StoredBlocks(4))
         assert await following(changes, 1) == [CLEARED]
         with pytest.raises(TimeoutError):
