@@ -14,6 +14,10 @@ the engine's, of another size, and for those whose parent was stored before anyb
 
 Two prompts that are computed at the same time leave two blocks with one hash, stored twice and
 removed twice, so copies are counted.
+
+What every prompt begins with is always in use, so it is never stored anew: who began to listen too
+late would never hear of it, nor of anything after it. A request can have the blocks that it finds
+reported again; `missed` says which should.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from teola.engine import PrefixChange
 
 from . import block_keys
 
+REPORT_ALL: Final = {"vllm_xargs": {"kv_cache_report_mode": "full"}}
+"""In a request: what it finds in the cache is published as if it were stored now."""
 CLEARED: Final = PrefixChange(cleared=True)
 GPU: Final = "GPU"
 """The medium of the cache itself, on any device; others are where blocks are moved out to."""
@@ -70,43 +76,58 @@ class StoredBlocks:
         self._limit = limit
         self._keys: dict[object, bytes] = {}
         self._copies: dict[object, int] = {}
+        self._kept: set[bytes] = set()
+        self._asked: set[bytes] = set()
         self._next: int | None = None
+        self._blind = True
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def clear(self) -> PrefixChange:
         """Forget everything, because something was not heard."""
-        self._forget()
+        self._forget(blind=True)
         self._next = None
         return CLEARED
+
+    def missed(self, first: bytes) -> bool:
+        """Whether a prompt's first block, by its key, may be kept without our knowing it. Says so
+        once: a second report would look like a second copy."""
+        if not self._blind or first in self._kept or first in self._asked:
+            return False
+        self._asked.add(first)
+        return True
 
     def read(self, sequence: int, payload: bytes) -> PrefixChange:
         """What one message changes; everything, if one before it was lost, or it makes no sense."""
         change = _Net(cleared=self._next not in (None, sequence))
         if change.cleared:
-            self._forget()
+            self._forget(blind=True)
+        if sequence == 0:
+            self._blind = False
         self._next = sequence + 1
         try:
             for event in _events(payload):
                 self._apply(event, change)
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
             change.clear()
-            self._forget()
+            self._forget(blind=True)
         if self._limit is not None and len(self._keys) > self._limit:  # removals were not told
             change.clear()
-            self._forget()
+            self._forget(blind=True)
         return change.told()
 
-    def _forget(self) -> None:
-        self._keys.clear()
-        self._copies.clear()
+    def _forget(self, *, blind: bool) -> None:
+        """blind: it may keep something all the same."""
+        self._blind = blind
+        for known in (self._keys, self._copies, self._kept, self._asked):
+            known.clear()
 
     def _apply(self, event: Event, change: _Net) -> None:
         kind = event["type"]
         if kind == "AllBlocksCleared":
             change.clear()
-            self._forget()
+            self._forget(blind=False)
         elif event.get("medium") in (None, GPU) and event.get("group_idx") in (None, GROUP):
             if kind == "BlockStored":
                 self._store(event, change)
@@ -118,6 +139,8 @@ class StoredBlocks:
             self._copies[block] = self._copies.get(block, 0) + 1
             if block not in self._keys:
                 self._keys[block] = key
+                self._kept.add(key)
+                self._asked.discard(key)
                 change.store(key)
 
     def _remove(self, blocks: Iterable[object], change: _Net) -> None:
@@ -127,7 +150,9 @@ class StoredBlocks:
             self._copies[block] -= 1
             if not self._copies[block]:
                 del self._copies[block]
-                change.evict(self._keys.pop(block))
+                key = self._keys.pop(block)
+                self._kept.discard(key)
+                change.evict(key)
 
     def _keyed(self, event: Event) -> Iterator[tuple[object, bytes]]:
         """The blocks of an event as far as their keys can be known."""

@@ -27,7 +27,7 @@ from . import block_keys, openai_wire, server_tokens, vllm_feed, vllm_metrics, v
 from .openai_probe import Listed
 from .openai_server import OpenAIServer, estimate
 from .server_tokens import ServerTokens
-from .vllm_events import StoredBlocks
+from .vllm_events import REPORT_ALL, StoredBlocks
 from .vllm_feed import EventFeed
 from .vllm_probe import Capabilities
 
@@ -85,6 +85,7 @@ class VLLMServer:
         self._tokenizer, self._wants_ids = tokenizer, token_ids
         self._kv_events = vllm_feed.check(kv_events, name) if kv_events else ""
         self._feed: EventFeed | None = None
+        self._kept: StoredBlocks | None = None
         self._tokens: ServerTokens | None = None
         self.capabilities = Capabilities()
         """What the server can do, once started."""
@@ -175,7 +176,7 @@ class VLLMServer:
         if feed is None or self._tokens is None:
             return
         size, held = self.block_tokens, self.capabilities.kv_tokens
-        blocks = StoredBlocks(
+        blocks = self._kept = StoredBlocks(
             size,
             salted=self._plain.served.is_vllm,
             lora=listed.name if listed and listed.parent else None,
@@ -236,7 +237,13 @@ class VLLMServer:
             return [*known, *await tokens.ids(parts, complete=complete, after=before)]
 
     def _body(self, call: Call, ids: list[int], *, complete: bool) -> dict[str, Any]:
-        return self._plain.body(call, {"prompt": ids}, complete=complete)
+        body = self._plain.body(call, {"prompt": ids}, complete=complete)
+        if self._kept is not None and self._plain.served.is_vllm:
+            size, salt = self.block_tokens, self._plain.salt(call.context)
+            first = block_keys.follow(block_keys.root(salt), ids[:size], size)
+            if first and self._kept.missed(first[0]):
+                body["extra_body"] |= REPORT_ALL
+        return body
 
     def _check(self, ids: list[int], output: int) -> None:
         """Raises EngineError for a prompt that is longer than the model's window."""

@@ -128,6 +128,12 @@ async def test_an_engine_that_was_not_started_has_keys_of_texts() -> None:
     assert [change async for change in engine.prefix_changes()] == []
 
 
+async def reports(engine: VLLMServer, server: FakeOpenAI, tenant: str) -> str | None:
+    await answer(engine, a_call(tenant=tenant))
+    asked = server.calls[-1].body.get("vllm_xargs", {}).get("kv_cache_report_mode")
+    return None if asked is None else str(asked)
+
+
 @catches(
     "events-unheard",
     "the engine closes, and who listens waits for ever",
@@ -139,11 +145,14 @@ async def test_events_come_in_the_keys_of_calls(tmp_path: Path) -> None:
         async with started(VLLMServer, server, kv_events=endpoint) as engine:
             await answer(engine, a_call(tenant="t"))
             sent = server.calls[-1].body
+            assert "vllm_xargs" not in sent, "nobody listens"
             expected = await keys(engine, a_call(tenant="t"))
             with publishing(endpoint, sent["prompt"], BLOCK, sent["cache_salt"]) as publisher:
                 async with asyncio.timeout(20), aclosing(engine.prefix_changes()) as changes:
                     assert await anext(changes) == CLEARED
                     await publisher.heard()
+                    asked = [await reports(engine, server, tenant) for tenant in "tut"]
+                    assert asked == ["full", "full", None], "once for each beginning"
                     for block in range(3):
                         publisher.store(block)
                     told = [await anext(changes) for _ in range(3)]

@@ -137,6 +137,32 @@ def test_what_was_stored_before_anybody_listened() -> None:
 
 
 @catches(
+    "events-blind",
+    "who missed something does not ask",
+    edited(StoredBlocks._forget, "self._blind = blind", "self._blind = False"),
+)
+@catches(
+    "events-asked",
+    "what is reported twice is asked for twice",
+    edited(StoredBlocks.missed, "self._asked.add(first)", "pass"),
+)
+def test_what_was_missed_is_asked_for_once() -> None:
+    blocks, fresh = StoredBlocks(4), StoredBlocks(4)
+    assert blocks.missed(A[0])
+    assert not blocks.missed(A[0])
+    reading(blocks, message(stored([1], IDS[:4]), removed(1)), first=7)
+    assert blocks.missed(A[0]), "gone again"
+    reading(fresh, message(stored([1], IDS[:4])))
+    assert not any(map(fresh.missed, (A[0], B[0]))), "all was heard"
+    reading(fresh, message(), first=5)
+    assert fresh.missed(B[0]), "not all"
+    reading(fresh, message({"type": "AllBlocksCleared"}), first=6)
+    assert not fresh.missed(A[0]), "there is nothing"
+    fresh.clear()
+    assert fresh.missed(A[0])
+
+
+@catches(
     "events-copies",
     "one copy's end is taken for the end of all",
     edited(StoredBlocks._remove, "if not self._copies[block]:", "if True:"),

@@ -202,6 +202,16 @@ async def test_what_the_server_keeps_is_told_in_the_keys_of_calls(served):
         assert not seen["a"] & seen["b"]
         assert listener.clearings == 1
     await listener.ended()
+    async with started(served, kv_events=served.kv_events) as engine:
+        late = Listener(engine)
+        await late.until(lambda: late.clearings)
+        assert not late.kept
+        turns.append(TextPart(Role.QUESTION, " ".join(rng.choices(WORDS, k=60))))
+        call = a_call(turns, tenant=f"{run}-b", max_tokens=4)
+        _, keys, cached = await asked(engine, late, call)
+        assert cached > 0, "it kept what nobody here had heard of, and has said so by now"
+        assert late.kept.issuperset(keys.blocks)
+        assert (await asked(engine, late, call))[0] == (keys.tokens - 1) // engine.block_tokens
 
 
 LONG_WORDS = 1800
