@@ -36,7 +36,7 @@ from teola.engine import (
 from teola.errors import EngineError, EngineUnavailable, InputError
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 
-from . import block_keys, local_tokens, vllm_process
+from . import block_keys, local_keys, local_tokens, vllm_process
 from .local_tokens import LocalTokens, PromptIds
 from .vllm_events import StoredBlocks
 from .vllm_feed import PrivateFeed
@@ -199,12 +199,8 @@ class VLLMInProcess:
 
     def keys(self, call: Call, *, complete: bool = True) -> Keys:
         """By the prompt's ids, once started; by its text before."""
-        tokens, salt = self._tokens, self._salt(call)
-        if tokens is not None:
-            with suppress(EngineError):
-                ids = tokens.prompt(call, self._name, complete=complete).ids
-                return block_keys.of_ids(ids, self._block_tokens, salt)
-        return block_keys.of_text(call.all_parts, self._block_tokens, salt)
+        salt, size = self._salt(call), self._block_tokens
+        return local_keys.of_call(self._tokens, self._name, call, size, salt, complete=complete)
 
     async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
         """What vLLM's cache keeps, across restarts."""

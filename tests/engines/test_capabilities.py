@@ -55,6 +55,7 @@ HAVE: dict[str, set[type]] = {
     "embedding": {HasDimensions, Tokenizes, Travels},
     "openai": {MakesKeys, NamesModel},
     "openai-embedding": {EstimatesTokens, HasDimensions, Tokenizes, Travels},
+    "transformers": {MakesKeys},
     "vectorstore": {HasDatabase, HasDimensions},
     "vllm": {MakesKeys, NamesModel, TellsMemory, TellsPrefixes},
     "vllm-inprocess": {MakesKeys, TellsMemory, TellsPrefixes},
