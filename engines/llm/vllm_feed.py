@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HELD_MESSAGES: Final = 100_000
 """As many as vLLM holds for us while we are busy; what is more is lost, which its numbers show."""
-AT_ONCE: Final = 64
+AT_ONCE: Final = 16
 
 _ENDPOINT: Final = re.compile(r"tcp://[^/*\s]+:\d+|ipc:///?\S+")
 
