@@ -312,8 +312,11 @@ class EstimatesTokens(Protocol):
 
 
 class Keys(NamedTuple):
-    """What a prompt is to a prefix cache. tokens: of the whole prompt. blocks: a key for each full
-    block of it, which says what stands up to the block's end; equal keys, equal KV."""
+    """How long a prompt is, and what a prefix cache may find of it.
+
+    tokens: of the whole prompt. blocks: a key for each of its full blocks, chained and salted: two
+    prompts have equal keys as far as one server could use the same KV for both.
+    """
 
     tokens: int
     blocks: tuple[Hashable, ...]
@@ -321,18 +324,26 @@ class Keys(NamedTuple):
 
 @runtime_checkable
 class MakesKeys(Protocol):
-    """A language model that knows what a prompt is to its prefix cache. block_tokens: of one."""
+    """A language model that tells what a prefix cache would find a call by. block_tokens: tokens of
+    one block; certain once started."""
 
-    block_tokens: int
+    @property
+    def block_tokens(self) -> int: ...
 
-    def keys(self, call: Call) -> Keys:
-        """Of the call's whole prompt. May be called from any thread."""
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        """Keys of the call's whole prompt; not `complete`: of one that goes on after these parts.
+
+        May take long, and may ask a server: to be called from worker threads only, from several
+        at once if need be. Never fails: a prompt that cannot be tokenised gets keys of its text.
+        """
         ...
 
 
 class PrefixChange(NamedTuple):
-    """Blocks that a language model's prefix cache has begun to keep, and has evicted, by their
-    keys. cleared: it had forgotten everything before."""
+    """What became of a prefix cache, in keys as in `Keys.blocks`.
+
+    cleared: nothing of what was told before holds; `evicted` and `stored` come after that.
+    """
 
     stored: tuple[Hashable, ...] = ()
     evicted: tuple[Hashable, ...] = ()
@@ -341,10 +352,13 @@ class PrefixChange(NamedTuple):
 
 @runtime_checkable
 class TellsPrefixes(Protocol):
-    """A language model that tells what its prefix cache keeps, in the keys of MakesKeys."""
+    """A language model that tells what its prefix cache keeps."""
 
     def prefix_changes(self) -> AsyncIterator[PrefixChange]:
-        """What changes from now on; it ends when the engine does."""
+        """What changes from now on, in order, until the engine is closed; starts with a clearing.
+
+        Ends at once where nothing is told. What the cache held before is not told.
+        """
         ...
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from teola.engine import TextPart
+from teola.engine import Call, TextPart
 from teola.errors import EngineError, EngineUnavailable
 from teola.extras import needs
 
@@ -18,6 +18,17 @@ CUT_TOKENS: Final = 8
 CONTEXT_TOKENS: Final = 4
 
 _WORDS: Final = "Two words."
+
+
+class PromptIds(NamedTuple):
+    """A call's prompt in ids: those of its prefix, and those of what follows."""
+
+    prefix: tuple[int, ...]
+    rest: tuple[int, ...]
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return self.prefix + self.rest
 
 
 class LocalTokens:
@@ -42,6 +53,17 @@ class LocalTokens:
             return self.prompts.ids(parts, complete=complete, after=after)
         except (UnicodeError, TypeError):
             raise EngineError("the prompt is not valid Unicode: remove lone surrogates") from None
+
+    def prompt(self, call: Call, engine: str, *, complete: bool) -> PromptIds:
+        """The ids of a call to the engine of that name, whose handles know theirs already.
+
+        Raises EngineError (a text that is not valid Unicode).
+        """
+        handle = call.prefix
+        before = handle.parts if handle else ()
+        known = handle.token_ids if handle and handle.engine == engine else ()
+        prefix = known or tuple(self.ids(before, complete=False))
+        return PromptIds(prefix, tuple(self.ids(call.parts, complete=complete, after=before)))
 
     def count(self, text: str) -> int:
         """The number of tokens of a text, without special ones."""

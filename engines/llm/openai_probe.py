@@ -30,11 +30,13 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One model as a server lists it. max_tokens: its window; root: the folder it was read from."""
+    """One model as a server lists it. max_tokens: its window; root: the folder it was read from.
+    parent: what it adapts, if it is a LoRA."""
 
     name: str
     owner: str = ""
     root: str = ""
+    parent: str = ""
     max_tokens: int | None = None
 
 
@@ -97,7 +99,8 @@ async def _list_models(client: AsyncOpenAI, server: str) -> list[Listed]:
 def _read_listed(entry: Mapping[str, Any]) -> Listed:
     limit = entry.get("max_model_len")
     owner, root = str(entry.get("owned_by") or ""), str(entry.get("root") or "")
-    return Listed(str(entry["id"]), owner, root, limit if type(limit) is int else None)
+    parent, window = str(entry.get("parent") or ""), limit if type(limit) is int else None
+    return Listed(str(entry["id"]), owner, root, parent, window)
 
 
 def _unavailable(error: OpenAIError, server: str) -> EngineUnavailable:

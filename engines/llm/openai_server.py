@@ -10,8 +10,6 @@ Nothing is retried here: whether a failed call may be repeated is the scheduler'
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
@@ -23,13 +21,15 @@ from teola.engine import (
     Delta,
     EngineKind,
     EngineSpec,
+    Keys,
+    QueryContext,
     SequenceHandle,
     Usage,
 )
 from teola.errors import EngineUnavailable, InputError, UnknownName
 from teola.graph.ops import DECODES, PREFILLS
 
-from . import chat_prompt, openai_probe
+from . import block_keys, chat_prompt, openai_probe
 from .openai_connection import Connection
 from .openai_wire import NoChatTemplate
 
@@ -73,7 +73,7 @@ class OpenAIServer:
         self.send_priority = send_priority
         self._name, self._model, self._api = name, model, api
         self._max_batch, self._max_sequences = max_batch, max_sequences
-        self._block_tokens = block_tokens
+        self.block_tokens = block_tokens
         self._prefix_reuse, self._salt_key = prefix_reuse, salt_key
         self._chats = api != "completions"
 
@@ -88,7 +88,7 @@ class OpenAIServer:
             max_batch=self._max_batch,
             max_sequences=self._max_sequences,
             prefix_reuse=self.served.caches_prefixes if known is None else known,
-            block_tokens=self._block_tokens,
+            block_tokens=self.block_tokens,
             description=f"{self._model or 'first model'} at {openai_probe.shown(self._url)}",
         )
 
@@ -121,6 +121,14 @@ class OpenAIServer:
     def count_tokens(self, text: str) -> int:
         """An estimate: the tokenizer is the server's."""
         return len(text) // 4 + 1
+
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        """By the prompt's text: the tokenizer is the server's."""
+        return block_keys.of_text(call.all_parts, self.block_tokens, self.salt(call.context))
+
+    def salt(self, context: QueryContext) -> str:
+        """What the server keeps tenants' prefixes apart by; empty if it does not."""
+        return block_keys.tenant_salt(self._salt_key, context) if self.served.is_vllm else ""
 
     async def prefill(self, call: Call) -> SequenceHandle:
         """Warm the server's prefix cache; nothing is sent where that gains nothing."""
@@ -189,9 +197,7 @@ class OpenAIServer:
 
     def _vllm_fields(self, call: Call) -> dict[str, Any]:
         """What only a vLLM understands. Its smaller priorities go first, our larger ones do."""
-        tenant = call.context.tenant.encode()
-        salt = hmac.new(self._salt_key.encode(), tenant, hashlib.sha256).hexdigest()
-        fields: dict[str, Any] = {"cache_salt": salt}
+        fields: dict[str, Any] = {"cache_salt": self.salt(call.context)}
         if call.decode.ignore_eos:
             fields["ignore_eos"] = True
         if self.send_priority:

@@ -111,7 +111,13 @@ class ServerTokens:
         """As `PromptTokens.ids`. Raises NoTokenizer if the server no longer tokenises."""
         if self._local:
             return self._prompts.ids(parts, complete=complete, after=after)
-        return await asyncio.to_thread(self._prompts.ids, parts, complete=complete, after=after)
+        return await asyncio.to_thread(self.compute, parts, complete=complete, after=after)
+
+    def compute(
+        self, parts: Sequence[TextPart], *, complete: bool, after: Sequence[TextPart] = ()
+    ) -> list[int]:
+        """As `ids`, for worker threads: it may wait for the server, which the event loop asks."""
+        return self._prompts.ids(parts, complete=complete, after=after)
 
     def count(self, text: str) -> int | None:
         """Tokens of `text`, if that is known at once."""

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from teola.engine import Call, Delta, EngineKind, EngineSpec, Reading, SequenceHandle
+from teola.engine import Call, Delta, EngineKind, EngineSpec, Keys, Reading, SequenceHandle
 from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
 from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
@@ -24,6 +24,7 @@ from teola.kv import Access, BlockCache, make_policy
 
 from ..embedding.weights import quiet
 from ..importing import importing
+from . import local_keys
 from .local_tokens import LocalTokens, load
 from .model_loop import KeptPrefix, ModelJob, ModelLoop
 from .stops import Stops
@@ -169,6 +170,16 @@ class TransformersModel:
     def count_tokens(self, text: str) -> int:
         """Exact once started, an estimate before."""
         return self._tokens.count(text) if self._tokens else len(text) // 4 + 1
+
+    @property
+    def block_tokens(self) -> int:
+        """Of one block of KV."""
+        return self._block_tokens
+
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        """Those that `kv` finds blocks by, once started; keys of the text before."""
+        tenant, size = call.context.tenant, self._block_tokens
+        return local_keys.of_call(self._tokens, self._name, call, size, tenant, complete=complete)
 
     # --- calls --------------------------------------------------------------------------------
 

@@ -16,19 +16,19 @@ come later send everything and find whole blocks in vLLM's prefix cache. The tok
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from teola.engine import (
     Call,
     Delta,
     EngineKind,
     EngineSpec,
+    Keys,
+    PrefixChange,
     QueryContext,
     Reading,
     SequenceHandle,
@@ -37,8 +37,10 @@ from teola.engine import (
 from teola.errors import EngineError, EngineUnavailable, InputError
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 
-from . import local_tokens, vllm_process
-from .local_tokens import LocalTokens
+from . import block_keys, local_keys, local_tokens, vllm_process
+from .local_tokens import LocalTokens, PromptIds
+from .vllm_events import StoredBlocks
+from .vllm_feed import PrivateFeed
 from .vllm_process import Event, VLLMProcess
 from .vllm_sessions import Session, Sessions
 
@@ -47,17 +49,6 @@ ONE_TOKEN: Final = DecodeParams(max_tokens=1, ignore_eos=True)
 
 
 _T = TypeVar("_T")
-
-
-class PromptIds(NamedTuple):
-    """A call's prompt in ids: those of its prefix, and those of what follows."""
-
-    prefix: tuple[int, ...]
-    rest: tuple[int, ...]
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return self.prefix + self.rest
 
 
 class VLLMInProcess:
@@ -70,7 +61,8 @@ class VLLMInProcess:
     quarter of max_num_seqs; 0: warm prefixes only). session_idle_s: how long one waits to be
     continued. chat: use the model's chat template, if it has one. load_timeout_s: for loading the
     model. timeout_s: longest silence during a call. salt_key: secret that keeps tenants' prefix
-    caches apart. options: further arguments of vLLM's AsyncEngineArgs. Raises InputError.
+    caches apart. kv_events: listen to what vLLM's prefix cache keeps. options: further arguments
+    of vLLM's AsyncEngineArgs. Raises InputError.
     """
 
     def __init__(
@@ -93,6 +85,7 @@ class VLLMInProcess:
         load_timeout_s: float = 300.0,
         timeout_s: float = 120.0,
         salt_key: str = "",
+        kv_events: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if max_num_seqs < 1:
@@ -110,7 +103,7 @@ class VLLMInProcess:
             block_tokens,
         )
         self._load_timeout_s, self._timeout_s, self._salt_key = load_timeout_s, timeout_s, salt_key
-        self._environment = _environment(model, kv_gib, cores)
+        self._environment = vllm_process.environment(model, kv_gib, cores)
         self._arguments = {
             "model": model,
             "dtype": dtype,
@@ -124,6 +117,8 @@ class VLLMInProcess:
             **(options or {}),
         }
         self.sessions = Sessions(sessions, session_idle_s)
+        self._kv_events = kv_events and "kv_events_config" not in self._arguments
+        self._feed: PrivateFeed | None = None
         self._tokens: LocalTokens | None = None
         self._process: VLLMProcess | None = None
         self._starting: asyncio.Task[VLLMProcess] | None = None
@@ -154,6 +149,9 @@ class VLLMInProcess:
         self._tokens = await asyncio.to_thread(
             local_tokens.load, self._model, self._name, chat=self._chat
         )
+        if self._kv_events:
+            self._feed = PrivateFeed()
+            self._arguments["kv_events_config"] = self._feed.config
         await self._running()
 
     async def close(self) -> None:
@@ -166,6 +164,8 @@ class VLLMInProcess:
         self.sessions.close_all()
         if self._process is not None:
             await self._process.stop()
+        if self._feed is not None:
+            self._feed.close()
 
     async def _running(self) -> VLLMProcess:
         """The worker, started (again) if it is not there; all who wait share one start."""
@@ -197,6 +197,24 @@ class VLLMInProcess:
     def count_tokens(self, text: str) -> int:
         """Exact, once started."""
         return self._tokens.count(text) if self._tokens else len(text) // 4 + 1
+
+    @property
+    def block_tokens(self) -> int:
+        """Of one block of vLLM's cache."""
+        return self._block_tokens
+
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        """By the prompt's ids, once started; by its text before."""
+        salt, size = self._salt(call), self._block_tokens
+        return local_keys.of_call(self._tokens, self._name, call, size, salt, complete=complete)
+
+    async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
+        """What vLLM's cache keeps, across restarts."""
+        if self._feed is None:
+            return
+        async with aclosing(self._feed.changes(StoredBlocks(self._block_tokens))) as changes:
+            async for change in changes:
+                yield change
 
     async def prefill(self, call: Call) -> SequenceHandle:
         """Compute the prompt so far, in a session if one may be opened. Raises EngineError."""
@@ -272,15 +290,11 @@ class VLLMInProcess:
 
     def _prompt(self, call: Call, process: VLLMProcess, *, complete: bool) -> PromptIds:
         """The prompt's ids. Raises EngineError for a prompt that the model cannot take."""
-        tokens, handle = self._tokens, call.prefix
-        if tokens is None:
+        if self._tokens is None:
             raise EngineError(f"{self._name}: not started")
-        before = handle.parts if handle else ()
         if complete and not any(part.text for part in call.all_parts):
             raise EngineError(f"{self._name}: the prompt is empty: give it a text")
-        known = handle.token_ids if handle and handle.engine == self._name else ()
-        prefix = known or tuple(tokens.ids(before, complete=False))
-        prompt = PromptIds(prefix, tuple(tokens.ids(call.parts, complete=complete, after=before)))
+        prompt = self._tokens.prompt(call, self._name, complete=complete)
         limit, output = process.limits.max_model_len, call.decode.max_tokens if complete else 1
         if len(prompt.ids) + output > limit:
             raise EngineError(
@@ -309,8 +323,7 @@ class VLLMInProcess:
         return None
 
     def _salt(self, call: Call) -> str:
-        tenant = call.context.tenant.encode()
-        return hmac.new(self._salt_key.encode(), tenant, hashlib.sha256).hexdigest()
+        return block_keys.tenant_salt(self._salt_key, call.context)
 
     async def _stream(
         self,
@@ -366,22 +379,3 @@ class VLLMInProcess:
         if left < silence_s:
             raise EngineError(f"{self._name}: no answer before the query's deadline")
         raise EngineError(f"{self._name}: vLLM was silent for {silence_s:g} s", retryable=True)
-
-
-def _environment(model: str, kv_gib: int, cores: str | None) -> dict[str, str]:
-    """What a worker's vLLM reads from its environment: settings for a CPU, and no telemetry.
-
-    PYTHONSAFEPATH: the worker's folder must not be searched for modules.
-    """
-    found = {
-        "PYTHONSAFEPATH": "1",
-        "VLLM_CPU_KVCACHE_SPACE": str(kv_gib),
-        "VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-    }
-    if Path(model).is_dir():
-        found["HF_HUB_OFFLINE"] = "1"
-    if cores is not None:
-        found["VLLM_CPU_OMP_THREADS_BIND"] = cores
-    return found

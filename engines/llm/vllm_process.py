@@ -251,6 +251,25 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield rest
 
 
+def environment(model: str, kv_gib: int, cores: str | None) -> dict[str, str]:
+    """What a worker's vLLM reads from its environment: settings for a CPU, and no telemetry.
+
+    PYTHONSAFEPATH: the worker's folder must not be searched for modules.
+    """
+    found = {
+        "PYTHONSAFEPATH": "1",
+        "VLLM_CPU_KVCACHE_SPACE": str(kv_gib),
+        "VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+    }
+    if Path(model).is_dir():
+        found["HF_HUB_OFFLINE"] = "1"
+    if cores is not None:
+        found["VLLM_CPU_OMP_THREADS_BIND"] = cores
+    return found
+
+
 def find_python(name: str, wanted: str | None) -> str:
     """The Python of an environment with vLLM. Raises MissingExtra, EngineUnavailable (wanted).
 

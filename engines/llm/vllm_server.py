@@ -8,24 +8,36 @@ and what a partial prefilling sends is exactly the beginning of what the full on
     prefill(context)   after it      POST ids[:900], max_tokens 1
     generate(question) after it      POST ids, stream; first event = prefilled, then it decodes
 
-The server keeps the blocks in between because it caches prefixes; nothing of it is changed. Any
+The server keeps the blocks in between because it caches prefixes; nothing of it is changed. Where
+it publishes what becomes of them, that is passed on (`vllm_feed`, `vllm_events`). Any
 other server, and a chat template that cannot be cut, is spoken to as `OpenAIServer` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from teola.engine import Call, Delta, EngineSpec, Reading, SequenceHandle
+from teola.engine import (
+    Call,
+    Delta,
+    EngineSpec,
+    Keys,
+    PrefixChange,
+    Reading,
+    SequenceHandle,
+    TextPart,
+)
 from teola.errors import EngineError
 
-from . import openai_wire, server_tokens, vllm_metrics, vllm_probe
-from .openai_probe import Served
+from . import block_keys, openai_wire, server_tokens, vllm_feed, vllm_metrics, vllm_probe
+from .openai_probe import Listed
 from .openai_server import OpenAIServer, estimate
 from .server_tokens import ServerTokens
+from .vllm_events import REPORT_ALL, StoredBlocks
+from .vllm_feed import EventFeed
 from .vllm_probe import Capabilities
 
 METRICS_LIMIT_S: Final = 2.0
@@ -38,7 +50,9 @@ class VLLMServer:
     `OpenAIServer`. api: "auto" (chat, if the model has a template), "chat" or "completions".
     max_batch: prompt tokens in flight, at most what the server's KV cache holds.
     prefix_reuse, send_priority: None finds out. tokenizer: the model's folder, if it is not where
-    the server says. token_ids: False sends text. Raises InputError (url), UnknownName (api).
+    the server says. token_ids: False sends text. kv_events: where the server publishes what its
+    prefix cache keeps, such as tcp://host:5557; empty: nowhere. Raises InputError (url, kv_events),
+    UnknownName (api).
     """
 
     def __init__(
@@ -58,6 +72,7 @@ class VLLMServer:
         salt_key: str = "",
         tokenizer: str | None = None,
         token_ids: bool = True,
+        kv_events: str = "",
     ) -> None:
         self._plain = OpenAIServer(
             name,
@@ -77,6 +92,9 @@ class VLLMServer:
         self._prefix_reuse = prefix_reuse
         self._send_priority = send_priority
         self._tokenizer, self._wants_ids = tokenizer, token_ids
+        self._kv_events = vllm_feed.check(kv_events, name) if kv_events else ""
+        self._feed: EventFeed | None = None
+        self._kept: StoredBlocks | None = None
         self._tokens: ServerTokens | None = None
         self.capabilities = Capabilities()
         """What the server can do, once started."""
@@ -91,9 +109,14 @@ class VLLMServer:
         return replace(
             spec,
             max_batch=min(spec.max_batch, found.kv_tokens or spec.max_batch),
-            block_tokens=found.block_tokens or spec.block_tokens,
+            block_tokens=self.block_tokens,
             prefix_reuse=reuse and (self._tokens is None or self._tokens.splittable),
         )
+
+    @property
+    def block_tokens(self) -> int:
+        """Of one block of the server's cache; a guess before `start`, or if it does not tell."""
+        return self.capabilities.block_tokens or self._plain.block_tokens
 
     @property
     def model(self) -> str | None:
@@ -114,12 +137,17 @@ class VLLMServer:
         served, model = self._plain.served, str(self.model)
         self.capabilities = await vllm_probe.ask(self._connection, served, model)
         if self._wants_ids and served.caches_prefixes:
-            await self._connect_tokenizer(served, model)
+            await self._connect_tokenizer(model)
         found = self.capabilities.priority
         self._plain.send_priority = found if self._send_priority is None else self._send_priority
+        if self._kv_events:
+            self._feed = EventFeed(self._kv_events)
 
-    async def _connect_tokenizer(self, served: Served, model: str) -> None:
-        listed = next((one for one in served.models if one.name == model), None)
+    def _listed(self) -> Listed | None:
+        return next((one for one in self._plain.served.models if one.name == self.model), None)
+
+    async def _connect_tokenizer(self, model: str) -> None:
+        served, listed = self._plain.served, self._listed()
         root = self._tokenizer or (listed.root if listed else "")
         try:
             tokens = await server_tokens.connect(self._connection, model, root, self._api)
@@ -132,6 +160,8 @@ class VLLMServer:
     async def close(self) -> None:
         """Close all connections."""
         self._tokens = None
+        if self._feed is not None:
+            self._feed.close()
         await self._plain.close()
 
     # --- calls --------------------------------------------------------------------------------
@@ -140,6 +170,35 @@ class VLLMServer:
         """Exact where the tokenizer is here or has seen the text; else four characters a token."""
         known = self._tokens.count(text) if self._tokens else None
         return self._plain.count_tokens(text) if known is None else known
+
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        """By the ids that would be sent; by the text where text would be sent.
+
+        Not on the event loop: it may ask the server, which keeps the loop in motion.
+        """
+        salt, tokens = self._plain.salt(call.context), self._tokens
+        if tokens is not None:
+            known, parts, before = _unknown(call)
+            with suppress(EngineError, TypeError), self._connection.translated():
+                ids = [*known, *tokens.compute(parts, complete=complete, after=before)]
+                return block_keys.of_ids(ids, self.block_tokens, salt)
+        return block_keys.of_text(call.all_parts, self.block_tokens, salt)
+
+    async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
+        """What the server's cache keeps, if it publishes that and is sent ids."""
+        feed, listed = self._feed, self._listed()
+        if feed is None or self._tokens is None:
+            return
+        size, held = self.block_tokens, self.capabilities.kv_tokens
+        blocks = self._kept = StoredBlocks(
+            size,
+            salted=self._plain.served.is_vllm,
+            lora=listed.name if listed and listed.parent else None,
+            limit=held // size if held else None,
+        )
+        async with aclosing(feed.changes(blocks)) as changes:
+            async for change in changes:
+                yield change
 
     async def prefill(self, call: Call) -> SequenceHandle:
         """Warm the server's prefix cache with the ids so far. Raises EngineError."""
@@ -187,18 +246,29 @@ class VLLMServer:
 
     async def _ids(self, tokens: ServerTokens, call: Call, *, complete: bool) -> list[int]:
         """The prompt's ids: those of the prefix, which were sent, and those of what follows."""
-        prefix = call.prefix
+        known, parts, before = _unknown(call)
         with self._connection.translated():
-            if prefix is None or not prefix.token_ids:
-                return await tokens.ids(call.all_parts, complete=complete)
-            rest = await tokens.ids(call.parts, complete=complete, after=prefix.parts)
-        return [*prefix.token_ids, *rest]
+            return [*known, *await tokens.ids(parts, complete=complete, after=before)]
 
     def _body(self, call: Call, ids: list[int], *, complete: bool) -> dict[str, Any]:
-        return self._plain.body(call, {"prompt": ids}, complete=complete)
+        body = self._plain.body(call, {"prompt": ids}, complete=complete)
+        if self._kept is not None and self._plain.served.is_vllm:
+            size, salt = self.block_tokens, self._plain.salt(call.context)
+            first = block_keys.follow(block_keys.root(salt), ids[:size], size)
+            if first and self._kept.missed(first[0]):
+                body["extra_body"] |= REPORT_ALL
+        return body
 
     def _check(self, ids: list[int], output: int) -> None:
         """Raises EngineError for a prompt that is longer than the model's window."""
         server, model, limit = self._connection.server, str(self.model), self.capabilities.window
         if limit is not None and len(ids) + output > limit:
             raise openai_wire.too_long(server, model, limit, len(ids), output)
+
+
+def _unknown(call: Call) -> tuple[Sequence[int], Sequence[TextPart], Sequence[TextPart]]:
+    """The ids that the call's prefix has already, the parts that have none, what precedes them."""
+    prefix = call.prefix
+    if prefix is None or not prefix.token_ids:
+        return (), call.all_parts, ()
+    return prefix.token_ids, call.parts, prefix.parts

@@ -167,6 +167,10 @@ def load(arguments: Mapping[str, Any], writer: Writer) -> Any:
 
     if arguments["dtype"] == "auto" and emulates_bfloat16():
         arguments = {**arguments, "dtype": "float32"}
+    if events := arguments.get("kv_events_config"):
+        from vllm.config.kv_events import KVEventsConfig
+
+        arguments = {**arguments, "kv_events_config": KVEventsConfig(**events)}
     args = AsyncEngineArgs(**arguments, disable_log_stats=True)
     return AsyncLLM.from_engine_args(args, stat_loggers=[load_logger(writer)])
 

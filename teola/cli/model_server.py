@@ -49,6 +49,15 @@ def up(
     log: Annotated[
         Path | None, typer.Option(show_default=False, help="File for the server's own output.")
     ] = None,
+    kv_events: Annotated[
+        str | None,
+        typer.Option(
+            "--kv-events",
+            metavar="ENDPOINT",
+            show_default=False,
+            help="Where to publish what its prefix cache keeps; else a socket for this user.",
+        ),
+    ] = None,
     debug: o.Debug = False,
 ) -> int:
     """Start a vLLM, print its URL once it is ready, and stop it on Ctrl-C."""
@@ -56,7 +65,7 @@ def up(
 
     from teola.runtime.hosts.model_server import ModelServer, ServerOptions
 
-    options = ServerOptions(model, port, python, name, cores, dtype, kv_gib, window, log)
+    options = ServerOptions(model, port, python, name, cores, dtype, kv_gib, window, log, kv_events)
     server = ModelServer(options)
     console = Console(stderr=True)
     try:
@@ -64,6 +73,7 @@ def up(
             server.start(lambda phase, seconds: status.update(f"vLLM: {phase} ({seconds:.0f} s)"))
         typer.echo(server.url)
         console.print(f"serving {options.served_name!r}; Ctrl-C stops it; log: {server.log}")
+        console.print(f"what its prefix cache keeps (kv_events): {server.kv_events}")
         server.wait()
     finally:
         server.stop()

@@ -249,6 +249,7 @@ class Runtime:
         self._queue(name, [host.engine for host in hosts]).refuse(None)
         for host in hosts:
             self.live.hosts[name, host.instance] = host
+            self.live.prefixes.watch(self.live.core.queues[name], host.instance, host)
         note(
             log,
             logging.INFO,

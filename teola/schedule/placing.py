@@ -40,11 +40,14 @@ class Placing:
         self.routing, self._instances = routing, instances
         self.prefixes = PrefixIndex(len(instances), blocks) if routing.wants_keys else None
         routing.attach(QueueView(instances, asking, self.prefixes))
+        self.by_keys = routing.wants_keys
+        """Whether it wants the keys of prompts."""
         self.early = type(routing).place is not RoutingPolicy.place
         """Whether it may bind what has no home."""
         self._observed = frozenset(routing.observes)
         self.follows = bool(self._observed) or self.prefixes is not None
         """Whether it is to be told what happens to works."""
+        self._block_tokens = instances.limits.block_tokens
         self._telling: set[int] = set()
         """Instances that have told a hit, so that none means none."""
         self._expected: dict[tuple[str, int], tuple[int, float]] = {}
@@ -78,13 +81,14 @@ class Placing:
 
     def finished(self, i: int, work: Work, now: float, *, failed: bool, cached: int | None) -> None:
         """A slice came back from instance `i`. Where that found less in its cache than one thought,
-        it has evicted whatever was used no later than what it lacked."""
+        it has evicted whatever was used no later than what it lacked. Servers compute a prompt's
+        last token in any case, and the block that ends with it."""
         if self.prefixes is not None and work.keys:
             blocks, used = self._expected.pop((work.run, work.primitive), (0, 0.0))
             if cached:
                 self._telling.add(i)
             tells = cached is not None and i in self._telling
-            if tells and (cached or 0) < blocks * self._instances.limits.block_tokens:
+            if tells and (cached or 0) < (blocks - 1) * self._block_tokens:
                 self.prefixes.expire(i, used)
         if Finished in self._observed:
             self._observe(Finished(i, work, failed, cached), now)

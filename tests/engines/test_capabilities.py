@@ -14,10 +14,13 @@ from teola.engine import (
     HasIdentity,
     Interruptible,
     KeepsOutputs,
+    KeepsSequences,
+    MakesKeys,
     NamesModel,
     ReadsPrompts,
     StandsFor,
     TellsMemory,
+    TellsPrefixes,
     Tokenizes,
     Travels,
     near,
@@ -34,10 +37,13 @@ CAPABILITIES = {
     HasIdentity,
     Interruptible,
     KeepsOutputs,
+    KeepsSequences,
+    MakesKeys,
     NamesModel,
     ReadsPrompts,
     StandsFor,
     TellsMemory,
+    TellsPrefixes,
     Tokenizes,
     Travels,
 }
@@ -53,7 +59,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 HAVE: dict[str, set[type]] = {
     "embedding": {HasDimensions, HasIdentity, Tokenizes, Travels},
-    "openai": {NamesModel},
+    "openai": {MakesKeys, NamesModel},
     "openai-embedding": {
         EstimatesTokens,
         HasDimensions,
@@ -62,10 +68,10 @@ HAVE: dict[str, set[type]] = {
         Tokenizes,
         Travels,
     },
-    "transformers": {ReadsPrompts},
-    "vectorstore": {HasDatabase, HasDimensions},
-    "vllm": {NamesModel, ReadsPrompts, TellsMemory},
-    "vllm-inprocess": {ReadsPrompts, TellsMemory},
+    "transformers": {KeepsSequences, MakesKeys, ReadsPrompts},
+    "vectorstore": {HasDatabase, HasDimensions, KeepsSequences},  # a `release` of other things
+    "vllm": {MakesKeys, NamesModel, ReadsPrompts, TellsMemory, TellsPrefixes},
+    "vllm-inprocess": {KeepsSequences, MakesKeys, ReadsPrompts, TellsMemory, TellsPrefixes},
 }
 
 
@@ -137,5 +143,6 @@ def test_a_store_tells_the_dimensions_that_it_was_given() -> None:
 def test_all_capabilities_are_tested() -> None:
     begin = list(vars(protocols)).index("Interruptible")
     end = list(vars(protocols)).index("near")
-    found = {v for v in list(vars(protocols).values())[begin:end] if isinstance(v, type)}
+    types = [v for v in list(vars(protocols).values())[begin:end] if isinstance(v, type)]
+    found = {one for one in types if getattr(one, "_is_protocol", False)}
     assert found == CAPABILITIES

@@ -1,15 +1,16 @@
 """A vLLM of our own: an OpenAI-compatible server in a process, for as long as it is wanted.
 
     with ModelServer(ServerOptions("models/tiny")) as server:
-        VLLMServer(url=server.url)
+        VLLMServer(url=server.url, kv_events=server.kv_events)
 
 It runs in an environment of its own (`make vllm`), because its pins differ from ours. The flags are
-those that this project counts on: a prefix cache with small blocks, service by priority, and steps
-of 512 tokens, so that a cancelled prefill stops soon.
+those that this project counts on: a prefix cache with small blocks, which tells what it keeps,
+service by priority, and steps of 512 tokens, so that a cancelled prefill stops soon.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -75,7 +76,9 @@ class ServerOptions:
     such as "0" or "0-3,6", all of it runs there; None: wherever the system puts it. dtype: `auto`
     is float32 on a CPU that would emulate bfloat16 (some ten times slower), else vLLM's choice.
     kv_gib: size of the KV cache on a CPU. window: tokens of prompt and answer; None: the model's
-    own. log: where its output goes; None: a temporary file.
+    own. log: where its output goes; None: a temporary file. kv_events: where it publishes what its
+    prefix cache keeps, such as tcp://*:5557; None: at a socket that only this user can open;
+    empty: nowhere.
     """
 
     model: str
@@ -87,6 +90,7 @@ class ServerOptions:
     kv_gib: int = 2
     window: int | None = None
     log: Path | None = None
+    kv_events: str | None = None
     extra: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -118,6 +122,13 @@ class ModelServer:
     def url(self) -> str:
         """Where its API begins."""
         return f"http://127.0.0.1:{self._port}/v1"
+
+    @property
+    def kv_events(self) -> str:
+        """Where to listen to what its prefix cache keeps; empty if nowhere, and before `start`."""
+        if self.options.kv_events is not None:
+            return self.options.kv_events.replace("//*:", "//127.0.0.1:")
+        return f"ipc://{self._sockets.name}/events" if self._sockets else ""
 
     @property
     def pid(self) -> int:
@@ -195,6 +206,9 @@ class ModelServer:
         found += ["--max-num-batched-tokens", str(STEP_TOKENS), "--shutdown-timeout", str(DRAIN_S)]
         if on_cpu:
             found += ["--enforce-eager"]
+        if endpoint := options.kv_events or self.kv_events:
+            events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint}
+            found += ["--kv-events-config", json.dumps(events)]
         if options.window:
             found += ["--max-model-len", str(options.window)]
         return [*found, *options.extra]

@@ -83,7 +83,7 @@ class Live(Driver[LiveQuery]):
         """What tasks inherit, and not the context of whoever happened to wake the loop."""
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._memory = MemoryWatch(loop, self.post)
-        self._prefixes = PrefixWatch(loop, self.post)
+        self.prefixes = PrefixWatch(loop, self.post)
         self._sizing = Sizing(loop, self.hosts, self._inbox.append, self._wake)
         self.sequences = KeptSequences()
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -162,7 +162,7 @@ class Live(Driver[LiveQuery]):
     async def stop(self) -> None:
         """Stop all work that was dispatched, when no query wants it any more."""
         tasks = [*self._tasks.values(), *self._batches.values(), *self._memory.tasks()]
-        tasks += self._prefixes.tasks()
+        tasks += self.prefixes.tasks()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -217,8 +217,7 @@ class Live(Driver[LiveQuery]):
         queue = self.core.queues[command.engine]
         if queue.limits.continuous:
             self._memory.watch(queue, command.instance, host)
-            if queue.placing.prefixes is not None:
-                self._prefixes.watch(command.engine, command.instance, host)
+            self.prefixes.watch(queue, command.instance, host)
             for work, _, _ in slices:
                 self._abortable(work, command.batch, self._call(host, command, work))
         elif len(slices) == 1 and host.interruptible:
@@ -336,7 +335,8 @@ class Live(Driver[LiveQuery]):
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         spec = self.queries[run].plan.specs[i]
-        return None if self._sizing.takes(spec) else super()._measure(run, i)
+        later = self._sizing.takes(spec, self.core.queues[spec.engine].placing.by_keys)
+        return None if later else super()._measure(run, i)
 
     def measure(self, command: Measure, now: float) -> None:
         self._sizing.measure(self.queries[command.run], command.primitive)

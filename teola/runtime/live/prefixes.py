@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from teola.engine import TellsPrefixes
 from teola.errors import TeolaError
 from teola.runtime.hosts.local import LocalHost
+from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import PrefixChanged, QueueEvent
 
 
@@ -18,12 +19,14 @@ class PrefixWatch:
         self._loop, self._post = loop, post
         self._watchers: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    def watch(self, engine: str, instance: int, host: LocalHost) -> None:
-        """From now on, if this engine tells."""
-        watcher = self._watchers.get((engine, instance))
-        if host.tells_prefixes and (watcher is None or watcher.done()):
-            steps = self._report(engine, instance, host)
-            self._watchers[engine, instance] = self._loop.create_task(steps)
+    def watch(self, queue: EngineQueue, instance: int, host: LocalHost) -> None:
+        """From now on, if this engine tells and its routing wants to know."""
+        if not (host.tells_prefixes and queue.placing.by_keys):
+            return
+        place = queue.engine, instance
+        watcher = self._watchers.get(place)
+        if watcher is None or watcher.done():
+            self._watchers[place] = self._loop.create_task(self._report(*place, host))
 
     def tasks(self) -> Iterable[asyncio.Task[None]]:
         """What it has begun."""

@@ -44,10 +44,13 @@ class Sizing:
         self._loop, self._hosts, self._post, self._wake = loop, hosts, post, wake
         self._jobs: list[_Job] = []
 
-    def takes(self, spec: WorkSpec) -> bool:
-        """Whether primitives like this one are measured here."""
+    def takes(self, spec: WorkSpec, by_keys: bool) -> bool:
+        """Whether primitives like this one are measured here: where the routing goes `by_keys`, or
+        the engine has its tokenizer at hand and need not ask a server."""
         host = self._hosts.get((spec.engine, 0)) if spec.lane is None else None
-        return host is not None and host.keys is not None
+        if host is None or host.keys is None:
+            return False
+        return by_keys or host.tokenizer is not None
 
     def measure(self, query: LiveQuery, i: int) -> None:
         """Tell the core the size of primitive `i`."""

@@ -26,6 +26,7 @@ from teola.graph.prompt import Role
 from teola.runtime.hosts.model_server import has_bfloat16
 from teola_engines.llm import vllm_process
 from teola_engines.llm.vllm_inprocess import VLLMInProcess
+from tests.engines.llm.listening import Listener, asked
 from tests.soak.forms import short_and_long
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
@@ -362,8 +363,34 @@ async def test_bad_prompts_are_refused_and_harm_nobody(engine):
     await until(lambda: all_free(engine))
 
 
+async def test_what_it_keeps_is_told_in_the_keys_of_calls(engine):
+    """Also of what sessions have computed."""
+    listener, parts = Listener(engine), some_parts(12, words=120)
+    await listener.until(lambda: listener.clearings)
+    whole = a_call(parts, tenant="told", max_tokens=4)
+    assert (await asked(engine, listener, whole))[::2] == (0, 0)
+    found, keys, cached = await asked(engine, listener, whole)
+    assert cached == found * engine.block_tokens > 0
+    assert (await asked(engine, listener, a_call(parts, tenant="other", max_tokens=4)))[::2] == (
+        0,
+        0,
+    )
+    prefix = await engine.prefill(a_call(parts[:2], tenant="session"))
+    begun = await asyncio.to_thread(
+        engine.keys, a_call(parts[:2], tenant="session"), complete=False
+    )
+    await listener.until(lambda: listener.kept.issuperset(begun.blocks))
+    call = a_call(parts[2:], prefix=prefix, tenant="session", max_tokens=4)
+    found, ended, cached = await asked(engine, listener, call)
+    assert ended.tokens == keys.tokens
+    assert ended.blocks[: len(begun.blocks)] == begun.blocks
+    assert (found, cached) == (len(begun.blocks), begun.tokens), "a session keeps half blocks too"
+    await listener.stop()
+
+
 async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine):
-    parts = some_parts(10)
+    parts, listener = some_parts(10), Listener(engine)
+    await listener.until(lambda: listener.clearings)
     prefix = await engine.prefill(a_call(parts[:2]))
     worker = psutil.Process(engine._process.pid)
     started = [worker, *worker.children(recursive=True)]
@@ -373,7 +400,10 @@ async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine
         asyncio.create_task(answer(engine, a_call(parts, max_tokens=UNENDING))) for _ in range(3)
     ]
     await until(lambda: is_running(engine, 3))
+    await listener.until(lambda: listener.kept)
     worker.kill()
+    await listener.until(lambda: listener.clearings > 1)
+    assert not listener.kept
     async with asyncio.timeout(60):  # by themselves they would not end
         errors = await asyncio.gather(*calls, return_exceptions=True)
     for error in errors:
@@ -386,6 +416,9 @@ async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine
     assert await engine.capacity() is None
     text, _ = await answer(engine, a_call(parts[2:], prefix=prefix))
     assert text == (await answer(engine, a_call(parts, tenant="once")))[0]
+    found = await asked(engine, listener, a_call(parts, tenant="once", max_tokens=2))
+    assert found[0] * engine.block_tokens == found[2], "told as before"
+    await listener.stop()
 
 
 async def is_running(engine, count):

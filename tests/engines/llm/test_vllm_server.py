@@ -32,6 +32,7 @@ from teola.runtime.hosts.model_server import PYTHON, ModelServer, ServerOptions
 from teola.runtime.runtime import Runtime
 from teola_apps.advanced_rag import app
 from teola_engines.llm import VLLMServer, vllm_metrics
+from tests.engines.llm.listening import Listener, asked
 from tests.engines.llm.openai_calls import a_call, answer
 from tests.soak.forms import short_and_long
 
@@ -50,15 +51,14 @@ class Served:
 
     def __init__(self, folder):
         self.folder = folder
+        self.kv_events = f"ipc://{folder.parent}/events"
         self.process = self._process(port=0, dtype="float32")
         self.process.start()
 
     def _process(self, **options):
         log = self.folder.with_suffix(".log")
-        python = ROOT / PYTHON
-        return ModelServer(
-            ServerOptions(str(self.folder), python=python, kv_gib=1, log=log, **options)
-        )
+        options |= {"python": ROOT / PYTHON, "kv_gib": 1, "log": log, "kv_events": self.kv_events}
+        return ModelServer(ServerOptions(str(self.folder), **options))
 
     @property
     def url(self):
@@ -176,6 +176,42 @@ async def test_the_server_tokenises_as_its_folder_does(served, tmp_path):
 async def test_pieces_give_the_tokens_of_the_whole_prompt(served, count):
     async with started(served) as engine:
         assert await differences(engine, count) == []
+
+
+async def test_what_the_server_keeps_is_told_in_the_keys_of_calls(served):
+    """Questions after one instruction, several turns of a chat, and another tenant's same words."""
+    rng, run, predicted, seen = random.Random(11), uuid4().hex, 0, {}
+    said = " ".join(rng.choices(WORDS, k=120))
+    async with started(served, kv_events=served.kv_events) as engine:
+        listener = Listener(engine)
+        await listener.until(lambda: listener.clearings)
+        for tenant in ("a", "b"):
+            turns = [TextPart(Role.INSTRUCTION, said)]
+            for turn in range(4):
+                words = " ".join(rng.choices(WORDS, k=60))
+                turns.append(TextPart(Role.QUESTION, f"{turn}{words}"))
+                call = a_call(turns, tenant=f"{run}-{tenant}", max_tokens=4)
+                found, keys, cached = await asked(engine, listener, call)
+                assert cached == found * engine.block_tokens
+                assert (found > 0) == (turn > 0), "only a tenant's own words are found"
+                predicted += found
+                seen.setdefault(tenant, set()).update(keys.blocks)
+            before = await asked(engine, listener, call)
+            assert before[0] == (keys.tokens - 1) // engine.block_tokens
+        assert predicted > 20
+        assert not seen["a"] & seen["b"]
+        assert listener.clearings == 1
+    await listener.ended()
+    async with started(served, kv_events=served.kv_events) as engine:
+        late = Listener(engine)
+        await late.until(lambda: late.clearings)
+        assert not late.kept
+        turns.append(TextPart(Role.QUESTION, " ".join(rng.choices(WORDS, k=60))))
+        call = a_call(turns, tenant=f"{run}-b", max_tokens=4)
+        _, keys, cached = await asked(engine, late, call)
+        assert cached > 0, "it kept what nobody here had heard of, and has said so by now"
+        assert late.kept.issuperset(keys.blocks)
+        assert (await asked(engine, late, call))[0] == (keys.tokens - 1) // engine.block_tokens
 
 
 LONG_WORDS = 1800
@@ -311,20 +347,27 @@ def test_an_application_whose_server_dies_fails_clearly_and_heals_with_it(served
 
 
 async def test_a_killed_server_is_told_and_healed_by_its_return(served):
-    async with started(served) as engine:
-        parts = some_parts(random.Random(2))
+    async with started(served, kv_events=served.kv_events) as engine:
+        listener, parts = Listener(engine), some_parts(random.Random(2))
+        await listener.until(lambda: listener.clearings)
         calls = [a_call(parts, max_tokens=4000, ignore_eos=True, tenant=str(i)) for i in range(4)]
         tasks = [asyncio.create_task(answer(engine, call)) for call in calls]
         while await running(engine) < 4:
             await asyncio.sleep(0.02)
+        await listener.until(lambda: listener.kept)
         served.process.kill()
+        await listener.until(lambda: listener.clearings > 1)
+        assert not listener.kept
         async with asyncio.timeout(10.0):
             ends = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(end, EngineError) and end.retryable for end in ends), ends
         with pytest.raises(EngineError, match="is it running"):
             await answer(engine, a_call(parts))
         served.serve("bfloat16")
-        assert (await answer(engine, a_call(parts, max_tokens=4)))[0]
+        call = a_call(parts, max_tokens=4)
+        found, keys, cached = await asked(engine, listener, call)
+        assert (found, cached) == (0, 0), "it has forgotten, and that is known"
+        assert listener.kept >= set(keys.blocks)
 
 
 @PROMPTS

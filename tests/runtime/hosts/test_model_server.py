@@ -1,3 +1,4 @@
+import json
 import os
 import socket
 import stat
@@ -79,6 +80,23 @@ def test_a_cpu_that_would_emulate_bfloat16_gets_float32(flags, known, tmp_path, 
     assert dtype(on_cpu=True) == ("auto" if known else "float32")
     assert dtype(on_cpu=False) == "auto"
     assert dtype(on_cpu=True, dtype="bfloat16") == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "heard"),
+    [
+        ("tcp://*:5557", "tcp://*:5557", "tcp://127.0.0.1:5557"),
+        ("ipc:///tmp/e", "ipc:///tmp/e", "ipc:///tmp/e"),
+        ("", None, ""),
+        (None, None, ""),
+    ],
+)
+def test_where_it_tells_what_it_keeps(given, told, heard):
+    server = ModelServer(ServerOptions("m", kv_events=given))
+    words = server._arguments("m", False)
+    named = [json.loads(words[i + 1]) for i, w in enumerate(words) if w == "--kv-events-config"]
+    assert [one["endpoint"] for one in named] == ([told] if told else [])
+    assert server.kv_events == heard
 
 
 def test_the_command_ends_with_the_reason(capsys):
