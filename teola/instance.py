@@ -53,7 +53,7 @@ class TokenSequence:
     marks: tuple[int, ...] = ()
     generated: int = 0
     passed: int = 0
-    keys: tuple[bytes, ...] = ()
+    keys: tuple[Hashable, ...] = ()
     access: Access = NO_ACCESS
     keep: bool = False
     table: Table | None = None
@@ -210,7 +210,7 @@ class StepServer:
 
     # --- with a block cache -----------------------------------------------------------------
 
-    def _usable(self, sequence: TokenSequence) -> tuple[bytes, ...]:
+    def _usable(self, sequence: TokenSequence) -> tuple[Hashable, ...]:
         """Keys of the blocks that need not be computed: to generate, the last token has to be."""
         length = sequence.prompt + sequence.cached - (sequence.output > 0)
         return sequence.keys[: length // self.block_tokens]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncIterator
 from hashlib import blake2b
 from pathlib import Path
@@ -20,7 +19,7 @@ from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownNam
 from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.instance import StepServer, TokenSequence
-from teola.kv import Access, BlockCache, make_policy
+from teola.kv import Access, BlockCache, make_policy, token_keys
 
 from ..embedding.weights import quiet
 from ..importing import importing
@@ -240,15 +239,14 @@ class TransformersModel:
                 f"the prompt for {self._name} has {len(ids)} tokens and the window {self._window}; "
                 "shorten the prompt"
             )
-        loop, tenant = self._started(), call.context.tenant
-        assert loop.server.cache is not None
+        tenant = call.context.tenant
         id = next(self._ids)
         sequence = TokenSequence(
             id,
             prompt=len(ids),
             output=min(max(1, decode.max_tokens), room) if decode else 0,
-            keys=loop.server.cache.keys(ids, tenant),
-            access=Access(time.monotonic(), call.context.category),
+            keys=token_keys(ids, self._block_tokens, tenant),
+            access=Access(call.context.category),
             keep=decode is None,
         )
         assert self._tokens is not None

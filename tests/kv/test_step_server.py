@@ -9,7 +9,7 @@ import pytest
 
 from teola.errors import EngineError
 from teola.instance import Step, StepServer, TokenSequence
-from teola.kv import BlockCache, make_policy
+from teola.kv import BlockCache, make_policy, token_keys
 
 BLOCK = 4
 
@@ -22,7 +22,7 @@ def sequence(
     at: StepServer, id: str, ids: Items[int], output: int = 1, *, keep: bool = False
 ) -> TokenSequence:
     assert at.cache is not None
-    return TokenSequence(id, prompt=len(ids), output=output, keys=at.cache.keys(ids), keep=keep)
+    return TokenSequence(id, prompt=len(ids), output=output, keys=token_keys(ids, BLOCK), keep=keep)
 
 
 def step(at: StepServer) -> Step:
@@ -109,7 +109,7 @@ def test_what_is_kept_cannot_be_evicted_until_nothing_else_helps() -> None:
     assert at.cache.available == 3
     at.add(sequence(at, "other", range(50, 60), output=2))
     drain(at)
-    assert at.cache.match(at.cache.keys(range(8))) == 2
+    assert at.cache.match(token_keys(range(8), BLOCK)) == 2
     at.add(sequence(at, "large", range(60, 74), output=2))
     assert drain(at) == ["large"]
     assert not at.kept
