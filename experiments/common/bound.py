@@ -116,7 +116,7 @@ class _Walk:
         for delivery in self.outcomes.call(self.query, i)[1]:
             steps = max(0, delivery.at - before)
             before = max(before, delivery.at)
-            step = engine.decode_step.seconds(1, 0)
+            step = engine.step.seconds(1)
             self._put(delivery.primitive, delivery.result, Work(steps * step))
 
     def _batch(self, i: int, op: Op) -> None:

@@ -14,16 +14,16 @@ from experiments.common.bound import Bound, bound
 from experiments.common.simulate import Setting, alone
 from experiments.common.testbed import SIZES, Testbed, testbed
 from experiments.common.workloads import APPS, Answers, Drawn, example
-from teola.graph import Graph, Op, Ref
+from teola.graph import Graph, Ref
 from teola.passes import optimise
-from teola.profile import Cost, EngineProfile, Profile
+from teola.profile import Cost, EngineProfile, Profile, StepTime
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
 from tests.schedule.plans import call, plan
 
 LLM = EngineProfile(
-    {Op.PREFILLING: Cost(base_s=1.0, per_token_s=0.1)}, Cost(base_s=0.01), max_batch=1000
+    step=StepTime.of(Cost(base_s=1.0, per_token_s=0.1), Cost(base_s=0.01)), max_batch=1000
 )
 
 

@@ -1,6 +1,7 @@
 """The `sim` driver: the same core in virtual time.
 
-Engines are the models of `teola.instance`, times come from a Profile, answers from an Outcome
+An LLM's instance is the StepServer of `teola.instance`; others run at once what they are sent:
+their queue sends no more than they can run. Times come from a Profile, answers from an Outcome
 source. A run is a function of its inputs: same seed, same trace.
 """
 
@@ -14,7 +15,6 @@ from typing import Any
 from teola.engine import EngineKind
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
-from teola.instance import BatchServer
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.profile import EngineProfile, Profile
@@ -100,9 +100,11 @@ class Sim(Driver[Query]):
         self.results: list[SimResult] = []
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
-        self.servers: dict[tuple[str, int], BatchServer | Stepper] = {}
+        self.servers: dict[tuple[str, int], Stepper | object] = {}
+        """By engine and instance; another one after an instance has died."""
         self._profiles: dict[str, EngineProfile] = {}
         self.idle: dict[tuple[str, int], Stepper] = {}
+        self._held: dict[str, dict[int, Callable[[], None]]] = {}
 
     # --- the caller's side ----------------------------------------------------------------
 
@@ -163,11 +165,8 @@ class Sim(Driver[Query]):
         for i in range(count):
             self.servers[name, i] = self._server(name, i, continuous)
 
-    def _server(self, name: str, i: int, continuous: bool) -> BatchServer | Stepper:
-        profile = self._profiles[name]
-        if continuous:
-            return Stepper(self, name, i, profile)
-        return BatchServer(profile.concurrency)
+    def _server(self, name: str, i: int, continuous: bool) -> Stepper | object:
+        return Stepper(self, name, i, self._profiles[name]) if continuous else object()
 
     def kill(self, engine: str, instance: int, *, at: float, back_s: float | None) -> None:
         """Let an instance die at time `at`, with all that it has and keeps; a successor is up
@@ -200,13 +199,27 @@ class Sim(Driver[Query]):
         """Whether somebody waits for this call."""
         return id in self.core.queues[engine].works
 
+    def holds(self, id: tuple[str, int], release: Callable[[], None]) -> None:
+        """An instance keeps this prefix until it is released: once nobody reads it."""
+        run, i = id
+        if run in self.queries:
+            self._held.setdefault(run, {})[i] = release
+        else:
+            release()
+
+    def released(self, query: Query, i: int) -> None:
+        super().released(query, i)
+        release = self._held.get(query.id, {}).pop(i, None)
+        if release is not None:
+            release()
+
     def dispatch(self, command: Dispatch, now: float) -> None:
         server = self.servers[command.engine, command.instance]
         if isinstance(server, Stepper):
             self.at(now + self.profile.dispatch_s, server.arrive, command)
             return
         seconds = self._batch_seconds(command) + self.profile.dispatch_s
-        self.at(server.finish(seconds, now), self._batch_done, command, server)
+        self.at(now + seconds, self._batch_done, command, server)
 
     def _batch_seconds(self, command: Dispatch) -> float:
         profile, items, tokens, stretch = self._profiles[command.engine], 0, 0, 1.0
@@ -229,7 +242,7 @@ class Sim(Driver[Query]):
         name = query.plan.primitives[i].item_refs()[0][0]
         return sum(inputs[name])
 
-    def _batch_done(self, command: Dispatch, server: BatchServer) -> None:
+    def _batch_done(self, command: Dispatch, server: object) -> None:
         now = self.now
         if self.servers[command.engine, command.instance] is not server:
             return  # it died meanwhile
@@ -274,6 +287,8 @@ class Sim(Driver[Query]):
 
     def finished(self, query: Query, command: Finish, now: float) -> None:
         outputs = {name: query.store.read(ref) for name, ref in query.plan.graph.outputs.items()}
+        for release in self._held.pop(query.id, {}).values():
+            release()
         trace = query.trace
         result = SimResult(query.id, trace.app, command.state, trace.admitted, now, outputs)
         self.results.append(result)
