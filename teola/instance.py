@@ -252,14 +252,16 @@ class StepServer:
         return -(-(sequence.prompt + sequence.output) // self.cache.block_tokens)
 
     def _admit(self, sequence: TokenSequence, pending: set[Hashable], now: float) -> bool:
-        """Give it its blocks, with what is cached of its prompt. False: there is no room, or its
-        next block is just being computed, so that it is there to be shared after this step."""
+        """Give it its blocks, with what is cached of its prompt. False: there is no room, or at
+        least half of what is missing is just being computed, to be shared after this step."""
         cache = self.cache
         # To generate, the last token has to be computed.
         keys = sequence.keys[: (sequence.prompt - (sequence.output > 0)) // cache.block_tokens]
         if pending:
             hits = cache.match(keys)
-            if hits < len(keys) and keys[hits] in pending:
+            coming = next((k for k in range(hits, len(keys)) if keys[k] not in pending), len(keys))
+            missing = sequence.prompt - hits * cache.block_tokens
+            if coming > hits and 2 * (coming - hits) * cache.block_tokens >= missing:
                 return False
         blocks = self._blocks(sequence)
         table = cache.acquire(keys, blocks, sequence.access, now)

@@ -72,6 +72,14 @@ def test_two_that_begin_alike_do_not_compute_the_beginning_twice() -> None:
     assert second.tokens == 1
 
 
+def test_nobody_waits_for_a_step_to_save_little() -> None:
+    at = server()
+    at.add(sequence(at, "a", [*range(4), *range(50, 60)]))
+    at.add(sequence(at, "b", [*range(4), *range(60, 70)]))
+    assert step(at).tokens == 28
+    at.cache.check()
+
+
 def test_blocks_are_shared_and_all_come_back() -> None:
     at = server()
     for id in "abc":
