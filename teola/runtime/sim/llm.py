@@ -141,6 +141,12 @@ class Stepper:
             self._end(id, self.calls.pop(id), None)
             self._interrupt()
 
+    def release(self, id: tuple[str, int]) -> None:
+        """Give up the prefix that a call has left; somebody may wait for its room."""
+        self.server.release(id, self.sim.now)
+        if self.server.waiting and not self.dead:
+            self._interrupt()
+
     def kick(self, now: float) -> None:
         """Begin the next step if none is running."""
         if self._step is not None:
@@ -215,11 +221,8 @@ class Stepper:
             if not called.deliveries:
                 self._store_sequence(query, id[1], called, now)
         if id in self.server.kept:
-            sim.holds(id, partial(self._release, id))
+            sim.holds(id, partial(self.release, id))
         sim.handle(CallEnded(self.engine, called.batch, *id, outcome), now)
-
-    def _release(self, id: tuple[str, int]) -> None:
-        self.server.release(id, self.sim.now)
 
 
 def _grown(
