@@ -20,6 +20,7 @@ from teola.kv import Excerpt
 from teola.schedule.plan import ABSENT
 
 CHARACTERS_PER_TOKEN = 4
+LITERAL = 1 << 56
 
 
 class Tokens(int):
@@ -51,7 +52,12 @@ new_text = itertools.count(1).__next__
 @lru_cache(4096)
 def number_of(text: str) -> int:
     """The number of a real text: the same in every process, and none that `new_text` gives."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "big") | 1 << 56
+    return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "big") | LITERAL
+
+
+def is_literal(number: int) -> bool:
+    """Whether it is the number of a real text."""
+    return number >= LITERAL
 
 
 class RemoteList:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.baselines.systems import SYSTEMS, Planner, System
+from experiments.baselines.systems import SYSTEMS, Planner, System, profile_of
 from experiments.common import workloads
 from experiments.common.bound import Bound, bound
 from experiments.common.simulate import Setting, alone
@@ -53,7 +53,7 @@ def test_calls_share_instances_by_hand(instances: int, seconds: float) -> None:
 def bounds(system: System, app: str, bed: Testbed, query: Drawn) -> Bound:
     made = Planner(system, app, bed).plan(query.chunks)
     given = workloads.inputs(app, query, bed.values)
-    return bound(made, given, "0", Answers(app, [query], bed.values), bed.profile)
+    return bound(made, given, "0", Answers(app, [query], bed.values), profile_of(system, bed))
 
 
 def test_stages_of_one_embedding_run_on_one_instance() -> None:
