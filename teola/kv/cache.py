@@ -118,14 +118,15 @@ class BlockCache:
         """The first blocks of the table now hold what `keys` say, so others may find them. Where
         another block with the same content was quicker, that one stays the one to be found."""
         first, end = table.committed, min(len(keys), len(table.blocks))
+        cached, blocks, held = self._cached, table.blocks, self._keys
         for i in range(first, end):
-            block, key = table.blocks[i], keys[i]
-            if key in self._cached:
+            block, key = blocks[i], keys[i]
+            if key in cached:
                 self._touch(table, keys, first, i, now)
                 first = i + 1
                 continue
-            self._cached[key] = block
-            self._keys[block] = key
+            cached[key] = block
+            held[block] = key
             if self._noted is not None:
                 self._note(key, True)
         self._touch(table, keys, first, end, now)
@@ -139,12 +140,12 @@ class BlockCache:
 
     def release(self, table: Table, now: float = 0.0) -> None:
         """Give up the references of a table, which is empty afterwards."""
-        references, idle = self._references, list[int]()
+        references, keys, idle = self._references, self._keys, list[int]()
         for block in reversed(table.blocks):
-            references[block] -= 1
-            if references[block]:
+            references[block] = left = references[block] - 1
+            if left:
                 continue
-            if self._keys[block] is None:
+            if keys[block] is None:
                 self._free.append(block)
             else:
                 idle.append(block)

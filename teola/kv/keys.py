@@ -38,16 +38,23 @@ def token_keys(ids: Sequence[int], block_tokens: int, salt: str = "") -> tuple[b
     return tuple(found)
 
 
-def excerpt_keys(excerpts: Iterable[Excerpt], block_tokens: int, salt: int = 0) -> tuple[int, ...]:
+def excerpt_keys(
+    excerpts: Iterable[Excerpt], block_tokens: int, salt: int = 0, known: Sequence[int] = ()
+) -> tuple[int, ...]:
     """The key of each full block of the texts, however they are cut. salt: as in `token_keys`.
+    known: the first ones, which need not be worked out again.
 
     The same in every process: numbers hash alike.
     """
-    key, found = hash((salt, block_tokens)), list[int]()
+    key = known[-1] if known else hash((salt, block_tokens))
+    found, skip = [*known], len(known) * block_tokens
     begun: list[int] = []  # of the block that is not full: text, start, length, text, ...
     filled = 0
     for text, start, length in excerpts:
         end = start + length
+        if skip:
+            skipped = min(skip, length)
+            skip, start, length = skip - skipped, start + skipped, length - skipped
         if filled:
             taken = min(block_tokens - filled, length)
             _append(begun, text, start, taken)

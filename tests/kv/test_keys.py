@@ -32,6 +32,12 @@ def test_how_a_text_is_cut_does_not_matter(excerpts: list[Excerpt], size: int) -
     assert excerpt_keys(excerpts, size) == excerpt_keys(single, size)
 
 
+@given(TEXTS, st.integers(1, 5), st.integers(0, 20))
+def test_what_is_known_is_gone_on_from(excerpts: list[Excerpt], size: int, known: int) -> None:
+    keys = excerpt_keys(excerpts, size)
+    assert excerpt_keys(excerpts, size, known=keys[:known]) == keys
+
+
 def test_tenants_do_not_share() -> None:
     assert not {*excerpt_keys([Excerpt(1, 0, 8)], 4, 1)} & {*excerpt_keys([Excerpt(1, 0, 8)], 4, 2)}
 

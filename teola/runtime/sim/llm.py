@@ -123,7 +123,7 @@ class Stepper:
             sequence.keys = excerpt_keys(said, size, salt)
             sequence.keep = not deliveries
             answer = answer_of(deliveries, length)
-            sequence.grown = partial(_grown, said, answer, size, salt)
+            sequence.grown = partial(_grown, said, answer, size, salt, sequence.keys)
         try:
             self.server.add(sequence)
         except EngineError as error:
@@ -226,8 +226,13 @@ class Stepper:
 
 
 def _grown(
-    said: tuple[Excerpt, ...], answer: Excerpt, size: int, salt: int, tokens: int
+    said: tuple[Excerpt, ...],
+    answer: Excerpt,
+    size: int,
+    salt: int,
+    known: tuple[int, ...],
+    tokens: int,
 ) -> tuple[int, ...]:
-    """Keys of the first so many tokens of a prompt and its answer."""
+    """Keys of the first so many tokens of a prompt, whose keys are known, and its answer."""
     generated = tokens - sum(excerpt.length for excerpt in said)
-    return excerpt_keys((*said, answer._replace(length=generated)), size, salt)
+    return excerpt_keys((*said, answer._replace(length=generated)), size, salt, known)
