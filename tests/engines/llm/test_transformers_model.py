@@ -16,7 +16,6 @@ from teola.engine import Call, Delta, QueryContext, SequenceHandle, TextPart, Us
 from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
 from teola.graph.ops import DecodeParams
 from teola.graph.prompt import Role
-from teola.kv import token_keys
 from teola_engines.llm import TransformersModel
 
 BLOCK_BYTES = 16 * 2 * 2 * 2 * 32 * 4  # tokens, keys and values, layers, heads, head size, float32
@@ -121,48 +120,6 @@ async def split_answer(
         done = cut
     text, _, usage = await answer(engine, call(parts[done:], handle))
     return text, usage
-
-
-async def test_prompts_in_chunks_beside_decodings_give_the_greedy_tokens_of_the_whole(
-    model_folder: Path, plain: Any
-) -> None:
-    """Steps of 24 prompt tokens, 16 tokens a block: chunks begin and end within blocks."""
-    chance = random.Random(3)
-    prompts = [parts_of(chance) for _ in range(8)]
-    prompts += [(*prompts[0], TextPart(Role.CONTEXT, text_of(chance)))]
-    engine = TransformersModel(model=model_folder, max_batch=24, max_sequences=4)
-    engine.start()
-    try:
-        answers = await asyncio.gather(*(answer(engine, call(parts)) for parts in prompts))
-        for parts, (text, _, usage) in zip(prompts, answers, strict=True):
-            assert text == plain(whole_ids(engine, parts), 8)
-            assert usage.completion_tokens == 8
-        assert max(len(whole_ids(engine, parts)) for parts in prompts) > 3 * 24
-        assert engine.kv is not None
-        engine.kv.check()
-        assert engine.kv.available == engine.kv.blocks
-    finally:
-        engine.close()
-
-
-@pytest.mark.parametrize("ended", ["by its length", "by a stop"])
-async def test_what_was_generated_can_be_found(engine: TransformersModel, ended: str) -> None:
-    """All but the last token, which is never fed to the model; of a conversation's next turn."""
-    asked = question(TEXT, max_tokens=40)
-    if ended == "by a stop":
-        text, _, _ = await answer(engine, asked)
-        asked = question(TEXT, max_tokens=40, stop=(text[30:33],))
-    ids = engine._call_ids(asked, complete=True)
-    job = engine._job(asked, ids, asked.decode)
-    engine._started().submit(job)
-    outcome = await job.queue.get()
-    while isinstance(outcome, Delta) and outcome.finish_reason is None:
-        outcome = await job.queue.get()
-    assert (len(job.produced) < 40) is (ended == "by a stop")
-    keys = token_keys([*ids, *job.produced], 16, asked.context.tenant)
-    assert engine.kv is not None
-    assert len(keys) > len(ids) // 16
-    assert engine.kv.match(keys) == (len(ids) + len(job.produced) - 1) // 16
 
 
 @pytest.mark.slow
