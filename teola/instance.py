@@ -1,19 +1,21 @@
-"""Sans-I/O models of an engine's instance: what it works on next, never how long or with what.
+"""The sans-I/O model of an LLM's instance: what it works on next, never how long or with what.
 
-`BatchServer` runs a batch at a time (embedding, reranking, database). `StepServer` does continuous
-batching (an LLM): each step is either one prefill batch or one decoding step of all running
-sequences; an admitted prefill therefore stretches the running decodings by its own time, as in the
-paper's testbed. The simulator drives them with profile times, an engine of our own with a model.
+`StepServer` does continuous batching with chunked prefill over a BlockCache. A step decodes one
+token of every sequence that has its prompt, and computes as many prompt tokens as the budget allows
+of those that have not; a prefill thus stretches the decodings beside it. The simulator drives it
+with a profile's times, an engine of our own with a model.
 
-What a sequence needs of the KV is either a count of blocks (the simulator's mode: cheap) or, where
-its blocks' keys are given, a table of a BlockCache, in which its prefix may be found.
+Decodings cost nothing while they go on: all of them move with one clock, which counts decoding
+steps, and each knows at which clock it stops next.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 from teola.errors import EngineError
@@ -22,60 +24,63 @@ from teola.kv import Access, BlockCache, Table
 NO_ACCESS = Access()
 
 
-class BatchServer:
-    """Runs `concurrency` batches at once, others wait in order of arrival."""
-
-    def __init__(self, concurrency: int = 1) -> None:
-        self._free_at = [float("-inf")] * concurrency
-
-    def finish(self, seconds: float, now: float) -> float:
-        """When a batch that arrives `now` and takes `seconds` is done."""
-        lane = min(range(len(self._free_at)), key=self._free_at.__getitem__)
-        self._free_at[lane] = max(now, self._free_at[lane]) + seconds
-        return self._free_at[lane]
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TokenSequence:
     """One sequence on a StepServer.
 
-    prompt: tokens to prefill. cached: tokens of its context computed before. output: tokens to
-    generate, the first of which comes with the prefill (0: a partial prefilling). marks: output
-    lengths at which something downstream is waiting, ascending. With a BlockCache, `prompt` is the
-    whole prompt until what is found there is moved to `cached`; keys: of the prompt's full blocks,
-    which the sequence's table then has; keep: leave them referenced at its end (`StepServer.kept`).
+    prompt: tokens of the whole prompt.
+    output: tokens to generate, the first of which comes with the prefill (0: prefill only).
+    marks: output lengths at which something downstream is waiting, ascending.
+    keys: of the prompt's full blocks; none where nothing is to be found or kept.
+    grown: the keys of all full blocks of its first n tokens, prompt and output; None: output is
+        not kept.
+    keep: hold the prompt's blocks after its end (`StepServer.kept`).
+
+    The server's own: cached, prompt tokens that were found; computed, prompt tokens that are there,
+    those included; generated, output tokens at its last stop; passed, marks behind it; joined, what
+    the clock was when it had no output; stop, what the clock is when it stops next.
     """
 
     id: Hashable
     prompt: int
-    cached: int = 0
     output: int = 1
     marks: tuple[int, ...] = ()
-    generated: int = 0
-    passed: int = 0
-    keys: tuple[bytes, ...] = ()
+    keys: tuple[Hashable, ...] = ()
+    grown: Callable[[int], Sequence[Hashable]] | None = None
     access: Access = NO_ACCESS
     keep: bool = False
+    cached: int = 0
+    computed: int = 0
+    generated: int = 0
+    passed: int = 0
+    joined: int = 0
+    stop: int = 0
+    number: int = 0
     table: Table | None = None
 
-    @property
-    def next_stop(self) -> int:
-        """Decoding steps until its next mark or its end."""
-        mark = self.marks[self.passed] if self.passed < len(self.marks) else self.output
-        return min(mark, self.output) - self.generated
+
+class Prefill(NamedTuple):
+    """A chunk: so many tokens of the sequence's prompt behind the `computed` ones. It may be empty:
+    all of a prefix was found."""
+
+    sequence: TokenSequence
+    tokens: int
 
 
 class Step(NamedTuple):
-    """What the instance computes next: a prefill batch, or `repeat` equal decoding steps."""
+    """What the instance computes next.
 
-    prefills: tuple[TokenSequence, ...]
-    decodes: tuple[TokenSequence, ...]
+    prefills: chunks of prompts, computed once. decodes: sequences that decode one token in each of
+    `repeat` equal steps (1 beside chunks). tokens: of the chunks. pairs: of a prompt token and one
+    that it attends to. context: tokens that the decodings attend to, in the first of the steps.
+    """
+
+    prefills: tuple[Prefill, ...]
+    decodes: int
     repeat: int
-
-    @property
-    def tokens(self) -> int:
-        """Prompt tokens of the prefill batch."""
-        return sum(sequence.prompt for sequence in self.prefills)
+    tokens: int
+    pairs: int
+    context: int
 
 
 class StepEvent(NamedTuple):
@@ -87,161 +92,200 @@ class StepEvent(NamedTuple):
 
 
 class StepServer:
-    """Continuous batching with a token budget for prefills, a bound on sequences, and KV blocks.
+    """Continuous batching with a budget of prompt tokens a step and a bound on sequences.
 
-    kv_blocks: None for no bound; else a sequence is admitted once blocks for its whole length (of
-    `block_tokens` tokens each) are free. cache: where the blocks are, instead of a count of them.
-    kept: tables of ended sequences that asked for it, by id, oldest first; they are given up when
-    nothing runs and the next sequence would not fit, so keeping them never blocks anybody.
+    A sequence is admitted, in order of arrival, once the cache has blocks for its whole length.
+    kept: tables of ended sequences that asked for it, by id, oldest first; they take room, and are
+    given up when nothing runs and the next sequence would not fit, so that they never block it.
     """
 
-    def __init__(
-        self,
-        token_budget: int,
-        max_sequences: int,
-        kv_blocks: int | None = None,
-        block_tokens: int = 16,
-        cache: BlockCache | None = None,
-    ) -> None:
-        self.token_budget, self.max_sequences = token_budget, max_sequences
-        self.block_tokens = cache.block_tokens if cache else block_tokens
-        self.free_blocks, self.cache = kv_blocks, cache
-        self.kept: dict[Hashable, Table] = {}
-        self.waiting: deque[TokenSequence] = deque()
-        self.running: dict[Hashable, TokenSequence] = {}
+    def __init__(self, token_budget: int, max_sequences: int, cache: BlockCache) -> None:
+        self.token_budget, self.max_sequences, self.cache = token_budget, max_sequences, cache
+        self.kept: OrderedDict[Hashable, Table] = OrderedDict()
+        self.waiting: OrderedDict[Hashable, TokenSequence] = OrderedDict()
+        self.prefilling: OrderedDict[Hashable, TokenSequence] = OrderedDict()
+        self.decoding: dict[Hashable, TokenSequence] = {}
+        self._clock = self._admitted = 0
+        self._stops: list[tuple[int, int, TokenSequence]] = []
+        self._offset = 0
+        """Tokens that the decodings attend to, less the clock for each of them."""
+
+    @property
+    def running(self) -> int:
+        """Sequences that have been admitted and have not ended."""
+        return len(self.prefilling) + len(self.decoding)
 
     def add(self, sequence: TokenSequence) -> None:
         """Queue a sequence. Raises EngineError if it needs more blocks than the cache has."""
-        if self.cache is not None and self._blocks(sequence) > self.cache.blocks:
+        if self._blocks(sequence) > self.cache.blocks:
             raise EngineError(
                 f"the prompt and its answer need {self._blocks(sequence)} KV blocks and there are "
                 f"{self.cache.blocks}; shorten them or give the engine more memory for KV"
             )
-        self.waiting.append(sequence)
+        self.waiting[sequence.id] = sequence
 
-    def release(self, id: Hashable) -> None:
+    def release(self, id: Hashable, now: float = 0.0) -> None:
         """Give up what was kept of an ended sequence, if it still is."""
         table = self.kept.pop(id, None)
-        if table is not None and self.cache is not None:
-            self.cache.release(table)
+        if table is not None:
+            self.cache.release(table, now)
 
-    def abort(self, id: Hashable) -> bool:
-        """Drop a sequence between steps; whether it was there."""
-        for sequence in self.waiting:
-            if sequence.id == id:
-                self.waiting.remove(sequence)
-                return True
-        gone = self.running.pop(id, None)
+    def abort(self, id: Hashable, now: float = 0.0) -> bool:
+        """Drop a sequence between steps; whether it was there. What it computed can be found."""
+        if self.waiting.pop(id, None) is not None:
+            return True
+        gone = self.prefilling.pop(id, None)
+        if gone is None and (gone := self.decoding.get(id)) is not None:
+            self._leave(gone)
         if gone is not None:
-            self._free(gone)
+            self._free(gone, now)
         return gone is not None
 
-    def plan(self) -> Step | None:
-        """The next step; None if there is nothing to do. Admitted prefills count as running."""
-        admitted: list[TokenSequence] = []
-        budget = self.token_budget
-        while self.waiting and len(self.running) < self.max_sequences:
-            sequence = self.waiting[0]
-            if self.cache is not None and not self._find_prefix(self.cache, sequence, admitted):
-                break
-            if (sequence.prompt > budget and admitted) or not self._reserve(sequence):
-                break
-            budget -= sequence.prompt
-            self.running[sequence.id] = sequence
-            admitted.append(self.waiting.popleft())
-            if budget <= 0:
-                break
-        if admitted:
-            return Step(tuple(admitted), (), 1)
-        if not self.running:
-            return None
-        decodes = tuple(self.running.values())
-        return Step((), decodes, max(1, min([s.next_stop for s in decodes])))
+    # --- steps --------------------------------------------------------------------------------
 
-    def finish(self, step: Step, repeats: int = 1) -> list[StepEvent]:
+    def plan(self, now: float = 0.0) -> Step | None:
+        """The next step; None if there is nothing to do. What it begins with counts as running."""
+        chunks: list[Prefill] = []
+        budget, pairs = self.token_budget, 0
+        pending = set[Hashable]()  # keys of blocks that this step computes
+        while budget > 0:
+            sequence = self._next(len(chunks), pending, now)
+            if sequence is None:
+                break
+            tokens = min(sequence.prompt - sequence.computed, budget)
+            budget -= tokens
+            pairs += tokens * (2 * sequence.computed + tokens + 1) // 2
+            chunks.append(Prefill(sequence, tokens))
+            pending.update(sequence.keys[sequence.computed // self.cache.block_tokens :])
+        decodes = len(self.decoding)
+        if not chunks and not decodes:
+            return None
+        repeat = 1 if chunks else max(1, self._next_stop() - self._clock)
+        context = self._offset + decodes * self._clock
+        return Step(tuple(chunks), decodes, repeat, self.token_budget - budget, pairs, context)
+
+    def _next(self, begun: int, pending: set[Hashable], now: float) -> TokenSequence | None:
+        """The sequence that prefills next, when `begun` others do: one that was begun in an earlier
+        step, else one that waits."""
+        if begun < len(self.prefilling):  # at most one: it took all of its step's budget
+            return next(islice(self.prefilling.values(), begun, None))
+        if not self.waiting or self.running >= self.max_sequences:
+            return None
+        sequence = next(iter(self.waiting.values()))
+        if not self._admit(sequence, pending, now):
+            return None
+        del self.waiting[sequence.id]
+        self.prefilling[sequence.id] = sequence
+        self._admitted += 1
+        sequence.number = self._admitted
+        return sequence
+
+    def finish(self, step: Step, now: float = 0.0, repeats: int = 1) -> list[StepEvent]:
         """The step was computed (`repeats` of its repetitions); what became of it, in order."""
         found: list[StepEvent] = []
-        for sequence in step.prefills or step.decodes:
-            if self.running.get(sequence.id) is not sequence:
+        if step.decodes:
+            self._clock += repeats
+            self._stopped(found, now)
+        for sequence, tokens in step.prefills:
+            if self.prefilling.get(sequence.id) is not sequence:
                 continue  # aborted meanwhile
-            if step.prefills:
-                if self.cache is not None and sequence.table is not None:
-                    self.cache.commit(sequence.table, sequence.keys)
-                if sequence.output > 0:
-                    sequence.generated = 1
-                    found.append(StepEvent(sequence.id, "first"))
-            else:
-                sequence.generated += repeats
-            self._events(sequence, found)
+            sequence.computed += tokens
+            assert sequence.table is not None
+            full = sequence.computed // self.cache.block_tokens
+            self.cache.commit(sequence.table, sequence.keys[:full], now)
+            if sequence.computed < sequence.prompt:
+                continue
+            del self.prefilling[sequence.id]
+            if sequence.output > 0:
+                sequence.generated = 1
+                found.append(StepEvent(sequence.id, "first"))
+                self._join(sequence)
+            self._events(sequence, found, now)
         return found
 
-    def _events(self, sequence: TokenSequence, found: list[StepEvent]) -> None:
+    def _stopped(self, found: list[StepEvent], now: float) -> None:
+        stops = self._stops
+        while stops and stops[0][0] <= self._clock:
+            _, _, sequence = heappop(stops)
+            if self.decoding.get(sequence.id) is sequence:
+                sequence.generated = sequence.stop - sequence.joined
+                self._events(sequence, found, now)
+
+    def _events(self, sequence: TokenSequence, found: list[StepEvent], now: float) -> None:
+        """Its marks and its end, as far as it has come, and when it stops next."""
         marks = sequence.marks
         while sequence.passed < len(marks) and marks[sequence.passed] <= sequence.generated:
             found.append(StepEvent(sequence.id, "mark", sequence.passed))
             sequence.passed += 1
-        if sequence.generated >= sequence.output:
-            del self.running[sequence.id]
-            if sequence.keep:
-                self._keep(sequence)
-            self._free(sequence)
-            found.append(StepEvent(sequence.id, "end"))
+        if sequence.generated < sequence.output:
+            mark = marks[sequence.passed] if sequence.passed < len(marks) else sequence.output
+            sequence.stop = sequence.joined + min(mark, sequence.output)
+            heappush(self._stops, (sequence.stop, sequence.number, sequence))
+            return
+        if sequence.output > 0:
+            self._leave(sequence)
+        if sequence.keep:
+            self._keep(sequence, now)
+        self._free(sequence, now)
+        found.append(StepEvent(sequence.id, "end"))
+
+    def _next_stop(self) -> int:
+        """The clock when the first decoding stops."""
+        stops = self._stops
+        while self.decoding.get(stops[0][2].id) is not stops[0][2]:
+            heappop(stops)  # aborted
+        return stops[0][0]
+
+    def _join(self, sequence: TokenSequence) -> None:
+        sequence.joined = self._clock - sequence.generated
+        self.decoding[sequence.id] = sequence
+        self._offset += sequence.prompt - sequence.joined
+
+    def _leave(self, sequence: TokenSequence) -> None:
+        sequence.generated = self._clock - sequence.joined
+        del self.decoding[sequence.id]
+        self._offset -= sequence.prompt - sequence.joined
+
+    # --- blocks -------------------------------------------------------------------------------
 
     def _blocks(self, sequence: TokenSequence) -> int:
-        return -(-(sequence.prompt + sequence.cached + sequence.output) // self.block_tokens)
+        return -(-(sequence.prompt + sequence.output) // self.cache.block_tokens)
 
-    def _reserve(self, sequence: TokenSequence) -> bool:
-        if self.cache is not None:
-            return self._acquire(self.cache, sequence)
-        if self.free_blocks is None:
-            return True
+    def _admit(self, sequence: TokenSequence, pending: set[Hashable], now: float) -> bool:
+        """Give it its blocks, with what is cached of its prompt. False: there is no room, or at
+        least half of what is missing is just being computed, to be shared after this step."""
+        cache = self.cache
+        # To generate, the last token has to be computed.
+        keys = sequence.keys[: (sequence.prompt - (sequence.output > 0)) // cache.block_tokens]
+        if pending:
+            hits = cache.match(keys)
+            coming = next((k for k in range(hits, len(keys)) if keys[k] not in pending), len(keys))
+            missing = sequence.prompt - hits * cache.block_tokens
+            if coming > hits and 2 * (coming - hits) * cache.block_tokens >= missing:
+                return False
         blocks = self._blocks(sequence)
-        if blocks > self.free_blocks and self.running:
-            return False
-        self.free_blocks -= blocks
-        return True
-
-    def _free(self, sequence: TokenSequence) -> None:
-        if self.cache is not None and sequence.table is not None:
-            self.cache.release(sequence.table)
-            sequence.table = None
-        elif self.free_blocks is not None:
-            self.free_blocks += self._blocks(sequence)
-
-    # --- with a block cache -----------------------------------------------------------------
-
-    def _usable(self, sequence: TokenSequence) -> tuple[bytes, ...]:
-        """Keys of the blocks that need not be computed: to generate, the last token has to be."""
-        length = sequence.prompt + sequence.cached - (sequence.output > 0)
-        return sequence.keys[: length // self.block_tokens]
-
-    def _find_prefix(
-        self, cache: BlockCache, sequence: TokenSequence, admitted: list[TokenSequence]
-    ) -> bool:
-        """Move what is cached now from `prompt` to `cached`. False: the next block is just being
-        computed for a sequence of this batch, so it is there to be shared after this step."""
-        keys = self._usable(sequence)
-        hits = cache.match(keys)
-        if hits < len(keys):
-            for other in admitted:
-                if len(other.keys) > hits and other.keys[hits] == keys[hits]:
-                    return False
-        length = sequence.prompt + sequence.cached
-        sequence.cached = hits * self.block_tokens
-        sequence.prompt = length - sequence.cached
-        return True
-
-    def _acquire(self, cache: BlockCache, sequence: TokenSequence) -> bool:
-        keys, blocks = self._usable(sequence), self._blocks(sequence)
-        table = cache.acquire(keys, blocks, sequence.access)
+        table = cache.acquire(keys, blocks, sequence.access, now)
         while table is None and not self.running and self.kept:
-            self.release(next(iter(self.kept)))
-            table = cache.acquire(keys, blocks, sequence.access)
+            self.release(next(iter(self.kept)), now)
+            table = cache.acquire(keys, blocks, sequence.access, now)
+        if table is None:
+            return False
         sequence.table = table
-        return table is not None
+        sequence.cached = sequence.computed = table.found * cache.block_tokens
+        return True
 
-    def _keep(self, sequence: TokenSequence) -> None:
-        if self.cache is not None:
-            table = self.cache.acquire(sequence.keys, len(sequence.keys), sequence.access)
-            if table is not None:
-                self.kept[sequence.id] = table
+    def _keep(self, sequence: TokenSequence, now: float) -> None:
+        table = self.cache.acquire(sequence.keys, len(sequence.keys), sequence.access, now)
+        if table is not None:
+            self.kept[sequence.id] = table
+
+    def _free(self, sequence: TokenSequence, now: float) -> None:
+        """Let others find what it generated, and give up its blocks."""
+        table, sequence.table = sequence.table, None
+        assert table is not None
+        if sequence.grown is not None:
+            # The last token has not been fed to the model, so there is no KV of it.
+            tokens = sequence.prompt + sequence.generated - 1
+            if tokens // self.cache.block_tokens > len(sequence.keys):
+                self.cache.commit(table, sequence.grown(tokens), now)
+        self.cache.release(table, now)

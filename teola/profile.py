@@ -1,5 +1,8 @@
 """Latency profiles: how long each op of an engine takes, and how far batching pays.
 
+A batch engine has a `Cost` for each op, an LLM the time of a `StepTime`: how long one step of its
+continuous batching takes, by what is in it.
+
 A profile is data (JSON, versioned). Passes read from it the maximum efficient batch size and
 whether a prefix computed ahead is worth anything; policies, `explain` and the simulator read
 times. `paper("13b")` is the testbed of the paper, fixed in specs (sections 1, 7 and 8 of the
@@ -12,14 +15,16 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from math import sqrt
 from pathlib import Path
 from typing import Any, Final
 
 from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
-from teola.graph.ops import PREFILLS, Op
+from teola.graph.ops import DECODES, PREFILLS, Op
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""Version 1, with two costs for an LLM (of a prefill batch, of a decoding step), is read too."""
 GAIN_THRESHOLD: Final = 0.05
 """Doubling a batch must raise throughput by this fraction to be worth it (paper, section 7.1)."""
 
@@ -59,17 +64,87 @@ class Cost:
         return size
 
 
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one step of an LLM: base + per_sequence x sequences that decode + per_context x
+    tokens that they attend to + per_token x prompt tokens + per_pair x pairs of a prompt token and
+    one that it attends to; and `prefill_s` more if there are prompt tokens at all, since engines
+    run such steps by other means (or less, if that is negative and nothing decodes beside them).
+    """
+
+    base_s: float = 0.0
+    per_sequence_s: float = 0.0
+    per_context_s: float = 0.0
+    per_token_s: float = 0.0
+    per_pair_s: float = 0.0
+    prefill_s: float = 0.0
+
+    @classmethod
+    def of(cls, prefill: Cost, decode: Cost) -> StepTime:
+        """As long as `prefill` for a step that computes one prompt, and as `decode` for one that
+        only decodes."""
+        return cls(
+            base_s=decode.base_s,
+            per_sequence_s=decode.per_item_s,
+            per_token_s=prefill.per_token_s,
+            prefill_s=prefill.base_s + prefill.per_item_s - decode.base_s,
+        )
+
+    def seconds(
+        self,
+        sequences: int,
+        context: float = 0,
+        tokens: int = 0,
+        pairs: int = 0,
+        repeat: int = 1,
+    ) -> float:
+        """Time of `repeat` steps, one after another; from each to the next the context grows by a
+        token for each sequence. 0 where there is nothing to compute."""
+        if not sequences and not tokens:
+            return 0.0
+        first = self.base_s + self.per_sequence_s * sequences + self.per_context_s * context
+        if tokens:
+            fixed = max(0.0, self.prefill_s) if sequences else self.prefill_s
+            first += fixed + self.per_token_s * tokens + self.per_pair_s * pairs
+        if repeat == 1:
+            return first
+        growth = self.per_context_s * sequences
+        return repeat * first + growth * (repeat * (repeat - 1) // 2)
+
+    def steps(self, seconds: float, sequences: int, context: float) -> int:
+        """How many steps of decoding have begun after so many seconds of them, at least 1: the
+        inverse of `seconds`."""
+        first, growth = self.seconds(sequences, context), self.per_context_s * sequences
+        if first <= 0:
+            return 1
+        half = first - growth / 2
+        about = (sqrt(half * half + 2 * growth * seconds) - half) / growth if growth else 0.0
+        found = max(1, int(about if growth else seconds / first))
+        while found > 1 and self.seconds(sequences, context, repeat=found - 1) >= seconds:
+            found -= 1
+        while self.seconds(sequences, context, repeat=found) < seconds:
+            found += 1
+        return found
+
+    def prefill(self, tokens: int) -> float:
+        """Time of a step that computes one prompt and nothing else."""
+        pairs = tokens * (tokens + 1) // 2
+        fixed = self.base_s + self.prefill_s
+        return fixed + self.per_token_s * tokens + self.per_pair_s * pairs
+
+
 @dataclass(frozen=True)
 class EngineProfile:
-    """One engine: costs by op, `decode_step` per step of b sequences, and its limits.
+    """One engine: costs by op (an LLM: of a `step`), and its limits.
 
-    max_batch: items (an LLM: prefill tokens) of one batch. max_efficient: where it is known without
-    a cost, else it is derived. instances: how many the profile assumes. pool: profiles of unequal
-    instances, in order; those that it does not reach are as the engine.
+    max_batch: items of one batch (an LLM: prompt tokens of one step). max_efficient: where it is
+    known without a cost, else it is derived. instances: how many the profile assumes. kv_blocks:
+    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound). pool:
+    profiles of unequal instances, in order; those that it does not reach are as the engine.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
-    decode_step: Cost = Cost()
+    step: StepTime = StepTime()
     max_batch: int = 64
     max_sequences: int = 1024
     concurrency: int = 1
@@ -84,10 +159,16 @@ class EngineProfile:
         """The profile of one instance."""
         return self.pool[instance] if instance < len(self.pool) else self
 
+    def __post_init__(self) -> None:
+        for op in self.costs.keys() & (PREFILLS | DECODES):
+            raise ValueError(f"no cost of {op.value}: an LLM's times are those of its step")
+
     def cost(self, op: Op) -> Cost:
-        """Cost of `op`; the three prefillings share one entry, free if nothing is known."""
+        """Cost of `op`, free if nothing is known; of a prefilling, what is in proportion to its
+        tokens and what is not."""
         if op in PREFILLS:
-            op = Op.PREFILLING
+            step = self.step
+            return Cost(step.base_s + step.prefill_s, per_token_s=step.per_token_s)
         return self.costs.get(op, Cost())
 
     def max_efficient_batch(self, op: Op) -> int:
@@ -101,10 +182,12 @@ class EngineProfile:
 
         out_tokens: length of what a decoding generates; the first token comes from prefilling.
         """
-        if op is Op.DECODING or op is Op.PARTIAL_DECODING:
-            return max(0, out_tokens) * self.decode_step.seconds(1, 0)
+        if op in DECODES:
+            return max(0, out_tokens) * self.step.seconds(1)
+        if op in PREFILLS:
+            return self.step.prefill(tokens)
         cost = self.cost(op)
-        if op in PREFILLS or items <= self.max_batch:
+        if items <= self.max_batch:
             return cost.seconds(items, tokens)
         batches = -(-items // self.max_batch)
         return batches * cost.base_s + cost.per_item_s * items + cost.per_token_s * tokens
@@ -148,6 +231,7 @@ class Profile:
                     concurrency=spec.concurrency,
                     prefix_reuse=spec.prefix_reuse,
                     block_tokens=spec.block_tokens,
+                    kv_blocks=None,
                     max_efficient=spec.max_batch,
                 )
             engines[spec.name] = entry
@@ -155,11 +239,12 @@ class Profile:
 
 
 def _llm(prefill: Cost, step: Cost) -> EngineProfile:
+    """An LLM of the paper's. kv_blocks: room for all its sequences, of 2,048 tokens each."""
     return EngineProfile(
-        costs={Op.PREFILLING: prefill},
-        decode_step=step,
+        step=StepTime.of(prefill, step),
         max_batch=1024,
         max_sequences=32,
+        kv_blocks=32 * 2048 // 16,
         instances=2,
         prefix_reuse=True,
     )
@@ -172,9 +257,9 @@ def paper(size: str = "13b") -> Profile:
     Raises UnknownName for another size. More engine names serve applications with several LLMs:
     `llm-7b`, `llm-13b`, and `proxy` and `judge`, the search agent's, which are 7B models.
     """
-    thirteen = Cost(base_s=0.20, per_token_s=0.30 / 512, item_tokens=512)
-    seven = Cost(base_s=0.18, per_token_s=0.27 / 512, item_tokens=512)
-    thirty = Cost(base_s=0.12, per_token_s=0.17 / 512, item_tokens=512)
+    thirteen = Cost(base_s=0.20, per_token_s=0.30 / 512)
+    seven = Cost(base_s=0.18, per_token_s=0.27 / 512)
+    thirty = Cost(base_s=0.12, per_token_s=0.17 / 512)
     llms = {
         "7b": _llm(seven, Cost(base_s=0.018, per_item_s=0.00015)),
         "13b": _llm(thirteen, Cost(base_s=0.0215, per_item_s=0.0002)),
@@ -243,22 +328,29 @@ def _written(engine: EngineProfile) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any], where: str = "profile") -> Profile:
-    """Read what `to_json` wrote. Raises InputError for another version or malformed data."""
-    if not isinstance(data, Mapping) or data.get("version") != FORMAT_VERSION:
+    """Read what `to_json` wrote, now or in version 1. Raises InputError for another version or
+    malformed data."""
+    version = data.get("version") if isinstance(data, Mapping) else None
+    if version not in (1, FORMAT_VERSION):
         raise InputError(f"{where}: expected a profile of version {FORMAT_VERSION}; make a new one")
     try:
-        engines = {name: _read(entry) for name, entry in data["engines"].items()}
+        engines = {name: _read(entry, version) for name, entry in data["engines"].items()}
         return Profile(str(data["name"]), engines, float(data.get("dispatch_s", 0.0)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{where}: malformed profile ({error})") from None
 
 
-def _read(entry: Mapping[str, Any]) -> EngineProfile:
+def _read(entry: Mapping[str, Any], version: int) -> EngineProfile:
     costs = {Op(op): Cost(**cost) for op, cost in entry.get("costs", {}).items()}
-    step = Cost(**entry.get("decode_step", {}))
-    pool = tuple(_read(one) for one in entry.get("pool", ()))
-    rest = {k: v for k, v in entry.items() if k not in ("costs", "decode_step", "pool")}
-    return EngineProfile(costs=costs, decode_step=step, pool=pool, **rest)
+    if version == 1:
+        decode = Cost(**entry.get("decode_step", {}))
+        step = StepTime.of(costs.pop(Op.PREFILLING, Cost()), decode)
+    else:
+        step = StepTime(**entry.get("step", {}))
+    pool = tuple(_read(one, version) for one in entry.get("pool", ()))
+    apart = ("costs", "decode_step" if version == 1 else "step", "pool")
+    rest = {key: value for key, value in entry.items() if key not in apart}
+    return EngineProfile(costs=costs, step=step, pool=pool, **rest)
 
 
 def default(specs: Iterable[EngineSpec]) -> Profile:

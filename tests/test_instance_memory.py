@@ -9,20 +9,20 @@ import pytest
 
 from teola.errors import EngineError
 from teola.instance import Step, StepServer, TokenSequence
-from teola.kv import BlockCache, make_policy
+from teola.kv import BlockCache, make_policy, token_keys
+from tests.planted import catches, edited
 
 BLOCK = 4
 
 
 def server(blocks: int = 16, budget: int = 100, running: int = 8) -> StepServer:
-    return StepServer(budget, running, cache=BlockCache(blocks, BLOCK, make_policy("lru")))
+    return StepServer(budget, running, BlockCache(blocks, BLOCK, make_policy("lru")))
 
 
 def sequence(
     at: StepServer, id: str, ids: Items[int], output: int = 1, *, keep: bool = False
 ) -> TokenSequence:
-    assert at.cache is not None
-    return TokenSequence(id, prompt=len(ids), output=output, keys=at.cache.keys(ids), keep=keep)
+    return TokenSequence(id, prompt=len(ids), output=output, keys=token_keys(ids, BLOCK), keep=keep)
 
 
 def step(at: StepServer) -> Step:
@@ -47,9 +47,9 @@ def test_a_prefix_that_was_computed_is_not_computed_again() -> None:
     planned = at.plan()
     assert planned is not None
     assert planned.tokens == 2
-    assert planned.prefills[0].cached == 8
-    assert planned.prefills[0].table is not None
-    assert planned.prefills[0].table.found == 2
+    assert planned.prefills[0].sequence.cached == 8
+    assert planned.prefills[0].sequence.table is not None
+    assert planned.prefills[0].sequence.table.found == 2
 
 
 def test_a_prompt_that_is_wholly_cached_still_computes_its_last_token() -> None:
@@ -67,14 +67,21 @@ def test_two_that_begin_alike_do_not_compute_the_beginning_twice() -> None:
     at.add(sequence(at, "a", [*range(8), 50], output=3))
     at.add(sequence(at, "b", [*range(8), 60], output=3))
     first, second = step(at), step(at)
-    assert [s.id for s in first.prefills] == ["a"]
-    assert [s.id for s in second.prefills] == ["b"]
+    assert [s.id for s, _ in first.prefills] == ["a"]
+    assert [s.id for s, _ in second.prefills] == ["b"]
     assert second.tokens == 1
+
+
+def test_nobody_waits_for_a_step_to_save_little() -> None:
+    at = server()
+    at.add(sequence(at, "a", [*range(4), *range(50, 60)]))
+    at.add(sequence(at, "b", [*range(4), *range(60, 70)]))
+    assert step(at).tokens == 28
+    at.cache.check()
 
 
 def test_blocks_are_shared_and_all_come_back() -> None:
     at = server()
-    assert at.cache is not None
     for id in "abc":
         at.add(sequence(at, id, [*range(12), ord(id)], output=3))
     step(at)
@@ -90,7 +97,7 @@ def test_a_sequence_waits_until_blocks_are_free() -> None:
     at = server(blocks=4)
     at.add(sequence(at, "a", range(8), output=4))
     at.add(sequence(at, "b", range(50, 58), output=4))
-    assert [s.id for s in step(at).prefills] == ["a"]
+    assert [s.id for s, _ in step(at).prefills] == ["a"]
     assert not step(at).prefills
     assert drain(at) == ["a", "b"]
 
@@ -103,13 +110,12 @@ def test_one_that_can_never_fit_is_refused() -> None:
 
 def test_what_is_kept_cannot_be_evicted_until_nothing_else_helps() -> None:
     at = server(blocks=5)
-    assert at.cache is not None
     at.add(sequence(at, "prefix", range(9), output=0, keep=True))
     drain(at)
     assert at.cache.available == 3
     at.add(sequence(at, "other", range(50, 60), output=2))
     drain(at)
-    assert at.cache.match(at.cache.keys(range(8))) == 2
+    assert at.cache.match(token_keys(range(8), BLOCK)) == 2
     at.add(sequence(at, "large", range(60, 74), output=2))
     assert drain(at) == ["large"]
     assert not at.kept
@@ -119,7 +125,6 @@ def test_what_is_kept_cannot_be_evicted_until_nothing_else_helps() -> None:
 
 def test_a_kept_prefix_is_released_once() -> None:
     at = server()
-    assert at.cache is not None
     at.add(sequence(at, "prefix", range(9), output=0, keep=True))
     drain(at)
     at.release("prefix")
@@ -128,11 +133,56 @@ def test_a_kept_prefix_is_released_once() -> None:
     at.cache.check()
 
 
+def conversation(at: StepServer, id: str, ids: Items[int], said: Items[int]) -> TokenSequence:
+    """A prompt to which the model answers what is `said`."""
+    made = sequence(at, id, ids, len(said))
+    made.grown = lambda tokens: token_keys([*ids, *said][:tokens], BLOCK)
+    return made
+
+
+@catches(
+    "answers-forgotten",
+    "generated blocks are not committed",
+    edited(StepServer._free, "tokens // self.cache.block_tokens > len(sequence.keys)", "False"),
+)
+def test_the_second_turn_of_a_conversation_finds_prompt_and_answer_of_the_first() -> None:
+    at = server()
+    first, said = [*range(6)], [*range(20, 27)]
+    at.add(conversation(at, "a", first, said))
+    drain(at)
+    at.add(conversation(at, "b", [*first, *said, *range(40, 44)], [1]))
+    planned = at.plan()
+    assert planned is not None
+    assert planned.prefills[0].sequence.cached == 12, "12 of 13 tokens: the last was never fed"
+    at.cache.check()
+
+
+def test_what_an_aborted_sequence_has_generated_can_be_found() -> None:
+    at = server()
+    first, said = [*range(6)], [*range(20, 27)]
+    at.add(conversation(at, "a", first, said))
+    step(at)
+    planned = at.plan()
+    assert planned is not None
+    at.finish(planned, repeats=3)
+    assert at.abort("a")
+    assert at.cache.match(token_keys([*first, *said], BLOCK)) == 2, "6 + 4 tokens, 9 of them fed"
+    at.cache.check()
+
+
+def test_blocks_can_be_found_as_soon_as_their_chunk_is_computed() -> None:
+    at = server(budget=10)
+    at.add(sequence(at, "a", range(30)))
+    step(at)
+    assert at.cache.match(token_keys(range(30), BLOCK)) == 2
+    step(at)
+    assert at.cache.match(token_keys(range(30), BLOCK)) == 5
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_histories_end_with_every_sequence_answered_and_every_block_free(seed: int) -> None:
     chance = random.Random(seed)
     at = server(blocks=12, budget=20, running=3)
-    assert at.cache is not None
     waiting, ended = set[str](), list[str]()
     for turn in range(200):
         if chance.random() < 0.5:

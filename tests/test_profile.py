@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
@@ -17,12 +20,14 @@ from teola.profile import (
     Cost,
     EngineProfile,
     Profile,
+    StepTime,
     default,
     from_json,
     load,
     paper,
     to_json,
 )
+from tests.planted import catches, edited
 
 
 def spec(name: str, kind: EngineKind, **more: Any) -> EngineSpec:
@@ -103,6 +108,41 @@ def test_what_is_known_is_not_derived() -> None:
     assert engine.max_efficient_batch(Op.EMBEDDING) == 7
 
 
+# --- steps ----------------------------------------------------------------------------------
+
+STEP = StepTime(0.01, 0.001, 1e-6, 1e-4, 1e-8, prefill_s=0.005)
+
+
+def test_a_step_takes_what_is_in_it() -> None:
+    assert STEP.seconds(4, 1000) == pytest.approx(0.01 + 0.004 + 0.001)
+    assert STEP.seconds(0, 0, 100, 5050) == pytest.approx(0.015 + 0.01 + 5.05e-5)
+    both = STEP.seconds(4, 1000, 100, 5050)
+    assert both == pytest.approx(0.015 + 0.004 + 0.001 + 0.01 + 5.05e-5)
+    assert STEP.seconds(0) == 0.0, "nothing to compute"
+
+
+@given(st.integers(1, 50), st.integers(0, 100_000), st.integers(1, 300))
+def test_repeated_steps_take_the_sum_of_each(sequences: int, context: int, repeat: int) -> None:
+    each = [STEP.seconds(sequences, context + k * sequences) for k in range(repeat)]
+    assert STEP.seconds(sequences, context, repeat=repeat) == pytest.approx(sum(each))
+
+
+@catches(
+    "steps-cut-off",
+    "the step in which an interruption falls is not counted",
+    edited(StepTime.steps, "repeat=found) < seconds", "repeat=found) < 0"),
+)
+def test_steps_that_have_begun_are_counted_from_their_time() -> None:
+    for sequences, context, repeat in product((1, 7, 50), (0, 90_000), (1, 2, 40, 3000)):
+        until = STEP.seconds(sequences, context, repeat=repeat)
+        before = STEP.seconds(sequences, context, repeat=repeat - 1) if repeat > 1 else 0.0
+        assert STEP.steps((before + until) / 2, sequences, context) == repeat
+        assert STEP.steps(until * (1 - 1e-9), sequences, context) == repeat
+    assert STEP.steps(0.0, 3, 10) == 1
+    assert StepTime(base_s=0.1).steps(0.25, 3, 10) == 3
+    assert StepTime().steps(0.25, 3, 10) == 1
+
+
 # --- engines by name ------------------------------------------------------------------------
 
 
@@ -151,10 +191,32 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert [pool.of(i) for i in range(3)] == [engine, slow, pool]
 
 
+def test_version_1_is_read_with_the_times_that_it_says() -> None:
+    """Two costs of an LLM: 0.2 s and 2 ms a token to prefill, 0.03 s and 1 ms a sequence to decode.
+    Context costs nothing."""
+    llm = {
+        "costs": {"prefilling": {"base_s": 0.2, "per_token_s": 0.002}},
+        "decode_step": {"base_s": 0.03, "per_item_s": 0.001},
+        "kv_blocks": 9,
+    }
+    other = {"costs": {"sql": {"base_s": 0.5}}, "decode_step": {}}
+    data = {"version": 1, "name": "old", "engines": {"llm": llm, "sql": other}}
+    found = from_json(data).engines
+    assert found["sql"] == EngineProfile({Op.SQL: Cost(0.5)})
+    step = found["llm"].step
+    assert found["llm"].kv_blocks == 9
+    assert step.seconds(0, 0, 100, 5050) == pytest.approx(0.4)
+    assert step.seconds(5, 70_000) == pytest.approx(0.035)
+    assert found["llm"].seconds(Op.PREFILLING, 1, 100) == pytest.approx(0.4)
+    assert (step.per_context_s, step.per_pair_s) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "version 1"),
+        ({"version": 3}, "version 2"),
+        ({"version": 1}, "malformed profile"),
+        ({"engines": {"e": {"costs": {"prefilling": {}}}}}, "malformed profile .*its step"),
         ({"engines": {"e": {"costs": {"flying": {}}}}}, "malformed profile .*flying"),
         ({"engines": {"e": {"max_bach": 3}}}, "malformed profile .*max_bach"),
         ({"engines": {"e": {"costs": {"sql": {"base": 3}}}}}, "malformed profile .*base"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -112,7 +113,7 @@ class ModelLoop:
 
     def release(self, id: int) -> None:
         """Give up what job `id` keeps. Safe in a finaliser: SimpleQueue.put takes no lock."""
-        self._inbox.put(partial(self.server.release, id))
+        self._inbox.put(partial(self._release, id))
 
     # --- in the thread ------------------------------------------------------------------------
 
@@ -122,16 +123,25 @@ class ModelLoop:
         if self._threads is not None:
             torch.set_num_threads(self._threads)
         while not self._stopped:
-            step = self.server.plan()
-            if step is None:
+            if not self.step():
                 self._inbox.get()()
-            else:
-                self._step(step)
-            with suppress(Empty):
-                while not self._stopped:
-                    self._inbox.get_nowait()()
-            self._flush()
+            self.catch_up()
         self._fail_all()
+
+    def step(self) -> bool:
+        """Compute the next step; whether there was one. Where no thread runs the loop, who calls
+        this and `catch_up` does."""
+        step = self.server.plan(time.monotonic())
+        if step is not None:
+            self._step(step)
+        return step is not None
+
+    def catch_up(self) -> None:
+        """Do what was asked for meanwhile, and tell who waits."""
+        with suppress(Empty):
+            while not self._stopped:
+                self._inbox.get_nowait()()
+        self._flush()
 
     def _stop(self) -> None:
         self._stopped = True
@@ -148,56 +158,59 @@ class ModelLoop:
             self._jobs[job.id] = job
 
     def _abort(self, id: int) -> None:
-        self.server.abort(id)
-        self.server.release(id)
+        self.server.abort(id, time.monotonic())
+        self._release(id)
         self._jobs.pop(id, None)
 
+    def _release(self, id: int) -> None:
+        self.server.release(id, time.monotonic())
+
     def _step(self, step: Step) -> None:
+        decodes = [*self.server.decoding.values()]
         try:
-            tokens = self._compute(step)
+            tokens = self._compute(step, decodes)
         except Exception as error:  # noqa: BLE001 - the thread's edge: those who wait are told
-            self._failed(step, error)
+            self._failed([*decodes, *(sequence for sequence, _ in step.prefills)], error)
             return
-        ended = {event.id for event in self.server.finish(step) if event.kind == "end"}
-        for sequence in step.prefills or step.decodes:
-            id = sequence.id
-            assert isinstance(id, int)
-            job = self._jobs[id]
+        whole = [s for s, chunk in step.prefills if s.computed + chunk == s.prompt]
+        events = self.server.finish(step, time.monotonic())
+        ended = {event.id for event in events if event.kind == "end"}
+        for sequence in (*decodes, *whole):
+            job = self._jobs[_number(sequence)]
             if job.decode is None:
                 self._end(job, "stop")
             else:
-                self._advance(job, job.decode, tokens[id], id in ended)
+                self._advance(job, job.decode, tokens[job.id], job.id in ended)
 
-    def _compute(self, step: Step) -> dict[int, int]:
-        """Run the step; the next token of each job that generates, by its id."""
+    def _compute(self, step: Step, decodes: Sequence[TokenSequence]) -> dict[int, int]:
+        """Run the step; the next token of each job that generates one, by its id."""
         from .paged_model import Row
 
-        jobs: list[ModelJob] = []
+        jobs: list[ModelJob | None] = []  # None: its prompt goes on
         rows: list[Row] = []
-        for sequence in step.prefills or step.decodes:
-            assert isinstance(sequence.id, int)
-            assert sequence.table is not None
-            job, blocks = self._jobs[sequence.id], sequence.table.blocks
-            if step.decodes:
-                past = len(job.ids) + len(job.produced) - 1
-                rows.append(Row(job.produced[-1:], past, blocks))
-            elif sequence.prompt:
-                rows.append(Row(job.ids[sequence.cached :], sequence.cached, blocks))
-            else:
-                continue  # all of a prefix was in the cache
+        for sequence in decodes:
+            job = self._jobs[_number(sequence)]
+            past = len(job.ids) + len(job.produced) - 1
+            rows.append(Row(job.produced[-1:], past, _blocks(sequence)))
             jobs.append(job)
+        for sequence, chunk in step.prefills:
+            if not chunk:
+                continue  # all of a prefix was in the cache
+            job, past = self._jobs[_number(sequence)], sequence.computed
+            rows.append(Row(job.ids[past : past + chunk], past, _blocks(sequence)))
+            jobs.append(job if past + chunk == sequence.prompt else None)
         if not rows:
             return {}
         return self._sample(jobs, rows)
 
-    def _sample(self, jobs: Sequence[ModelJob], rows: Sequence[Row]) -> dict[int, int]:
+    def _sample(self, jobs: Sequence[ModelJob | None], rows: Sequence[Row]) -> dict[int, int]:
         import torch
 
         logits = self._paged.forward(rows)
         best = logits.argmax(-1).tolist()
         found: dict[int, int] = {}
         for i, job in enumerate(jobs):
-            if job.decode is None:
+            if job is None or job.decode is None:
                 continue
             found[job.id] = best[i]
             if job.decode.temperature > 0:
@@ -207,11 +220,10 @@ class ModelLoop:
                 found[job.id] = int(torch.multinomial(chances, 1, generator=job.sampler))
         return found
 
-    def _failed(self, step: Step, error: Exception) -> None:
-        """A step could not be computed: its calls fail, the others go on."""
-        for sequence in step.prefills or step.decodes:
-            assert isinstance(sequence.id, int)
-            job = self._jobs[sequence.id]
+    def _failed(self, sequences: Sequence[TokenSequence], error: Exception) -> None:
+        """A step could not be computed: its calls fail, those that wait go on."""
+        for sequence in sequences:
+            job = self._jobs[_number(sequence)]
             message = f"{self._name} could not compute a step: {type(error).__name__}: {error}"
             failure = EngineError(" ".join(message.split()), retryable=True)
             self._outbox.append((job, failure))
@@ -234,7 +246,7 @@ class ModelLoop:
             reason = "stop"
         usage = Usage(len(job.ids), len(job.produced), job.sequence.cached)
         self._outbox.append((job, Delta(rest, reason, usage)))
-        self.server.abort(job.id)
+        self.server.abort(job.id, time.monotonic())
         self._jobs.pop(job.id)
 
     def _fail_all(self) -> None:
@@ -266,3 +278,13 @@ class ModelLoop:
 def _deliver(outcomes: Sequence[tuple[ModelJob, Outcome]]) -> None:
     for job, outcome in outcomes:
         job.queue.put_nowait(outcome)
+
+
+def _number(sequence: TokenSequence) -> int:
+    assert isinstance(sequence.id, int)
+    return sequence.id
+
+
+def _blocks(sequence: TokenSequence) -> list[int]:
+    assert sequence.table is not None
+    return sequence.table.blocks

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncIterator
 from hashlib import blake2b
 from pathlib import Path
@@ -20,7 +19,7 @@ from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownNam
 from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.instance import StepServer, TokenSequence
-from teola.kv import Access, BlockCache, make_policy
+from teola.kv import Access, BlockCache, make_policy, token_keys
 
 from ..embedding.weights import quiet
 from ..importing import importing
@@ -43,7 +42,7 @@ class TransformersModel:
 
     model: a folder, or an id where hubs can be reached. dtype: "auto" is float32 on a CPU and
     bfloat16 on a GPU. device: None is a GPU if there is one. max_batch: prompt tokens of one
-    prefill step. kv_memory_gib: for KV blocks; None is 2 GiB on a CPU and half of what the model
+    step. kv_memory_gib: for KV blocks; None is 2 GiB on a CPU and half of what the model
     leaves free on a GPU. eviction: policy for cached blocks. chat: use the chat template, if there
     is one. seed: of sampling, along with the query's id and the prompt. Raises UnknownName (dtype,
     eviction).
@@ -111,7 +110,7 @@ class TransformersModel:
         paged = self._load()
         cache = BlockCache(paged.blocks, self._block_tokens, self._policy)
         self._window = min(self._window, paged.blocks * self._block_tokens)
-        server = StepServer(self._max_batch, self._max_sequences, cache=cache)
+        server = StepServer(self._max_batch, self._max_sequences, cache)
         eos = paged.model.generation_config.eos_token_id
         ends = frozenset(eos if isinstance(eos, list) else [] if eos is None else [eos])
         self._loop = ModelLoop(self._name, paged, server, ends, self._threads)
@@ -256,21 +255,27 @@ class TransformersModel:
                 f"the prompt for {self._name} has {len(ids)} tokens and the window {self._window}; "
                 "shorten the prompt"
             )
-        loop, tenant = self._started(), call.context.tenant
-        assert loop.server.cache is not None
-        id = next(self._ids)
+        tenant = call.context.tenant
+        id, produced = next(self._ids), list[int]()
+
+        def grown(tokens: int) -> tuple[bytes, ...]:
+            return token_keys([*ids, *produced][:tokens], self._block_tokens, tenant)
+
         sequence = TokenSequence(
             id,
             prompt=len(ids),
             output=min(max(1, decode.max_tokens), room) if decode else 0,
-            keys=loop.server.cache.keys(ids, tenant),
-            access=Access(time.monotonic(), call.context.category),
+            keys=token_keys(ids, self._block_tokens, tenant),
+            grown=grown,
+            access=Access(call.context.category),
             keep=decode is None,
         )
         assert self._tokens is not None
         text, stops = self._tokens.stream(ids), Stops(decode.stop if decode else ())
         seed, running = self._seed_of(call, ids), asyncio.get_running_loop()
-        return ModelJob(id, tuple(ids), decode, sequence, text, stops, seed, running)
+        return ModelJob(
+            id, tuple(ids), decode, sequence, text, stops, seed, running, produced=produced
+        )
 
     def _seed_of(self, call: Call, ids: list[int]) -> int:
         """The same for every try of the same call, and for every call with the same seed."""

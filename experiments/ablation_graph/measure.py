@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from rich.progress import Progress
 
-from experiments.baselines.modules import cached_instructions, chain
-from experiments.baselines.systems import TEOLA, System
+from experiments.baselines.modules import chain
+from experiments.baselines.systems import TEOLA, Cache, System
 from experiments.common import pool
 from experiments.common.command import Options, Report
 from experiments.common.simulate import Setting, alone, saturation, under_load
@@ -28,7 +28,7 @@ VARIANTS: Final[Mapping[str, Sequence[str]]] = {
 }
 """The passes of each variant, in the pipeline's order (paper, section 7.4). Pipelining alone keeps
 the order of modules between which no data flows."""
-CACHES: Final = {"instructions computed": chain, "instructions cached": cached_instructions}
+CACHES: Final = {"instructions computed": Cache.QUERY, "instructions cached": Cache.ALL}
 """Whether the engines keep instructions: the paper's ablation computes them for each query."""
 LOADS: Final = {"10%": 0.1, "40%": 0.4, "80%": 0.8}
 """Parts of the saturation rate without any pass."""
@@ -68,11 +68,8 @@ def measure(options: Options, progress: Progress) -> Report:
 
 
 def _system(cache: str, variant: str) -> System:
-    def p_graph(graph: Graph) -> Graph:
-        made = CACHES[cache](graph)
-        return loosened(made) if variant == "pipelining" else made
-
-    return replace(TEOLA, p_graph=p_graph, passes=tuple(VARIANTS[variant]))
+    p_graph = loosened if variant == "pipelining" else chain
+    return replace(TEOLA, p_graph=p_graph, cache=CACHES[cache], passes=tuple(VARIANTS[variant]))
 
 
 def loosened(graph: Graph) -> Graph:

@@ -9,8 +9,7 @@ from typing import Any, Final
 from rich.progress import Progress
 
 from experiments.ablation_scheduling import tree
-from experiments.baselines.modules import cached_instructions, chain
-from experiments.baselines.systems import TEOLA, System
+from experiments.baselines.systems import TEOLA, Cache, System
 from experiments.common import pool
 from experiments.common.command import Options, Report
 from experiments.common.simulate import Setting, alone, saturation, under_load
@@ -25,7 +24,7 @@ COMPARED: Final = (
     ("critical_path", "topology"),
 )
 """(policy, which it is compared with): how many times lower its mean latency is."""
-INSTRUCTIONS: Final = {"cached": cached_instructions, "computed": chain}
+INSTRUCTIONS: Final = {"cached": Cache.ALL, "computed": Cache.QUERY}
 """Whether the engines keep instructions; if not, they are computed ahead for every query."""
 LOADS: Final = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
 QUICK_LOADS: Final = (0.1, 0.8)
@@ -75,7 +74,7 @@ def measure(options: Options, progress: Progress) -> Report:
 
 
 def _system(kept: str, policy: str) -> System:
-    return replace(TEOLA, p_graph=INSTRUCTIONS[kept], batching=policy)
+    return replace(TEOLA, cache=INSTRUCTIONS[kept], batching=policy)
 
 
 def _saturation(setting: Setting, kept: str) -> float:

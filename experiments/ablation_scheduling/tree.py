@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from teola.graph import Graph, Op, Order
-from teola.profile import Cost, EngineProfile, Profile
+from teola.profile import Cost, EngineProfile, Profile, StepTime
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
@@ -29,8 +29,10 @@ PROFILE: Final = Profile(
     "tree",
     {
         "llm": EngineProfile(
-            {Op.PREFILLING: Cost(base_s=0.01, per_token_s=0.30 / 512)},
-            decode_step=Cost(base_s=0.02, per_item_s=0.02),
+            step=StepTime.of(
+                prefill=Cost(base_s=0.01, per_token_s=0.30 / 512),
+                decode=Cost(base_s=0.02, per_item_s=0.02),
+            ),
             max_batch=1 << 20,
             max_sequences=LEAVES,
             instances=1,

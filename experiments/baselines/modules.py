@@ -2,7 +2,7 @@
 
 llamadist       index ─▶ expand ─▶ embed ─▶ search ─▶ ...   in the template's order
 llamadist_pc    index ────────────────────▶ search ─▶ ...   a module runs once its inputs are whole,
-                expand ─▶ embed ────────────╯               and finds its instruction in the cache
+                expand ─▶ embed ────────────╯
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from teola.graph import Graph, Op, Order, Part, Primitive, Prompt
+from teola.graph import Graph, Order, Primitive
 
 
 def chain(graph: Graph) -> Graph:
@@ -18,13 +18,8 @@ def chain(graph: Graph) -> Graph:
     return graph
 
 
-def by_hand(graph: Graph) -> Graph:
-    """LlamaDistPC: independent modules side by side, instructions always cached."""
-    return cached_instructions(side_by_side(graph))
-
-
 def side_by_side(graph: Graph) -> Graph:
-    """A module starts when all modules whose data it reads have ended: nothing finer."""
+    """LlamaDistPC: a module starts when all modules whose data it reads have ended."""
     modules = _modules(graph)
     reads = {name: _reads(graph, parts) - {name} for name, parts in modules.items()}
     tails = {name: _tails(parts) for name, parts in modules.items()}
@@ -41,30 +36,6 @@ def side_by_side(graph: Graph) -> Graph:
             ]
         made.append(replace(p, after=tuple(after)))
     return Graph(graph.name, made, graph.outputs, graph.inputs)
-
-
-def cached_instructions(graph: Graph) -> Graph:
-    """The literal text that a prompt begins with costs nothing to prefill: it is left out."""
-    made = [
-        replace(
-            p,
-            inputs=tuple(
-                (name, Prompt(_after_instruction(value.parts)))
-                if type(value) is Prompt
-                else (name, value)
-                for name, value in p.inputs
-            ),
-        )
-        if p.op is Op.PREFILLING
-        else p
-        for p in graph.primitives
-    ]
-    return Graph(graph.name, made, graph.outputs, graph.inputs)
-
-
-def _after_instruction(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    first = next((i for i, part in enumerate(parts) if not isinstance(part.content, str)), 0)
-    return parts[first:]
 
 
 def _modules(graph: Graph) -> dict[str, list[Primitive]]:

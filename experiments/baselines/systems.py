@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, Final
 
-from experiments.baselines.modules import by_hand, cached_instructions, chain
+from experiments.baselines.modules import chain, side_by_side
 from experiments.baselines.tuning import tuned
 from experiments.common import workloads
 from experiments.common.testbed import Testbed
@@ -20,26 +21,35 @@ from teola.workflow.build import Builder, Overrides
 Rewrite = Callable[[Graph], Graph]
 
 
+class Cache(Enum):
+    """What LLMs find of a prompt: nothing; what the same query computed; what any query did."""
+
+    NONE = "none"
+    QUERY = "query"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class System:
     """p_graph: what a query's p-graph is made into before any pass. waits: batches that are not
-    full wait for more (TO)."""
+    full wait for more (TO). cache: the prefix cache of its LLMs."""
 
     name: str
     p_graph: Rewrite
     passes: str | Sequence[str] = "none"
     batching: str = DEFAULT
     waits: bool = False
+    cache: Cache = Cache.ALL
 
 
-TEOLA: Final = System("teola", cached_instructions, "all")
-"""As it is shipped: all passes, the default batching policy. Its engines keep instructions as those
-of LlamaDistPC do."""
+TEOLA: Final = System("teola", chain, "all")
+"""As it is shipped: all passes, the default batching policy. Its LLMs have the prefix cache that
+those of LlamaDistPC have."""
 BASELINES: Final = (
-    System("llamadist_po", chain, batching="per_invocation"),
-    System("llamadist_to", chain, batching="fifo", waits=True),
-    System("llamadist_pc_po", by_hand, batching="per_invocation"),
-    System("llamadist_pc_to", by_hand, batching="fifo", waits=True),
+    System("llamadist_po", chain, batching="per_invocation", cache=Cache.NONE),
+    System("llamadist_to", chain, batching="fifo", waits=True, cache=Cache.NONE),
+    System("llamadist_pc_po", side_by_side, batching="per_invocation"),
+    System("llamadist_pc_to", side_by_side, batching="fifo", waits=True),
 )
 SYSTEMS: Final = {system.name: system for system in (TEOLA, *BASELINES)}
 """The five that the paper's figures compare."""
@@ -78,8 +88,12 @@ class Planner:
 
 
 def profile_of(system: System, testbed: Testbed) -> Profile:
-    """The profile with the batch sizes that the system uses."""
-    return tuned(testbed.profile) if system.waits else testbed.profile
+    """The profile with the batch sizes and the prefix cache that the system uses."""
+    profile = tuned(testbed.profile) if system.waits else testbed.profile
+    if system.cache is not Cache.NONE:
+        return profile
+    engines = {name: replace(e, prefix_reuse=False) for name, e in profile.engines.items()}
+    return replace(profile, engines=engines)
 
 
 def batching_options(system: System, testbed: Testbed) -> Mapping[str, Mapping[str, Any]]:

@@ -10,7 +10,8 @@ Two things bound it, whoever schedules:
 
 The second is needed because stages of one embedding are parallel in the graph and yet run on one
 instance, one after the other. Both are worked out from the graph, the profile and what the workload
-answers; nothing of the schedulers or the simulator is in here, so the bound is a check on them.
+answers; nothing of the schedulers or of the simulated engines is in here, so the bound is a check
+on them. What a prefix cache could have of a prompt is not counted.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS
+from teola.kv import Excerpt, excerpt_keys
 from teola.profile import Cost, EngineProfile, Profile
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Trace
+from teola.runtime.sim.content import prompt_of
 from teola.runtime.sim.outcome import Outcomes
 from teola.runtime.store import Store
-from teola.runtime.values import Tokens
+from teola.runtime.values import Tokens, is_literal
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Absence, Plan
 
@@ -75,6 +79,8 @@ class _Walk:
         self._absence = Absence(plan, self.store.counts())
         self._branches: dict[str, str] = {}
         self._found: dict[int, Work] = {}
+        self._said: dict[int, tuple[Excerpt, ...]] = {}
+        self._seen: set[int] = set()
 
     def works(self) -> dict[int, Work]:
         """Work by primitive; those that are skipped are left out."""
@@ -106,7 +112,7 @@ class _Walk:
 
     def _prefill(self, i: int, op: Op) -> None:
         engine, cost = self._engine(i)
-        tokens = self.store.prompt_tokens(i)
+        tokens = self._uncached(i, engine)
         seconds = self.profile.dispatch_s + cost.seconds(1, tokens)
         work = Work(seconds, cost.per_item_s + cost.per_token_s * tokens)
         self._put(i, {"sequence": Tokens(tokens)}, work)
@@ -116,8 +122,23 @@ class _Walk:
         for delivery in self.outcomes.call(self.query, i)[1]:
             steps = max(0, delivery.at - before)
             before = max(before, delivery.at)
-            step = engine.decode_step.seconds(1, 0)
+            step = engine.step.seconds(1)
             self._put(delivery.primitive, delivery.result, Work(steps * step))
+
+    def _uncached(self, i: int, engine: EngineProfile) -> int:
+        """Tokens that a prefill has to compute at least: not those that earlier ones of the query
+        have in common with it, nor a beginning that is in every query's prompt."""
+        own = prompt_of(self.query, i)
+        before = self._said.get(self.plan.sequence_of[i], ())
+        said = self._said[i] = before + own
+        keys = excerpt_keys(said, engine.block_tokens)
+        hits = next((k for k, key in enumerate(keys) if key not in self._seen), len(keys))
+        self._seen.update(keys)
+        literal = sum(e.length for e in takewhile(lambda excerpt: is_literal(excerpt.text), said))
+        found = max(hits * engine.block_tokens, literal) if engine.prefix_reuse else 0
+        lengths = (sum(excerpt.length for excerpt in some) for some in (said, before))
+        whole, there = lengths
+        return whole - max(there, min(found, whole))
 
     def _batch(self, i: int, op: Op) -> None:
         engine, cost = self._engine(i)

@@ -16,7 +16,6 @@ from experiments.common.command import Options, Report
 from experiments.common.simulate import Setting, alone, saturation, under_load
 from experiments.common.testbed import SIZES, Testbed, testbed
 from experiments.common.workloads import APPS, Answers, example
-from teola.graph import Op
 from teola.profile import Profile
 
 LOW, HIGH = 0.1, 0.8
@@ -178,7 +177,7 @@ def _bound(point: Point, testbed: Testbed) -> Bound:
 
 def _unlimited(testbed: Testbed) -> Profile:
     engines = {
-        name: replace(engine, instances=1000) if engine.cost(Op.PREFILLING).base_s else engine
+        name: replace(engine, instances=1000) if engine.step.base_s else engine
         for name, engine in testbed.profile.engines.items()
     }
     return replace(testbed.profile, engines=engines)

@@ -24,8 +24,7 @@ from experiments.common.simulate import Latencies
 from experiments.common.tiny_model import make_model
 from experiments.fidelity.workload import ANSWER_TOKENS, INSTRUCTION, Asked, app, queries
 from teola import App, EngineConfig, Runtime
-from teola.graph import Op
-from teola.profile import Cost, EngineProfile, Profile
+from teola.profile import Profile
 from teola.runtime.observe.trace import Trace
 from teola.runtime.profiler import Measured, Profiler
 from teola.runtime.sim import Sim
@@ -221,9 +220,9 @@ def _run(
 def _profile(runtime: Runtime, measured: dict[str, Measured], asked: Sequence[Asked]) -> Profile:
     """What was measured, in the embedder's tokens, of which an LLM counts more."""
     engines = {name: found.profile for name, found in measured.items()}
-    prefill = engines["llm"].cost(Op.PREFILLING)
-    more = replace(prefill, per_token_s=prefill.per_token_s * _ratio(runtime, asked))
-    engines["llm"] = _with(engines["llm"], Op.PREFILLING, more)
+    step = engines["llm"].step
+    more = replace(step, per_token_s=step.per_token_s * _ratio(runtime, asked))
+    engines["llm"] = replace(engines["llm"], step=more)
     specs = [runtime.spec(name) for name in ENGINES]
     return Profile("measured", engines, structure=False).for_engines(specs)
 
@@ -243,10 +242,6 @@ def _context(runtime: Runtime, asked: Sequence[Asked]) -> int:
         + fmean(count(query.question) for query in asked)
         + fmean(count(chunk) for query in asked for chunk in query.texts)
     )
-
-
-def _with(engine: EngineProfile, op: Op, cost: Cost) -> EngineProfile:
-    return replace(engine, costs={**engine.costs, op: cost})
 
 
 def _points(measured: Measured) -> list[dict[str, Any]]:

@@ -57,15 +57,31 @@ def _cost(names: Iterable[str], op: Op, *fields: str) -> Change:
     return change
 
 
+def _prefill(names: Iterable[str]) -> Change:
+    """Multiplies the time of a prefilling."""
+
+    def change(testbed: Testbed, factor: float) -> Testbed:
+        def of(engine: EngineProfile) -> EngineProfile:
+            step = engine.step
+            base = (step.base_s + step.prefill_s) * factor - step.base_s
+            new = replace(step, prefill_s=base, per_token_s=step.per_token_s * factor)
+            return replace(engine, step=new)
+
+        return _engines(testbed, names, of)
+
+    return change
+
+
 def _step(names: Iterable[str], field: str) -> Change:
     """Multiplies a field of the time of a decoding step."""
 
     def change(testbed: Testbed, factor: float) -> Testbed:
         def of(engine: EngineProfile) -> EngineProfile:
-            step = engine.decode_step
-            return replace(
-                engine, decode_step=replace(step, **{field: getattr(step, field) * factor})
-            )
+            step = engine.step
+            new = {field: getattr(step, field) * factor}
+            if field == "base_s":  # prefilling takes as long as before
+                new["prefill_s"] = step.prefill_s + step.base_s - new["base_s"]
+            return replace(engine, step=replace(step, **new))
 
         return _engines(testbed, names, of)
 
@@ -106,7 +122,6 @@ def _waits(testbed: Testbed, factor: float) -> Testbed:
 
 
 SEVEN: Final = ("proxy", "judge")
-PREFILL: Final = ("base_s", "per_token_s")
 PARAMETERS: Final = (
     Parameter(
         "rerank_base",
@@ -126,14 +141,14 @@ PARAMETERS: Final = (
         "prefill_7b",
         "prefill of 7B, 0.9 of 13B",
         "derived",
-        _cost(SEVEN, Op.PREFILLING, *PREFILL),
+        _prefill(SEVEN),
         AGENT,
     ),
     Parameter(
         "prefill_30b",
         "prefill of 30B, 0.12 + 0.17 n/512",
         "derived",
-        _cost(("llm",), Op.PREFILLING, *PREFILL),
+        _prefill(("llm",)),
         llm="30b",
     ),
     Parameter("step_7b", "decoding step of 7B, 0.018", "derived", _step(SEVEN, "base_s"), AGENT),
@@ -145,20 +160,20 @@ PARAMETERS: Final = (
         "sequence_7b",
         "a sequence more in a step, 7B, 0.00015",
         "derived",
-        _step(SEVEN, "per_item_s"),
+        _step(SEVEN, "per_sequence_s"),
         AGENT,
     ),
     Parameter(
         "sequence_13b",
         "a sequence more in a step, 13B, 0.0002",
         "derived",
-        _step(("llm",), "per_item_s"),
+        _step(("llm",), "per_sequence_s"),
     ),
     Parameter(
         "sequence_30b",
         "a sequence more in a step, 30B, 0.0002",
         "derived",
-        _step(("llm",), "per_item_s"),
+        _step(("llm",), "per_sequence_s"),
         llm="30b",
     ),
     Parameter(

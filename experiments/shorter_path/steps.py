@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from experiments.baselines.modules import cached_instructions, chain
-from experiments.baselines.systems import TEOLA, System
+from experiments.baselines.systems import TEOLA, Cache, System
 from experiments.common.simulate import Setting
 from experiments.common.testbed import Testbed, testbed
 from experiments.common.workloads import APPS, Drawn, example
@@ -30,8 +29,8 @@ class Way:
 
     def system(self) -> System:
         """Teola with these passes."""
-        p_graph = cached_instructions if self.cached else chain
-        return replace(TEOLA, p_graph=p_graph, passes=self.passes)
+        cache = Cache.ALL if self.cached else Cache.QUERY
+        return replace(TEOLA, cache=cache, passes=self.passes)
 
     def setting(self, app: str, queries: int, seed: int, data: Any) -> Setting:
         """The workload of an application."""

@@ -4,22 +4,19 @@
                             |  ^    --release-->  cached --evicted by the policy--> free
                           commit acquire by a later request with the same prefix
 
-A full block's key is a digest of all token ids up to its end, and of the tenant: equal keys mean
-equal KV, and no tenant's timing tells of another's prompts. Which block is evicted is the policy's
-choice, among those that nobody references. This module holds no KV: block numbers index whatever
-the caller keeps it in.
+A full block's key (`keys`) stands for all tokens up to its end: equal keys mean equal KV. Which
+block is evicted is the policy's choice, among those that nobody references. This module holds no
+KV: block numbers index whatever the caller keeps it in. Blocks get their numbers on first use, so
+that a cache which is never filled costs nothing.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
+import sys
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from teola.kv.policies import Access, Policy
-
-_DIGEST_BYTES = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -34,44 +31,35 @@ class Table:
 
 
 class BlockCache:
-    """`blocks` blocks of `block_tokens` tokens each. Operations are O(1) a block, times the
-    policy's."""
+    """`blocks` blocks (None: without bound) of `block_tokens` tokens each. Operations are O(1) a
+    block, times the policy's. noting: remember changes, for `changes`."""
 
-    def __init__(self, blocks: int, block_tokens: int, policy: Policy) -> None:
-        if blocks < 1 or block_tokens < 1:
+    def __init__(
+        self, blocks: int | None, block_tokens: int, policy: Policy, *, noting: bool = False
+    ) -> None:
+        if block_tokens < 1 or (blocks is not None and blocks < 1):
             raise ValueError("a block cache needs at least one block of one token")
-        self.blocks, self.block_tokens = blocks, block_tokens
+        self.blocks = sys.maxsize if blocks is None else blocks
+        self.block_tokens = block_tokens
         self._policy = policy
-        self._free = list(range(blocks - 1, -1, -1))
-        self._references = [0] * blocks
-        self._keys: list[bytes | None] = [None] * blocks
-        self._cached: dict[bytes, int] = {}
+        self._free: list[int] = []
+        self._references: list[int] = []
+        self._keys: list[Hashable | None] = []
+        self._cached: dict[Hashable, int] = {}
         self._offered = 0
+        self._noted: dict[Hashable, bool] | None = {} if noting else None
 
     @property
     def available(self) -> int:
         """Blocks that could be allocated now: free ones and those that may be evicted."""
-        return len(self._free) + self._offered
+        return self.blocks - len(self._references) + len(self._free) + self._offered
 
     @property
     def cached(self) -> int:
         """Blocks that can be found by their key, referenced or not."""
         return len(self._cached)
 
-    def keys(self, ids: Sequence[int], salt: str = "") -> tuple[bytes, ...]:
-        """The key of each full block of `ids`. salt: the tenant."""
-        size = self.block_tokens * array("q").itemsize
-        data = memoryview(array("q", ids)).cast("B")
-        key = blake2b(salt.encode(), digest_size=_DIGEST_BYTES).digest()
-        found: list[bytes] = []
-        for end in range(size, len(data) + 1, size):
-            digest = blake2b(key, digest_size=_DIGEST_BYTES)
-            digest.update(data[end - size : end])
-            key = digest.digest()
-            found.append(key)
-        return tuple(found)
-
-    def match(self, keys: Sequence[bytes]) -> int:
+    def match(self, keys: Sequence[Hashable]) -> int:
         """How many blocks, from the first on, are in the cache."""
         cached = self._cached
         for i, key in enumerate(keys):
@@ -79,62 +67,109 @@ class BlockCache:
                 return i
         return len(keys)
 
-    def acquire(self, keys: Sequence[bytes], blocks: int, access: Access) -> Table | None:
+    def acquire(
+        self, keys: Sequence[Hashable], blocks: int, access: Access, now: float = 0.0
+    ) -> Table | None:
         """Reference the longest cached prefix of `keys` and allocate the rest of `blocks` blocks,
         evicting as needed; None, and nothing changed, if that cannot be had now."""
-        prefix = [self._cached[key] for key in keys[: self.match(keys[:blocks])]]
-        returning = sum(not self._references[block] for block in prefix)
-        fresh = blocks - len(prefix)
-        if fresh > self.available - returning:
+        cached, references = self._cached, self._references
+        hits = self.match(keys[:blocks])
+        prefix = [cached[key] for key in keys[:hits]]
+        idle = [block for block in prefix if not references[block]]
+        fresh = blocks - hits
+        if fresh > self.available - len(idle):
             return None
-        for i, block in enumerate(prefix):
-            self._policy.touch(block, i, access)
-            if not self._references[block]:
-                self._policy.withdraw(block)
-            self._references[block] += 1
-        self._offered -= returning
-        table = Table(prefix, len(prefix), len(prefix), access)
-        table.blocks += [self._allocate() for _ in range(fresh)]
+        if prefix:
+            self._policy.touch(prefix, keys[:hits], 0, access, now)
+            if idle:
+                self._policy.withdraw(idle)
+                self._offered -= len(idle)
+            for block in prefix:
+                references[block] += 1
+        table = Table(prefix, hits, hits, access)
+        table.blocks += [self._allocate(now) for _ in range(fresh)]
         return table
 
-    def _allocate(self) -> int:
-        block = self._free.pop() if self._free else self._evict()
-        self._references[block] = 1
+    def _allocate(self, now: float) -> int:
+        references = self._references
+        if self._free:
+            block = self._free.pop()
+        elif len(references) < self.blocks:
+            references.append(1)
+            self._keys.append(None)
+            return len(references) - 1
+        else:
+            block = self._evict(now)
+        references[block] = 1
         return block
 
-    def _evict(self) -> int:
-        block = self._policy.evict()
+    def _evict(self, now: float) -> int:
+        block = self._policy.evict(now)
         self._offered -= 1
         key = self._keys[block]
         assert key is not None
         del self._cached[key]
         self._keys[block] = None
+        if self._noted is not None:
+            self._note(key, False)
         return block
 
-    def commit(self, table: Table, keys: Sequence[bytes]) -> None:
+    def commit(self, table: Table, keys: Sequence[Hashable], now: float = 0.0) -> None:
         """The first blocks of the table now hold what `keys` say, so others may find them. Where
         another block with the same content was quicker, that one stays the one to be found."""
-        for i in range(table.committed, min(len(keys), len(table.blocks))):
-            block, key = table.blocks[i], keys[i]
-            if key not in self._cached:
-                self._policy.touch(block, i, table.access)
-                self._cached[key] = block
-                self._keys[block] = key
-        table.committed = max(table.committed, min(len(keys), len(table.blocks)))
-
-    def release(self, table: Table) -> None:
-        """Give up the references of a table, which is empty afterwards."""
-        for block in reversed(table.blocks):
-            self._references[block] -= 1
-            if self._references[block]:
+        first, end = table.committed, min(len(keys), len(table.blocks))
+        cached, blocks, held = self._cached, table.blocks, self._keys
+        for i in range(first, end):
+            block, key = blocks[i], keys[i]
+            if key in cached:
+                self._touch(table, keys, first, i, now)
+                first = i + 1
                 continue
-            if self._keys[block] is None:
+            cached[key] = block
+            held[block] = key
+            if self._noted is not None:
+                self._note(key, True)
+        self._touch(table, keys, first, end, now)
+        table.committed = max(table.committed, end)
+
+    def _touch(
+        self, table: Table, keys: Sequence[Hashable], first: int, end: int, now: float
+    ) -> None:
+        if end > first:
+            self._policy.touch(table.blocks[first:end], keys[first:end], first, table.access, now)
+
+    def release(self, table: Table, now: float = 0.0) -> None:
+        """Give up the references of a table, which is empty afterwards."""
+        references, keys, idle = self._references, self._keys, list[int]()
+        for block in reversed(table.blocks):
+            references[block] = left = references[block] - 1
+            if left:
+                continue
+            if keys[block] is None:
                 self._free.append(block)
             else:
-                self._policy.offer(block)
-                self._offered += 1
+                idle.append(block)
+        if idle:
+            self._policy.offer(idle, now)
+            self._offered += len(idle)
         table.blocks = []
         table.found = table.committed = 0
+
+    # --- for those who know where what is kept --------------------------------------------------
+
+    def changes(self) -> tuple[list[Hashable], list[Hashable]]:
+        """Keys that were stored, and keys that were evicted, since this was last asked. What came
+        and went meanwhile is in neither. Raises ValueError if the cache does not note them."""
+        if self._noted is None:
+            raise ValueError("this cache was made without noting=True")
+        noted, self._noted = self._noted, {}
+        stored = [key for key, there in noted.items() if there]
+        return stored, [key for key, there in noted.items() if not there]
+
+    def _note(self, key: Hashable, there: bool) -> None:
+        assert self._noted is not None
+        if self._noted.pop(key, None) is None:
+            self._noted[key] = there
 
     def check(self) -> None:
         """Raises AssertionError if a block is lost or counted twice. O(n): for tests."""
@@ -146,5 +181,6 @@ class BlockCache:
         held = {b for b, count in enumerate(self._references) if count}
         assert all(count >= 0 for count in self._references)
         assert len(idle) == self._offered, "cached blocks and offered ones differ"
-        assert free | idle | held == set(range(self.blocks)), "a block is lost"
-        assert len(free) + len(idle) + len(held) == self.blocks, "a block is in two states"
+        assert free | idle | held == set(range(len(self._references))), "a block is lost"
+        assert len(free) + len(idle) + len(held) == len(self._references), "one is in two states"
+        assert len(self._references) <= self.blocks, "there are more blocks than there may be"

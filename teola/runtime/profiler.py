@@ -41,7 +41,7 @@ from teola.graph import (
     Role,
     SearchParams,
 )
-from teola.profile import GAIN_THRESHOLD, Cost, EngineProfile
+from teola.profile import GAIN_THRESHOLD, Cost, EngineProfile, StepTime
 from teola.runtime.hosts.local import LocalHost
 
 CHUNK_WORDS: Final = 180
@@ -267,8 +267,7 @@ class Profiler:
         steps = [await self._step(width, context) for width in widths]
         self._points += prefills + steps
         return EngineProfile(
-            costs={Op.PREFILLING: fit(prefills, by_tokens=True)},
-            decode_step=fit(steps),
+            step=StepTime.of(fit(prefills, by_tokens=True), fit(steps)),
             max_batch=max(best, 512),
             max_sequences=self.spec.max_sequences,
             prefix_reuse=self.spec.prefix_reuse,

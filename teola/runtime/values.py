@@ -6,20 +6,58 @@ the same store, slices and Aggregates as real ones.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import blake2b
 from sys import getsizeof
 from typing import Any
 
 from teola.engine import Chunk, Hit
 from teola.errors import OutputError
+from teola.kv import Excerpt
 from teola.schedule.plan import ABSENT
 
 CHARACTERS_PER_TOKEN = 4
+LITERAL = 1 << 56
 
 
 class Tokens(int):
-    """A simulated text (or chunk, or hit) of that many tokens."""
+    """A simulated text (or chunk, or hit) of that many tokens: those of the text number `text` from
+    the `start`th on. Texts with the same number say the same; without one it is a text of its own,
+    numbered when that is asked for (`excerpt`)."""
+
+    text: int = 0
+    start: int = 0
+
+    @classmethod
+    def of(cls, text: int, start: int, length: int) -> Tokens:
+        """Part of a numbered text."""
+        made = cls(length)
+        made.text, made.start = text, start
+        return made
+
+    def excerpt(self) -> Excerpt:
+        """What it says."""
+        if not self.text:
+            self.text = new_text()
+        return Excerpt(self.text, self.start, int(self))
+
+
+new_text = itertools.count(1).__next__
+"""The number of a text that nobody had before."""
+
+
+@lru_cache(4096)
+def number_of(text: str) -> int:
+    """The number of a real text: the same in every process, and none that `new_text` gives."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "big") | LITERAL
+
+
+def is_literal(number: int) -> bool:
+    """Whether it is the number of a real text."""
+    return number >= LITERAL
 
 
 class RemoteList:

@@ -31,7 +31,7 @@ def test_a_profile_fits_what_was_measured(file: Path) -> None:
         engine = profile.engines[name]
         for point in points:
             if point["op"] == "decoding":
-                fitted = engine.decode_step.seconds(point["items"], 0)
+                fitted = engine.step.seconds(point["items"])
             else:
                 fitted = engine.cost(Op(point["op"])).seconds(point["items"], point["tokens"])
             assert fitted == pytest.approx(point["seconds"], rel=0.5)

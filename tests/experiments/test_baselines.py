@@ -8,14 +8,13 @@ from functools import cache
 
 import pytest
 
-from experiments.baselines.modules import by_hand, chain
 from experiments.baselines.systems import BASELINES, SYSTEMS, batching_options
 from experiments.baselines.tuning import tuned
 from experiments.common import workloads
 from experiments.common.simulate import Setting, alone, under_load
 from experiments.common.testbed import testbed
 from experiments.common.workloads import APPS, example
-from teola.graph import Op, Prompt
+from teola.graph import Op
 from teola.profile import Cost, EngineProfile, Profile, paper
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Span
@@ -67,15 +66,16 @@ def test_modules_of_llamadist_pc_run_side_by_side_but_whole() -> None:
     assert [span.hi - span.lo for span in embedded] == [3]
 
 
-def test_llamadist_pc_finds_its_instructions_in_the_cache() -> None:
-    builder = workloads.find_app("advanced-rag").builder
-    graph = builder.build(builder.configure({}), {"chunks": 48})
-    for made, cached in ((chain(graph), False), (by_hand(graph), True)):
-        for p in made.primitives:
-            if p.op is Op.PREFILLING:
-                prompt = p.input("prompt")
-                assert isinstance(prompt, Prompt)
-                assert isinstance(prompt.parts[0].content, str) is not cached
+def test_llamadist_pc_finds_its_instructions_in_the_cache_and_llamadist_does_not() -> None:
+    """Two prompts share a step; of each, three blocks of 16 tokens are the instruction's."""
+    bed = testbed("13b")
+    saved = 2 * 48 * bed.profile.engines["llm"].step.per_token_s
+
+    def prefill(system: str) -> float:
+        (found,) = [s for s in spans(system, "naive-rag") if s.primitive == "generate.1.prefill"]
+        return found.end - found.start
+
+    assert prefill("llamadist_po") - prefill("llamadist_pc_po") == pytest.approx(saved)
 
 
 def test_searching_follows_ingestion_in_both() -> None:

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from experiments.baselines.systems import SYSTEMS, Planner, System
+from experiments.baselines.systems import SYSTEMS, Planner, System, profile_of
 from experiments.common import workloads
 from experiments.common.bound import Bound, bound
 from experiments.common.simulate import Setting, alone
 from experiments.common.testbed import SIZES, Testbed, testbed
 from experiments.common.workloads import APPS, Answers, Drawn, example
-from teola.graph import Graph, Op, Ref
+from teola.graph import Graph, Ref
 from teola.passes import optimise
-from teola.profile import Cost, EngineProfile, Profile
+from teola.profile import Cost, EngineProfile, Profile, StepTime
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
 from tests.schedule.plans import call, plan
 
 LLM = EngineProfile(
-    {Op.PREFILLING: Cost(base_s=1.0, per_token_s=0.1)}, Cost(base_s=0.01), max_batch=1000
+    step=StepTime.of(Cost(base_s=1.0, per_token_s=0.1), Cost(base_s=0.01)), max_batch=1000
 )
 
 
@@ -53,7 +53,7 @@ def test_calls_share_instances_by_hand(instances: int, seconds: float) -> None:
 def bounds(system: System, app: str, bed: Testbed, query: Drawn) -> Bound:
     made = Planner(system, app, bed).plan(query.chunks)
     given = workloads.inputs(app, query, bed.values)
-    return bound(made, given, "0", Answers(app, [query], bed.values), bed.profile)
+    return bound(made, given, "0", Answers(app, [query], bed.values), profile_of(system, bed))
 
 
 def test_stages_of_one_embedding_run_on_one_instance() -> None:

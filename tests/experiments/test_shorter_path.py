@@ -36,7 +36,7 @@ def test_the_ways_differ_in_one_thing(step: Step) -> None:
     ("key", "app", "least"),
     [
         ("documents", "naive-rag", 1.5),
-        ("prefixes", "advanced-rag", 1.01),
+        ("prefixes", "advanced-rag", 1.005),
         ("reranking", "advanced-rag", 1.005),
         ("reranking, known", "advanced-rag", 1.1),
         ("rounds", "advanced-rag", 1.02),

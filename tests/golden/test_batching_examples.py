@@ -27,7 +27,7 @@ from teola.graph import (
     Role,
     SearchParams,
 )
-from teola.profile import Cost, EngineProfile, Profile, paper
+from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimResult
 from teola.runtime.sim.outcome import Planned
@@ -99,7 +99,7 @@ def _join(id: str, reads: list[str]) -> Primitive:
 def figure_7_profile() -> Profile:
     """512 prompt tokens alone take 0.5 s, two such prompts together 0.8 s; one token each."""
     prefill = Cost(base_s=0.2, per_token_s=0.3 / 512)
-    llm = EngineProfile({Op.PREFILLING: prefill}, max_batch=1024, instances=1)
+    llm = EngineProfile(step=StepTime.of(prefill, Cost()), max_batch=1024, instances=1)
     return Profile("figure 7", {"llm": llm})
 
 
@@ -125,7 +125,7 @@ class _Short(Planned):
     def __init__(self) -> None:
         super().__init__(answer_tokens=1)
 
-    def _generated(self, p: Primitive, length: int) -> Any:
+    def _generated(self, p: Primitive, *_: int) -> Any:
         return {"text": Tokens(PROMPT)}
 
 
@@ -184,8 +184,10 @@ def tree_profile(max_sequences: int) -> Profile:
     """Prefilling 0.01 + 0.30 n/512 s; a decoding step of b sequences 0.02 + 0.02 b s; one
     instance. Stated for this example: the paper gives the gain of its tree, 1.4, and no times."""
     llm = EngineProfile(
-        {Op.PREFILLING: Cost(base_s=0.01, per_token_s=0.30 / 512)},
-        decode_step=Cost(base_s=0.02, per_item_s=0.02),
+        step=StepTime.of(
+            prefill=Cost(base_s=0.01, per_token_s=0.30 / 512),
+            decode=Cost(base_s=0.02, per_item_s=0.02),
+        ),
         max_batch=1 << 20,
         max_sequences=max_sequences,
         instances=1,

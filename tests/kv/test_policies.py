@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
 import pytest
 
 from teola.errors import UnknownName
@@ -14,35 +16,64 @@ class Watching(Lru):
 
     def __init__(self) -> None:
         super().__init__()
-        self.touched: list[tuple[int, int, Access]] = []
+        self.touched: list[tuple[list[int], list[Hashable], int, Access, float]] = []
+        self.offered: list[tuple[list[int], float]] = []
 
-    def touch(self, block: int, position: int, access: Access) -> None:
-        self.touched.append((block, position, access))
+    def touch(
+        self,
+        blocks: Sequence[int],
+        keys: Sequence[Hashable],
+        position: int,
+        access: Access,
+        now: float,
+    ) -> None:
+        self.touched.append(([*blocks], [*keys], position, access, now))
+
+    def offer(self, blocks: Sequence[int], now: float) -> None:
+        self.offered.append(([*blocks], now))
+        super().offer(blocks, now)
 
 
 def test_lru_evicts_what_was_released_first_and_ends_of_prefixes_before_beginnings() -> None:
     kv = BlockCache(4, 1, make_policy("lru"))
-    for ids in ([1, 2], [3, 4]):
-        table = kv.acquire(kv.keys(ids), 2, Access())
+    for keys in ("ab", "cd"):
+        table = kv.acquire(keys, 2, Access())
         assert table is not None
-        kv.commit(table, kv.keys(ids))
+        kv.commit(table, keys)
         kv.release(table)
     assert kv.acquire((), 1, Access()) is not None
-    assert kv.match(kv.keys([1, 2])) == 1
-    assert kv.match(kv.keys([3, 4])) == 2
+    assert kv.match("ab") == 1
+    assert kv.match("cd") == 2
 
 
-def test_a_policy_is_told_category_and_turn_on_every_access() -> None:
+def test_a_policy_is_told_what_when_where_and_for_whom() -> None:
     policy = Watching()
     kv = BlockCache(4, 1, policy)
-    first, again = Access(1.0, ("app", "answer"), 0), Access(2.0, ("app", "answer"), 1)
-    table = kv.acquire(kv.keys([1, 2]), 3, first)
+    first, again = Access(("app", "answer"), 0), Access(("app", "answer"), 1)
+    table = kv.acquire("ab", 3, first, 1.0)
     assert table is not None
     assert policy.touched == []
-    kv.commit(table, kv.keys([1, 2]))
-    assert policy.touched == [(0, 0, first), (1, 1, first)]
-    assert kv.acquire(kv.keys([1, 2]), 2, again) is not None
-    assert policy.touched[2:] == [(0, 0, again), (1, 1, again)]
+    kv.commit(table, "a", 2.0)
+    kv.commit(table, "ab", 3.0)
+    assert policy.touched == [([0], ["a"], 0, first, 2.0), ([1], ["b"], 1, first, 3.0)]
+    other = kv.acquire("ab", 2, again, 4.0)
+    assert other is not None
+    assert policy.touched[2:] == [([0, 1], ["a", "b"], 0, again, 4.0)]
+    kv.release(table, 5.0)
+    assert policy.offered == [], "the other one has them, and the third was never filled"
+    kv.release(other, 6.0)
+    assert policy.offered == [([1, 0], 6.0)]
+
+
+def test_a_block_that_another_filled_first_is_not_told_of() -> None:
+    policy = Watching()
+    kv = BlockCache(6, 1, policy)
+    late, early = (kv.acquire("", 3, Access()) for _ in range(2))
+    assert late is not None
+    assert early is not None
+    kv.commit(early, "ab")
+    kv.commit(late, "abc")
+    assert [(keys, at) for _, keys, at, _, _ in policy.touched] == [(["a", "b"], 0), (["c"], 2)]
 
 
 def test_an_unknown_policy_is_refused_with_the_valid_ones() -> None:

@@ -9,7 +9,7 @@ import pytest
 from teola.graph import Graph, Guard, Op
 from teola.passes.estimate import seconds
 from teola.policies.work import Estimate
-from teola.profile import Cost, EngineProfile, Profile
+from teola.profile import Cost, EngineProfile, Profile, StepTime
 from teola.schedule.plan import Plan
 from tests.schedule.plans import Ref, call, condition, plan, tool
 
@@ -18,7 +18,7 @@ PROFILE = Profile(
     "by hand",
     {
         "python": EngineProfile({Op.TOOL_CALL: Cost(base_s=TOOL_S)}),
-        "llm": EngineProfile({Op.PREFILLING: Cost(base_s=PREFILL_S)}, Cost(base_s=0.01)),
+        "llm": EngineProfile(step=StepTime.of(Cost(base_s=PREFILL_S), Cost(base_s=0.01))),
     },
     dispatch_s=HOP_S,
 )

@@ -8,7 +8,7 @@ from teola.graph import Op
 from teola.policies import batching, routing
 from teola.policies.batching.topology import Topology
 from teola.policies.work import Estimate, Work
-from teola.profile import Cost, EngineProfile, Profile
+from teola.profile import Cost, EngineProfile, Profile, StepTime
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
@@ -105,7 +105,7 @@ PROFILE = Profile(
     "by hand",
     {
         "python": EngineProfile({Op.TOOL_CALL: Cost(base_s=2.0)}),
-        "llm": EngineProfile({Op.FULL_PREFILLING: Cost(base_s=0.5)}, Cost(base_s=0.01)),
+        "llm": EngineProfile(step=StepTime.of(Cost(base_s=0.5), Cost(base_s=0.01))),
     },
 )
 

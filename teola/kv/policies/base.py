@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 
 class Access(NamedTuple):
-    """One request's use of the cache.
+    """Who uses the cache.
 
-    now: of the caller's clock, in seconds. category: (app, component) of the request. turn: of its
-    conversation, from 0.
+    category: (app, component) of the request. turn: of its conversation, from 0.
     """
 
-    now: float = 0.0
     category: tuple[str, str] = ("", "")
     turn: int = 0
 
 
 class Policy(Protocol):
-    """Orders the blocks that are cached and referenced by nobody. No I/O, clock or chance; each
-    method at most O(log n) in the number of blocks."""
+    """Orders the blocks that are cached and referenced by nobody. No I/O, clock or chance.
 
-    def touch(self, block: int, position: int, access: Access) -> None:
-        """A request found `block` in the cache, or put it there, as its `position`th from the
-        start; told on every access, before anything else about the block."""
+    It is told of runs of blocks, as they follow one another in a request; a method takes at most
+    O(log n) for each block of the run, n being all blocks. now: seconds of the caller's clock.
+    """
+
+    def touch(
+        self,
+        blocks: Sequence[int],
+        keys: Sequence[Hashable],
+        position: int,
+        access: Access,
+        now: float,
+    ) -> None:
+        """A request found `blocks` in the cache, or put them there. Told on every access, before
+        anything else about the blocks. keys: what they hold. position: of the first one in the
+        request, from 0."""
         ...
 
-    def offer(self, block: int) -> None:
-        """Nobody references `block` any longer: it may be evicted. A request's blocks come from
-        the last to the first, since without its beginning a prefix is of no use."""
+    def offer(self, blocks: Sequence[int], now: float) -> None:
+        """Nobody references `blocks` any longer: they may be evicted. They come from the last to
+        the first, since without its beginning a prefix is of no use."""
         ...
 
-    def withdraw(self, block: int) -> None:
-        """An offered block is referenced again."""
+    def withdraw(self, blocks: Sequence[int]) -> None:
+        """Offered blocks are referenced again."""
         ...
 
-    def evict(self) -> int:
+    def evict(self, now: float) -> int:
         """Choose one of the offered blocks (there is one), which is thereby forgotten."""
         ...

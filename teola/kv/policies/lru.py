@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+
 from teola.kv.policies.base import Access
 
 
 class Lru:
-    """Least recently used; a dict keeps the order in which blocks were offered."""
+    """Least recently used: blocks in the order in which they were offered."""
 
     def __init__(self) -> None:
-        self._offered: dict[int, None] = {}
+        # A dict would search its beginning for the first entry that is left.
+        self._offered: OrderedDict[int, None] = OrderedDict()
 
-    def touch(self, block: int, position: int, access: Access) -> None:
+    def touch(
+        self,
+        blocks: Sequence[int],
+        keys: Sequence[Hashable],
+        position: int,
+        access: Access,
+        now: float,
+    ) -> None:
         pass
 
-    def offer(self, block: int) -> None:
-        self._offered[block] = None
+    def offer(self, blocks: Sequence[int], now: float) -> None:
+        for block in blocks:
+            self._offered[block] = None
 
-    def withdraw(self, block: int) -> None:
-        del self._offered[block]
+    def withdraw(self, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            del self._offered[block]
 
-    def evict(self) -> int:
-        block = next(iter(self._offered))
-        del self._offered[block]
-        return block
+    def evict(self, now: float) -> int:
+        return self._offered.popitem(last=False)[0]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast
 
-from teola.errors import QueryCancelled
-from teola.graph import Op
-from teola.instance import Step, StepServer
-from teola.instance import TokenSequence as Sequence
+from teola.errors import EngineError, QueryCancelled
+from teola.instance import Step, StepServer, TokenSequence
+from teola.kv import Access, BlockCache, Excerpt, excerpt_keys, make_policy
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
+from teola.runtime.sim.content import answer_of, prompt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
-from teola.runtime.values import Tokens
+from teola.runtime.values import Tokens, number_of
 from teola.schedule.events import (
     AbortRequest,
     CallEnded,
@@ -56,11 +57,24 @@ class World(Protocol):
         """Whether somebody waits for this call."""
         ...
 
+    def holds(self, id: tuple[str, int], release: Callable[[], None]) -> None:
+        """An instance keeps this prefix until `release` is called: once nobody reads it."""
+        ...
 
-class Held(Tokens):
-    """A sequence of that many tokens. holder: whose KV memory has them."""
 
-    holder: Stepper
+class Prefix(Tokens):
+    """A sequence of that many tokens. said: what they say. release: lets its instance forget it."""
+
+    said: tuple[Excerpt, ...]
+    release: Callable[[], None] = staticmethod(lambda: None)
+
+
+class Called(NamedTuple):
+    """A call that is on an instance. said: its prompt, with the prefix computed before."""
+
+    batch: int
+    deliveries: list[Delivery]
+    said: tuple[Excerpt, ...]
 
 
 class Stepper:
@@ -68,13 +82,11 @@ class Stepper:
 
     def __init__(self, sim: World, engine: str, instance: int, profile: EngineProfile) -> None:
         self.sim, self.engine, self.instance, self.profile = sim, engine, instance, profile
-        self.server = StepServer(
-            profile.max_batch, profile.max_sequences, profile.kv_blocks, profile.block_tokens
-        )
-        self.calls: dict[tuple[str, int], tuple[int, list[Delivery]]] = {}
+        cache = BlockCache(profile.kv_blocks, profile.block_tokens, make_policy("lru"))
+        self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
+        self.calls: dict[tuple[str, int], Called] = {}
         self._step: Step | None = None
         self._began = 0.0
-        self._each = 0.0
         self._version = 0
 
     @property
@@ -90,45 +102,65 @@ class Stepper:
             id = (work.run, work.primitive)
             query = sim.queries.get(work.run)
             if query is None or not sim.waits(self.engine, id):
-                self._end(id, (command.batch, []), None)
+                self._end(id, Called(command.batch, [], ()), None)
                 continue
-            length, deliveries = sim.outcomes.call(query, work.primitive)
-            self.calls[id] = (command.batch, deliveries)
-            before = query.plan.sequence_of[work.primitive]
-            cached = query.store.values[before]["sequence"] if before >= 0 else 0
-            again = isinstance(cached, Held) and cached.holder is not self  # computed anew
-            self.server.add(
-                Sequence(
-                    id,
-                    prompt=query.store.prompt_tokens(work.primitive) + (cached if again else 0),
-                    cached=0 if again else cached,
-                    output=length,
-                    marks=tuple(delivery.at for delivery in deliveries),
-                )
-            )
+            self._begin(id, command.batch, query)
         self._interrupt()
+
+    def _begin(self, id: tuple[str, int], batch: int, query: Query) -> None:
+        """Add a call to the server."""
+        length, deliveries = self.sim.outcomes.call(query, id[1])
+        said = self._before(query, id[1]) + prompt_of(query, id[1])
+        called = self.calls[id] = Called(batch, deliveries, said)
+        size, salt = self.profile.block_tokens, number_of(query.run.tenant)
+        sequence = TokenSequence(
+            id,
+            prompt=sum(excerpt.length for excerpt in said),
+            output=length,
+            marks=tuple(delivery.at for delivery in deliveries),
+            access=Access((query.run.app, query.plan.primitives[id[1]].component)),
+        )
+        if self.profile.prefix_reuse:
+            sequence.keys = excerpt_keys(said, size, salt)
+            sequence.keep = not deliveries
+            answer = answer_of(deliveries, length)
+            sequence.grown = partial(_grown, said, answer, size, salt, sequence.keys)
+        try:
+            self.server.add(sequence)
+        except EngineError as error:
+            self.calls.pop(id)
+            self._end(id, called, query, Cause(error))
+
+    def _before(self, query: Query, i: int) -> tuple[Excerpt, ...]:
+        """The prefix that was computed before: found here, or computed anew."""
+        before = query.plan.sequence_of[i]
+        return query.store.values[before]["sequence"].said if before >= 0 else ()
 
     def abort(self, command: AbortRequest) -> None:
         id = (command.run, command.primitive)
-        if self.server.abort(id):
+        if self.server.abort(id, self.sim.now):
             self._end(id, self.calls.pop(id), None)
+            self._interrupt()
+
+    def release(self, id: tuple[str, int]) -> None:
+        """Give up the prefix that a call has left; somebody may wait for its room."""
+        self.server.release(id, self.sim.now)
+        if self.server.waiting and not self.dead:
             self._interrupt()
 
     def kick(self, now: float) -> None:
         """Begin the next step if none is running."""
         if self._step is not None:
             return
-        step = self.server.plan()
-        if step is None:
-            return
-        profile = self.profile
-        if step.prefills:
-            self._each = profile.cost(Op.PREFILLING).seconds(len(step.prefills), step.tokens)
-        else:
-            self._each = profile.decode_step.seconds(len(step.decodes), 0)
-        self._step, self._began = step, now
-        self._version += 1
-        self.sim.at(now + self._each * step.repeat, self._done, self._version, step.repeat)
+        step = self.server.plan(now)
+        if step is not None:
+            self._step, self._began = step, now
+            self._version += 1
+            self.sim.at(now + self._seconds(step), self._done, self._version, step.repeat)
+
+    def _seconds(self, step: Step) -> float:
+        _, decodes, repeat, tokens, pairs, context = step
+        return self.profile.step.seconds(decodes, context, tokens, pairs, repeat)
 
     def _interrupt(self) -> None:
         """Something changed: decode only to the next step boundary, then plan anew."""
@@ -136,11 +168,12 @@ class Stepper:
         if step is None:
             self.sim.rest(self)
         elif step.repeat > 1:
-            passed = (self.sim.now - self._began) / self._each if self._each else 0.0
-            repeats = min(step.repeat, max(1, int(passed) + (passed != int(passed))))
+            time, passed = self.profile.step, self.sim.now - self._began
+            repeats = time.steps(passed, step.decodes, step.context)
             if repeats < step.repeat:
                 self._version += 1
-                at = max(self._began + self._each * repeats, self.sim.now)
+                took = self._seconds(step._replace(repeat=repeats))
+                at = max(self._began + took, self.sim.now)
                 self.sim.at(at, self._done, self._version, repeats)
 
     def _done(self, version: int, repeats: int) -> None:
@@ -149,15 +182,15 @@ class Stepper:
         step, self._step = self._step, None
         self.sim.rest(self)
         sim, now = self.sim, self.sim.now
-        for event in self.server.finish(step, repeats):
+        for event in self.server.finish(step, now, repeats):
             run, i = id = cast("tuple[str, int]", event.id)
             query = sim.queries.get(run)
             if event.kind == "first":
                 if query is not None:
-                    self._store_sequence(query, i, now)
+                    self._store_sequence(query, i, self.calls[id], now)
                 sim.handle(FirstToken(self.engine, self.instance, run, i), now)
             elif event.kind == "mark":
-                delivery = self.calls[id][1][event.mark]
+                delivery = self.calls[id].deliveries[event.mark]
                 if query is not None and not query.run.ended(delivery.primitive):
                     counts = query.store.put(delivery.primitive, delivery.result)
                     query.trace.ended(delivery.primitive, 0, now)
@@ -168,22 +201,39 @@ class Stepper:
             else:
                 self._end(id, self.calls.pop(id), query)
 
-    def _store_sequence(self, query: Query, i: int, now: float) -> None:
-        before = query.plan.sequence_of[i]
-        cached = query.store.values[before]["sequence"] if before >= 0 else 0
-        sequence = Held(cached + query.store.prompt_tokens(i))
-        sequence.holder = self
+    def _store_sequence(self, query: Query, i: int, called: Called, now: float) -> None:
+        sequence = Prefix(sum(excerpt.length for excerpt in called.said))
+        sequence.said = called.said
         query.store.put(i, {"sequence": sequence})
         query.trace.ended(i, 0, now)
 
     def _end(
-        self, id: tuple[str, int], call: tuple[int, list[Delivery]], query: Query | None
+        self,
+        id: tuple[str, int],
+        called: Called,
+        query: Query | None,
+        outcome: Outcome | None = None,
     ) -> None:
-        (batch, deliveries), (run, i) = call, id
         sim, now = self.sim, self.sim.now
-        outcome: Outcome = Cause(QueryCancelled("aborted"))
-        if query is not None:
+        if query is None:
+            outcome = Cause(QueryCancelled("aborted"))
+        elif outcome is None:
             outcome = {"sequence": 1}
-            if not deliveries:
-                self._store_sequence(query, i, now)
-        sim.handle(CallEnded(self.engine, batch, run, i, outcome), now)
+            if not called.deliveries:
+                self._store_sequence(query, id[1], called, now)
+        if id in self.server.kept:
+            sim.holds(id, partial(self.release, id))
+        sim.handle(CallEnded(self.engine, called.batch, *id, outcome), now)
+
+
+def _grown(
+    said: tuple[Excerpt, ...],
+    answer: Excerpt,
+    size: int,
+    salt: int,
+    known: tuple[int, ...],
+    tokens: int,
+) -> tuple[int, ...]:
+    """Keys of the first so many tokens of a prompt, whose keys are known, and its answer."""
+    generated = tokens - sum(excerpt.length for excerpt in said)
+    return excerpt_keys((*said, answer._replace(length=generated)), size, salt, known)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from teola.graph import ConditionParams, DecodeParams, Op, Primitive, SearchParams, WebSearchParams
 from teola.passes.estimate import ANSWER_TOKENS, CHUNK_TOKENS, ITEM_TOKENS
 from teola.runtime.driver import Query
-from teola.runtime.values import Tokens
+from teola.runtime.values import Tokens, new_text
 
 
 class Delivery(NamedTuple):
@@ -67,20 +67,20 @@ class Planned:
         if p.op is Op.EMBEDDING:
             return {"vectors": [Tokens(1)] * n}
         if isinstance(p.params, SearchParams):
-            return {"hits": [[Tokens(self.chunk_tokens)] * p.params.top_k] * n}
+            return {"hits": [_texts(self.chunk_tokens, p.params.top_k) for _ in range(n)]}
         if isinstance(p.params, WebSearchParams):
-            return {"hits": [[Tokens(self.snippet_tokens)] * p.params.top_k] * n}
+            return {"hits": [_texts(self.snippet_tokens, p.params.top_k) for _ in range(n)]}
         if p.op is Op.RERANKING:
             return {"scores": [0.0] * n}
-        one = Tokens(self.answer_tokens)
-        return {port: [one] * n if p.batchable else one for port in p.outputs}
+        length, many = self.answer_tokens, p.batchable
+        return {port: _texts(length, n) if many else Tokens(length) for port in p.outputs}
 
     def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
-        plan, found, length = query.plan, [], 0
+        plan, found, length, text = query.plan, [], 0, new_text()
         for member in plan.members[head]:
-            p = plan.primitives[member]
-            length = self._length(query, p, length)
-            found.append(Delivery(member, length, self._generated(p, length)))
+            p, so_far = plan.primitives[member], length
+            length = self._length(query, p, so_far)
+            found.append(Delivery(member, length, self._generated(p, text, so_far, length)))
         return length, found
 
     def branch(self, query: Query, i: int) -> str:
@@ -101,10 +101,18 @@ class Planned:
             return so_far + self.decode_tokens[p.component]
         return so_far + self.answer_tokens
 
-    def _generated(self, p: Primitive, length: int) -> Mapping[str, Any]:
+    def _generated(self, p: Primitive, text: int, lo: int, hi: int) -> Mapping[str, Any]:
+        """What a decoding delivers of the generated `text` when it has `hi` tokens, `lo` of them
+        delivered before: its item, or all there is."""
         assert isinstance(p.params, DecodeParams)
-        count = 1 if p.params.item is not None else p.params.items
-        result: dict[str, Any] = {port: Tokens(length) for port in p.outputs}
+        start = 0 if p.params.item is None else lo
+        result: dict[str, Any] = {port: Tokens.of(text, start, hi - start) for port in p.outputs}
         if "items" in result:
-            result["items"] = [Tokens(self.item_tokens)] * (count or 1)
+            size = self.item_tokens
+            count = 1 if p.params.item is not None else p.params.items or 1
+            result["items"] = [Tokens.of(text, start + k * size, size) for k in range(count)]
         return result
+
+
+def _texts(length: int, count: int) -> list[Tokens]:
+    return [Tokens(length) for _ in range(count)]

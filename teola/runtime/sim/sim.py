@@ -1,6 +1,7 @@
 """The `sim` driver: the same core in virtual time.
 
-Engines are the models of `teola.instance`, times come from a Profile, answers from an Outcome
+An LLM's instance is the StepServer of `teola.instance`; others run at once what they are sent:
+their queue sends no more than they can run. Times come from a Profile, answers from an Outcome
 source. A run is a function of its inputs: same seed, same trace.
 """
 
@@ -14,13 +15,12 @@ from typing import Any
 from teola.engine import EngineKind
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
-from teola.instance import BatchServer
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Driver, Query, queue_of
 from teola.runtime.observe.trace import Trace
-from teola.runtime.sim.llm import Stepper
+from teola.runtime.sim.llm import Prefix, Stepper
 from teola.runtime.sim.outcome import Outcomes, Planned
 from teola.runtime.store import Store
 from teola.schedule.events import (
@@ -100,7 +100,8 @@ class Sim(Driver[Query]):
         self.results: list[SimResult] = []
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
-        self.servers: dict[tuple[str, int], BatchServer | Stepper] = {}
+        self.servers: dict[tuple[str, int], Stepper | object] = {}
+        """By engine and instance; another one after an instance has died."""
         self._profiles: dict[str, EngineProfile] = {}
         self.idle: dict[tuple[str, int], Stepper] = {}
 
@@ -163,11 +164,9 @@ class Sim(Driver[Query]):
         for i in range(count):
             self.servers[name, i] = self._server(name, i, continuous)
 
-    def _server(self, name: str, i: int, continuous: bool) -> BatchServer | Stepper:
+    def _server(self, name: str, i: int, continuous: bool) -> Stepper | object:
         profile = self._profiles[name].of(i)
-        if continuous:
-            return Stepper(self, name, i, profile)
-        return BatchServer(profile.concurrency)
+        return Stepper(self, name, i, profile) if continuous else object()
 
     def kill(self, engine: str, instance: int, *, at: float, back_s: float | None) -> None:
         """Let an instance die at time `at`, with all that it has and keeps; a successor is up
@@ -200,13 +199,27 @@ class Sim(Driver[Query]):
         """Whether somebody waits for this call."""
         return id in self.core.queues[engine].works
 
+    def holds(self, id: tuple[str, int], release: Callable[[], None]) -> None:
+        """An instance keeps this prefix until it is released: once nobody reads it."""
+        query = self.queries.get(id[0])
+        outputs = query and query.store.values.get(id[1])
+        if outputs:
+            outputs["sequence"].release = release
+        else:
+            release()
+
+    def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
+        prefix = outputs and outputs.get("sequence")
+        if isinstance(prefix, Prefix):
+            prefix.release()
+
     def dispatch(self, command: Dispatch, now: float) -> None:
         server = self.servers[command.engine, command.instance]
         if isinstance(server, Stepper):
             self.at(now + self.profile.dispatch_s, server.arrive, command)
             return
         seconds = self._batch_seconds(command) + self.profile.dispatch_s
-        self.at(server.finish(seconds, now), self._batch_done, command, server)
+        self.at(now + seconds, self._batch_done, command, server)
 
     def _batch_seconds(self, command: Dispatch) -> float:
         profile = self._profiles[command.engine].of(command.instance)
@@ -230,7 +243,7 @@ class Sim(Driver[Query]):
         name = query.plan.primitives[i].item_refs()[0][0]
         return sum(inputs[name])
 
-    def _batch_done(self, command: Dispatch, server: BatchServer) -> None:
+    def _batch_done(self, command: Dispatch, server: object) -> None:
         now = self.now
         if self.servers[command.engine, command.instance] is not server:
             return  # it died meanwhile
@@ -275,6 +288,8 @@ class Sim(Driver[Query]):
 
     def finished(self, query: Query, command: Finish, now: float) -> None:
         outputs = {name: query.store.read(ref) for name, ref in query.plan.graph.outputs.items()}
+        for values in query.store.values.values():
+            self.forgotten(values)
         trace = query.trace
         result = SimResult(query.id, trace.app, command.state, trace.admitted, now, outputs)
         self.results.append(result)

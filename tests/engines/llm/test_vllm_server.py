@@ -325,7 +325,7 @@ def test_it_is_profiled_from_the_command_line(served, tmp_path, capsys):
     assert found.prefix_reuse
     assert found.block_tokens == 32
     assert found.seconds(Op.PREFILLING, 1, 2000) > 0
-    assert found.decode_step.seconds(16, 0) > 0
+    assert found.step.seconds(16) > 0
 
 
 # --- its death, and bfloat16 ------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from teola.graph import Op
 from teola.passes import optimise
-from teola.profile import Cost, EngineProfile, Profile, paper
+from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
 from teola.runtime.driver import Query
 from teola.runtime.observe.demand import demand, done, timings
 from teola.runtime.observe.trace import Trace
@@ -71,7 +71,7 @@ def test_a_crowd_needs_no_more_for_itself_than_its_latency(crowd: list[Trace]) -
 def llm() -> Profile:
     """A prompt takes 1 s whatever its length, a decoding step 0.1 s."""
     engine = EngineProfile(
-        {Op.PREFILLING: Cost(base_s=1.0)}, Cost(base_s=0.1), max_batch=1000, max_sequences=1
+        step=StepTime.of(Cost(base_s=1.0), Cost(base_s=0.1)), max_batch=1000, max_sequences=1
     )
     return Profile("test", {"llm": engine})
 

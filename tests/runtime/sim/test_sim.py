@@ -9,7 +9,7 @@ import pytest
 
 from teola.graph import Op, Ref
 from teola.passes import optimise
-from teola.profile import Cost, EngineProfile, Profile, paper
+from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
@@ -24,7 +24,7 @@ STEP = 0.1
 def llm(**more: Any) -> Profile:
     """A prompt takes 1 s whatever its length, a decoding step 0.1 s."""
     given = {"instances": 1, "max_batch": 1000, "max_sequences": 4} | more
-    engine = EngineProfile({Op.PREFILLING: Cost(base_s=1.0)}, Cost(base_s=STEP), **given)
+    engine = EngineProfile(step=StepTime.of(Cost(base_s=1.0), Cost(base_s=STEP)), **given)
     return Profile("test", {"llm": engine})
 
 
@@ -56,11 +56,11 @@ def test_calls_decode_together() -> None:
 
 def test_a_prefill_waits_for_the_step_and_stretches_the_decodings() -> None:
     """b arrives at 1.45 s, while a decodes: its prompt runs from 1.5 s to 2.5 s; a has had five of
-    its ten steps then and five are left, b needs ten."""
+    its ten steps before and one beside it, so four are left, b needs ten."""
     sim = Sim(llm(), outcomes=Planned(answer_tokens=11))
     submit(sim, "a")
     submit(sim, "b", at=1.45)
-    assert ends(sim) == {"a": 3.0, "b": 3.5}
+    assert ends(sim) == {"a": 2.9, "b": 3.5}
 
 
 def test_a_bound_on_sequences_makes_calls_wait() -> None:

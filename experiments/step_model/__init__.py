@@ -1,0 +1,1 @@
+"""How well steps of five terms predict a published run of vLLM."""

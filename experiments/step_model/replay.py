@@ -1,0 +1,66 @@
+"""Runs the requests of a recorded run through the simulator's StepServer, without any scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.step_model.recorded import Answered, Recorded
+from teola.instance import Step, StepServer, TokenSequence
+from teola.kv import BlockCache, make_policy
+from teola.profile import StepTime
+
+TERMS = ("base_s", "per_sequence_s", "per_context_s", "per_token_s", "per_pair_s", "prefill_s")
+Terms = NDArray[numpy.float64]
+
+
+def terms(step: Step, repeats: int) -> Terms:
+    """What the step's time is in proportion to, in the order of TERMS."""
+    context = repeats * step.context + step.decodes * (repeats * (repeats - 1) // 2)
+    decodes = repeats * step.decodes
+    return numpy.array((repeats, decodes, context, step.tokens, step.pairs, step.tokens > 0), float)
+
+
+@dataclass
+class Replayed:
+    """answered: the requests, with the times at which they would be answered. decode: by request,
+    the terms of all steps from its first token to its last."""
+
+    answered: list[Answered]
+    decode: list[Terms]
+
+
+def replay(run: Recorded, time: StepTime) -> Replayed:
+    """The run as it would be if steps took this time."""
+    cache = BlockCache(None, 16, make_policy("lru"))
+    server = StepServer(run.token_budget, run.max_sequences, cache)
+    answered, coming = list(run.requests), 0
+    nothing: Terms = numpy.zeros(len(TERMS))
+    spent, until_first, decode = nothing, [nothing] * len(answered), [nothing] * len(answered)
+    now, ended = 0.0, 0
+    while ended < len(answered):
+        while coming < len(answered) and run.requests[coming].queued <= now:
+            request = run.requests[coming]
+            server.add(TokenSequence(coming, prompt=request.prompt, output=request.output))
+            coming += 1
+        step = server.plan(now)
+        if step is None:
+            now = run.requests[coming].queued
+            continue
+        repeats = step.repeat
+        if coming < len(answered):
+            until = run.requests[coming].queued - now
+            repeats = min(repeats, time.steps(until, step.decodes, step.context))
+        now += time.seconds(step.decodes, step.context, step.tokens, step.pairs, repeats)
+        spent = spent + terms(step, repeats)
+        for id, kind, _ in server.finish(step, now, repeats):
+            assert isinstance(id, int)
+            if kind == "first":
+                until_first[id], answered[id] = spent, answered[id]._replace(first=now)
+            else:
+                decode[id] = spent - until_first[id]
+                answered[id] = answered[id]._replace(last=now)
+                ended += 1
+    return Replayed(answered, decode)

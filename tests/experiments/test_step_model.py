@@ -1,0 +1,103 @@
+"""The fit finds the terms that a run was made with, and predicts what it has not seen."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments.step_model.__main__ import main
+from experiments.step_model.fit import fitted
+from experiments.step_model.recorded import Answered, Recorded, load
+from experiments.step_model.replay import replay
+from teola.profile import EngineProfile, Profile, StepTime, to_json
+from tests.planted import catches, edited
+
+TRUE = StepTime(0.012, 5e-5, 1e-7, 3e-5, 1e-9, prefill_s=0.004)
+
+
+def run(rate: float = 4.0, count: int = 150) -> Recorded:
+    chance, at = random.Random(0), 0.0
+    asked = []
+    for _ in range(count):
+        asked.append(Answered(chance.randint(10, 3000), chance.randint(1, 400), at, 0.0, 0.0))
+        at += chance.expovariate(rate)
+    return Recorded(tuple(asked), max_sequences=24, token_budget=1024)
+
+
+def written(folder: Path, noise: float = 0.0) -> Path:
+    """A run whose steps take TRUE, in the form of a published one."""
+    made, chance = run(), random.Random(1)
+    lines = []
+    for one in replay(made, TRUE).answered:
+        late = chance.gauss(0.0, noise) * (one.last - one.first)
+        entry = {
+            "input_toks": one.prompt,
+            "output_toks": one.output,
+            "queued_ts": 1000 + one.queued,
+            "first_token_ts": 1000 + one.first,
+            "last_token_ts": 1000 + one.last + late,
+        }
+        lines.append(json.dumps(entry))
+    (folder / "requests.jsonl").write_text("\n".join(lines))
+    kwargs = {"max_num_seqs": made.max_sequences, "max_num_batched_tokens": made.token_budget}
+    (folder / "meta.json").write_text(json.dumps({"engine_kwargs": kwargs}))
+    return folder
+
+
+def test_a_replay_without_load_takes_the_time_of_its_steps() -> None:
+    alone = replay(replace(run(), requests=(Answered(1500, 11, 5.0, 0, 0),)), TRUE).answered[0]
+    chunks = [(1024, 1024 * 1025 // 2), (476, 476 * (2 * 1024 + 477) // 2)]
+    assert alone.ttft_s == pytest.approx(sum(TRUE.seconds(0, 0, *chunk) for chunk in chunks))
+    assert alone.tpot_s == pytest.approx(TRUE.seconds(1, 1501, repeat=10) / 10)
+
+
+@catches(
+    "terms-of-the-whole-run",
+    "terms are not those of the answer's own steps",
+    edited(replay, "decode[id] = spent - until_first[id]", "decode[id] = spent"),
+)
+def test_the_fit_finds_what_the_run_was_made_with(tmp_path: Path) -> None:
+    found = fitted(load(written(tmp_path)), 50)
+    for b, context, tokens in ((1, 500, 0), (20, 30_000, 0), (20, 30_000, 1024), (0, 0, 600)):
+        pairs = tokens * (tokens + 1) // 2
+        given = (b, context, tokens, pairs)
+        assert found.seconds(*given) == pytest.approx(TRUE.seconds(*given), rel=0.1)
+
+
+def test_it_says_four_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--run", str(written(tmp_path, noise=0.01)), "--json"])
+    errors = json.loads(capsys.readouterr().out)
+    assert [*errors] == ["ttft_mean_error", "ttft_p99_error", "tpot_error", "latency_mean_error"]
+    assert max(errors["tpot_error"], errors["latency_mean_error"]) < 0.04
+    assert max(errors["ttft_mean_error"], errors["ttft_p99_error"]) < 0.1
+
+
+def test_a_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--run", str(written(tmp_path))])
+    out = capsys.readouterr().out
+    assert "first token, p99" in out
+    assert "1 % longer" in out
+
+
+def test_a_profile_is_scored_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, file = written(tmp_path), tmp_path / "profile.json"
+    for step, right in ((TRUE, True), (replace(TRUE, base_s=0.03), False)):
+        file.write_text(json.dumps(to_json(Profile("mine", {"llm": EngineProfile(step=step)}))))
+        main(["--run", str(folder), "--profile", str(file), "--json"])
+        errors = json.loads(capsys.readouterr().out)
+        assert all((error < 1e-3) is right for error in errors.values())
+
+
+@pytest.mark.parametrize("line", ["{", '{"input_toks": 3}', ""])
+def test_what_is_no_run_is_refused(
+    tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "requests.jsonl").write_text(line)
+    (tmp_path / "meta.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["--run", str(tmp_path)])
+    assert str(tmp_path) in " ".join(capsys.readouterr().err.split())
