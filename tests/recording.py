@@ -14,7 +14,7 @@ from teola.graph import Op
 from teola.graph.ops import DECODES
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
-from teola.policies.work import Work, WorkSpec
+from teola.policies.work import Size, Work, WorkSpec
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
@@ -33,6 +33,7 @@ from teola.schedule.events import (
     QueueEvent,
     RunCommand,
     RunEvent,
+    Sized,
     Skipped,
     State,
     Submit,
@@ -62,7 +63,16 @@ class Log:
 
     calls: list[tuple[str, Any, float, list[Command]]] = field(default_factory=list)
     story: list[Heard | Said | Command] = field(default_factory=list)
-    measured: dict[tuple[str, int], int] = field(default_factory=dict)
+    measured: dict[tuple[str, int], int | Size | None] = field(default_factory=dict)
+    later: dict[tuple[str, int], Size] = field(default_factory=dict)
+
+    def items(self, key: tuple[str, int]) -> int:
+        """Of a primitive: 1 of one that is not measured, of others what was found at once or
+        later."""
+        found = self.measured.get(key, 1)
+        found = self.later[key] if found is None else found
+        return max(1, found if isinstance(found, int) else found.total)
+
     plans: dict[str, Plan] = field(default_factory=dict)
 
 
@@ -80,7 +90,7 @@ class RecordingCore(Core):
         super().__init__(queues, self._noted(measure))
 
     def _noted(self, measure: Measuring) -> Measuring:
-        def noted(run: str, i: int) -> int:
+        def noted(run: str, i: int) -> int | Size | None:
             self.log.measured[run, i] = found = measure(run, i)
             return found
 
@@ -95,6 +105,8 @@ class RecordingCore(Core):
         return self._note("tell", (run, event), now, super().tell(run, event, now))
 
     def handle(self, event: QueueEvent, now: float) -> list[Command]:
+        if isinstance(event, Sized):
+            self.log.later[event.run, event.primitive] = event.size
         return self._note("handle", event, now, super().handle(event, now))
 
     def flush(self, now: float) -> list[Command]:
@@ -268,7 +280,7 @@ def check(log: Log) -> None:
             if key in sent:
                 spans = sorted(sent[key])
                 assert spans[0][0] == 0
-                assert spans[-1][1] == max(1, log.measured[key])
+                assert spans[-1][1] == log.items(key)
                 assert all(a[1] == b[0] for a, b in pairwise(spans)), where
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from teola.engine import Keys, QueryContext, TextPart
+from teola.kv import chained, root, token_keys
 
 BYTES_OF_A_TOKEN: Final = 4
-_DIGEST_BYTES: Final = 16
 
 
 def tenant_salt(salt_key: str, context: QueryContext) -> str:
@@ -27,31 +26,12 @@ def tenant_salt(salt_key: str, context: QueryContext) -> str:
 
 def of_ids(ids: Sequence[int], block_tokens: int, salt: str) -> Keys:
     """Keys of a prompt's token ids."""
-    return Keys(len(ids), follow(root(salt), ids, block_tokens))
+    return Keys(len(ids), token_keys(ids, block_tokens, salt))
 
 
 def of_text(parts: Sequence[TextPart], block_tokens: int, salt: str) -> Keys:
     """Keys of a prompt whose tokenizer is out of reach; the tokens are estimated."""
     text = "".join(part.text for part in parts)
     data = text.encode("utf-8", "surrogatepass")
-    blocks = tuple(_chain(root(salt), memoryview(data), BYTES_OF_A_TOKEN * block_tokens))
+    blocks = tuple(chained(root(salt), memoryview(data), BYTES_OF_A_TOKEN * block_tokens))
     return Keys(len(text) // BYTES_OF_A_TOKEN + 1, blocks)
-
-
-def root(salt: str) -> bytes:
-    """What the first block's key follows."""
-    return hashlib.blake2b(salt.encode(), digest_size=_DIGEST_BYTES).digest()
-
-
-def follow(key: bytes, ids: Sequence[int], block_tokens: int) -> tuple[bytes, ...]:
-    """The keys of the full blocks of `ids` that come after the block with this key."""
-    words = array("q", ids)
-    return tuple(_chain(key, memoryview(words).cast("B"), block_tokens * words.itemsize))
-
-
-def _chain(key: bytes, data: memoryview, size: int) -> Iterator[bytes]:
-    for end in range(size, len(data) + 1, size):
-        digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES)
-        digest.update(data[end - size : end])
-        key = digest.digest()
-        yield key

@@ -26,8 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from teola.engine import PrefixChange
-
-from . import block_keys
+from teola.kv import follow, root
 
 REPORT_ALL: Final = {"vllm_xargs": {"kv_cache_report_mode": "full"}}
 """In a request: what it finds in the cache is published as if it were stored now."""
@@ -169,7 +168,7 @@ class StoredBlocks:
             key = self._keys.get(parent)
         if key is None:
             return
-        keys = block_keys.follow(key, ids, size)
+        keys = follow(key, ids, size)
         for block, found, extra in zip(blocks, keys, extras, strict=True):
             if self._own(extra):
                 return
@@ -178,11 +177,11 @@ class StoredBlocks:
     def _root(self, extras: Sequence[Sequence[Any] | None] | None) -> bytes | None:
         """What the first block follows; None if that cannot be told."""
         if not extras:
-            return None if self._salted else block_keys.root("")
+            return None if self._salted else root("")
         own = self._own(extras[0])
         if len(own) > 1 or not all(isinstance(one, str) for one in own):
             return None
-        return block_keys.root(own[0] if own else "")
+        return root(own[0] if own else "")
 
     def _own(self, extra: Sequence[Any] | None) -> list[Any]:
         """What distinguishes a block besides its tokens and the adapter, which comes first."""

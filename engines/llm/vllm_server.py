@@ -31,6 +31,7 @@ from teola.engine import (
     TextPart,
 )
 from teola.errors import EngineError
+from teola.kv import follow, root
 
 from . import block_keys, openai_wire, server_tokens, vllm_feed, vllm_metrics, vllm_probe
 from .openai_probe import Listed
@@ -254,7 +255,7 @@ class VLLMServer:
         body = self._plain.body(call, {"prompt": ids}, complete=complete)
         if self._kept is not None and self._plain.served.is_vllm:
             size, salt = self.block_tokens, self._plain.salt(call.context)
-            first = block_keys.follow(block_keys.root(salt), ids[:size], size)
+            first = follow(root(salt), ids[:size], size)
             if first and self._kept.missed(first[0]):
                 body["extra_body"] |= REPORT_ALL
         return body

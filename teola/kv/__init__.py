@@ -1,7 +1,7 @@
 """The block cache of an LLM instance: who holds which KV blocks, and which of them go first."""
 
+from teola.kv.block_keys import Excerpt, chained, excerpt_keys, follow, root, token_keys
 from teola.kv.cache import BlockCache, Table
-from teola.kv.keys import Excerpt, excerpt_keys, token_keys
 from teola.kv.policies import POLICIES, Access, Policy, make_policy
 
 __all__ = [
@@ -11,7 +11,10 @@ __all__ = [
     "Excerpt",
     "Policy",
     "Table",
+    "chained",
     "excerpt_keys",
+    "follow",
     "make_policy",
+    "root",
     "token_keys",
 ]

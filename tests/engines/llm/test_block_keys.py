@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from teola.engine import QueryContext, TextPart
 from teola.graph.prompt import Role
+from teola.kv import chained, follow, root
 from teola_engines.llm import block_keys
 from tests.planted import catches, edited
 
@@ -20,7 +21,7 @@ def common(first: tuple[object, ...], second: tuple[object, ...]) -> int:
     "keys-unchained",
     "a key forgets what precedes its block",
     edited(
-        block_keys._chain,
+        chained,
         "        key = digest.digest()\n        yield key",
         "        yield digest.digest()",
     ),
@@ -28,7 +29,7 @@ def common(first: tuple[object, ...], second: tuple[object, ...]) -> int:
 @catches(
     "keys-odd-block",
     "a block that is not full has a key",
-    edited(block_keys._chain, "len(data) + 1", "len(data) + size"),
+    edited(chained, "len(data) + 1", "len(data) + size"),
 )
 def test_full_blocks_have_chained_keys() -> None:
     tokens, blocks = block_keys.of_ids(IDS, 4, "t")
@@ -44,11 +45,11 @@ def test_full_blocks_have_chained_keys() -> None:
 
 def test_the_keys_of_what_follows() -> None:
     blocks = block_keys.of_ids(IDS, 4, "t").blocks
-    assert block_keys.follow(blocks[2], IDS[12:], 4) == blocks[3:]
-    assert block_keys.follow(block_keys.root("t"), IDS, 4) == blocks
+    assert follow(blocks[2], IDS[12:], 4) == blocks[3:]
+    assert follow(root("t"), IDS, 4) == blocks
 
 
-@catches("keys-unsalted", "tenants share keys", edited(block_keys.root, "salt.encode()", "b''"))
+@catches("keys-unsalted", "tenants share keys", edited(root, "salt.encode()", "b''"))
 def test_tenants_share_no_key() -> None:
     salts = [block_keys.tenant_salt("key", QueryContext("q", tenant=t)) for t in ("a", "b")]
     salts.append(block_keys.tenant_salt("other", QueryContext("q", tenant="a")))

@@ -116,7 +116,7 @@ def test_a_lost_message_clears_and_so_does_a_restart(number: int) -> None:
 @catches(
     "events-parent",
     "a block follows none",
-    edited(StoredBlocks._keyed, "self._keys.get(parent)", 'block_keys.root("salt-a")'),
+    edited(StoredBlocks._keyed, "self._keys.get(parent)", 'root("salt-a")'),
 )
 def test_blocks_follow_each_other_over_messages() -> None:
     first, second = stored([1, 2], IDS[:8]), stored([3], IDS[8:], parent=2)

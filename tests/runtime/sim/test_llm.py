@@ -111,7 +111,6 @@ def test_a_prefix_is_held_until_its_reader_is_done() -> None:
     made.run()
     assert not stepper(made).server.kept
     assert stepper(made).server.cache.available == 8
-    assert not made._held
 
 
 def test_prefixes_of_queries_that_end_are_let_go() -> None:
@@ -127,7 +126,6 @@ def test_prefixes_of_queries_that_end_are_let_go() -> None:
     assert {result.state for result in made.run()} == {State.CANCELLED}
     assert not stepper(made).server.kept
     assert stepper(made).server.cache.available == 8
-    assert not made._held
 
 
 def test_what_can_never_fit_fails() -> None:

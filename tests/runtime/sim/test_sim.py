@@ -80,7 +80,8 @@ def test_two_instances_run_side_by_side() -> None:
 def test_each_instance_of_a_pool_takes_its_own_time() -> None:
     """The second one takes 3 s for a prompt, and as long as the first for a step; a fourth, which
     the pool does not reach, is as the engine says."""
-    slow = replace(llm().engines["llm"], costs={Op.PREFILLING: Cost(base_s=3.0)})
+    fast = llm().engines["llm"]
+    slow = replace(fast, step=replace(fast.step, prefill_s=fast.step.prefill_s + 2.0))
     profile = llm(instances=4, max_sequences=1)
     entry = profile.engines["llm"]
     profile = replace(profile, engines={"llm": replace(entry, pool=(entry, slow, entry))})

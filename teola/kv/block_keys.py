@@ -8,7 +8,7 @@ takes 7 us instead of 35.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -26,16 +26,27 @@ class Excerpt(NamedTuple):
 def token_keys(ids: Sequence[int], block_tokens: int, salt: str = "") -> tuple[bytes, ...]:
     """The key of each full block of `ids`. salt: the tenant, whose prompts no other's timing may
     tell of."""
-    size = block_tokens * array("q").itemsize
-    data = memoryview(array("q", ids)).cast("B")
-    key = blake2b(salt.encode(), digest_size=_DIGEST_BYTES).digest()
-    found: list[bytes] = []
+    return follow(root(salt), ids, block_tokens)
+
+
+def root(salt: str) -> bytes:
+    """What the first block's key follows."""
+    return blake2b(salt.encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def follow(key: bytes, ids: Sequence[int], block_tokens: int) -> tuple[bytes, ...]:
+    """The keys of the full blocks of `ids` that come after the block with this key."""
+    words = array("q", ids)
+    return tuple(chained(key, memoryview(words).cast("B"), block_tokens * words.itemsize))
+
+
+def chained(key: bytes, data: memoryview, size: int) -> Iterator[bytes]:
+    """The keys of the full blocks of `size` bytes each that come after the block with this key."""
     for end in range(size, len(data) + 1, size):
         digest = blake2b(key, digest_size=_DIGEST_BYTES)
         digest.update(data[end - size : end])
         key = digest.digest()
-        found.append(key)
-    return tuple(found)
+        yield key
 
 
 def excerpt_keys(
