@@ -22,6 +22,7 @@ from teola.schedule.events import (
     FirstToken,
     MemberCompleted,
     Outcome,
+    PrefixChanged,
     QueueEvent,
 )
 
@@ -78,11 +79,15 @@ class Called(NamedTuple):
 
 
 class Stepper:
-    """Drives one StepServer through virtual time."""
+    """Drives one StepServer through virtual time. tells: what its cache keeps."""
 
-    def __init__(self, sim: World, engine: str, instance: int, profile: EngineProfile) -> None:
+    def __init__(
+        self, sim: World, engine: str, instance: int, profile: EngineProfile, *, tells: bool = False
+    ) -> None:
         self.sim, self.engine, self.instance, self.profile = sim, engine, instance, profile
-        cache = BlockCache(profile.kv_blocks, profile.block_tokens, make_policy("lru"))
+        self._tells = tells
+        lru = make_policy("lru")
+        cache = BlockCache(profile.kv_blocks, profile.block_tokens, lru, noting=tells)
         self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
         self.calls: dict[tuple[str, int], Called] = {}
         self._step: Step | None = None
@@ -110,31 +115,26 @@ class Stepper:
     def _begin(self, id: tuple[str, int], batch: int, query: Query) -> None:
         """Add a call to the server."""
         length, deliveries = self.sim.outcomes.call(query, id[1])
-        said = self._before(query, id[1]) + prompt_of(query, id[1])
-        called = self.calls[id] = Called(batch, deliveries, said)
+        found = said(query, id[1])
+        called = self.calls[id] = Called(batch, deliveries, found)
         size, salt = self.profile.block_tokens, number_of(query.run.tenant)
         sequence = TokenSequence(
             id,
-            prompt=sum(excerpt.length for excerpt in said),
+            prompt=sum(excerpt.length for excerpt in found),
             output=length,
             marks=tuple(delivery.at for delivery in deliveries),
             access=Access((query.run.app, query.plan.primitives[id[1]].component)),
         )
         if self.profile.prefix_reuse:
-            sequence.keys = excerpt_keys(said, size, salt)
+            sequence.keys = excerpt_keys(found, size, salt)
             sequence.keep = not deliveries
             answer = answer_of(deliveries, length)
-            sequence.grown = partial(_grown, said, answer, size, salt, sequence.keys)
+            sequence.grown = partial(_grown, found, answer, size, salt, sequence.keys)
         try:
             self.server.add(sequence)
         except EngineError as error:
             self.calls.pop(id)
             self._end(id, called, query, Cause(error))
-
-    def _before(self, query: Query, i: int) -> tuple[Excerpt, ...]:
-        """The prefix that was computed before: found here, or computed anew."""
-        before = query.plan.sequence_of[i]
-        return query.store.values[before]["sequence"].said if before >= 0 else ()
 
     def abort(self, command: AbortRequest) -> None:
         id = (command.run, command.primitive)
@@ -157,6 +157,14 @@ class Stepper:
             self._step, self._began = step, now
             self._version += 1
             self.sim.at(now + self._seconds(step), self._done, self._version, step.repeat)
+
+    def _tell_prefixes(self, now: float) -> None:
+        """Tell the core what is kept since it was told last, and what is not any more."""
+        if self._tells:
+            stored, evicted = self.server.cache.changes()
+            if stored or evicted:
+                told = PrefixChanged(self.engine, self.instance, stored, evicted)
+                self.sim.handle(told, now)
 
     def _seconds(self, step: Step) -> float:
         _, decodes, repeat, tokens, pairs, context = step
@@ -182,7 +190,9 @@ class Stepper:
         step, self._step = self._step, None
         self.sim.rest(self)
         sim, now = self.sim, self.sim.now
-        for event in self.server.finish(step, now, repeats):
+        events = self.server.finish(step, now, repeats)
+        self._tell_prefixes(now)
+        for event in events:
             run, i = id = cast("tuple[str, int]", event.id)
             query = sim.queries.get(run)
             if event.kind == "first":
@@ -224,6 +234,13 @@ class Stepper:
         if id in self.server.kept:
             sim.holds(id, partial(self.release, id))
         sim.handle(CallEnded(self.engine, called.batch, *id, outcome), now)
+
+
+def said(query: Query, i: int) -> tuple[Excerpt, ...]:
+    """The whole prompt of primitive `i`, with the prefix that was computed before."""
+    before = query.plan.sequence_of[i]
+    prefix = query.store.values[before]["sequence"].said if before >= 0 else ()
+    return (*prefix, *prompt_of(query, i))
 
 
 def _grown(

@@ -15,14 +15,17 @@ from typing import Any
 from teola.engine import EngineKind
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
+from teola.kv import excerpt_keys
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
+from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Driver, Query, queue_of
 from teola.runtime.observe.trace import Trace
-from teola.runtime.sim.llm import Prefix, Stepper
+from teola.runtime.sim.llm import Prefix, Stepper, said
 from teola.runtime.sim.outcome import Outcomes, Planned
 from teola.runtime.store import Store
+from teola.runtime.values import number_of
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -166,7 +169,10 @@ class Sim(Driver[Query]):
 
     def _server(self, name: str, i: int, continuous: bool) -> Stepper | object:
         profile = self._profiles[name].of(i)
-        return Stepper(self, name, i, profile) if continuous else object()
+        if not continuous:
+            return object()
+        tells = self.core.queues[name].placing.by_keys
+        return Stepper(self, name, i, profile, tells=tells)
 
     def kill(self, engine: str, instance: int, *, at: float, back_s: float | None) -> None:
         """Let an instance die at time `at`, with all that it has and keeps; a successor is up
@@ -212,6 +218,16 @@ class Sim(Driver[Query]):
         prefix = outputs and outputs.get("sequence")
         if isinstance(prefix, Prefix):
             prefix.release()
+
+    def _measure(self, run: str, i: int) -> int | Size | None:
+        query = self.queries[run]
+        spec = query.plan.specs[i]
+        by_keys = spec.lane is None and self.core.queues[spec.engine].placing.by_keys
+        profile = self._profiles[spec.engine]
+        if not (by_keys and profile.prefix_reuse):
+            return super()._measure(run, i)
+        keys = excerpt_keys(said(query, i), profile.block_tokens, number_of(query.run.tenant))
+        return Size(query.store.prompt_tokens(i), keys)
 
     def dispatch(self, command: Dispatch, now: float) -> None:
         server = self.servers[command.engine, command.instance]
