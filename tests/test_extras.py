@@ -42,14 +42,16 @@ def test_a_bug_of_our_own_is_none_of_it() -> None:
 
 
 def test_an_embedding_server_by_url() -> None:
-    found = Engines(embedding="http://e/v1", dimensions=12, dsn="postgresql://d").configs(DEFAULTS)
+    found = Engines(embedding=("http://e/v1",), dimensions=12, dsn="postgresql://d").configs(
+        DEFAULTS
+    )
     assert found["embedding"] == EngineConfig("openai-embedding", {"url": "http://e/v1"})
     assert found["vectorstore"].options == {"dsn": "postgresql://d", "dimensions": 12}
     found["embedding"].recipe("embedding")
 
 
 def test_another_model_here() -> None:
-    found = Engines(embedding="my/model").configs(DEFAULTS)
+    found = Engines(embedding=("my/model",)).configs(DEFAULTS)
     assert found["embedding"] == EngineConfig("embedding", {"model": "my/model"})
 
 

@@ -183,7 +183,7 @@ def test_json_there_and_back(name: str) -> None:
 def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     engine = EngineProfile({Op.SQL: Cost(0.1, sigma=0.5)}, kv_blocks=7, max_efficient=3)
-    slow = EngineProfile({Op.SQL: Cost(0.3)}, decode_step=Cost(0.2), max_batch=2)
+    slow = EngineProfile({Op.SQL: Cost(0.3)}, step=StepTime(base_s=0.2), max_batch=2)
     pool = replace(engine, instances=3, pool=(engine, slow))
     profile = Profile("mine", {"sql": engine, "pool": pool}, dispatch_s=0.2)
     file.write_text(json.dumps(to_json(profile)))

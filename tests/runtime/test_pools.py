@@ -15,7 +15,7 @@ from teola import Runtime
 from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
 from teola.graph.ops import Op
-from teola.profile import Cost, EngineProfile, Profile, to_json
+from teola.profile import Cost, EngineProfile, Profile, StepTime, to_json
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.pools import joint, limits_of, presentable, smallest
 from tests.deterministic import HashModel
@@ -24,7 +24,7 @@ from tests.planted import catches, edited
 from tests.runtime.hosts.elsewhere import Embedder
 from tests.runtime.pooled import asking, embedding, servers
 
-SLOW = EngineProfile(costs={Op.PREFILLING: Cost(base_s=1.0)}, max_batch=256)
+SLOW = EngineProfile(step=StepTime(prefill_s=1.0), max_batch=256)
 
 
 # --- a configuration --------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def dispatches(bench: Bench) -> list[Dispatch]:
 
 async def test_what_is_ready_together_is_measured_together_and_shares_a_batch() -> None:
     model = Keyed()
-    async with Bench({"llm": model}) as bench:
+    async with Bench({"llm": model}, routing="prefix_affinity") as bench:
         endings = await ask(bench, 3)
     assert [e.state for e in endings] == [State.OK] * 3
     (batch,) = dispatches(bench)
@@ -83,7 +83,7 @@ async def test_what_is_ready_together_is_measured_together_and_shares_a_batch() 
 
 
 async def test_a_work_has_the_tokens_and_keys_that_its_engine_counts() -> None:
-    async with Bench({"llm": Keyed()}) as bench:
+    async with Bench({"llm": Keyed()}, routing="prefix_affinity") as bench:
         await ask(bench)
     ((one,),) = (d.slices for d in dispatches(bench))
     prompt = bench.engines["llm"][0].prompts[0]
@@ -92,7 +92,7 @@ async def test_a_work_has_the_tokens_and_keys_that_its_engine_counts() -> None:
 
 
 async def test_an_engine_that_cannot_measure_leaves_an_estimate() -> None:
-    async with Bench({"llm": Broken()}) as bench:
+    async with Bench({"llm": Broken()}, routing="prefix_affinity") as bench:
         (ending,) = await ask(bench)
     assert ending.state is State.OK
     ((one,),) = (d.slices for d in dispatches(bench))
