@@ -91,13 +91,12 @@ class Life:
 class QueryContext:
     """What travels with every request: identity, tenant, and the time that is left.
 
-    deadline: on the monotonic clock, in seconds. category: (app, component), for cache policies.
+    deadline: on the monotonic clock, in seconds.
     """
 
     query_id: str
     tenant: str = "default"
     deadline: float = float("inf")
-    category: tuple[str, str] = ("", "")
     life: Life = field(default_factory=Life, compare=False, repr=False)
 
 
@@ -148,7 +147,8 @@ class SequenceHandle:
 class Call:
     """One LLM call (or, for `prefill`, its beginning).
 
-    parts: what follows `prefix`. priority: depth of the call, larger is more urgent.
+    parts: what follows `prefix`. priority: larger is more urgent. category: (app, component), for
+    cache policies.
     """
 
     context: QueryContext
@@ -156,6 +156,7 @@ class Call:
     decode: DecodeParams
     prefix: SequenceHandle | None = None
     priority: int = 0
+    category: tuple[str, str] = ("", "")
 
     @property
     def all_parts(self) -> tuple[TextPart, ...]:

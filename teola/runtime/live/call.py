@@ -33,7 +33,8 @@ def call_of(query: LiveQuery, i: int, instance: int, priority: int = 0) -> Call:
     if prefix is not None and prefix.instance != instance:
         prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
     parts = query.store.prompt(i)
-    return Call(query.context, parts, decode, prefix, priority)
+    category = query.trace.app, query.plan.specs[i].component
+    return Call(query.context, parts, decode, prefix, priority, category)
 
 
 class LiveCall:

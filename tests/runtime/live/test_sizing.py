@@ -52,9 +52,11 @@ class Caching(HashModel):
     def __init__(self) -> None:
         super().__init__()
         self.priorities: list[int] = []
+        self.categories: list[tuple[str, str]] = []
 
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         self.priorities.append(call.priority)
+        self.categories.append(call.category)
         async for delta in super().generate(call):
             if delta.usage is not None:
                 delta = replace(delta, usage=replace(delta.usage, cached_tokens=16))
@@ -123,7 +125,7 @@ async def test_what_a_server_had_in_its_cache_reaches_the_core() -> None:
 @catches(
     "priority-by-depth",
     "servers are told how deep a call is, whatever the policy goes by",
-    edited(call_of, "prefix, priority)", "prefix, query.plan.depth[i])"),
+    edited(call_of, "priority, category)", "query.plan.depth[i], category)"),
 )
 async def test_servers_are_told_the_policy_s_priority() -> None:
     model = Caching()
@@ -131,3 +133,10 @@ async def test_servers_are_told_the_policy_s_priority() -> None:
         await ask(bench)
         await ask(bench)
     assert model.priorities == [-1, -2]  # the earlier is the more urgent
+
+
+async def test_engines_are_told_the_app_and_component_of_a_call() -> None:
+    model = Caching()
+    async with Bench({"llm": model}) as bench:
+        await ask(bench)
+    assert model.categories == [("bench", "m")]
