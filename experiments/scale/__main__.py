@@ -10,12 +10,12 @@ from experiments.common import command
 from experiments.common.command import Experiment
 from experiments.scale import figures
 from experiments.scale.measure import measure
-from teola.policies.batching import BATCHING
+from teola.policies.batching import BATCHING, DEFAULT
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this experiment alone."""
-    parser.add_argument("--batching", choices=sorted(BATCHING), default="topology")
+    parser.add_argument("--batching", choices=sorted(BATCHING), default=DEFAULT)
 
 
 EXPERIMENT: Final = Experiment(

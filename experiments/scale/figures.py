@@ -38,11 +38,25 @@ def _growth(report: Report) -> str:
     )
 
 
+def _long(report: Report) -> str:
+    first = report["long_prompts"][0]
+    rates = " and ".join(
+        f"{row['calls_per_s']:,} calls a second with {row['routing']} "
+        f"({row['mean_s']:.2f} s each in virtual time)"
+        for row in report["long_prompts"]
+    )
+    return (
+        f"Prompts of {first['prompt_tokens']:,} tokens on {first['instances']} instances, most of "
+        f"which others have had: {rates}"
+    )
+
+
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
     title = f"Simulating {report['about']['app']} ({report['about']['batching']})"
     console.print(pages.terminal(title, HEAD, _lines(report)))
     console.print(f"On average {_growth(report)}.")
+    console.print(f"{_long(report)}.")
 
 
 def plot(report: Report, path: Path) -> None:
@@ -86,7 +100,8 @@ def section(report: Report, picture: Path) -> str:
             f"{pages.called('scale', about)} simulates advanced RAG, with instructions computed\n"
             "ahead, on ever more instances and with ever more queries. The rate grows with the\n"
             "instances, so that engines are busy for about 60 % of the time. On average\n"
-            f"{_growth(report)}.\n"
+            f"{_growth(report)}.\n\n"
+            f"{_long(report)}.\n\n"
             f"{about['machine']['cpu']}, one core, load {about['machine']['load_1min']}.\n"
             "[More](../experiments/scale/README.md).",
             f"![Primitives a second, and memory]({picture.as_posix()})",

@@ -25,6 +25,7 @@ from experiments.common.arrivals import arrivals
 from experiments.common.command import Options, Report
 from experiments.common.testbed import testbed
 from experiments.common.workloads import Answers, Drawn
+from experiments.scale import long_prompts
 from teola.runtime import machine
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimResult
@@ -41,6 +42,9 @@ DRAWN: Final = 1000
 """Different queries; they come again and again."""
 FED: Final = 1000
 """Queries that are handed to the simulator at a time, so that those to come need no memory."""
+LONG_CALLS: Final = 4000
+LONG_ROUTINGS: Final = ("least_loaded", "prefix_affinity")
+"""Of calls with prompts of 7,000 tokens."""
 FEWER: Final = (100, 10, 1)
 """Divisors of the number of queries, where it grows; the sizes of INSTANCES have a tenth of it."""
 
@@ -82,7 +86,10 @@ def measure(options: Options, progress: Progress) -> Report:
             rows.append(pool.submit(simulate, size).result())
         progress.advance(task)
     about = {"app": APP, "llm": LLM, "batching": batching, "machine": machine.describe(())}
-    return {"rows": rows, "growth": growth(rows), "about": {**about, **options.about()}}
+    calls = min(LONG_CALLS, most)
+    long = [long_prompts.measure(calls, name, options.seed) for name in LONG_ROUTINGS]
+    found = {"rows": rows, "growth": growth(rows), "long_prompts": long}
+    return {**found, "about": {**about, **options.about()}}
 
 
 def simulate(size: Size) -> dict[str, Any]:

@@ -10,11 +10,13 @@ many it has. An instance that tells is not assumed anything of.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
 FORGOTTEN_S: Final = 600.0
 """How long what is assumed counts, of an instance whose cache is of unknown size."""
+LOOK_S: Final = 1.0
+"""How often it is looked for what is older."""
 
 
 class PrefixIndex:
@@ -22,40 +24,37 @@ class PrefixIndex:
 
     def __init__(self, instances: int, blocks: int | None = None) -> None:
         self.blocks = blocks
-        self._where: dict[Hashable, set[int]] = {}
+        self._where: dict[Hashable, int] = {}
+        """By key, a bit for each instance."""
+        self._look_again = 0.0
         self._kept: list[OrderedDict[Hashable, float]] = [OrderedDict() for _ in range(instances)]
         self._tells = [False] * instances
 
     def hits(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
         """How many blocks, from the first on, each instance keeps; none: left out. O(what is kept
         of the prompt anywhere)."""
+        if self.blocks is None and now >= self._look_again:
+            self._forget_old(now)
         found: dict[int, int] = {}
-        left: set[int] | None = None
-        for depth, key in enumerate(keys):
-            here = self._where.get(key)
-            if here is None:
-                break
-            here = here if self.blocks is not None else self._fresh(key, here, now)
-            still = here if left is None else left & here
-            if left is not None and len(still) < len(left):
-                found.update(dict.fromkeys(left - still, depth))
-            left = still
-            if not left:
-                return found
-        else:
-            depth = len(keys)
-        if left:
-            found.update(dict.fromkeys(left, depth))
+        left, depth, where = -1, 0, self._where
+        for key in keys:
+            here = left & where.get(key, 0)
+            if here != left:
+                if left >= 0:
+                    found.update(dict.fromkeys(_numbers(left & ~here), depth))
+                left = here
+                if not left:
+                    return found
+            depth += 1
+        if depth:
+            found.update(dict.fromkeys(_numbers(left), depth))
         return found
 
-    def _fresh(self, key: Hashable, instances: set[int], now: float) -> set[int]:
-        """Those for which it is not too long ago."""
-        old = [
-            i for i in instances if not self._tells[i] and now - self._kept[i][key] > FORGOTTEN_S
-        ]
-        for i in old:
-            self._forget(i, key)
-        return self._where.get(key, set())
+    def _forget_old(self, now: float) -> None:
+        """What was assumed of instances long ago."""
+        self._look_again = now + LOOK_S
+        for i in range(len(self._kept)):
+            self.expire(i, now - FORGOTTEN_S)
 
     def computed(self, i: int, keys: Sequence[Hashable], now: float) -> None:
         """A prompt with these blocks was computed on instance `i`."""
@@ -112,20 +111,29 @@ class PrefixIndex:
 
     def _keep(self, i: int, key: Hashable, now: float) -> None:
         self._kept[i][key] = now
-        self._where.setdefault(key, set()).add(i)
+        self._where[key] = self._where.get(key, 0) | 1 << i
 
     def _forget(self, i: int, key: Hashable) -> None:
         if self._kept[i].pop(key, None) is None:
             return
-        here = self._where[key]
-        here.discard(i)
-        if not here:
+        here = self._where[key] & ~(1 << i)
+        if here:
+            self._where[key] = here
+        else:
             del self._where[key]
 
     def validate(self) -> None:
         """Raises AssertionError if both directions differ. O(n): for tests."""
-        found: dict[Hashable, set[int]] = {}
+        found: dict[Hashable, int] = {}
         for i, kept in enumerate(self._kept):
             for key in kept:
-                found.setdefault(key, set()).add(i)
+                found[key] = found.get(key, 0) | 1 << i
         assert found == self._where, "the index of prefixes and what instances keep differ"
+
+
+def _numbers(bits: int) -> Iterator[int]:
+    """Which bits are set."""
+    while bits:
+        last = bits & -bits
+        yield last.bit_length() - 1
+        bits ^= last

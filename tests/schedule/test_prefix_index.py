@@ -25,13 +25,13 @@ def test_hits_count_blocks_from_the_first_on() -> None:
 @catches(
     "never-forgotten",
     "what is assumed counts for ever",
-    edited(PrefixIndex._fresh, "now - self._kept[i][key] > FORGOTTEN_S", "False"),
+    edited(PrefixIndex._forget_old, "self.expire(i, now - FORGOTTEN_S)", "pass"),
 )
 def test_what_is_assumed_is_forgotten_after_a_while() -> None:
     index = PrefixIndex(2)
     index.computed(0, AB, 0.0)
     index.told(1, AB, [], 0.0)
-    assert index.hits(AB, FORGOTTEN_S) == {0: 2, 1: 2}
+    assert index.hits(AB, FORGOTTEN_S - 1) == {0: 2, 1: 2}
     assert index.hits(AB, FORGOTTEN_S + 1) == {1: 2}  # what is told counts until it is taken back
     index.validate()
 

@@ -71,7 +71,7 @@ def test_the_core_knows_exactly_what_simulated_instances_keep() -> None:
         server = sim.servers["llm", i]
         assert isinstance(server, Stepper)
         assert index.size(i) == server.server.cache.cached
-        assert all(i in index._where[key] for key in server.server.cache._cached)
+        assert all(index._where[key] >> i & 1 for key in server.server.cache._cached)
         assert 0 < index.size(i) <= 70
 
 
