@@ -21,13 +21,13 @@ class Listener:
             self.kept |= set(change.stored)
 
     async def until(self, holds):
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             while not holds():
                 assert not self._task.done(), self._task
                 await asyncio.sleep(0.02)
 
     async def ended(self):
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             await self._task
 
     async def stop(self):

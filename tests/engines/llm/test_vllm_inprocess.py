@@ -134,7 +134,7 @@ async def test_what_is_more_urgent_begins_first(engine):
 
     async with asyncio.timeout(240), asyncio.TaskGroup() as tasks:
         for k in range(4):
-            tasks.create_task(ask(f"long {k}", k, 9, 40 if k == 0 else 120))
+            tasks.create_task(ask(f"long {k}", k, 9, 300 if k == 0 else 900))
         while len(begun) < 4:
             await asyncio.sleep(0.01)
         for name, priority in (("patient", -7), ("normal", 0), ("urgent", 7)):
@@ -331,7 +331,7 @@ async def test_cancelling_a_prefill_frees_its_sequence(engine, limit, monkeypatc
     monkeypatch.setattr(engine.sessions, "limit", limit)
     long = [TextPart(Role.CONTEXT, text_of(random.Random(8), 600))]
     task = asyncio.create_task(engine.prefill(a_call(long, tenant=f"cancelled-{limit}")))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
