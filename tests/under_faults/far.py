@@ -70,6 +70,8 @@ class FarEngine(RemoteEngine):
         self.slow_until = self.down_until = -1.0
         self.batches = self.streams = self.lives = 0
         self.process: Process | None = None
+        self.telling: set[asyncio.Task[Any]] = set()
+        """What it is being told, and has not heard yet."""
         self._hangs: tuple[Process, float] | None = None
         self._requests = 0
 
@@ -143,7 +145,9 @@ class FarEngine(RemoteEngine):
 
     def tell(self, method: str, *arguments: Any) -> None:
         if self.dead is None and self.process is not None and not self.process.gone.done():
-            self.process.run(self._there(self.process, method, arguments))
+            task = self.process.run(self._there(self.process, method, arguments))
+            self.telling.add(task)
+            task.add_done_callback(self.telling.discard)
 
     async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
         process = self._alive()

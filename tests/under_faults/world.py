@@ -311,6 +311,7 @@ class World:
     def _busy(self) -> bool:
         live, queues = self.live, self.core.queues.values()
         waits = live._tasks or live._batches or live._inbox or live._scheduled
+        waits = waits or any(far.telling for far in self.far.values())
         return bool(waits) or not all(i.up for queue in queues for i in queue.instances)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import uuid4
 
 from teola.engine import (
@@ -82,6 +82,10 @@ class RemoteState:
     key: int
 
 
+EARLY: Final = 1024
+"""Handles that are remembered as released before they came, or were never known."""
+
+
 @dataclass(slots=True)
 class EngineServer:
     """Serves one engine; use from one event loop."""
@@ -91,6 +95,7 @@ class EngineServer:
     _host: LocalHost | None = None
     _kept: dict[int, SequenceHandle] = field(default_factory=dict)
     _coming: set[int] = field(default_factory=set)
+    _early: dict[int, None] = field(default_factory=dict)
 
     @property
     def host(self) -> LocalHost:
@@ -118,9 +123,12 @@ class EngineServer:
 
     async def prefill(self, call: Call, sent: float, key: int) -> SequenceHandle:
         """Compute a prefix; the handle names what is kept of it here. key: the sender's name for
-        it, who may `release` it before the end."""
+        it, who may `release` it before the end, and even be heard of that first."""
         model = cast("LanguageModel", self.host.engine)
-        self._coming.add(key)
+        if key in self._early:
+            del self._early[key]
+        else:
+            self._coming.add(key)
         try:
             handle = await model.prefill(self._received(call, sent))
             if handle.state is None:
@@ -154,9 +162,14 @@ class EngineServer:
     def release(self, keys: Sequence[int]) -> None:
         """Nobody holds these handles any more."""
         for key in keys:
-            self._coming.discard(key)
             if key in self._kept:
                 self.host.release(self._kept.pop(key))
+            elif key in self._coming:
+                self._coming.discard(key)
+            else:
+                self._early[key] = None
+        while len(self._early) > EARLY:
+            del self._early[next(iter(self._early))]
 
     def _received(self, call: Call, sent: float) -> Call:
         """With what the prefix's handle names, if that is still here (else it is computed anew)."""
