@@ -352,8 +352,10 @@ async def test_a_killed_server_is_told_and_healed_by_its_return(served):
         await listener.until(lambda: listener.clearings)
         calls = [a_call(parts, max_tokens=4000, ignore_eos=True, tenant=str(i)) for i in range(4)]
         tasks = [asyncio.create_task(answer(engine, call)) for call in calls]
-        while await running(engine) < 4:
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(120.0):
+            while await running(engine) < 4:
+                assert not any(task.done() for task in tasks), tasks
+                await asyncio.sleep(0.02)
         await listener.until(lambda: listener.kept)
         served.process.kill()
         await listener.until(lambda: listener.clearings > 1)
