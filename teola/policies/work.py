@@ -44,6 +44,9 @@ class WorkSpec:
     depth: primitives on the longest way from it to an output.
     members: of an LLM call, the decodings that share its stream.
     retries: further tries that it may have.
+    item_tokens: planned tokens of an item (0: its time does not depend on them).
+    planned_tokens: of its prompt. planned_output: that its call generates in all.
+    continues: its prompt goes on with a sequence that is there.
     """
 
     engine: str
@@ -56,6 +59,10 @@ class WorkSpec:
     retries: int = 0
     estimate: Estimate = UNKNOWN
     measured: bool = True
+    item_tokens: int = 0
+    planned_tokens: int = 0
+    planned_output: int = 0
+    continues: bool = False
 
 
 @dataclass(slots=True, eq=False)

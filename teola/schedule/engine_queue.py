@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from teola.errors import EngineUnavailable
+from teola.learning.batches import BatchTimes
+from teola.learning.calls import CallTimes
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.work import Slice, Work
@@ -79,6 +81,9 @@ class EngineQueue:
         self._next_batch = 0
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
+        self.batch_times: BatchTimes | None = None
+        self.call_times: CallTimes | None = None
+        """Who learns how long its work takes, if somebody does."""
 
     # --- what comes in --------------------------------------------------------------------
 
@@ -128,6 +133,8 @@ class EngineQueue:
         queue again what may be tried again."""
         if (batch := self._batches.pop(event.batch, None)) is None:
             return []  # of an instance that is gone
+        if self.batch_times is not None:
+            self.batch_times.completed(event.batch, batch.slices, event.outcomes, now)
         out: list[Output] = []
         for (work, lo, hi), outcome in zip(batch.slices, event.outcomes, strict=True):
             key = work.run, work.primitive
@@ -143,6 +150,9 @@ class EngineQueue:
         instance, batch = work.flying.get((0, work.total), (-1, -1))
         if batch != event.batch:
             return []  # of an instance that is gone
+        if self.call_times is not None:
+            failed = type(event.outcome) is Cause
+            self.call_times.ended(work, now, event.cached, event.generated, failed=failed)
         out: list[Output] = []
         self._ended(out, key, 0, work.total, instance, batch, event.outcome, now, event.cached)
         return out
@@ -227,6 +237,8 @@ class EngineQueue:
             return []
         work.prefilling, work.streamed = False, event.to_client
         self.instances.prefilled(event.instance, work.total)
+        if self.call_times is not None:
+            self.call_times.first(event.instance, work, now)
         if self.placing.follows:
             self.placing.prefilled(event.instance, work, now)
         if work.withdrawn:
@@ -243,6 +255,8 @@ class EngineQueue:
 
     def down(self, event: InstanceDown, now: float) -> list[Output]:
         """An instance is gone: everything on it has failed there."""
+        if self.call_times is not None:
+            self.call_times.lost(event.instance)
         error = EngineUnavailable(f"instance {event.instance} of {event.engine!r} is gone")
         cause = Cause(error, retryable=True)
         self.instances.down(event.instance, event.healing)
@@ -382,6 +396,10 @@ class EngineQueue:
         sent = Dispatch(self.engine, i, batch, tuple(slices))
         if not continuous:
             self._batches[batch] = sent
+            if self.batch_times is not None:
+                self.batch_times.sent(batch, now)
+        elif self.call_times is not None:
+            self.call_times.sent(i, slices, now)
         return sent
 
     @property

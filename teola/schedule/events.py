@@ -83,7 +83,7 @@ class BatchCompleted(NamedTuple):
 class CallEnded(NamedTuple):
     """The stream of an LLM call has ended (of a prefix that is computed ahead: its prefilling).
     Calls of one batch end each for itself. cached: tokens of its prompt that the instance found in
-    its cache (None: it does not tell)."""
+    its cache; generated: tokens of its answer, as far as that came (None: it does not tell)."""
 
     engine: str
     batch: int
@@ -91,6 +91,7 @@ class CallEnded(NamedTuple):
     primitive: int
     outcome: Outcome
     cached: int | None = None
+    generated: int | None = None
 
 
 class Sized(NamedTuple):

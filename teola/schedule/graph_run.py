@@ -44,7 +44,7 @@ class GraphRun:
     """State of one query. `handle` takes events and returns commands; nothing else happens."""
 
     def __init__(self, id: str, plan: Plan, *, tenant: str = "default", app: str = "") -> None:
-        self.id, self.plan, self.tenant, self.app = id, plan, tenant, app
+        self.id, self.plan, self.tenant, self.app = id, plan, tenant, app or plan.graph.name
         self.admitted = 0.0
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)

@@ -71,11 +71,13 @@ class Prefix(Tokens):
 
 
 class Called(NamedTuple):
-    """A call that is on an instance. said: its prompt, with the prefix computed before."""
+    """A call that is on an instance. said: its prompt, with the prefix computed before. sequence:
+    as the instance sees it (None: it is not there)."""
 
     batch: int
     deliveries: list[Delivery]
     said: tuple[Excerpt, ...]
+    sequence: TokenSequence | None = None
 
 
 class Stepper:
@@ -116,7 +118,6 @@ class Stepper:
         """Add a call to the server."""
         length, deliveries = self.sim.outcomes.call(query, id[1])
         found = said(query, id[1])
-        called = self.calls[id] = Called(batch, deliveries, found)
         size, salt = self.profile.block_tokens, number_of(query.run.tenant)
         sequence = TokenSequence(
             id,
@@ -125,6 +126,7 @@ class Stepper:
             marks=tuple(delivery.at for delivery in deliveries),
             access=Access((query.run.app, query.plan.primitives[id[1]].component)),
         )
+        called = self.calls[id] = Called(batch, deliveries, found, sequence)
         if self.profile.prefix_reuse:
             sequence.keys = excerpt_keys(found, size, salt)
             sequence.keep = not deliveries
@@ -233,7 +235,9 @@ class Stepper:
                 self._store_sequence(query, id[1], called, now)
         if id in self.server.kept:
             sim.holds(id, partial(self.release, id))
-        sim.handle(CallEnded(self.engine, called.batch, *id, outcome), now)
+        sequence = called.sequence
+        cached, generated = (sequence.cached, sequence.generated) if sequence else (None, None)
+        sim.handle(CallEnded(self.engine, called.batch, *id, outcome, cached, generated), now)
 
 
 def said(query: Query, i: int) -> tuple[Excerpt, ...]:
