@@ -172,7 +172,7 @@ class Bench:
                 super().finished(query, command, now)
 
         loop = asyncio.get_running_loop()
-        self.live = Watched({}, loop)
+        self.live = Watched(loop)
         queues = {}
         for name, instances in self.engines.items():
             config = EngineConfig(

@@ -32,7 +32,7 @@ _MACHINE: Final = ("cpu", "cores", "memory_gib", "accelerator")
 
 
 @dataclass(frozen=True)
-class Kept:
+class Memento:
     """One file: whose lessons, and what they are. made_on: the machine."""
 
     path: Path
@@ -96,7 +96,7 @@ class Memory:
             _write(self.folder / COMPONENTS, "", "", Lessons(lessons.epoch, {}, lessons.habits))
 
 
-def kept_in(folder: Path) -> Iterator[Kept]:
+def kept_in(folder: Path) -> Iterator[Memento]:
     """Everything that is kept in a folder, by name."""
     for path in sorted(folder.glob("*.json")):
         found = _read(path)
@@ -112,11 +112,11 @@ def _digest(kind: str, config: EngineConfig) -> str:
     return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
 
 
-def _read(path: Path) -> Kept | None:
+def _read(path: Path) -> Memento | None:
     try:
         data = json.loads(path.read_text())
         lessons = Lessons.from_json(data["lessons"], path.name)
-        return Kept(path, data["engine"], data["type"], data["machine"], lessons)
+        return Memento(path, data["engine"], data["type"], data["machine"], lessons)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, InputError) as error:
