@@ -15,7 +15,6 @@ from teola.profile import Profile
 from teola.result import Result
 from teola.runtime.observe.recorded import Recorded
 
-
 UNKNOWN: Final = (
     "   (learned from the first queries; --profile paper-13b borrows those of a testbed)"
 )
