@@ -10,6 +10,7 @@ from teola.graph.ops import Op
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
 from teola.learning.lessons import EngineTimes
+from teola.learning.observer import Observer
 from teola.policies.work import Slice
 from teola.profile import Cost
 
@@ -51,26 +52,24 @@ class _Op:
         return Cost(base, per_item_s=per_unit)
 
 
-class BatchTimes:
+class BatchTimes(Observer):
     """Learns the times of one batch engine."""
 
     def __init__(self, habits: Habits) -> None:
         self._habits = habits
         self._ops: dict[Op, _Op] = {}
-        self._sent: dict[int, float] = {}
+        self._sent: dict[int, tuple[int, float]] = {}
         self._seen = 0
 
-    def sent(self, batch: int, now: float) -> None:
-        """A batch was dispatched."""
-        self._sent[batch] = now
+    def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
+        self._sent[batch] = i, now
 
     def completed(
         self, batch: int, slices: Sequence[Slice], outcomes: Sequence[object], now: float
     ) -> None:
-        """A batch has come back; an outcome that tells no counts failed."""
-        sent = self._sent.pop(batch, None)
+        _, sent = self._sent.pop(batch, (0, now))
         self._seen += 1
-        if sent is None or (self._seen > ALL_OF and self._seen % ONE_OF):
+        if self._seen > ALL_OF and self._seen % ONE_OF:
             return
         if now <= sent or not all(isinstance(outcome, Mapping) for outcome in outcomes):
             return
@@ -88,12 +87,10 @@ class BatchTimes:
             op = self._ops[spec.op] = _Op(spec.item_tokens)
         op.add(units, now - sent)
 
-    def lost(self, batch: int) -> None:
-        """A batch will not come back."""
-        self._sent.pop(batch, None)
+    def lost(self, i: int) -> None:
+        self._sent = {batch: sent for batch, sent in self._sent.items() if sent[0] != i}
 
     def times(self) -> EngineTimes | None:
-        """What is known by now (None: too little)."""
         known = {op: of for op, of in self._ops.items() if of.squares.count >= ENOUGH}
         if not known:
             return None

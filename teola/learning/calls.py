@@ -18,6 +18,7 @@ from typing import Final
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
 from teola.learning.lessons import EngineTimes
+from teola.learning.observer import Observer
 from teola.policies.work import Slice, Work
 from teola.profile import StepTime
 
@@ -91,7 +92,7 @@ class _Call:
     sums: _Sums | None = None
 
 
-class CallTimes:
+class CallTimes(Observer):
     """Learns the times of one LLM engine. budget: prompt tokens of one step."""
 
     def __init__(self, habits: Habits, budget: int) -> None:
@@ -101,16 +102,14 @@ class CallTimes:
         self._calls: dict[Key, _Call] = {}
         self._seen = 0
 
-    def sent(self, i: int, slices: Sequence[Slice], now: float) -> None:
-        """Calls were dispatched to instance `i`."""
+    def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
         instance = self._instances.setdefault(i, _Instance(now))
-        batch = _Batch(now, len(slices), alone=not instance.calls)
+        group = _Batch(now, len(slices), alone=not instance.calls)
         for work, _, _ in slices:
-            self._calls[work.run, work.primitive] = _Call(i, batch)
+            self._calls[work.run, work.primitive] = _Call(i, group)
         instance.calls += len(slices)
 
     def first(self, i: int, work: Work, now: float) -> None:
-        """A call's prompt is computed."""
         call = self._calls.get((work.run, work.primitive))
         if call is None or call.instance != i or call.first >= 0:
             return
@@ -141,15 +140,8 @@ class CallTimes:
             self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), now - batch.sent)
 
     def ended(
-        self,
-        work: Work,
-        now: float,
-        cached: int | None = None,
-        generated: int | None = None,
-        *,
-        failed: bool = False,
+        self, work: Work, failed: bool, cached: int | None, generated: int | None, now: float
     ) -> None:
-        """A call is over. generated: tokens that it wrote, also if it was withdrawn meanwhile."""
         call = self._calls.pop((work.run, work.primitive), None)
         if call is None:
             return
@@ -191,7 +183,6 @@ class CallTimes:
         )
 
     def lost(self, i: int) -> None:
-        """An instance is gone, with all that it ran."""
         self._instances.pop(i, None)
         self._calls = {key: call for key, call in self._calls.items() if call.instance != i}
 
@@ -201,7 +192,6 @@ class CallTimes:
             self._squares.add(quantities, seconds)
 
     def times(self) -> EngineTimes | None:
-        """What is known by now (None: too little)."""
         if self._squares.count < ENOUGH:
             return None
         return EngineTimes(step=StepTime(*self._squares.solve()), seen=self._squares.count)

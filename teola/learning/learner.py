@@ -15,6 +15,7 @@ from teola.learning.batches import BatchTimes
 from teola.learning.calls import CallTimes
 from teola.learning.habits import MOVED, Habits
 from teola.learning.lessons import NO_LESSONS, EngineTimes, Lessons
+from teola.learning.observer import Observer
 from teola.profile import StepTime
 
 EPOCH_S: Final = 1.0
@@ -27,17 +28,15 @@ class Learner:
     def __init__(self) -> None:
         self.lessons = NO_LESSONS
         self.habits = Habits()
-        self._engines: dict[str, BatchTimes | CallTimes] = {}
+        self._engines: dict[str, Observer] = {}
         self._next = float("-inf")
 
-    def batches(self, engine: str) -> BatchTimes:
-        """Of a batch engine, for its queue."""
-        found = self._engines[engine] = BatchTimes(self.habits)
-        return found
-
-    def calls(self, engine: str, budget: int) -> CallTimes:
-        """Of an LLM, for its queue. budget: prompt tokens of one step."""
-        found = self._engines[engine] = CallTimes(self.habits, budget)
+    def observer(self, engine: str, budget: int | None) -> Observer:
+        """Who is to be told what happens at an engine. budget: prompt tokens of one step of an LLM
+        (None: it is none)."""
+        habits = self.habits
+        found = BatchTimes(habits) if budget is None else CallTimes(habits, budget)
+        self._engines[engine] = found
         return found
 
     def recall(self, known: Lessons) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -127,6 +127,13 @@ class Work:
             if a <= lo < b:
                 spans[k : k + 1] = [span for span in ((a, lo), (hi, b)) if span[0] < span[1]]
                 break
+
+    def joined(self, counts: Mapping[str, int]) -> Mapping[str, int]:
+        """Items of each port in all slices that have come back, now with these."""
+        joined = self.counts = self.counts or {}
+        for port, count in counts.items():
+            joined[port] = joined.get(port, 0) + count
+        return joined
 
     def on(self, instance: int) -> bool:
         """Whether some of it is in flight there: what comes from elsewhere is late."""

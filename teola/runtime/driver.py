@@ -79,10 +79,8 @@ def queue_of(
     router = routing_policies.make(routing, **routing_options or {})
     queue = EngineQueue(engine, limits, instances, policy, router)
     if learner is not None:
-        if limits.continuous:
-            queue.call_times = learner.calls(engine, limits.max_batch)
-        else:
-            queue.batch_times = learner.batches(engine)
+        budget = limits.max_batch if limits.continuous else None
+        queue.observer = learner.observer(engine, budget)
     return queue
 
 

@@ -63,9 +63,13 @@ class Memory:
         named = learner is not None and not isinstance(learn, bool)
         return cls(str(learn), learner) if named and learner else None
 
-    def recall(self, engine: str, config: EngineConfig) -> bool:
+    def recall(
+        self, engine: str, config: EngineConfig, loop: asyncio.AbstractEventLoop | None = None
+    ) -> bool:
         """Teach the learner what is kept of an engine that is about to work here; whether there is
-        something."""
+        something. loop: on which to write down what is learned, from time to time."""
+        if loop is not None and not self._paths:
+            loop.call_later(KEPT_S, self._again, loop)
         kind = config.factory if isinstance(config.factory, str) else config.factory.__name__
         self._paths[engine] = self.folder / f"{engine}-{_digest(kind, config)}.json", kind
         kept = _read(self._paths[engine][0])
@@ -73,14 +77,10 @@ class Memory:
             self._learner.recall(kept.lessons)
         return kept is not None
 
-    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Keep what is new from time to time, as long as the loop runs."""
-        loop.call_later(KEPT_S, self._again, loop)
-
     def _again(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._learner.lessons.epoch != self._written:
             loop.run_in_executor(None, self._write, self._learner.snapshot())
-        self.watch(loop)
+        loop.call_later(KEPT_S, self._again, loop)
 
     def keep(self) -> None:
         """Write everything that is known by now."""

@@ -115,8 +115,6 @@ class Runtime:
             if self._loop is None:
                 self._loop = self.new_loop()
                 self._live = Live(self._loop, self.learner)
-                if self.memory:
-                    self.memory.watch(self._loop)
                 self._supervisor = Supervisor(self._live.post)
                 self._thread = LoopThread(target=self._loop.run_forever, name="teola", daemon=True)
                 self._thread.start()
@@ -223,7 +221,7 @@ class Runtime:
         queues = self.live.core.queues
         if name not in queues:
             if self.memory:
-                self.memory.recall(name, self.configs[name])
+                self.memory.recall(name, self.configs[name], self.loop)
             queues[name] = queue_for(name, engines, self.configs[name], self.learner)
         return queues[name]
 

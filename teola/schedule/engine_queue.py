@@ -5,9 +5,8 @@ routing policy where to, keeps each instance's capacity, joins the slices of a p
 retries what may be retried. What is sent to an instance is bounded by what it can run now, so the
 order is decided here and not in the engine's own queue.
 
-An instance that keeps failing is ejected for a while (`health`), unless it is the last one. One
-that is gone takes nothing until it is up again; when none is left that is worth waiting for, what
-is queued fails.
+An instance that keeps failing is ejected for a while (`health`), unless it is the last one. When
+none is left that is up or worth waiting for, what is queued fails.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from teola.errors import EngineUnavailable
-from teola.learning.batches import BatchTimes
-from teola.learning.calls import CallTimes
+from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.work import Slice, Work
@@ -60,7 +58,7 @@ Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | Te
 
 class EngineQueue:
     """State of one engine. Methods take what happened and return what follows from it; those that
-    tell no run anything add it to `out`, where one is given."""
+    tell no run anything add it to `out`, where one is given. observer: told how long work takes."""
 
     def __init__(
         self,
@@ -83,9 +81,7 @@ class EngineQueue:
         self._next_batch = 0
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
-        self.batch_times: BatchTimes | None = None
-        self.call_times: CallTimes | None = None
-        """Who learns how long its work takes, if somebody does."""
+        self.observer = Observer()
 
     # --- what comes in --------------------------------------------------------------------
 
@@ -134,8 +130,7 @@ class EngineQueue:
         queue again what may be tried again."""
         if (batch := self._batches.pop(event.batch, None)) is None:
             return []  # of an instance that is gone
-        if self.batch_times is not None:
-            self.batch_times.completed(event.batch, batch.slices, event.outcomes, now)
+        self.observer.completed(event.batch, batch.slices, event.outcomes, now)
         out: Outbox = []
         for (work, lo, hi), outcome in zip(batch.slices, event.outcomes, strict=True):
             key = work.run, work.primitive
@@ -151,9 +146,8 @@ class EngineQueue:
         instance, batch = work.flying.get((0, work.total), (-1, -1))
         if batch != event.batch:
             return []  # of an instance that is gone
-        if self.call_times is not None:
-            failed = type(event.outcome) is Cause
-            self.call_times.ended(work, now, event.cached, event.generated, failed=failed)
+        failed = type(event.outcome) is Cause
+        self.observer.ended(work, failed, event.cached, event.generated, now)
         out: Outbox = []
         self._ended(out, key, 0, work.total, instance, batch, event.outcome, now, event.cached)
         return out
@@ -193,18 +187,11 @@ class EngineQueue:
         counts: Mapping[str, int] = outcome
         work.done += hi - lo
         if work.done < work.total or work.counts:
-            counts = self._joined(work, counts)
+            counts = work.joined(counts)
         if work.done >= work.total:
             del self.works[key]
             if not work.spec.members:
                 out.append(Tell(work.run, Completed(work.primitive, counts, None, instance)))
-
-    def _joined(self, work: Work, counts: Mapping[str, int]) -> Mapping[str, int]:
-        """Items of each port in all slices that have come back."""
-        joined = work.counts = work.counts or {}
-        for port, count in counts.items():
-            joined[port] = joined.get(port, 0) + count
-        return joined
 
     def _failed(
         self, out: Outbox, work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float
@@ -238,8 +225,7 @@ class EngineQueue:
             return []
         work.prefilling, work.streamed = False, event.to_client
         self.instances.prefilled(event.instance, work.total)
-        if self.call_times is not None:
-            self.call_times.first(event.instance, work, now)
+        self.observer.first(event.instance, work, now)
         if self.placing.follows:
             self.placing.prefilled(event.instance, work, now)
         if work.withdrawn:
@@ -256,8 +242,7 @@ class EngineQueue:
 
     def down(self, event: InstanceDown, now: float) -> list[Output]:
         """An instance is gone: everything on it has failed there."""
-        if self.call_times is not None:
-            self.call_times.lost(event.instance)
+        self.observer.lost(event.instance)
         error = EngineUnavailable(f"instance {event.instance} of {event.engine!r} is gone")
         cause = Cause(error, retryable=True)
         self.instances.down(event.instance, event.healing)
@@ -396,10 +381,7 @@ class EngineQueue:
         sent = Dispatch(self.engine, i, batch, tuple(slices))
         if not continuous:
             self._batches[batch] = sent
-            if self.batch_times is not None:
-                self.batch_times.sent(batch, now)
-        elif self.call_times is not None:
-            self.call_times.sent(i, slices, now)
+        self.observer.sent(i, batch, slices, now)
         return sent
 
     @property
