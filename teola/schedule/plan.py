@@ -52,7 +52,7 @@ class Plan:
     guarded: of a condition, the primitives behind it, each with its branch.
     conditions: the conditions that it stands behind.
     open: how many primitives a call has, or a condition decides on.
-    item_inputs: names of the lists that it may be cut along.
+    item_refs, item_inputs: the lists that it may be cut along, with their names; only the names.
     specs: what queues and policies are told of it.
     optimised: how the passes made the graph, for whoever wants it explained.
     """
@@ -78,7 +78,8 @@ class Plan:
         self.sources, self.held = self._sources()
         self.readers = self._readers()
         self.need, self.query_need = self._need()
-        self.item_inputs = tuple(frozenset(n for n, _ in p.item_refs()) for p in self.primitives)
+        self.item_refs = tuple(tuple(p.item_refs()) for p in self.primitives)
+        self.item_inputs = tuple(frozenset(n for n, _ in refs) for refs in self.item_refs)
         self.streams, self.later = self._streams()
         self.guarded = self._guarded()
         self.open = tuple(
