@@ -155,11 +155,11 @@ class Store:
     def control(self, i: int) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
         """Run an Aggregate or a Condition; a coroutine is left to run where a Condition's test is
         asynchronous. Raises EngineError if the test fails."""
-        p = self.plan.primitives[i]
+        p, values = self.plan.primitives[i], [self.read(ref) for ref in self.plan.refs[i]]
         if isinstance(p.params, AggregateParams):
-            return {p.outputs[0]: gather(p.params, [self.read(ref) for ref in p.refs()])}
+            return {p.outputs[0]: gather(p.params, values)}
         assert isinstance(p.params, ConditionParams)
-        return _decide(p.params, [self.read(ref) for ref in p.refs()])
+        return _decide(p.params, values)
 
     @property
     def empty(self) -> bool:
