@@ -93,7 +93,7 @@ class Store:
         length = self._lengths.get(i)
         if length is None:
             parts = [part.content for part in self._prompt(i).parts]
-            length = sum([tokens_of(p if type(p) is str else self.read(p)) for p in parts])
+            length = sum([tokens_of(p if isinstance(p, str) else self.read(p)) for p in parts])
             self._lengths[i] = length
         return length
 
