@@ -67,7 +67,8 @@ class Prefill(NamedTuple):
     tokens: int
 
 
-class Step(NamedTuple):
+@dataclass(slots=True)
+class Step:
     """What the instance computes next.
 
     prefills: chunks of prompts, computed once. decodes: sequences that decode one token in each of
@@ -83,7 +84,8 @@ class Step(NamedTuple):
     context: int
 
 
-class StepEvent(NamedTuple):
+@dataclass(slots=True)
+class StepEvent:
     """What a step brought about. kind: first, mark (number `mark`) or end."""
 
     id: Hashable

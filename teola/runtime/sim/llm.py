@@ -144,7 +144,8 @@ class Stepper:
         if step is not None:
             self._step, self._began = step, now
             self._version += 1
-            self.sim.at(now + self._seconds(step), self._done, self._version, step.repeat)
+            repeat = step.repeat
+            self.sim.at(now + self._seconds(step, repeat), self._done, self._version, repeat)
 
     def _tell_prefixes(self, now: float) -> None:
         """Tell the core what is kept since it was told last, and what is not any more."""
@@ -154,9 +155,9 @@ class Stepper:
                 told = PrefixChanged(self.engine, self.instance, stored, evicted)
                 self.sim.handle(told, now)
 
-    def _seconds(self, step: Step) -> float:
-        _, decodes, repeat, tokens, pairs, context = step
-        return self.profile.step.seconds(decodes, context, tokens, pairs, repeat)
+    def _seconds(self, step: Step, repeat: int) -> float:
+        times = self.profile.step
+        return times.seconds(step.decodes, step.context, step.tokens, step.pairs, repeat)
 
     def _interrupt(self) -> None:
         """Something changed: decode only to the next step boundary, then plan anew."""
@@ -168,8 +169,7 @@ class Stepper:
             repeats = time.steps(passed, step.decodes, step.context)
             if repeats < step.repeat:
                 self._version += 1
-                took = self._seconds(step._replace(repeat=repeats))
-                at = max(self._began + took, self.sim.now)
+                at = max(self._began + self._seconds(step, repeats), self.sim.now)
                 self.sim.at(at, self._done, self._version, repeats)
 
     def _done(self, version: int, repeats: int) -> None:
