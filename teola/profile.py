@@ -65,6 +65,9 @@ class Cost:
         return size
 
 
+FREE: Final = Cost()
+
+
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """Seconds of one step of an LLM: base + per_sequence x sequences that decode + per_context x
@@ -177,7 +180,7 @@ class EngineProfile:
         if op in PREFILLS:
             step = self.step
             return Cost(step.base_s + step.prefill_s, per_token_s=step.per_token_s)
-        return self.costs.get(op, Cost())
+        return self.costs.get(op, FREE)
 
     def max_efficient_batch(self, op: Op) -> int:
         """Items of `op` past which a larger batch hardly raises throughput."""

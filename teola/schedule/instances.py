@@ -56,6 +56,13 @@ class Instance:
         """Batches that need their places."""
         return len(self.batches) - self.waiting
 
+    def left(self, weight: int, entries: int) -> int:
+        """Tokens that an LLM may still be sent, if it takes so many, and so many calls, in all."""
+        if self.entries >= entries:
+            return 0
+        left = weight - self.weight
+        return min(left, self.free) if self.free is not None and self.entries else left
+
     def usable(self, now: float) -> bool:
         """Whether it may be sent anything."""
         return self.up and (self.health is None or not self.health.ejected(now))
@@ -160,9 +167,9 @@ class Instances:
         instance.entries -= 1
         instance.weight -= weight
         instance.context -= items
-        instance.batches[batch] -= 1
-        if instance.batches[batch] == 0:
-            del instance.batches[batch]
+        left = instance.batches.pop(batch) - 1
+        if left:
+            instance.batches[batch] = left
         self.changed.add(i)
         return instance
 
@@ -193,11 +200,20 @@ class Instances:
             for i in [i for i, health in self._weak.items() if health.well(now)]:
                 del self._weak[i]
         for i in self.changed:
-            if self.room(i, now) is None:
-                self._open.drop(i)
-            else:
+            if self._takes(i, now):
                 self._open.put(i, self._load(i))
+            else:
+                self._open.drop(i)
         return self._open
+
+    def _takes(self, i: int, now: float) -> bool:
+        """Whether there is `room`."""
+        instance, limits = self._all[i], self.limits
+        if self._weak and i in self._weak:
+            return self.room(i, now) is not None
+        if limits.continuous:
+            return instance.up and instance.left(limits.max_batch, limits.max_sequences) > 0
+        return instance.up and instance.running < limits.concurrency
 
     def _load(self, i: int) -> float:
         instance, limits = self._all[i], self.limits
@@ -214,18 +230,14 @@ class Instances:
             return self._room_of_weak(i, self._weak[i], now)
         if limits.continuous:
             return self._room_of_llm(i, limits.max_batch, limits.max_sequences)
-        running = len(instance.batches) - instance.waiting
-        return self._whole[i] if running < limits.concurrency else None
+        return self._whole[i] if instance.running < limits.concurrency else None
 
     def _room_of_llm(self, i: int, weight: int, entries: int) -> Slots | None:
         instance = self._all[i]
-        weight -= instance.weight
-        if instance.free is not None and instance.entries:
-            weight = min(weight, instance.free)
-        entries -= instance.entries
-        if weight <= 0 or entries <= 0:
+        left, running = instance.left(weight, entries), instance.entries
+        if left <= 0:
             return None
-        return Slots(i, weight, entries, instance.weight == 0, instance.entries)
+        return Slots(i, left, entries - running, instance.weight == 0, running)
 
     def _room_of_weak(self, i: int, health: Health, now: float) -> Slots | None:
         """Room of an instance that was ejected: none, that of a probe, or its share."""

@@ -52,7 +52,8 @@ class Plan:
     guarded: of a condition, the primitives behind it, each with its branch.
     conditions: the conditions that it stands behind.
     open: how many primitives a call has, or a condition decides on.
-    item_inputs: names of the lists that it may be cut along.
+    refs: what it reads, query inputs included.
+    item_refs, item_inputs: the lists that it may be cut along, with their names; only the names.
     specs: what queues and policies are told of it.
     optimised: how the passes made the graph, for whoever wants it explained.
     """
@@ -78,7 +79,9 @@ class Plan:
         self.sources, self.held = self._sources()
         self.readers = self._readers()
         self.need, self.query_need = self._need()
-        self.item_inputs = tuple(frozenset(n for n, _ in p.item_refs()) for p in self.primitives)
+        self.refs = tuple(tuple(p.refs()) for p in self.primitives)
+        self.item_refs = tuple(tuple(p.item_refs()) for p in self.primitives)
+        self.item_inputs = tuple(frozenset(n for n, _ in refs) for refs in self.item_refs)
         self.streams, self.later = self._streams()
         self.guarded = self._guarded()
         self.open = tuple(
@@ -310,7 +313,7 @@ class Absence:
             return self.absent(ref, empty=empty)
 
         if isinstance(p.params, AggregateParams) and p.params.mode is not Aggregation.TOP_K:
-            return all(absent(ref, empty=False) for ref in p.refs())
+            return all(absent(ref, empty=False) for ref in self.plan.refs[i])
         listed = self.plan.item_inputs[i]
         optional = p.params.optional if isinstance(p.params, ToolParams) else ()
         for name, value in p.inputs:

@@ -46,6 +46,11 @@ class Loads:
         return (Load(instance, load) for load, instance in self._by_load)
 
     @property
+    def instances(self) -> Iterator[int]:
+        """Which they are."""
+        return (instance for _, instance in self._by_load)
+
+    @property
     def idle(self) -> int:
         """How many have nothing in flight."""
         return bisect_left(self._by_load, (0.0, maxsize))
@@ -192,7 +197,7 @@ class RoutingPolicy:
     def order(self, loads: Loads, now: float) -> Iterable[int]:
         """Instances with room, the one to prefer first, for what is bound to none. Only the first
         few are asked for, so make it lazy. By default the least loaded first."""
-        return (load.instance for load in loads)
+        return loads.instances
 
     def place(self, work: Work, now: float) -> int:
         """The instance to bind `work` to, or ANY. Asked when it is queued, and again when the

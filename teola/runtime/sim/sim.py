@@ -15,7 +15,6 @@ from typing import Any
 from teola.engine import EngineKind
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
-from teola.kv import excerpt_keys
 from teola.learning import Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
@@ -23,10 +22,11 @@ from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Driver, Query, queue_of
 from teola.runtime.observe.trace import Trace
-from teola.runtime.sim.llm import Prefix, Stepper, said
+from teola.runtime.sim.collector import seldom_collecting
+from teola.runtime.sim.content import Prefix, said
+from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Outcomes, Planned
 from teola.runtime.store import Store
-from teola.runtime.values import number_of
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -109,7 +109,7 @@ class Sim(Driver[Query]):
         self.servers: dict[tuple[str, int], Stepper | object] = {}
         """By engine and instance; another one after an instance has died."""
         self._profiles: dict[str, EngineProfile] = {}
-        self.idle: dict[tuple[str, int], Stepper] = {}
+        self.idle: dict[Stepper, None] = {}
 
     # --- the caller's side ----------------------------------------------------------------
 
@@ -139,16 +139,16 @@ class Sim(Driver[Query]):
 
     def run(self, until: float = float("inf")) -> list[SimResult]:
         """Advance virtual time until nothing is left to happen, or to `until`; all results."""
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            self.now = now = heap[0][0]
-            while heap and heap[0][0] == now:
-                _, _, call, arguments = heappop(heap)
-                call(*arguments)
-            self.flush(now)
-            while self.idle:
-                _, stepper = self.idle.popitem()
-                stepper.kick(now)
+        heap, idle = self._heap, self.idle
+        with seldom_collecting():
+            while heap and heap[0][0] <= until:
+                self.now = now = heap[0][0]
+                while heap and heap[0][0] == now:
+                    _, _, call, arguments = heappop(heap)
+                    call(*arguments)
+                self.flush(now)
+                while idle:
+                    idle.popitem()[0].kick(now)
         return self.results
 
     # --- engines --------------------------------------------------------------------------
@@ -192,9 +192,10 @@ class Sim(Driver[Query]):
         server = self.servers.get((engine, instance))
         if server is None or not self.core.queues[engine].instances[instance].up:
             return
-        continuous = isinstance(server, Stepper)
-        self.servers[engine, instance] = self._server(engine, instance, continuous)
-        self.idle.pop((engine, instance), None)
+        self.servers[engine, instance] = self._server(engine, instance, isinstance(server, Stepper))
+        if isinstance(server, Stepper):
+            server.dead = True
+            self.idle.pop(server, None)
         self.handle(InstanceDown(engine, instance, back_s is not None), self.now)
         if back_s is not None:
             self.at(self.now + back_s, self._return, engine, instance)
@@ -204,11 +205,7 @@ class Sim(Driver[Query]):
 
     def rest(self, stepper: Stepper) -> None:
         """It has no step under way."""
-        self.idle[stepper.engine, stepper.instance] = stepper
-
-    def stands(self, stepper: Stepper) -> bool:
-        """Whether it has not died and been replaced."""
-        return self.servers[stepper.engine, stepper.instance] is stepper
+        self.idle[stepper] = None
 
     def waits(self, engine: str, id: tuple[str, int]) -> bool:
         """Whether somebody waits for this call."""
@@ -224,9 +221,10 @@ class Sim(Driver[Query]):
             release()
 
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
-        prefix = outputs and outputs.get("sequence")
-        if isinstance(prefix, Prefix):
-            prefix.release()
+        if outputs and "sequence" in outputs:
+            prefix = outputs["sequence"]
+            if type(prefix) is Prefix:
+                prefix.release()
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         query = self.queries[run]
@@ -235,7 +233,7 @@ class Sim(Driver[Query]):
         profile = self._profiles[spec.engine]
         if not (by_keys and profile.prefix_reuse):
             return super()._measure(run, i)
-        keys = excerpt_keys(said(query, i), profile.block_tokens, number_of(query.run.tenant))
+        keys = said(query, i, profile.block_tokens).keys
         return Size(query.store.prompt_tokens(i), keys)
 
     def dispatch(self, command: Dispatch, now: float) -> None:
@@ -257,16 +255,11 @@ class Sim(Driver[Query]):
             cost = profile.cost(work.spec.op)
             items += hi - lo
             if cost.per_token_s:
-                tokens += self._tokens(query, work.primitive, lo, hi)
+                tokens += sum(query.store.cut(work.primitive, lo, hi))
             if cost.sigma:
                 factor = self.outcomes.stretch(query, work.primitive, cost.sigma)
                 stretch = max(stretch, factor) if stretch != 1.0 else factor
         return cost.seconds(items, tokens) * stretch if cost else 0.0
-
-    def _tokens(self, query: Query, i: int, lo: int, hi: int) -> int:
-        inputs = query.store.resolve(i, lo, hi)
-        name = query.plan.primitives[i].item_refs()[0][0]
-        return sum(inputs[name])
 
     def _batch_done(self, command: Dispatch, server: object) -> None:
         now = self.now
