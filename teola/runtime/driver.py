@@ -17,6 +17,7 @@ from teola.graph.ops import PREFILLS
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
+from teola.profile import EngineProfile
 from teola.runtime.observe.noting import note
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -63,18 +64,19 @@ Q = TypeVar("Q", bound=Query)
 
 def queue_of(
     engine: str,
-    limits: Limits,
-    instances: int,
+    limits: Sequence[Limits],
+    profiles: Sequence[EngineProfile],
     batching: str = batching_policies.DEFAULT,
     options: Mapping[str, Any] | None = None,
     routing: str = routing_policies.DEFAULT,
     routing_options: Mapping[str, Any] | None = None,
 ) -> EngineQueue:
-    """The scheduler's queue of an engine. batching, routing: names of policies; options,
-    routing_options: their keyword arguments. Raises UnknownName, InputError."""
+    """The scheduler's queue of an engine. limits, profiles: of each instance. batching, routing:
+    names of policies; options, routing_options: their keyword arguments. Raises UnknownName,
+    InputError."""
     policy = batching_policies.make(batching, **options or {})
     router = routing_policies.make(routing, **routing_options or {})
-    return EngineQueue(engine, limits, instances, policy, router)
+    return EngineQueue(engine, limits, policy, router, profiles)
 
 
 class Driver(ABC, Generic[Q]):

@@ -210,7 +210,8 @@ class Runtime:
         """The core's queue of engine `name`: a new one, or one that refused what it was sent."""
         queues = self.live.core.queues
         if name not in queues:
-            queues[name] = queue_for(name, engines, self.configs[name])
+            profile = self.profile_for([name]).engines[name]
+            queues[name] = queue_for(name, engines, self.configs[name], profile)
         return queues[name]
 
     async def _start(self, name: str) -> None:

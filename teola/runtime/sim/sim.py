@@ -152,20 +152,20 @@ class Sim(Driver[Query]):
 
     def _add_engine(self, name: str, kind: EngineKind) -> None:
         profile = self.profile.engine(name, kind)
-        continuous = kind is EngineKind.LLM
         count = self._instances.get(name, profile.instances)
-        limits = Limits(profile.max_batch, profile.max_sequences, profile.concurrency, continuous)
+        profiles = [profile.of(i) for i in range(count)]
+        limits = [Limits.of(one, kind) for one in profiles]
         self.core.queues[name] = queue_of(
             name,
             limits,
-            count,
+            profiles,
             _named(self._batching, name, batching_policies.DEFAULT),
             self._options.get(name),
             _named(self._routing, name, routing_policies.DEFAULT),
         )
         self._profiles[name] = profile
         for i in range(count):
-            self.servers[name, i] = self._server(name, i, continuous)
+            self.servers[name, i] = self._server(name, i, kind is EngineKind.LLM)
 
     def _server(self, name: str, i: int, continuous: bool) -> Stepper | object:
         profile = self._profiles[name].of(i)
