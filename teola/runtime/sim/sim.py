@@ -16,6 +16,7 @@ from teola.engine import EngineKind
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
 from teola.kv import excerpt_keys
+from teola.kv import policies as eviction_policies
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
@@ -78,8 +79,9 @@ class SimResult:
 class Sim(Driver[Query]):
     """Simulates queries on engines described by `profile`.
 
-    batching, routing: policy names, one for all engines or by engine name. policy_options: keyword
-    arguments for batching policies, by engine. instances: by engine, where not the profile's.
+    batching, routing, eviction: policy names, one for all engines or by engine name.
+    policy_options: keyword arguments for batching policies, by engine. instances: by engine, where
+    not the profile's.
     on_finish: called with (query, result) while the query's trace is at hand.
     """
 
@@ -89,6 +91,7 @@ class Sim(Driver[Query]):
         *,
         batching: str | Mapping[str, str] = batching_policies.DEFAULT,
         routing: str | Mapping[str, str] = routing_policies.DEFAULT,
+        eviction: str | Mapping[str, str] = eviction_policies.DEFAULT,
         policy_options: Mapping[str, Mapping[str, Any]] | None = None,
         instances: Mapping[str, int] | None = None,
         outcomes: Outcomes | None = None,
@@ -96,7 +99,7 @@ class Sim(Driver[Query]):
     ) -> None:
         super().__init__({})
         self.profile, self.outcomes = profile, outcomes or Planned()
-        self._batching, self._routing = batching, routing
+        self._batching, self._routing, self._eviction = batching, routing, eviction
         self._options, self._instances = policy_options or {}, instances or {}
         self.on_finish = on_finish
         self.now = 0.0
@@ -172,7 +175,8 @@ class Sim(Driver[Query]):
         if not continuous:
             return object()
         tells = self.core.queues[name].placing.by_keys
-        return Stepper(self, name, i, profile, tells=tells)
+        eviction = _named(self._eviction, name, eviction_policies.DEFAULT)
+        return Stepper(self, name, i, profile, eviction=eviction, tells=tells)
 
     def kill(self, engine: str, instance: int, *, at: float, back_s: float | None) -> None:
         """Let an instance die at time `at`, with all that it has and keeps; a successor is up
