@@ -326,8 +326,7 @@ def fresh(queue: EngineQueue, batching: str, routing: str = "least_loaded") -> E
     """A queue like `queue`, with nothing in it."""
     return EngineQueue(
         queue.engine,
-        queue.limits,
-        len(queue.instances),
+        [instance.limits for instance in queue.instances],
         batching_policies.make(batching),
         routing_policies.make(routing),
     )

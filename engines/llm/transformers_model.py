@@ -19,7 +19,7 @@ from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownNam
 from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.instance import StepServer, TokenSequence
-from teola.kv import Access, BlockCache, make_policy, token_keys
+from teola.kv import Access, BlockCache, policies, token_keys
 
 from ..embedding.weights import quiet
 from ..importing import importing
@@ -59,7 +59,7 @@ class TransformersModel:
         max_sequences: int = 32,
         block_tokens: int = 16,
         kv_memory_gib: float | None = None,
-        eviction: str = "lru",
+        eviction: str = policies.DEFAULT,
         threads: int | None = None,
         chat: bool = True,
         seed: int = 0,
@@ -69,7 +69,7 @@ class TransformersModel:
         self._name, self._model, self._dtype, self._device = name, str(model), dtype, device
         self._max_batch, self._max_sequences = max_batch, max_sequences
         self._block_tokens, self._kv_memory_gib = block_tokens, kv_memory_gib
-        self._policy = make_policy(eviction)
+        self._policy = policies.make_policy(eviction)
         self._threads, self._chat, self._seed = threads, chat, seed
         self._window = 0
         self._ids = itertools.count()

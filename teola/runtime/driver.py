@@ -18,6 +18,7 @@ from teola.learning import Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
+from teola.profile import EngineProfile
 from teola.runtime.observe.noting import note
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -64,22 +65,22 @@ Q = TypeVar("Q", bound=Query)
 
 def queue_of(
     engine: str,
-    limits: Limits,
-    instances: int,
+    limits: Sequence[Limits],
+    profiles: Sequence[EngineProfile],
     batching: str = batching_policies.DEFAULT,
     options: Mapping[str, Any] | None = None,
     routing: str = routing_policies.DEFAULT,
     routing_options: Mapping[str, Any] | None = None,
     learner: Learner | None = None,
 ) -> EngineQueue:
-    """The scheduler's queue of an engine. batching, routing: names of policies; options,
-    routing_options: their keyword arguments. learner: who is told how long its work takes. Raises
-    UnknownName, InputError."""
+    """The scheduler's queue of an engine. limits, profiles: of each instance. batching, routing:
+    names of policies; options, routing_options: their keyword arguments. learner: who is told how
+    long its work takes. Raises UnknownName, InputError."""
     policy = batching_policies.make(batching, **options or {})
     router = routing_policies.make(routing, **routing_options or {})
-    queue = EngineQueue(engine, limits, instances, policy, router)
+    queue = EngineQueue(engine, limits, policy, router, profiles)
     if learner is not None:
-        budget = limits.max_batch if limits.continuous else None
+        budget = limits[0].max_batch if limits[0].continuous else None
         queue.observer = learner.observer(engine, budget)
     return queue
 

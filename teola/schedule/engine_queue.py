@@ -11,7 +11,7 @@ none is left that is up or worth waiting for, what is queued fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from teola.errors import EngineUnavailable
@@ -19,6 +19,7 @@ from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.work import Slice, Work
+from teola.profile import EngineProfile
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -58,27 +59,26 @@ Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | Te
 
 class EngineQueue:
     """State of one engine. Methods take what happened and return what follows from it; those that
-    tell no run anything add it to `out`, where one is given. observer: told how long work takes."""
+    tell no run anything add it to `out`, where one is given. limits, profiles: of each instance (no
+    profiles: none is known). observer: told how long work takes."""
 
     def __init__(
         self,
         engine: str,
-        limits: Limits,
-        instances: int,
+        limits: Sequence[Limits],
         batching: BatchingPolicy,
         routing: RoutingPolicy,
+        profiles: Sequence[EngineProfile] = (),
     ) -> None:
-        self.engine, self.limits = engine, limits
-        self.instances = Instances(limits, instances)
+        self.engine, self.continuous = engine, limits[0].continuous
+        self.instances = Instances(limits)
         self.works: dict[tuple[str, int], Work] = {}
         self._batches: dict[int, Dispatch] = {}
-        lone = not limits.continuous and instances == 1 and is_eager(batching)
-        self.line = WaitingLine(batching, lone=lone)
-        self.placing = Placing(routing, self.instances, self.line.asking, limits.kv_blocks)
-        self._priority = priorities(batching)
+        self._one, eager = len(limits) == 1, is_eager(batching)
+        self.line = WaitingLine(batching, lone=self._one and eager and not self.continuous)
+        self.placing = Placing(routing, self.instances, profiles, self.line.asking)
+        self._priority, self._next_batch = priorities(batching), 0
         self.again = Requeue(self.works, self.line, self.placing, self.instances)
-        self._one = instances == 1
-        self._next_batch = 0
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
         self.observer = Observer()
@@ -167,7 +167,7 @@ class EngineQueue:
         """A slice of what `key` names has come back: add to `out` what follows."""
         work = self.works[key]
         del work.flying[lo, hi]
-        weight = hi - lo if work.prefilling or not self.limits.continuous else 0
+        weight = hi - lo if work.prefilling or not self.continuous else 0
         work.prefilling = False
         health = self.instances.land(instance, batch, hi - lo, weight).health
         if self.placing.follows:
@@ -349,7 +349,7 @@ class EngineQueue:
         """What goes to instance `i` of a batch for it. While several LLM instances have no work,
         none takes more than its part of the calls: those that share a prefill wait for each other's
         tokens, and elsewhere they need not."""
-        if len(slices) < 2 or not self.limits.continuous:
+        if len(slices) < 2 or not self.continuous:
             return slices
         idle = self.instances.open(now).idle
         return slices if idle < 2 else slices[: self.line.asking.part(i, idle)]
@@ -364,7 +364,7 @@ class EngineQueue:
         return self.line.asking.candidates(self.placing.routing, loads, now)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
-        batch, weight, continuous = self._next_batch, 0, self.limits.continuous
+        batch, weight, continuous = self._next_batch, 0, self.continuous
         self._next_batch += 1
         for work, lo, hi in slices:
             work.flying[lo, hi] = (i, batch)

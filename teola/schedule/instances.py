@@ -4,18 +4,35 @@ A *batch* engine's instance is full until one of its `concurrency` batches is do
 queries that it began itself: they may need its place. A *continuous* engine's (an LLM's) takes
 calls while prompt tokens in prefilling stay below `max_batch` and within its free KV memory, and
 calls below `max_sequences`; with nothing in flight it always takes one, because its caches can be
-evicted.
+evicted. Each instance has limits of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from teola.engine import EngineKind
 from teola.policies.routing.base import Load, Loads
 from teola.policies.work import Slots
 from teola.schedule.health import Health
+
+
+class Declares(Protocol):
+    """Who says what one instance can take: its EngineSpec, or its EngineProfile."""
+
+    @property
+    def max_batch(self) -> int: ...
+
+    @property
+    def max_sequences(self) -> int: ...
+
+    @property
+    def concurrency(self) -> int: ...
+
+    @property
+    def block_tokens(self) -> int: ...
 
 
 class Limits(NamedTuple):
@@ -29,16 +46,28 @@ class Limits(NamedTuple):
     kv_blocks: int | None = None
     block_tokens: int = 16
 
+    @classmethod
+    def of(cls, declared: Declares, kind: EngineKind) -> Limits:
+        """As `declared`, of an instance of an engine of this kind."""
+        return cls(
+            declared.max_batch,
+            declared.max_sequences,
+            declared.concurrency,
+            kind is EngineKind.LLM,
+            block_tokens=declared.block_tokens,
+        )
+
 
 @dataclass(slots=True)
 class Instance:
-    """What is in flight on one instance. weight: items, or tokens of calls that have given none;
-    context: tokens of all calls. batches: slices left in each. free: tokens its KV memory
-    could take when it last told, less what was sent since (None: it does not tell). up: it can be
-    reached. gone: nothing need wait for it, though it may come back. health: None while nothing
-    ever failed there. ejections, restarts: how often so far. waiting: batches that have left their
-    places to others."""
+    """What one instance can take, and what is in flight there. weight: items, or tokens of calls
+    that have given none; context: tokens of all calls. batches: slices left in each. free: tokens
+    its KV memory could take when it last told, less what was sent since (None: it does not tell).
+    up: it can be reached. gone: nothing need wait for it, though it may come back. health: None
+    while nothing ever failed there. ejections, restarts: how often so far. waiting: batches that
+    have left their places to others."""
 
+    limits: Limits
     up: bool = True
     gone: bool = False
     weight: int = 0
@@ -71,14 +100,15 @@ class Instance:
 class Instances:
     """All instances of an engine. Those with room are kept in order, whichever changes."""
 
-    def __init__(self, limits: Limits, count: int) -> None:
-        self.limits = limits
-        self._all = [Instance() for _ in range(count)]
-        self._whole = [Slots(i, limits.max_batch, limits.max_sequences, True) for i in range(count)]
-        self._open = Loads(Load(i, 0.0) for i in range(count))
+    def __init__(self, limits: Sequence[Limits]) -> None:
+        self._all = [Instance(one) for one in limits]
+        self._whole = [
+            Slots(i, one.max_batch, one.max_sequences, True) for i, one in enumerate(limits)
+        ]
+        self._open = Loads(Load(i, 0.0) for i in range(len(limits)))
         self._weak: dict[int, Health] = {}
         self._gone = 0
-        self.lost = count == 0
+        self.lost = not limits
         """Whether all are gone."""
         self.changed: set[int] = set()
         """For `open`, and whoever else wants to know; cleared by the latter."""
@@ -208,7 +238,8 @@ class Instances:
 
     def _takes(self, i: int, now: float) -> bool:
         """Whether there is `room`."""
-        instance, limits = self._all[i], self.limits
+        instance = self._all[i]
+        limits = instance.limits
         if self._weak and i in self._weak:
             return self.room(i, now) is not None
         if limits.continuous:
@@ -216,14 +247,16 @@ class Instances:
         return instance.up and instance.running < limits.concurrency
 
     def _load(self, i: int) -> float:
-        instance, limits = self._all[i], self.limits
+        instance = self._all[i]
+        limits = instance.limits
         if limits.continuous:
             return instance.context / limits.max_batch
         return instance.weight / limits.max_batch + instance.running
 
     def room(self, i: int, now: float) -> Slots | None:
         """What instance `i` can take; None: nothing."""
-        instance, limits = self._all[i], self.limits
+        instance = self._all[i]
+        limits = instance.limits
         if not instance.up:
             return None
         if self._weak and i in self._weak:
@@ -241,7 +274,8 @@ class Instances:
 
     def _room_of_weak(self, i: int, health: Health, now: float) -> Slots | None:
         """Room of an instance that was ejected: none, that of a probe, or its share."""
-        instance, limits = self._all[i], self.limits
+        instance = self._all[i]
+        limits = instance.limits
         if health.ejected(now):
             return None
         if health.half_open(now):

@@ -126,9 +126,9 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
         for (lo, hi), (at, batch) in work.flying.items():
             entries[at, batch] += 1
             flying.setdefault(batch, Counter())[run, i, lo, hi] += 1
-            if work.prefilling or not queue.limits.continuous:
+            if work.prefilling or not queue.continuous:
                 weights[at] += hi - lo
-    if not queue.limits.continuous:
+    if not queue.continuous:
         sent = {
             batch: Counter((work.run, work.primitive, lo, hi) for work, lo, hi in dispatch.slices)
             for batch, dispatch in queue._batches.items()
@@ -160,7 +160,7 @@ def _validate_spans(work: Work, where: str) -> None:
 
 def _validate_room(queue: EngineQueue, instance: Instance, where: str) -> None:
     """It has no more than it can take; what cannot be cut may be too large, and is alone then."""
-    limits, count = queue.limits, sum(instance.batches.values())
+    limits, count = instance.limits, sum(instance.batches.values())
     assert instance.entries == count, f"{where}{instance.entries} entries and not {count}"
     if limits.continuous:
         assert count <= limits.max_sequences, f"{where}{count} calls"

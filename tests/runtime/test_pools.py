@@ -16,8 +16,8 @@ from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
 from teola.graph.ops import Op
 from teola.profile import Cost, EngineProfile, Profile, StepTime, to_json
-from teola.runtime.engines import EngineConfig, queue_for
-from teola.runtime.pools import joint, limits_of, presentable, smallest
+from teola.runtime.engines import EngineConfig
+from teola.runtime.pools import joint, presentable
 from tests.deterministic import HashModel
 from tests.fake_openai import FakeOpenAI
 from tests.planted import catches, edited
@@ -159,18 +159,27 @@ UNEQUAL = EngineConfig(
 )
 
 
-def test_the_limits_of_all_are_those_of_the_weakest() -> None:
+def test_passes_go_by_the_weakest_instance() -> None:
     with Runtime({"llm": UNEQUAL}) as runtime:
-        engines = runtime.engines("llm")
-        assert [(one.max_batch, one.max_sequences) for one in limits_of(engines)] == [
-            (1024, 8),
-            (512, 4),
-        ]
-        weakest = smallest(limits_of(engines))
-        assert queue_for("llm", engines, UNEQUAL).limits == weakest
-        assert (weakest.max_batch, weakest.max_sequences) == (512, 4)
         spec = runtime.spec("llm")
-        assert (spec.max_batch, spec.max_sequences) == (512, 4)
+    assert (spec.max_batch, spec.max_sequences) == (512, 4)
+
+
+@catches(
+    "profiles-unknown",
+    "the queue is not told what profiles its instances have",
+    edited(Runtime._queue, "config, profile, self.learner)", "config, None, self.learner)"),
+)
+def test_routing_knows_the_limits_and_the_profile_of_each_instance() -> None:
+    pool = [{"max_batch": 1024}, {"max_sequences": 4, "profile": SLOW}]
+    config = EngineConfig(HashModel, {"max_batch": 512}, pool=pool)
+    with Runtime({"llm": config}) as runtime:
+        asking(runtime).run(question="Why?")
+        view = runtime.live.core.queues["llm"].placing.routing.view
+        expected = runtime.profile_for(["llm"]).engines["llm"]
+    assert [(one.max_batch, one.max_sequences) for one in view.limits] == [(1024, 8), (512, 4)]
+    assert list(view.profiles) == [expected.of(0), SLOW]
+    assert not view.profiles[0].timed, "it knows only what it was told"
 
 
 def test_prefixes_pay_only_where_they_pay_on_every_instance() -> None:

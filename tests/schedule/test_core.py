@@ -41,7 +41,7 @@ START = Started({"question": 1, "notes": 2})
 def queue(name: str, continuous: bool, instances: int = 1, **options: Any) -> EngineQueue:
     policy = batching.make(options.pop("policy", "topology"), **options)
     limits = Limits(100 if continuous else 4, 8, 1, continuous)
-    return EngineQueue(name, limits, instances, policy, routing.make("least_loaded"))
+    return EngineQueue(name, [limits] * instances, policy, routing.make("least_loaded"))
 
 
 def core(p: Plan, *, instances: int = 1, runs: int = 1, **options: Any) -> Core:

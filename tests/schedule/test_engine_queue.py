@@ -39,13 +39,13 @@ def batch_queue(
 ) -> EngineQueue:
     limits = Limits(max_batch, 1024, 1, False)
     policies = batching.make(policy, **options), routing.make("least_loaded")
-    return EngineQueue("e", limits, instances, *policies)
+    return EngineQueue("e", [limits] * instances, *policies)
 
 
 def llm_queue(instances: int = 1, tokens: int = 100, calls: int = 4) -> EngineQueue:
     limits = Limits(tokens, calls, 1, True)
     return EngineQueue(
-        "e", limits, instances, batching.make("topology"), routing.make("least_loaded")
+        "e", [limits] * instances, batching.make("topology"), routing.make("least_loaded")
     )
 
 

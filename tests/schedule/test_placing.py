@@ -55,7 +55,7 @@ class ByName(RoutingPolicy):
 
 def queue_of(routing: RoutingPolicy, instances: int = 2, **limits: Any) -> EngineQueue:
     more = {"max_batch": 100, "max_sequences": 4, "concurrency": 1, "continuous": True, **limits}
-    return EngineQueue("e", Limits(**more), instances, batching.make("fifo"), routing)
+    return EngineQueue("e", [Limits(**more)] * instances, batching.make("fifo"), routing)
 
 
 def call(run: str, total: int = 40, keys: tuple[Hashable, ...] = (), **more: Any) -> Work:

@@ -53,7 +53,7 @@ class Bed:
             self.spies[name] = policy
             limits = Limits(max_batch if llm else 4, 8, 1, llm)
             least = routing.make("least_loaded")
-            queues[name] = EngineQueue(name, limits, instances, policy, least)
+            queues[name] = EngineQueue(name, [limits] * instances, policy, least)
         self.core = Core(queues, self._measure)
         self._sizes: dict[tuple[str, str], int] = {}
 

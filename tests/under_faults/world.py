@@ -225,10 +225,11 @@ class World:
                 host = self.live.hosts[name, i] = LocalHost(far, i)
                 starts.append(host.start())
             config = EngineConfig(name, instances=count, batching=self.scenario.batching)
-            queue = queue_for(name, [self.far[name, 0]], config)
+            queue = queue_for(name, [self.far[name, i] for i in range(count)], config)
             if routing != "least_loaded":
                 policy = Scattered() if routing == "scattered" else PrefixAffinity()
-                queue = EngineQueue(name, queue.limits, count, queue.line.policy, policy)
+                limits = [instance.limits for instance in queue.instances]
+                queue = EngineQueue(name, limits, queue.line.policy, policy)
             self.core.queues[name] = queue
             queue._failed = self._noting(queue)  # type: ignore[method-assign]
         await asyncio.gather(*starts)

@@ -8,6 +8,7 @@ from sys import maxsize
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from teola.policies.work import Work
+from teola.profile import EngineProfile
 
 ANY: Final = -1
 """Bound to no instance: whichever has room."""
@@ -149,7 +150,9 @@ class InstanceView(NamedTuple):
 class EngineView(Protocol):
     """What a routing policy may know of its engine. Reading changes nothing."""
 
-    limits: Capacity
+    limits: Sequence[Capacity]
+    """Of each instance."""
+    profiles: Sequence[EngineProfile]
     """Of each instance."""
 
     def __len__(self) -> int:
@@ -173,6 +176,9 @@ class Capacity(Protocol):
 
     @property
     def max_sequences(self) -> int: ...
+
+    @property
+    def concurrency(self) -> int: ...
 
     @property
     def block_tokens(self) -> int: ...

@@ -215,7 +215,7 @@ class Live(Driver[LiveQuery]):
         host = self.hosts[command.engine, command.instance]
         slices = command.slices
         queue = self.core.queues[command.engine]
-        if queue.limits.continuous:
+        if queue.continuous:
             self._memory.watch(queue, command.instance, host)
             self.prefixes.watch(queue, command.instance, host)
             for work, _, _ in slices:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from teola.errors import EngineError, QueryCancelled
 from teola.instance import Step, StepServer, TokenSequence
-from teola.kv import Access, BlockCache, make_policy
+from teola.kv import Access, BlockCache, policies
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
 from teola.runtime.sim.content import Prefix, Said, answer_of, said
@@ -73,16 +73,23 @@ class Called(NamedTuple):
 
 
 class Stepper:
-    """Drives one StepServer through virtual time. tells: what its cache keeps. dead: its instance
-    died, and another has its place."""
+    """Drives one StepServer through virtual time. eviction: name of its cache's policy. tells: what
+    its cache keeps. dead: its instance died, and another has its place."""
 
     def __init__(
-        self, sim: World, engine: str, instance: int, profile: EngineProfile, *, tells: bool = False
+        self,
+        sim: World,
+        engine: str,
+        instance: int,
+        profile: EngineProfile,
+        *,
+        eviction: str = policies.DEFAULT,
+        tells: bool = False,
     ) -> None:
         self.sim, self.engine, self.instance, self.profile = sim, engine, instance, profile
         self._tells, self.dead = tells, False
-        lru = make_policy("lru")
-        cache = BlockCache(profile.kv_blocks, profile.block_tokens, lru, noting=tells)
+        policy = policies.make_policy(eviction)
+        cache = BlockCache(profile.kv_blocks, profile.block_tokens, policy, noting=tells)
         self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
         self.calls: dict[tuple[str, int], Called] = {}
         self._step: Step | None = None

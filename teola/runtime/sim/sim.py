@@ -15,6 +15,7 @@ from typing import Any
 from teola.engine import EngineKind
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
+from teola.kv import policies as eviction_policies
 from teola.learning import Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
@@ -79,10 +80,10 @@ class SimResult:
 class Sim(Driver[Query]):
     """Simulates queries on engines described by `profile`.
 
-    batching, routing: policy names, one for all engines or by engine name. policy_options: keyword
-    arguments for batching policies, by engine. instances: by engine, where not the profile's.
-    learner: is told what happens, and publishes lessons when a query ends. on_finish: called with
-    (query, result) while the query's trace is at hand.
+    batching, routing, eviction: policy names, one for all engines or by engine name.
+    policy_options: keyword arguments for batching policies, by engine. instances: by engine, where
+    not the profile's. learner: is told what happens, and publishes lessons when a query ends.
+    on_finish: called with (query, result) while the query's trace is at hand.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Sim(Driver[Query]):
         *,
         batching: str | Mapping[str, str] = batching_policies.DEFAULT,
         routing: str | Mapping[str, str] = routing_policies.DEFAULT,
+        eviction: str | Mapping[str, str] = eviction_policies.DEFAULT,
         policy_options: Mapping[str, Mapping[str, Any]] | None = None,
         instances: Mapping[str, int] | None = None,
         outcomes: Outcomes | None = None,
@@ -99,7 +101,7 @@ class Sim(Driver[Query]):
     ) -> None:
         super().__init__({}, learner)
         self.profile, self.outcomes = profile, outcomes or Planned()
-        self._batching, self._routing = batching, routing
+        self._batching, self._routing, self._eviction = batching, routing, eviction
         self._options, self._instances = policy_options or {}, instances or {}
         self.on_finish = on_finish
         self.now = 0.0
@@ -160,13 +162,13 @@ class Sim(Driver[Query]):
 
     def _add_engine(self, name: str, kind: EngineKind) -> None:
         profile = self.profile.engine(name, kind)
-        continuous = kind is EngineKind.LLM
         count = self._instances.get(name, profile.instances)
-        limits = Limits(profile.max_batch, profile.max_sequences, profile.concurrency, continuous)
+        profiles = [profile.of(i) for i in range(count)]
+        limits = [Limits.of(one, kind) for one in profiles]
         self.core.queues[name] = queue_of(
             name,
             limits,
-            count,
+            profiles,
             _named(self._batching, name, batching_policies.DEFAULT),
             self._options.get(name),
             _named(self._routing, name, routing_policies.DEFAULT),
@@ -174,14 +176,15 @@ class Sim(Driver[Query]):
         )
         self._profiles[name] = profile
         for i in range(count):
-            self.servers[name, i] = self._server(name, i, continuous)
+            self.servers[name, i] = self._server(name, i, kind is EngineKind.LLM)
 
     def _server(self, name: str, i: int, continuous: bool) -> Stepper | object:
         profile = self._profiles[name].of(i)
         if not continuous:
             return object()
         tells = self.core.queues[name].placing.by_keys
-        return Stepper(self, name, i, profile, tells=tells)
+        eviction = _named(self._eviction, name, eviction_policies.DEFAULT)
+        return Stepper(self, name, i, profile, eviction=eviction, tells=tells)
 
     def kill(self, engine: str, instance: int, *, at: float, back_s: float | None) -> None:
         """Let an instance die at time `at`, with all that it has and keeps; a successor is up
