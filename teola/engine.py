@@ -358,7 +358,7 @@ class TellsPrefixes(Protocol):
     def prefix_changes(self) -> AsyncIterator[PrefixChange]:
         """What changes from now on, in order, until the engine is closed; starts with a clearing.
 
-        Ends at once where nothing is told. What the cache held before is not told.
+        Ends at once where nothing is told. What the cache held before may not be told.
         """
         ...
 
