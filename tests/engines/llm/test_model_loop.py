@@ -96,15 +96,8 @@ def found(engine: TransformersModel) -> set[Hashable]:
 
 @catches(
     "told-too-late",
-    "an answer is delivered before what it has changed in the cache",
-    edited(
-        ModelLoop._flush,
-        """    if self._listeners:
-        self._report_changes()
-    by_loop""",
-        """    self._inbox.put(self._report_changes)
-    by_loop""",
-    ),
+    "an answer is delivered and what it has changed in the cache is not",
+    edited(ModelLoop._flush, "if self._listeners:", "if not self._outbox:"),
 )
 @catches(
     "late-listener",
