@@ -7,7 +7,7 @@ prompt, nothing is bound: the call goes to the least loaded one that has room.
 
 from __future__ import annotations
 
-from teola.policies.routing.base import ANY, RoutingPolicy
+from teola.policies.routing.base import ANY, RoutingPolicy, found_tokens
 from teola.policies.work import Work
 
 
@@ -27,7 +27,7 @@ class PrefixAffinity(RoutingPolicy):
             seen = self.view.instance(i, now)
             if not seen.usable or i == work.avoid:
                 continue
-            kept = min(work.total, hits.get(i, 0) * self.view.limits.block_tokens)
+            kept = found_tokens(work, hits.get(i, 0), self.view.limits.block_tokens)
             before = seen.prefilling + seen.queued + work.total - kept
             if before < least:
                 best, least = i, before

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import teola
 from teola import App, EngineConfig, Generate, Input, Runtime
-from teola.policies.routing.base import Dispatched, Finished, Happening
+from teola.policies.routing.base import Dispatched, Finished, Happening, found_tokens
 from teola.policies.routing.prefix_affinity import PrefixAffinity
 from tests.scripted_model import make_scripted_model
 
@@ -51,8 +51,7 @@ class Foretelling(PrefixAffinity):
             size = self.view.limits.block_tokens
             for work in event.works:
                 blocks = self.view.hits(work.keys, now).get(event.instance, 0)
-                predicted = min(blocks, (work.total - 1) // size) * size
-                self._predicted[work.run, work.primitive] = predicted
+                self._predicted[work.run, work.primitive] = found_tokens(work, blocks, size)
         elif isinstance(event, Finished):
             work = event.work
             assert not event.failed
