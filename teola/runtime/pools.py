@@ -107,6 +107,7 @@ def joint(specs: Sequence[EngineSpec]) -> EngineSpec:
         max_sequences=min(spec.max_sequences for spec in specs),
         concurrency=min(spec.concurrency for spec in specs),
         prefix_reuse=all(spec.prefix_reuse for spec in specs),
+        kv_blocks=_fewest([spec.kv_blocks for spec in specs]),
         notice=next((spec.notice for spec in specs if spec.notice), ""),
     )
 
@@ -119,7 +120,8 @@ def limits_of(engines: Sequence[Engine]) -> tuple[Limits, ...]:
             spec.max_sequences,
             spec.concurrency,
             spec.kind is EngineKind.LLM,
-            block_tokens=spec.block_tokens,
+            spec.kv_blocks,
+            spec.block_tokens,
         )
         for spec in (engine.spec for engine in engines)
     )
@@ -131,7 +133,14 @@ def smallest(limits: Sequence[Limits]) -> Limits:
         max_batch=min(one.max_batch for one in limits),
         max_sequences=min(one.max_sequences for one in limits),
         concurrency=min(one.concurrency for one in limits),
+        kv_blocks=_fewest([one.kv_blocks for one in limits]),
     )
+
+
+def _fewest(blocks: Sequence[int | None]) -> int | None:
+    """Of the instances' caches; unknown where one of them is."""
+    known = [one for one in blocks if one is not None]
+    return min(known) if len(known) == len(blocks) else None
 
 
 def profiles_of(

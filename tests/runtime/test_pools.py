@@ -173,6 +173,28 @@ def test_the_limits_of_all_are_those_of_the_weakest() -> None:
         assert (spec.max_batch, spec.max_sequences) == (512, 4)
 
 
+@catches(
+    "cache-size-lost",
+    "routing is not told how much a server's cache holds",
+    edited(limits_of, "spec.kv_blocks", "None"),
+)
+def test_a_server_s_cache_is_as_large_as_it_says() -> None:
+    """For routing, which is to forget what must have been evicted."""
+    with FakeOpenAI(tokenizes=True) as one, FakeOpenAI(tokenizes=True) as two:
+        config = servers(one, two)
+        with Runtime({"llm": config}) as runtime:
+            runtime.start(runtime.ensure(["llm"])).result()
+            engines = runtime.engines("llm")
+            assert queue_for("llm", engines, config).limits.kv_blocks == 100
+            assert runtime.spec("llm").kv_blocks == 100
+
+
+def test_of_unequal_caches_the_smallest_counts_and_none_if_one_is_unknown() -> None:
+    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), kv_blocks=100)
+    assert joint([spec, replace(spec, kv_blocks=50)]).kv_blocks == 50
+    assert joint([spec, replace(spec, kv_blocks=None)]).kv_blocks is None
+
+
 def test_prefixes_pay_only_where_they_pay_on_every_instance() -> None:
     spec = EngineSpec("llm", EngineKind.LLM, frozenset(), prefix_reuse=True)
     assert joint([spec, spec]).prefix_reuse
