@@ -14,7 +14,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from teola.engine import Call, Delta, EngineKind, EngineSpec, Keys, Reading, SequenceHandle
+from teola.engine import (
+    Call,
+    Delta,
+    EngineKind,
+    EngineSpec,
+    Keys,
+    PrefixChange,
+    Reading,
+    SequenceHandle,
+)
 from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
 from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
@@ -25,7 +34,7 @@ from ..embedding.weights import quiet
 from ..importing import importing
 from . import local_keys
 from .local_tokens import LocalTokens, load
-from .model_loop import KeptPrefix, ModelJob, ModelLoop
+from .model_loop import CacheListener, KeptPrefix, ModelJob, ModelLoop
 from .stops import Stops
 
 if TYPE_CHECKING:
@@ -108,7 +117,7 @@ class TransformersModel:
             return
         self._tokens = load(self._model, self._name, chat=self._chat)
         paged = self._load()
-        cache = BlockCache(paged.blocks, self._block_tokens, self._policy)
+        cache = BlockCache(paged.blocks, self._block_tokens, self._policy, noting=True)
         self._window = min(self._window, paged.blocks * self._block_tokens)
         server = StepServer(self._max_batch, self._max_sequences, cache)
         eos = paged.model.generation_config.eos_token_id
@@ -179,6 +188,20 @@ class TransformersModel:
         """Those that `kv` finds blocks by, once started; keys of the text before."""
         tenant, size = call.context.tenant, self._block_tokens
         return local_keys.of_call(self._tokens, self._name, call, size, tenant, complete=complete)
+
+    async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
+        """What `kv` finds, and what becomes of it until the engine is closed; nothing before it is
+        started."""
+        loop = self._loop
+        if loop is None:
+            return
+        listener = CacheListener(asyncio.get_running_loop())
+        loop.listen(listener)
+        try:
+            while (change := await listener.changes.get()) is not None:
+                yield change
+        finally:
+            loop.leave(listener)
 
     # --- calls --------------------------------------------------------------------------------
 

@@ -165,6 +165,10 @@ class BlockCache:
 
     # --- for those who know where what is kept --------------------------------------------------
 
+    def keys(self) -> list[Hashable]:
+        """Those of all blocks that can be found."""
+        return list(self._cached)
+
     def changes(self) -> tuple[list[Hashable], list[Hashable]]:
         """Keys that were stored, and keys that were evicted, since this was last asked. What came
         and went meanwhile is in neither. Raises ValueError if the cache does not note them."""

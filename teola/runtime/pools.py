@@ -106,8 +106,15 @@ def joint(specs: Sequence[EngineSpec]) -> EngineSpec:
         max_sequences=min(spec.max_sequences for spec in specs),
         concurrency=min(spec.concurrency for spec in specs),
         prefix_reuse=all(spec.prefix_reuse for spec in specs),
+        kv_blocks=_fewest([spec.kv_blocks for spec in specs]),
         notice=next((spec.notice for spec in specs if spec.notice), ""),
     )
+
+
+def _fewest(blocks: Sequence[int | None]) -> int | None:
+    """Of the instances' caches; unknown where one of them is."""
+    known = [one for one in blocks if one is not None]
+    return min(known) if len(known) == len(blocks) else None
 
 
 def profiles_of(

@@ -32,6 +32,9 @@ class Declares(Protocol):
     def concurrency(self) -> int: ...
 
     @property
+    def kv_blocks(self) -> int | None: ...
+
+    @property
     def block_tokens(self) -> int: ...
 
 
@@ -54,7 +57,8 @@ class Limits(NamedTuple):
             declared.max_sequences,
             declared.concurrency,
             kind is EngineKind.LLM,
-            block_tokens=declared.block_tokens,
+            declared.kv_blocks,
+            declared.block_tokens,
         )
 
 

@@ -182,6 +182,33 @@ def test_routing_knows_the_limits_and_the_profile_of_each_instance() -> None:
     assert not view.profiles[0].timed, "it knows only what it was told"
 
 
+@catches(
+    "cache-size-lost",
+    "routing is not told how much a server's cache holds",
+    edited(
+        queue_for,
+        "Limits.of(engine.spec, engine.spec.kind)",
+        "Limits.of(replace(engine.spec, kv_blocks=None), engine.spec.kind)",
+    ),
+)
+def test_a_server_s_cache_is_as_large_as_it_says() -> None:
+    """For routing, which is to forget what must have been evicted."""
+    with FakeOpenAI(tokenizes=True) as one, FakeOpenAI(tokenizes=True) as two:
+        config = servers(one, two)
+        with Runtime({"llm": config}) as runtime:
+            runtime.start(runtime.ensure(["llm"])).result()
+            engines = runtime.engines("llm")
+            limits = [one.limits for one in queue_for("llm", engines, config).instances]
+            assert {one.kv_blocks for one in limits} == {100}
+            assert runtime.spec("llm").kv_blocks == 100
+
+
+def test_of_unequal_caches_the_smallest_counts_and_none_if_one_is_unknown() -> None:
+    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), kv_blocks=100)
+    assert joint([spec, replace(spec, kv_blocks=50)]).kv_blocks == 50
+    assert joint([spec, replace(spec, kv_blocks=None)]).kv_blocks is None
+
+
 def test_prefixes_pay_only_where_they_pay_on_every_instance() -> None:
     spec = EngineSpec("llm", EngineKind.LLM, frozenset(), prefix_reuse=True)
     assert joint([spec, spec]).prefix_reuse

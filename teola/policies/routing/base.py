@@ -184,6 +184,12 @@ class Capacity(Protocol):
     def block_tokens(self) -> int: ...
 
 
+def found_tokens(work: Work, blocks: int, block_tokens: int) -> int:
+    """Tokens of a call's prompt that an instance finds which keeps so many of its first blocks. It
+    computes the last token in any case, and with it the block in which that stands."""
+    return min(blocks, max(0, work.total - 1) // block_tokens) * block_tokens
+
+
 class RoutingPolicy:
     """Decides where work runs: late, when an instance has room (`order`), or early, when it is
     queued (`place`). No I/O, no clock, no randomness; ties are broken by instance.

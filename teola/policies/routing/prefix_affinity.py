@@ -8,7 +8,7 @@ is bound: the call goes to the least loaded one that has room.
 
 from __future__ import annotations
 
-from teola.policies.routing.base import ANY, EngineView, RoutingPolicy
+from teola.policies.routing.base import ANY, EngineView, RoutingPolicy, found_tokens
 from teola.policies.work import Work
 
 
@@ -34,7 +34,7 @@ class PrefixAffinity(RoutingPolicy):
             seen = self.view.instance(i, now)
             if not seen.usable or i == work.avoid:
                 continue
-            kept = min(work.total, hits.get(i, 0) * self.view.limits[i].block_tokens)
+            kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
             before = seen.prefilling + seen.queued + work.total - kept
             if before * self._token_s[i] < least:
                 best, least = i, before * self._token_s[i]
