@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from teola.policies.work import Size, Slice
 
@@ -328,3 +328,6 @@ Command = (
     | Ejected
     | Recovered
 )
+
+Outbox = list[Any]
+"""Where commands go, in the order in which they are to be performed. Each part adds its own."""
