@@ -16,7 +16,7 @@ from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
 from teola.graph.ops import Op
 from teola.profile import Cost, EngineProfile, Profile, StepTime, to_json
-from teola.runtime.engines import EngineConfig
+from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.pools import joint, presentable
 from tests.deterministic import HashModel
 from tests.fake_openai import FakeOpenAI

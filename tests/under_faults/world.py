@@ -239,13 +239,13 @@ class World:
     def _noting(self, queue: Any) -> Any:
         failed = queue._failed
 
-        def noting(work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float) -> Any:
+        def noting(out: Any, work: Work, *more: Any) -> None:
+            cause: Cause = more[-2]
             budget = queue.retries < max(10, 0.1 * queue.again.requests)
-            found = failed(work, lo, hi, instance, cause, now)
+            failed(out, work, *more)
             cause.error.__traceback__ = None  # its frames would hold sequences
             failure = Failure(cause, work.streamed, budget)
             self.failures.setdefault((work.run, work.primitive), []).append(failure)
-            return found
 
         return noting
 
