@@ -210,7 +210,7 @@ class Runtime:
         """The core's queue of engine `name`: a new one, or one that refused what it was sent."""
         queues = self.live.core.queues
         if name not in queues:
-            profile = self.profile_for([name]).engines[name]
+            profile = self.profile_for([name]).engine(self.spec(name).name)
             queues[name] = queue_for(name, engines, self.configs[name], profile)
         return queues[name]
 
