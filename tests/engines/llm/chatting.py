@@ -110,12 +110,14 @@ class Conversation:
         return " ".join(self._chance.choices(TEXT.split(), k=count))
 
 
-async def in_turns(app: App, talks: int) -> list[Conversation]:
-    """Conversations that are all gone on with in a random order; who had which turn."""
+async def in_turns(app: App, talks: int, pause_s: float = 0.0) -> list[Conversation]:
+    """Conversations that are all gone on with in a random order, after a pause each time; who had
+    which turn."""
     order = [Conversation(app, seed) for seed in range(talks)] * TURNS
     random.Random(talks).shuffle(order)
     for talk in order:
         await talk.turn()
+        await asyncio.sleep(pause_s)
     return order
 
 
