@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any, NamedTuple, Self
@@ -30,6 +30,7 @@ from teola.schedule.events import (
     Dispatch,
     Failed,
     Finish,
+    Outbox,
     QueueEvent,
     RunCommand,
     RunEvent,
@@ -37,6 +38,7 @@ from teola.schedule.events import (
     Skipped,
     State,
     Submit,
+    Withdraw,
 )
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
@@ -55,6 +57,18 @@ class Said(NamedTuple):
 
     run: str
     command: RunCommand
+
+
+class Noted(list[RunCommand]):
+    """An outbox that notes what a run adds, and passes it on."""
+
+    def __init__(self, run: str, story: list[Any], on: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._run, self._story, self._on = run, story, on
+
+    def append(self, command: RunCommand) -> None:
+        self._story.append(Said(self._run, command))
+        self._on(command)
 
 
 @dataclass
@@ -129,12 +143,13 @@ class RecordingCore(Core):
 
     def _listen(self, run: GraphRun) -> None:
         """Note each command of the run before it is performed."""
-        handle, log = GraphRun.handle, self.log
+        handle, story = GraphRun.handle, self.log.story
 
-        def said(event: RunEvent, now: float) -> Iterator[RunCommand]:
-            for command in handle(run, event, now):
-                log.story.append(Said(run.id, command))
-                yield command
+        def said(
+            event: RunEvent, now: float, out: Outbox, ask: Callable[[Submit | Withdraw], None]
+        ) -> Outbox:
+            noted = Noted(run.id, story, ask)
+            return handle(run, event, now, Noted(run.id, story, out.append), noted.append)
 
         run.handle = said  # type: ignore[assignment, method-assign]
 
@@ -172,7 +187,7 @@ class Bench:
                 super().finished(query, command, now)
 
         loop = asyncio.get_running_loop()
-        self.live = Watched({}, loop)
+        self.live = Watched(loop)
         queues = {}
         for name, instances in self.engines.items():
             config = EngineConfig(

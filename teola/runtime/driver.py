@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
+from teola.learning import Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
@@ -69,19 +70,27 @@ def queue_of(
     options: Mapping[str, Any] | None = None,
     routing: str = routing_policies.DEFAULT,
     routing_options: Mapping[str, Any] | None = None,
+    learner: Learner | None = None,
 ) -> EngineQueue:
     """The scheduler's queue of an engine. batching, routing: names of policies; options,
-    routing_options: their keyword arguments. Raises UnknownName, InputError."""
+    routing_options: their keyword arguments. learner: who is told how long its work takes. Raises
+    UnknownName, InputError."""
     policy = batching_policies.make(batching, **options or {})
     router = routing_policies.make(routing, **routing_options or {})
-    return EngineQueue(engine, limits, instances, policy, router)
+    queue = EngineQueue(engine, limits, instances, policy, router)
+    if learner is not None:
+        budget = limits.max_batch if limits.continuous else None
+        queue.observer = learner.observer(engine, budget)
+    return queue
 
 
 class Driver(ABC, Generic[Q]):
-    """Runs a Core. Subclasses know the time and reach the engines. Q: what they know of a query."""
+    """Runs a Core. Subclasses know the time and reach the engines. Q: what they know of a query.
+    learner: who is told what happens."""
 
-    def __init__(self, queues: Mapping[str, EngineQueue]) -> None:
+    def __init__(self, queues: Mapping[str, EngineQueue], learner: Learner | None = None) -> None:
         self.core = Core(queues, self._measure)
+        self.learner = learner
         self.queries: dict[str, Q] = {}
         self._todo: deque[Command] = deque()
         self._performing = False
@@ -154,6 +163,8 @@ class Driver(ABC, Generic[Q]):
         query = self.queries.pop(command.run)
         query.trace.finish(command.state.value, now)
         self.finished(query, command, now)
+        if self.learner is not None:
+            self.learner.publish(now)
 
     def _nothing(self, command: Retried, now: float) -> None:
         """For traces, which know it by the try's failure."""
@@ -183,7 +194,10 @@ class Driver(ABC, Generic[Q]):
     def decided(self, query: Q, i: int, result: Mapping[str, Any], now: float) -> None:
         """A control primitive gave its outputs."""
         query.trace.ended(i, 0, now)
-        branch = result["branch"] if query.plan.primitives[i].op is Op.CONDITION else None
+        p = query.plan.primitives[i]
+        branch = result["branch"] if p.op is Op.CONDITION else None
+        if branch is not None and self.learner is not None:
+            self.learner.habits.decided(query.run.app, p.component, branch)
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from teola.engine import BatchEngine, Engine, EngineKind, LanguageModel, Loader
 from teola.errors import InputError, UnknownName
+from teola.learning import Learner
 from teola.policies import batching, routing
 from teola.profile import EngineProfile
 from teola.registry import Factories
@@ -236,11 +237,13 @@ LIKE_LLM: Final = ("proxy", "judge")
 """Engines that have the configuration of `llm` unless they are given one."""
 
 
-def queue_for(name: str, engines: Sequence[Engine], config: EngineConfig) -> EngineQueue:
-    """The scheduler's queue of an engine with these instances."""
+def queue_for(
+    name: str, engines: Sequence[Engine], config: EngineConfig, learner: Learner | None = None
+) -> EngineQueue:
+    """The scheduler's queue of an engine with these instances. learner: is told what they do."""
     limits = smallest(limits_of(engines))
     policies = config.batching, config.batching_options, config.routing, config.routing_options
-    return queue_of(name, limits, config.instances, *policies)
+    return queue_of(name, limits, config.instances, *policies, learner)
 
 
 def merged(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from teola.policies.work import Size, Slice
 
@@ -83,7 +83,7 @@ class BatchCompleted(NamedTuple):
 class CallEnded(NamedTuple):
     """The stream of an LLM call has ended (of a prefix that is computed ahead: its prefilling).
     Calls of one batch end each for itself. cached: tokens of its prompt that the instance found in
-    its cache (None: it does not tell)."""
+    its cache; generated: tokens of its answer, as far as that came (None: it does not tell)."""
 
     engine: str
     batch: int
@@ -91,6 +91,7 @@ class CallEnded(NamedTuple):
     primitive: int
     outcome: Outcome
     cached: int | None = None
+    generated: int | None = None
 
 
 class Sized(NamedTuple):
@@ -328,3 +329,6 @@ Command = (
     | Ejected
     | Recovered
 )
+
+Outbox = list[Any]
+"""Where commands go, in the order in which they are to be performed. Each part adds its own."""

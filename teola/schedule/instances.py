@@ -78,6 +78,8 @@ class Instances:
         self._open = Loads(Load(i, 0.0) for i in range(count))
         self._weak: dict[int, Health] = {}
         self._gone = 0
+        self.lost = count == 0
+        """Whether all are gone."""
         self.changed: set[int] = set()
         """For `open`, and whoever else wants to know; cleared by the latter."""
 
@@ -93,11 +95,6 @@ class Instances:
     def others(self, i: int, now: float) -> bool:
         """Whether an instance besides `i` may be sent something."""
         return any(other.usable(now) for k, other in enumerate(self._all) if k != i)
-
-    @property
-    def lost(self) -> bool:
-        """Whether all are gone."""
-        return self._gone == len(self._all)
 
     @property
     def busy(self) -> bool:
@@ -140,6 +137,7 @@ class Instances:
     def _here(self, i: int, *, up: bool, gone: bool) -> None:
         instance = self._all[i]
         self._gone += gone - instance.gone
+        self.lost = self._gone == len(self._all)
         instance.up, instance.gone = up, gone
 
     def told(self, i: int, free_tokens: int) -> None:

@@ -173,21 +173,31 @@ class Plan:
 
     def _estimates(self, profile: Profile | None) -> tuple[Estimate, ...]:
         """For policies. What may not be wanted counts as likely as it is, and its query as so much
-        longer. Times that are not this engine's own say nothing about what a batch costs besides
-        its items; without any, depths stand for the paths."""
-        if profile is None:
+        longer. As long as the times of an engine are not known that the query will need, depths
+        stand for the paths."""
+        if profile is None or not self._timed(profile):
             return tuple(Estimate(rest_s=float(depth)) for depth in self.depth)
-        rest = timetable(self.graph, profile, backwards=True).ends_s
-        total, chance = estimate.total(self.graph, profile), estimate.chances(self.graph)
+        graph = self.graph
+        rest = timetable(graph, profile, backwards=True).ends_s
+        total, chance = estimate.total(graph, profile), estimate.chances(graph, profile)
         longest = max((rest[p.id] for p in self.primitives if chance[p.id] == 1), default=0.0)
         return tuple(
             Estimate(
                 rest_s=rest[p.id] * chance[p.id],
                 latest_s=max(0.0, longest - rest[p.id]),
                 total_s=total / chance[p.id],
-                base_s=profile.engine(p.engine).cost(p.op).base_s if profile.structure else 0.0,
+                base_s=profile.engine(p.engine).cost(p.op).base_s,
             )
             for p in self.primitives
+        )
+
+    def _timed(self, profile: Profile) -> bool:
+        """Whether the times of all engines are known that the query is expected to need."""
+        return all(
+            profile.engine(p.engine).timed
+            for p in self.primitives
+            if not (p.op in CONTROL or p.op is Op.TOOL_CALL)
+            and estimate.expected(self.graph, p, profile)
         )
 
     def _specs(self, estimates: tuple[Estimate, ...]) -> tuple[WorkSpec, ...]:
@@ -203,9 +213,18 @@ class Plan:
                 retries=retries(p.op, p.params),
                 estimate=estimates[i],
                 measured=p.batchable or p.op in PREFILLS,
+                item_tokens=self._tokens(p) // max(1, p.items) if p.op is Op.EMBEDDING else 0,
+                planned_tokens=self._tokens(p) if p.op in PREFILLS else 0,
+                planned_output=sum(
+                    estimate.planned_output(self.primitives[m]) for m in self.members[i]
+                ),
+                continues=self.sequence_of[i] >= 0,
             )
             for i, p in enumerate(self.primitives)
         )
+
+    def _tokens(self, p: Primitive) -> int:
+        return estimate.planned_tokens(self.graph, p)
 
     def _readers(self) -> tuple[int, ...]:
         readers = [0] * len(self.ids)

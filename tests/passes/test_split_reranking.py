@@ -13,7 +13,7 @@ from teola import App, Embedding, Indexing, QueryExpansion, Rerank, Search
 from teola.engine import Chunk, Request, Result, Scope
 from teola.graph import AggregateParams, Aggregation, Graph, Op, Primitive, Ref
 from teola.passes import PIPELINE, Optimised, optimise
-from teola.profile import Cost, Profile, default, paper
+from teola.profile import Cost, Profile, paper
 from teola.schedule.plan import Plan
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore
@@ -193,7 +193,7 @@ def ask(question: str, chunks: int, reranker: HashReranker, passes: Sequence[str
         "rerank": reranker,
         "llm": HashModel(),
     }
-    profile = default(engine.spec for engine in engines.values())
+    profile = paper("13b")
     graph = RAG.builder.build(RAG.builder.configure({}), {"chunks": chunks})
     made = optimise(graph, profile, passes, debug=True).e_graph
     if "split_reranking" in passes:

@@ -162,7 +162,7 @@ def test_nothing_waits_for_instances_that_never_come_back() -> None:
     assert [c for c in queue.dispatch(0.0) if isinstance(c, Dispatch)], "the other one serves"
     queue.submit(work(2), 0.0)
     queue.down(InstanceDown("e", 1, healing=False), 0.0)
-    told = [c for c in queue.dispatch(0.0) if isinstance(c, Tell)]
+    told = [c for c in queue.give_up(0.0) if isinstance(c, Tell)]
     assert [type(t.event) for t in told] == [Failed]
     assert "all its instances are gone" in str(told[0].event.cause.error)  # type: ignore[union-attr]
     queue.submit(work(3), 1.0)

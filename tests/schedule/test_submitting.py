@@ -110,17 +110,17 @@ PROFILE = Profile(
 )
 
 
-@catches("no-app", "works name no application", edited(Core._submit, "run.app,", "'',"))
+@catches("no-app", "works name no application", edited(Core._ask, "run.app,", "'',"))
 @catches("no-depth", "all depths are 0", edited(Plan._specs, "self.depth[i]", "0"))
 @catches(
     "tenant-lost",
     "works of all tenants look alike",
-    edited(Core._submit, "run.tenant,", "'default',"),
+    edited(Core._ask, "run.tenant,", "'default',"),
 )
 @catches(
     "age-from-queueing",
     "a query's age is counted from when a primitive is queued",
-    edited(Core._submit, "run.admitted,", "now,"),
+    edited(Core._ask, "run.admitted,", "now,"),
 )
 @catches(
     "no-estimate",
@@ -184,7 +184,7 @@ def test_all_prefills_share_a_lane_and_other_operations_have_one_each() -> None:
 @catches(
     "no-home",
     "a call does not go where its prefix is",
-    edited(Core._submit, " affinity,", " -1,"),
+    edited(Core._ask, " command.affinity,", " -1,"),
 )
 def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
     p = call_ahead()
@@ -204,7 +204,7 @@ def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
 @catches(
     "one-tenant",
     "policy `fair` sees one tenant",
-    edited(Core._submit, "run.tenant,", "'default',"),
+    edited(Core._ask, "run.tenant,", "'default',"),
 )
 def test_two_tenants_take_turns_under_fair() -> None:
     bed = Bed(max_batch=TOKENS, llm="fair")
@@ -220,7 +220,8 @@ def test_two_tenants_take_turns_under_fair() -> None:
     assert order == ["a0", "b0", "a1", "b1", "a2", "a3"]
 
 
-SILENT = edited(Core._withdraw, "self._changed(engine)", "self.queues[engine]")
+GONE = "del self._dirty[spec.engine]; queue.withdraw("
+SILENT = edited(Core._ask, "queue.withdraw(", GONE)
 
 
 @catches("no-round-after-withdraw", "nobody looks at a queue that something has left", SILENT)

@@ -190,7 +190,7 @@ class World:
                 asked.ended, asked.left = now, _left(query)
                 super().finished(query, command, now)
 
-        self.live = Watched({}, loop)
+        self.live = Watched(loop)
         self.core = self.live.core = RecordingCore({}, self.live._measure, self.live.queries)
         self.supervisor = Supervisor(self.live.post)
         await self._start_engines()

@@ -63,11 +63,13 @@ NOTHING = Said((), 0)
 
 
 class Called(NamedTuple):
-    """A call that is on an instance. said: its prompt, with the prefix computed before."""
+    """A call that is on an instance. said: its prompt, with the prefix computed before. sequence:
+    as the instance sees it (None: it is not there)."""
 
     batch: int
     deliveries: list[Delivery]
     said: Said
+    sequence: TokenSequence | None = None
 
 
 class Stepper:
@@ -105,7 +107,6 @@ class Stepper:
         length, deliveries = self.sim.outcomes.call(query, id[1])
         profile = self.profile
         found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0)
-        called = self.calls[id] = Called(batch, deliveries, found)
         sequence = TokenSequence(
             id,
             found.tokens,
@@ -114,6 +115,7 @@ class Stepper:
             found.keys,
             access=_access(query.run.app, query.plan.primitives[id[1]].component),
         )
+        called = self.calls[id] = Called(batch, deliveries, found, sequence)
         if profile.prefix_reuse:
             sequence.keep = not deliveries
             answer, salt = answer_of(deliveries, length), number_of(query.run.tenant)
@@ -221,7 +223,9 @@ class Stepper:
                 self._store_sequence(query, id[1], called, now)
         if id in self.server.kept:
             sim.holds(id, partial(self.release, id))
-        sim.handle(CallEnded(self.engine, called.batch, *id, outcome), now)
+        sequence = called.sequence
+        cached, generated = (sequence.cached, sequence.generated) if sequence else (None, None)
+        sim.handle(CallEnded(self.engine, called.batch, *id, outcome, cached, generated), now)
 
 
 @lru_cache(1024)

@@ -15,6 +15,7 @@ from typing import Any
 from teola.engine import EngineKind
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
+from teola.learning import Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
@@ -80,7 +81,8 @@ class Sim(Driver[Query]):
 
     batching, routing: policy names, one for all engines or by engine name. policy_options: keyword
     arguments for batching policies, by engine. instances: by engine, where not the profile's.
-    on_finish: called with (query, result) while the query's trace is at hand.
+    learner: is told what happens, and publishes lessons when a query ends. on_finish: called with
+    (query, result) while the query's trace is at hand.
     """
 
     def __init__(
@@ -92,9 +94,10 @@ class Sim(Driver[Query]):
         policy_options: Mapping[str, Mapping[str, Any]] | None = None,
         instances: Mapping[str, int] | None = None,
         outcomes: Outcomes | None = None,
+        learner: Learner | None = None,
         on_finish: Callable[[Query, SimResult], None] | None = None,
     ) -> None:
-        super().__init__({})
+        super().__init__({}, learner)
         self.profile, self.outcomes = profile, outcomes or Planned()
         self._batching, self._routing = batching, routing
         self._options, self._instances = policy_options or {}, instances or {}
@@ -112,7 +115,7 @@ class Sim(Driver[Query]):
 
     def submit(
         self,
-        plan: Plan,
+        plan: Plan | Callable[[], Plan],
         inputs: Mapping[str, Any],
         *,
         at: float = 0.0,
@@ -122,11 +125,11 @@ class Sim(Driver[Query]):
         deadline_s: float | None = None,
         cancel_after_s: float | None = None,
     ) -> str:
-        """Let a query arrive at time `at`; inputs are Tokens or lists of them."""
+        """Let a query arrive at time `at`; inputs are Tokens or lists of them. plan: a function is
+        asked for it then, when more is known."""
         id = id or f"q{self._count}"
-        for p in plan.primitives:
-            if p.op not in CONTROL and p.engine not in self.core.queues:
-                self._add_engine(p.engine, KINDS[p.op])
+        if isinstance(plan, Plan):
+            self._add_engines(plan)
         self.at(at, self._arrive, id, plan, inputs, app, tenant)
         if deadline_s is not None:
             self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
@@ -150,6 +153,11 @@ class Sim(Driver[Query]):
 
     # --- engines --------------------------------------------------------------------------
 
+    def _add_engines(self, plan: Plan) -> None:
+        for p in plan.primitives:
+            if p.op not in CONTROL and p.engine not in self.core.queues:
+                self._add_engine(p.engine, KINDS[p.op])
+
     def _add_engine(self, name: str, kind: EngineKind) -> None:
         profile = self.profile.engine(name, kind)
         continuous = kind is EngineKind.LLM
@@ -162,6 +170,7 @@ class Sim(Driver[Query]):
             _named(self._batching, name, batching_policies.DEFAULT),
             self._options.get(name),
             _named(self._routing, name, routing_policies.DEFAULT),
+            learner=self.learner,
         )
         self._profiles[name] = profile
         for i in range(count):
@@ -278,8 +287,16 @@ class Sim(Driver[Query]):
     # --- queries --------------------------------------------------------------------------
 
     def _arrive(
-        self, id: str, plan: Plan, inputs: Mapping[str, Any], app: str, tenant: str
+        self,
+        id: str,
+        plan: Plan | Callable[[], Plan],
+        inputs: Mapping[str, Any],
+        app: str,
+        tenant: str,
     ) -> None:
+        if not isinstance(plan, Plan):
+            plan = plan()
+            self._add_engines(plan)
         run = GraphRun(id, plan, tenant=tenant, app=app)
         trace = Trace(id, app, plan, self.now)
         self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)
