@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final, Generic, TypeVar
 
 from teola.graph import Op
@@ -139,7 +140,7 @@ class Driver(ABC, Generic[Q]):
             self._performing = False
 
     def _traced(self, command: Dispatch, now: float) -> None:
-        _, instance, batch, slices = command
+        instance, batch, slices = command.instance, command.batch, command.slices
         size, queries = len(slices), self.queries
         for work, lo, hi in slices:
             query = queries.get(work.run)
@@ -226,7 +227,7 @@ class Driver(ABC, Generic[Q]):
     def recovered(self, command: Recovered, now: float) -> None:
         """An instance that was left alone works again."""
         told = "engine %(engine)s: instance %(instance)d works again"
-        note(log, logging.INFO, "engine_recovered", told, **command._asdict())
+        note(log, logging.INFO, "engine_recovered", told, **asdict(command))
 
     def ponder(self, query: Q, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
         """Await the outputs of control primitive `i`."""

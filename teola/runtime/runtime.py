@@ -220,11 +220,10 @@ class Runtime:
         """The core's queue of engine `name`: a new one, or one that refused what it was sent."""
         queues = self.live.core.queues
         if name not in queues:
-            config, profile = self.configs[name], self.profile_for([name])
+            own = self.profile_for([name]).engine(self.spec(name).name)
             if self.memory:
-                self.memory.recall(name, config, self.loop)
-            own = profile.engine(self.spec(name).name)
-            queues[name] = queue_for(name, engines, config, own, self.learner)
+                self.memory.recall(name, self.configs[name], self.loop)
+            queues[name] = queue_for(name, engines, self.configs[name], own, self.learner)
         return queues[name]
 
     async def _start(self, name: str) -> None:
