@@ -156,10 +156,11 @@ class CallTimes(Observer):
             instance.decoding -= 1
             instance.context -= work.total
         app, spec = work.app, work.spec
-        if not (failed or work.withdrawn) and spec.planned_tokens:
+        planned = spec.planned_tokens + work.fused_tokens
+        if planned and not (failed or work.withdrawn):
             whole = cached is not None and not spec.continues
             part = min(1.0, (cached or 0) / work.total) if whole else None
-            self._habits.prompted(app, spec.component, work.total / spec.planned_tokens, part)
+            self._habits.prompted(app, spec.component, work.total / planned, part)
         if not generated or call.sums is None:
             return
         if spec.planned_output and (work.withdrawn or not failed):

@@ -75,6 +75,7 @@ class Work:
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
     keys: of its prompt's full blocks, if its engine's routing wants to know (see Size).
+    fused_tokens: planned tokens of the pieces of its prompt that are computed with it.
     avoid: the instance where it failed (-1: none).
     tries: tries used up; excused: those of them that were not its own fault.
     spans: what is still to be dispatched.
@@ -111,6 +112,7 @@ class Work:
     priority: int = 0
     home: int = -1
     keys: tuple[Hashable, ...] = ()
+    fused_tokens: int = 0
 
     @property
     def remaining(self) -> int:

@@ -35,6 +35,7 @@ from teola.schedule.events import (
     Ejected,
     Failed,
     Finish,
+    Fused,
     Measure,
     QueueEvent,
     Recovered,
@@ -59,6 +60,14 @@ class Query:
 
     def __init__(self, id: str, plan: Plan, store: Store, run: GraphRun, trace: Trace) -> None:
         self.id, self.plan, self.store, self.run, self.trace = id, plan, store, run, trace
+
+    def prompt_tokens(self, i: int) -> int:
+        """Tokens of primitive `i`'s prompt, with the pieces that are computed with it and without
+        any prefix computed before."""
+        tokens = self.store.prompt_tokens(i)
+        for piece in self.run.fused.get(i, ()):
+            tokens += self.store.prompt_tokens(piece)
+        return tokens
 
 
 Q = TypeVar("Q", bound=Query)
@@ -119,9 +128,10 @@ class Driver(ABC, Generic[Q]):
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         """See `Measuring`."""
-        store = self.queries[run].store
+        query = self.queries[run]
+        store = query.store
         if store.plan.primitives[i].op in PREFILLS:
-            return store.prompt_tokens(i)
+            return query.prompt_tokens(i)
         return store.items(i)
 
     def _perform(self, commands: Sequence[Command], now: float) -> None:
@@ -160,6 +170,9 @@ class Driver(ABC, Generic[Q]):
         query = self.queries[command.run]
         self.forgotten(query.store.drop(command.primitive))
         query.trace.ended(command.primitive, -1, now, "skipped")
+
+    def _fused(self, command: Fused, now: float) -> None:
+        self.queries[command.run].trace.ended(command.primitive, -1, now, "fused")
 
     def _finish(self, command: Finish, now: float) -> None:
         query = self.queries.pop(command.run)
@@ -259,6 +272,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Release: Driver._release,
     Control: Driver._control,
     Skipped: Driver._skipped,
+    Fused: Driver._fused,
     Finish: Driver._finish,
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
     Measure: lambda driver, command, now: driver.measure(command, now),

@@ -223,6 +223,17 @@ class Withdraw:
 
 
 @dataclass(slots=True)
+class Recall:
+    """GraphRun -> core: take a piece of a prompt back from its queue, if nothing of it was sent and
+    there is room to compute it with the rest of its prompt, which `into` leads. The core answers
+    whether it did."""
+
+    run: str
+    primitive: int
+    into: int
+
+
+@dataclass(slots=True)
 class Measure:
     """Work out how large the primitive is, which takes a while, and send Sized."""
 
@@ -249,6 +260,14 @@ class Release:
 @dataclass(slots=True)
 class Skipped:
     """The primitive has no work and will not run."""
+
+    run: str
+    primitive: int
+
+
+@dataclass(slots=True)
+class Fused:
+    """A piece of a prompt will be computed with the rest of it, and not by itself."""
 
     run: str
     primitive: int
@@ -349,12 +368,13 @@ QueueEvent = (
     | Sized
     | PrefixChanged
 )
-RunCommand = Submit | Withdraw | Control | Release | Skipped | Finish
+RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
 Command = (
     Control
     | Measure
     | Release
     | Skipped
+    | Fused
     | Finish
     | Dispatch
     | AbortRequest

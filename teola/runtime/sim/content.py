@@ -39,9 +39,11 @@ def said(query: Query, i: int, block_tokens: int = 0, keys: Sequence[int] = ()) 
     """The whole prompt of primitive `i`, with the prefix that was computed before. keys: the first
     ones, which need not be worked out again."""
     excerpts, tokens, known = prompt_of(query, i), 0, tuple(keys)
+    for piece in reversed(query.run.fused.get(i, ())):
+        excerpts = prompt_of(query, piece) + excerpts
     for excerpt in excerpts:
         tokens += excerpt.length
-    before = query.plan.sequence_of[i]
+    before = query.run.before(i)
     if before >= 0:
         prefix: Said = query.store.values[before]["sequence"].said
         excerpts, tokens = prefix.excerpts + excerpts, prefix.tokens + tokens

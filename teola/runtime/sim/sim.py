@@ -237,7 +237,7 @@ class Sim(Driver[Query]):
         if not (by_keys and profile.prefix_reuse):
             return super()._measure(run, i)
         keys = said(query, i, profile.block_tokens).keys
-        return Size(query.store.prompt_tokens(i), keys)
+        return Size(query.prompt_tokens(i), keys)
 
     def dispatch(self, command: Dispatch, now: float) -> None:
         server = self.servers[command.engine, command.instance]

@@ -15,7 +15,7 @@ from teola.runtime.values import Tokens
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
 from tests.planted import catches, edited
-from tests.schedule.plans import call, plan
+from tests.schedule.plans import call, plan, tool
 
 BLOCK = 4
 PER_TOKEN = StepTime(base_s=0.01, per_token_s=1.0)
@@ -104,9 +104,11 @@ def test_a_second_turn_finds_the_first_ones_prompt_and_answer() -> None:
 def test_a_prefix_is_held_until_its_reader_is_done() -> None:
     """The prefix takes 10 s; while it is held, the other query cannot have its blocks."""
     made = sim(kv_blocks=8)
-    made.submit(plan(*call("m", ahead=True)), {"question": Tokens(10)}, id="q0")
+    made.submit(
+        plan(tool("late"), *call("m", ahead=True, late="late")), {"question": Tokens(10)}, id="q0"
+    )
     made.run(until=10.5)
-    assert [*stepper(made).server.kept] == [("q0", 0)]
+    assert [*stepper(made).server.kept] == [("q0", 1)]
     assert stepper(made).server.cache.available == 8 - 2 - 4
     made.run()
     assert not stepper(made).server.kept
@@ -117,7 +119,7 @@ def test_prefixes_of_queries_that_end_are_let_go() -> None:
     made = sim(kv_blocks=8)
     for k, after in enumerate((5.0, 10.5)):  # while it is computed, and when it is held
         made.submit(
-            plan(*call("m", ahead=True)),
+            plan(tool("late"), *call("m", ahead=True, late="late")),
             {"question": Tokens(10)},
             id=f"q{k}",
             at=100.0 * k,
