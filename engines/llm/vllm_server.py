@@ -111,6 +111,7 @@ class VLLMServer:
             spec,
             max_batch=min(spec.max_batch, found.kv_tokens or spec.max_batch),
             block_tokens=self.block_tokens,
+            keeps_prefixes=reuse,
             prefix_reuse=reuse and (self._tokens is None or self._tokens.splittable),
         )
 

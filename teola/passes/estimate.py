@@ -7,6 +7,7 @@ run time; these numbers serve passes and `explain` only.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Final
 
 from teola.graph import (
@@ -22,7 +23,7 @@ from teola.graph import (
     Role,
 )
 from teola.graph.ops import CONTROL, DECODES, PREFILLS, has_effect
-from teola.profile import Profile
+from teola.profile import EngineProfile, Profile
 
 CHUNK_TOKENS: Final = 256
 ROLE_TOKENS: Final = {
@@ -68,6 +69,18 @@ def planned_tokens(graph: Graph, p: Primitive) -> int:
     return 0
 
 
+def kept_tokens(graph: Graph, p: Primitive, engine: EngineProfile) -> int:
+    """How many of them a prefilling need not compute: the text that its prompt begins with, equal
+    in every query, in whole blocks; 0 where the engine keeps no prefixes."""
+    if p.op not in PREFILLS or not engine.keeps_prefixes or "sequence" in dict(p.inputs):
+        return 0
+    prompt = p.input("prompt")
+    assert isinstance(prompt, Prompt)
+    literal = takewhile(lambda part: isinstance(part.content, str), prompt.parts)
+    tokens = sum(part_tokens(graph, part) for part in literal)
+    return tokens // engine.block_tokens * engine.block_tokens
+
+
 def planned_output(p: Primitive) -> int:
     """Planned tokens that a decoding generates (the first one comes from its prefilling)."""
     params = p.params
@@ -86,7 +99,8 @@ def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
         return 0.0
     engine = profile.engine(p.engine)
     hop = 0.0 if p.op in DECODES else profile.dispatch_s
-    return hop + engine.seconds(p.op, p.items, planned_tokens(graph, p), planned_output(p))
+    tokens = planned_tokens(graph, p) - kept_tokens(graph, p, engine)
+    return hop + engine.seconds(p.op, p.items, tokens, planned_output(p))
 
 
 def total(graph: Graph, profile: Profile) -> float:

@@ -17,6 +17,7 @@ from teola.profile import Cost, Profile, default, paper
 from teola.schedule.plan import Plan
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore
+from tests.forgetful import forgetful
 from tests.planted import catches, edited
 from tests.recording import Bench, check
 
@@ -144,7 +145,7 @@ def with_base(seconds: float) -> Profile:
 
 def with_costs(cost: Cost) -> Profile:
     """The paper's testbed with a reranker of such costs."""
-    bed = paper("13b")
+    bed = forgetful(paper("13b"))
     rerank = replace(bed.engines["rerank"], costs={Op.RERANKING: cost})
     return replace(bed, engines={**bed.engines, "rerank": rerank})
 

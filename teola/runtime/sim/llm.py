@@ -117,7 +117,7 @@ class Stepper:
         length, deliveries = self.sim.outcomes.call(query, id[1])
         found = said(query, id[1])
         called = self.calls[id] = Called(batch, deliveries, found)
-        size, salt = self.profile.block_tokens, number_of(query.run.tenant)
+        size, salt = self.profile.block_tokens, salt_of(query, self.profile)
         sequence = TokenSequence(
             id,
             prompt=sum(excerpt.length for excerpt in found),
@@ -234,6 +234,11 @@ class Stepper:
         if id in self.server.kept:
             sim.holds(id, partial(self.release, id))
         sim.handle(CallEnded(self.engine, called.batch, *id, outcome), now)
+
+
+def salt_of(query: Query, profile: EngineProfile) -> int:
+    """Whoever has the same one shares prefixes: a tenant's queries, where they are kept."""
+    return number_of(query.run.tenant if profile.keeps_prefixes else f"query {query.id}")
 
 
 def said(query: Query, i: int) -> tuple[Excerpt, ...]:

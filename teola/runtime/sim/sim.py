@@ -22,10 +22,9 @@ from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Driver, Query, queue_of
 from teola.runtime.observe.trace import Trace
-from teola.runtime.sim.llm import Prefix, Stepper, said
+from teola.runtime.sim.llm import Prefix, Stepper, said, salt_of
 from teola.runtime.sim.outcome import Outcomes, Planned
 from teola.runtime.store import Store
-from teola.runtime.values import number_of
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -226,7 +225,7 @@ class Sim(Driver[Query]):
         profile = self._profiles[spec.engine]
         if not (by_keys and profile.prefix_reuse):
             return super()._measure(run, i)
-        keys = excerpt_keys(said(query, i), profile.block_tokens, number_of(query.run.tenant))
+        keys = excerpt_keys(said(query, i), profile.block_tokens, salt_of(query, profile))
         return Size(query.store.prompt_tokens(i), keys)
 
     def dispatch(self, command: Dispatch, now: float) -> None:
