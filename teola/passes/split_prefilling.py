@@ -25,16 +25,12 @@ from typing import Final
 
 from teola.graph import QUERY, Graph, Guard, Op, Part, Primitive, Prompt, Ref
 from teola.passes.estimate import expected, kept_tokens, part_tokens
-from teola.passes.rewrite import Rewrite
+from teola.passes.rewrite import LEAST_GAIN, SAME_S, Rewrite
 from teola.passes.timetable import Timetable, timetable
 from teola.profile import EngineProfile, Profile
 
 NAME = "split_prefilling"
-LEAST_GAIN: Final = 0.1
-"""A piece must save its query at least this part of the time that it costs the engine."""
 LATE: Final = "computed ahead, its prefix would make other calls of the query wait"
-SAME_S: Final = 1e-9
-"""Estimates that differ by less are equal."""
 
 Pieces = list[tuple[Part, ...]]
 """The parts of a prompt, cut where the wait grows."""

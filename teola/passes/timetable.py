@@ -155,7 +155,7 @@ class _Scheduling:
                     for id in instance.decoding:
                         self._due[id] += taken_s
                 for id in batch:
-                    if instance.last is not None and self.ends[instance.last] == now:
+                    if instance.last is not None and self.ends.get(instance.last) == now:
                         self.after[id] = instance.last
                     self._instance[id] = instance
                     heappush(self._events, (now + taken_s, self.place[id], id))
