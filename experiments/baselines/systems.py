@@ -77,7 +77,7 @@ class Planner:
         self, system: System, app: str, testbed: Testbed, overrides: Overrides | None = None
     ) -> None:
         builder: Any = Rewritten(workloads.find_app(app).builder, system.p_graph)
-        self.optimiser = Optimiser(builder, testbed.profile)
+        self.optimiser = Optimiser(builder, profile_of(system, testbed))
         self._passes, self._listed = system.passes, app != "search-agent"
         self._overrides = workloads.overrides(app, testbed.values, overrides or {})
 
@@ -90,9 +90,12 @@ class Planner:
 def profile_of(system: System, testbed: Testbed) -> Profile:
     """The profile with the batch sizes and the prefix cache that the system uses."""
     profile = tuned(testbed.profile) if system.waits else testbed.profile
-    if system.cache is not Cache.NONE:
+    if system.cache is Cache.ALL:
         return profile
-    engines = {name: replace(e, prefix_reuse=False) for name, e in profile.engines.items()}
+    lacks = {"keeps_prefixes": False}
+    if system.cache is Cache.NONE:
+        lacks["prefix_reuse"] = False
+    engines = {name: replace(engine, **lacks) for name, engine in profile.engines.items()}
     return replace(profile, engines=engines)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from experiments.baselines.systems import Cache, Planner, System, batching_options, profile_of
+from experiments.baselines.systems import Planner, System, batching_options, profile_of
 from experiments.common import workloads
 from experiments.common.arrivals import arrivals
 from experiments.common.latencies import percentile
@@ -119,10 +119,8 @@ def simulate(
     )
     for (id, query), at in zip(workloads.numbered(drawn), times, strict=True):
         given = workloads.inputs(app, query, testbed.values)
-        # What one tenant computed no other one finds.
-        tenant = id if system.cache is Cache.QUERY else "default"
         plan = planner.plan(query.chunks)
-        sim.submit(plan, given, at=at, id=id, app=app, tenant=tenant)
+        sim.submit(plan, given, at=at, id=id, app=app)
     results = sorted(sim.run(), key=lambda result: int(result.id))
     assert len(results) == len(drawn), "the simulator lost queries"
     assert all(result.state is State.OK for result in results), "a simulated query failed"

@@ -210,8 +210,10 @@ def test_of_unequal_caches_the_smallest_counts_and_none_if_one_is_unknown() -> N
 
 
 def test_prefixes_pay_only_where_they_pay_on_every_instance() -> None:
-    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), prefix_reuse=True)
+    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), prefix_reuse=True, keeps_prefixes=True)
     assert joint([spec, spec]).prefix_reuse
+    assert joint([spec, spec]).keeps_prefixes
+    assert not joint([spec, replace(spec, keeps_prefixes=False)]).keeps_prefixes
     assert not joint([spec, replace(spec, prefix_reuse=False)]).prefix_reuse
 
 

@@ -11,9 +11,8 @@ from teola.instance import Step, StepServer, TokenSequence
 from teola.kv import Access, BlockCache, policies
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
-from teola.runtime.sim.content import Prefix, Said, answer_of, said
+from teola.runtime.sim.content import Prefix, Said, answer_of, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
-from teola.runtime.values import number_of
 from teola.schedule.events import (
     AbortRequest,
     CallEnded,
@@ -112,8 +111,8 @@ class Stepper:
     def _begin(self, id: tuple[str, int], batch: int, query: Query) -> None:
         """Add a call to the server."""
         length, deliveries = self.sim.outcomes.call(query, id[1])
-        profile = self.profile
-        found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0)
+        profile, salt = self.profile, salt_of(query, self.profile)
+        found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
         sequence = TokenSequence(
             id,
             found.tokens,
@@ -125,8 +124,7 @@ class Stepper:
         called = self.calls[id] = Called(batch, deliveries, found, sequence)
         if profile.prefix_reuse:
             sequence.keep = not deliveries
-            answer, salt = answer_of(deliveries, length), number_of(query.run.tenant)
-            sequence.grown = partial(found.grown, answer, salt)
+            sequence.grown = partial(found.grown, answer_of(deliveries, length), salt)
         try:
             self.server.add(sequence)
         except EngineError as error:

@@ -23,7 +23,13 @@ PER_TOKEN = StepTime(base_s=0.01, per_token_s=1.0)
 
 
 def sim(step: StepTime = PER_TOKEN, outcomes: Planned | None = None, **more: Any) -> Sim:
-    given = {"max_batch": 1000, "prefix_reuse": True, "block_tokens": BLOCK, **more}
+    given = {
+        "max_batch": 1000,
+        "prefix_reuse": True,
+        "keeps_prefixes": True,
+        "block_tokens": BLOCK,
+        **more,
+    }
     profile = Profile("test", {"llm": EngineProfile(step=step, **given)})
     return Sim(profile, outcomes=outcomes or Planned(answer_tokens=1))
 
@@ -64,6 +70,13 @@ def test_instructions_are_computed_once(reuse: bool) -> None:
     for k in range(2):
         made.submit(instructed(INSTRUCTION), {"question": Tokens(10)}, id=f"q{k}", at=100.0 * k)
     assert took(made) == {"q0": 22.01, "q1": 10.01 if reuse else 22.01}
+
+
+def test_what_is_not_kept_is_computed_for_every_query() -> None:
+    made = sim(keeps_prefixes=False)
+    for k in range(2):
+        made.submit(instructed(INSTRUCTION), {"question": Tokens(10)}, id=f"q{k}", at=100.0 * k)
+    assert took(made) == {"q0": 22.01, "q1": 22.01}
 
 
 def test_tenants_compute_their_own() -> None:
