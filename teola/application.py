@@ -131,11 +131,15 @@ class Application:
         return Splitting(config.chunk_size, config.overlap)
 
     def optimiser(self, runtime: Runtime, profile: Profile | None) -> Optimiser:
-        """Plans for `runtime` under `profile`, or (None) under what its engines declare."""
+        """Plans for `runtime` under `profile`, or (None) under what is known of its engines."""
         of = self.optimisers.setdefault(runtime, {})
         key = profile.name if profile else ""
         found = of.get(key)
-        if found is None or (profile is not None and found.profile != profile):
-            chosen = profile or runtime.profile_for(self.engine_names)
-            found = of[key] = Optimiser(self.builder, chosen)
+        if found is None or (profile is not None and found.declared != profile):
+            if profile is None:
+                declared = runtime.declared_for(self.engine_names)
+                found = Optimiser(self.builder, declared, runtime.learner)
+            else:
+                found = Optimiser(self.builder, profile)
+            of[key] = found
         return found

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from teola.errors import UnknownName
-from teola.graph import Graph, render
+from teola.graph import Graph, Op, Primitive, render
 from teola.passes import Optimised
 from teola.passes.estimate import seconds
 from teola.passes.timetable import timetable
 from teola.profile import Profile
 from teola.result import Result
 from teola.runtime.observe.recorded import Recorded
+
+UNKNOWN: Final = (
+    "   (learned from the first queries; --profile paper-13b borrows those of a testbed)"
+)
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,14 @@ class Explanation:
         return cls(result.app, optimised, profile, result)
 
     def to_json(self) -> dict[str, Any]:
-        """{"p_graph", "e_graph", "rewrites", "critical_path_s"}, and "measured" if it was run."""
+        """{"app", "profile", "times", "p_graph", "e_graph", "rewrites", "critical_path_s"}, and
+        "measured" if it was run. times: where those of each engine come from; as long as one of
+        them is not known, neither is a critical path (null)."""
         before, after = self.optimised.p_graph, self.optimised.e_graph
         found: dict[str, Any] = {
             "app": self.app,
             "profile": self.profile.name,
+            "times": self._sources(),
             "p_graph": render.to_json(before),
             "e_graph": render.to_json(after),
             "rewrites": [
@@ -52,8 +59,8 @@ class Explanation:
                 for r in self.optimised.rewrites
             ],
             "critical_path_s": {
-                "p_graph": timetable(before, self.profile).length_s,
-                "e_graph": timetable(after, self.profile).length_s,
+                "p_graph": self._length_s(before),
+                "e_graph": self._length_s(after),
             },
         }
         if self.result is not None:
@@ -71,16 +78,19 @@ class Explanation:
     def text(self) -> str:
         """Everything for a terminal."""
         before, after = self.optimised.p_graph, self.optimised.e_graph
-        slow = timetable(before, self.profile).length_s
-        table = timetable(after, self.profile)
+        path = timetable(after, self.profile).path if self._length_s(after) is not None else []
         lines = [
             f"{self.app} under profile {self.profile.name}",
             "",
-            f"p-graph: {len(before)} primitives, critical path {slow:.3f} s (estimate)",
+            f"p-graph: {len(before)} primitives, critical path {self._length(before)}",
             render.to_text(before, self._estimates(before, [])),
             "",
-            f"e-graph: {len(after)} primitives, critical path {table.length_s:.3f} s (estimate)",
-            render.to_text(after, self._columns(after, table.path)),
+            f"e-graph: {len(after)} primitives, critical path {self._length(after)}",
+            render.to_text(after, self._columns(after, path)),
+            "",
+            "where the times come from",
+            *(f"   {name}: {source}" for name, source in self._sources().items()),
+            *([] if self._length_s(after) is not None else [UNKNOWN]),
             "",
             "what the passes did",
             *self._decisions(),
@@ -106,9 +116,30 @@ class Explanation:
                 queued[id], ran[id] = "-", f"{states.get(id, 'not run')} "
         return {**self._estimates(graph, []), "queued s": queued, "ran s": ran}
 
+    def _sources(self) -> dict[str, str]:
+        """Engine -> where its times come from."""
+        names = {p.engine for p in self.optimised.e_graph.primitives if p.engine}
+        told = {name: self.profile.engine(name).source for name in sorted(names)}
+        return {name: source or f"profile {self.profile.name}" for name, source in told.items()}
+
+    def _known(self, p: Primitive) -> bool:
+        """Whether one knows how long it takes; a function counts as nothing until it was seen."""
+        return not p.engine or p.op is Op.TOOL_CALL or self.profile.engine(p.engine).timed
+
+    def _length_s(self, graph: Graph) -> float | None:
+        if not all(map(self._known, graph.primitives)):
+            return None
+        return timetable(graph, self.profile).length_s
+
+    def _length(self, graph: Graph) -> str:
+        length = self._length_s(graph)
+        return "not known yet" if length is None else f"{length:.3f} s (estimate)"
+
     def _estimates(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
         estimate = {
             p.id: f"{seconds(graph, p, self.profile):.3f}{'*' if p.id in path else ' '}"
+            if self._known(p)
+            else "? "
             for p in graph.primitives
         }
         return {"est. s": estimate}

@@ -67,7 +67,8 @@ class Prefill(NamedTuple):
     tokens: int
 
 
-class Step(NamedTuple):
+@dataclass(slots=True)
+class Step:
     """What the instance computes next.
 
     prefills: chunks of prompts, computed once. decodes: sequences that decode one token in each of
@@ -83,7 +84,8 @@ class Step(NamedTuple):
     context: int
 
 
-class StepEvent(NamedTuple):
+@dataclass(slots=True)
+class StepEvent:
     """What a step brought about. kind: first, mark (number `mark`) or end."""
 
     id: Hashable
@@ -117,9 +119,10 @@ class StepServer:
 
     def add(self, sequence: TokenSequence) -> None:
         """Queue a sequence. Raises EngineError if it needs more blocks than the cache has."""
-        if self._blocks(sequence) > self.cache.blocks:
+        blocks = self._blocks(sequence)
+        if blocks > self.cache.blocks:
             raise EngineError(
-                f"the prompt and its answer need {self._blocks(sequence)} KV blocks and there are "
+                f"the prompt and its answer need {blocks} KV blocks and there are "
                 f"{self.cache.blocks}; shorten them or give the engine more memory for KV"
             )
         self.waiting[sequence.id] = sequence
@@ -148,15 +151,18 @@ class StepServer:
         chunks: list[Prefill] = []
         budget, pairs = self.token_budget, 0
         pending = set[Hashable]()  # keys of blocks that this step computes
-        while budget > 0:
+        waiting, prefilling = self.waiting, self.prefilling
+        while budget > 0 and (waiting or len(prefilling) > len(chunks)):
             sequence = self._next(len(chunks), pending, now)
             if sequence is None:
                 break
-            tokens = min(sequence.prompt - sequence.computed, budget)
+            computed = sequence.computed
+            tokens = min(sequence.prompt - computed, budget)
             budget -= tokens
-            pairs += tokens * (2 * sequence.computed + tokens + 1) // 2
+            pairs += tokens * (2 * computed + tokens + 1) // 2
             chunks.append(Prefill(sequence, tokens))
-            pending.update(sequence.keys[sequence.computed // self.cache.block_tokens :])
+            if waiting:
+                pending.update(sequence.keys[computed // self.cache.block_tokens :])
         decodes = len(self.decoding)
         if not chunks and not decodes:
             return None

@@ -4,9 +4,9 @@ A batch engine has a `Cost` for each op, an LLM the time of a `StepTime`: how lo
 continuous batching takes, by what is in it.
 
 A profile is data (JSON, versioned). Passes read from it the maximum efficient batch size and
-whether a prefix computed ahead is worth anything; policies, `explain` and the simulator read
-times. `paper("13b")` is the testbed of the paper, fixed in specs (sections 1, 7 and 8 of the
-paper; derived and assumed values are marked in docs/benchmarks.md).
+whether a prefix computed ahead is worth anything, or kept anyway; policies, `explain` and the
+simulator read times. `paper("13b")` is the testbed of the paper, fixed in specs (sections 1, 7 and
+8 of the paper; derived and assumed values are marked in docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Final
 from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
 from teola.graph.ops import DECODES, PREFILLS, Op
+from teola.habit import UNSEEN, Habit
 
 FORMAT_VERSION: Final = 2
 """Version 1, with two costs for an LLM (of a prefill batch, of a decoding step), is read too."""
@@ -62,6 +63,9 @@ class Cost:
                 break
             size *= 2
         return size
+
+
+FREE: Final = Cost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,7 @@ class EngineProfile:
     known without a cost, else it is derived. instances: how many the profile assumes. kv_blocks:
     what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound). pool:
     profiles of unequal instances, in order; those that it does not reach are as the engine.
+    source: where the times come from, for `explain`.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
@@ -150,10 +155,17 @@ class EngineProfile:
     concurrency: int = 1
     instances: int = 1
     prefix_reuse: bool = False
+    keeps_prefixes: bool = False
     block_tokens: int = 16
     kv_blocks: int | None = None
     max_efficient: int | None = None
     pool: tuple[EngineProfile, ...] = ()
+    source: str = field(default="", compare=False)
+
+    @property
+    def timed(self) -> bool:
+        """Whether it knows times at all."""
+        return bool(self.costs) or self.step != StepTime()
 
     def of(self, instance: int) -> EngineProfile:
         """The profile of one instance."""
@@ -169,7 +181,7 @@ class EngineProfile:
         if op in PREFILLS:
             step = self.step
             return Cost(step.base_s + step.prefill_s, per_token_s=step.per_token_s)
-        return self.costs.get(op, Cost())
+        return self.costs.get(op, FREE)
 
     def max_efficient_batch(self, op: Op) -> int:
         """Items of `op` past which a larger batch hardly raises throughput."""
@@ -197,14 +209,15 @@ class EngineProfile:
 class Profile:
     """Engine profiles by name, with fall-back to the kind ("llm", "embedding", ...).
 
-    dispatch_s: time from a command to an engine and back, besides the work itself.
+    dispatch_s: time from a command to an engine and back, besides the work itself. habits: of
+    components, by application and component. epoch: how often what was learned had changed by then.
     """
 
     name: str
     engines: Mapping[str, EngineProfile]
     dispatch_s: float = 0.0
-    structure: bool = True
-    """Whether it decides batch limits and prefix reuse too, or only times (see `for_engines`)."""
+    habits: Mapping[tuple[str, str], Habit] = field(default_factory=dict)
+    epoch: int = 0
 
     def engine(self, name: str, kind: EngineKind | None = None) -> EngineProfile:
         """Profile of engine `name`, else of its kind, else one that knows nothing."""
@@ -213,27 +226,35 @@ class Profile:
             found = self.engines.get(kind.value)
         return found or EngineProfile()
 
-    def for_engines(self, specs: Iterable[EngineSpec]) -> Profile:
-        """This profile with one entry for each engine by name.
+    def untimed(self) -> Profile:
+        """What engines like these declare, without the times: nobody knows them yet."""
+        engines = {
+            name: replace(
+                entry,
+                costs={},
+                step=StepTime(),
+                max_efficient=entry.max_efficient or entry.max_batch,
+                pool=(),
+                source="not known yet",
+            )
+            for name, entry in self.engines.items()
+        }
+        return replace(self, engines=engines, dispatch_s=0.0)
 
-        If the profile is not about structure, limits and prefix reuse come from the specs.
-        """
+    def habit(self, app: str, component: str) -> Habit:
+        """What calls of a component turned out to be."""
+        return self.habits.get((app, component), UNSEEN)
+
+    def for_engines(self, specs: Iterable[EngineSpec]) -> Profile:
+        """This profile with one entry for each engine by name: as the engine declares itself where
+        the profile knows nothing of it."""
         engines = {}
         for spec in specs:
-            entry = self.engine(spec.name, spec.kind)
-            if not self.structure or not (
-                spec.name in self.engines or spec.kind.value in self.engines
-            ):
-                entry = replace(
-                    entry,
-                    max_batch=spec.max_batch,
-                    max_sequences=spec.max_sequences,
-                    concurrency=spec.concurrency,
-                    prefix_reuse=spec.prefix_reuse,
-                    block_tokens=spec.block_tokens,
-                    kv_blocks=None,
-                    max_efficient=spec.max_batch,
-                )
+            entry = self.engines.get(spec.name, self.engines.get(spec.kind.value))
+            if entry is None:
+                entry = declared(spec)
+            elif not entry.source:
+                entry = replace(entry, source=f"profile {self.name}")
             engines[spec.name] = entry
         return replace(self, engines=engines)
 
@@ -247,6 +268,7 @@ def _llm(prefill: Cost, step: Cost) -> EngineProfile:
         kv_blocks=32 * 2048 // 16,
         instances=2,
         prefix_reuse=True,
+        keeps_prefixes=True,
     )
 
 
@@ -322,7 +344,7 @@ def to_json(profile: Profile) -> dict[str, Any]:
 
 def _written(engine: EngineProfile) -> dict[str, Any]:
     entry = asdict(replace(engine, pool=()))
-    del entry["pool"]
+    del entry["pool"], entry["source"]
     entry["costs"] = {op.value: asdict(cost) for op, cost in engine.costs.items()}
     return {**entry, "pool": [_written(one) for one in engine.pool]} if engine.pool else entry
 
@@ -350,9 +372,25 @@ def _read(entry: Mapping[str, Any], version: int) -> EngineProfile:
     pool = tuple(_read(one, version) for one in entry.get("pool", ()))
     apart = ("costs", "decode_step" if version == 1 else "step", "pool")
     rest = {key: value for key, value in entry.items() if key not in apart}
+    # Profiles of earlier versions do not tell: the engines that they are of kept what they reused.
+    rest.setdefault("keeps_prefixes", rest.get("prefix_reuse", False))
     return EngineProfile(costs=costs, step=step, pool=pool, **rest)
 
 
+def declared(spec: EngineSpec) -> EngineProfile:
+    """Limits and prefix reuse as an engine declares them; no times."""
+    return EngineProfile(
+        max_batch=spec.max_batch,
+        max_sequences=spec.max_sequences,
+        concurrency=spec.concurrency,
+        prefix_reuse=spec.prefix_reuse,
+        keeps_prefixes=spec.keeps_prefixes,
+        block_tokens=spec.block_tokens,
+        max_efficient=spec.max_batch,
+        source="not known yet",
+    )
+
+
 def default(specs: Iterable[EngineSpec]) -> Profile:
-    """Limits and prefix reuse as the engines declare them, with the paper's times for estimates."""
-    return replace(paper("13b"), structure=False).for_engines(specs)
+    """What the engines declare: nobody knows their times until they have worked."""
+    return Profile("declared", {}).for_engines(specs)

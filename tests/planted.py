@@ -1,6 +1,6 @@
 """Planted bugs, each beside the test that catches it.
 
-    @catches("tenant-lost", "the queue is not told the tenant", edited(Core._submit, "a", "b"))
+    @catches("tenant-lost", "the queue is not told the tenant", edited(Core._ask, "a", "b"))
     def test_two_tenants_share_an_engine() -> None: ...
 
 Such a test runs as it stands (`[sound]`), and once more with each of its bugs planted, when it has

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any, NamedTuple, Self
@@ -30,6 +30,8 @@ from teola.schedule.events import (
     Dispatch,
     Failed,
     Finish,
+    Fused,
+    Outbox,
     QueueEvent,
     RunCommand,
     RunEvent,
@@ -38,7 +40,7 @@ from teola.schedule.events import (
     State,
     Submit,
 )
-from teola.schedule.graph_run import GraphRun
+from teola.schedule.graph_run import Asked, GraphRun
 from teola.schedule.plan import Plan
 from teola.schedule.validate import validate, validate_stored
 
@@ -55,6 +57,22 @@ class Said(NamedTuple):
 
     run: str
     command: RunCommand
+
+
+class Noted(list[RunCommand]):
+    """An outbox that notes what a run adds, and passes it on."""
+
+    def __init__(self, run: str, story: list[Any], on: Callable[[Any], object]) -> None:
+        super().__init__()
+        self._run, self._story, self._on = run, story, on
+
+    def append(self, command: RunCommand) -> None:
+        self.asked(command)
+
+    def asked(self, command: RunCommand) -> object:
+        """What came of it."""
+        self._story.append(Said(self._run, command))
+        return self._on(command)
 
 
 @dataclass
@@ -129,12 +147,11 @@ class RecordingCore(Core):
 
     def _listen(self, run: GraphRun) -> None:
         """Note each command of the run before it is performed."""
-        handle, log = GraphRun.handle, self.log
+        handle, story = GraphRun.handle, self.log.story
 
-        def said(event: RunEvent, now: float) -> Iterator[RunCommand]:
-            for command in handle(run, event, now):
-                log.story.append(Said(run.id, command))
-                yield command
+        def said(event: RunEvent, now: float, out: Outbox, ask: Asked) -> Outbox:
+            noted = Noted(run.id, story, ask)
+            return handle(run, event, now, Noted(run.id, story, out.append), noted.asked)
 
         run.handle = said  # type: ignore[assignment, method-assign]
 
@@ -172,7 +189,7 @@ class Bench:
                 super().finished(query, command, now)
 
         loop = asyncio.get_running_loop()
-        self.live = Watched({}, loop)
+        self.live = Watched(loop)
         queues = {}
         for name, instances in self.engines.items():
             config = EngineConfig(
@@ -247,6 +264,8 @@ def check(log: Log) -> None:
             command = entry.command
             if isinstance(command, Finish):
                 states[entry.run] += 1
+            if isinstance(command, Fused):
+                done.add((entry.run, command.primitive))
             if isinstance(command, Skipped):
                 key = (entry.run, command.primitive)
                 assert key not in skipped, f"{key} was skipped twice"
@@ -311,8 +330,7 @@ def fresh(queue: EngineQueue, batching: str, routing: str = "least_loaded") -> E
     """A queue like `queue`, with nothing in it."""
     return EngineQueue(
         queue.engine,
-        queue.limits,
-        len(queue.instances),
+        [instance.limits for instance in queue.instances],
         batching_policies.make(batching),
         routing_policies.make(routing),
     )

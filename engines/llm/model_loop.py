@@ -17,7 +17,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from teola.engine import Delta, Usage
+from teola.engine import Delta, PrefixChange, Usage
 from teola.errors import EngineError
 from teola.graph.ops import DecodeParams
 from teola.instance import Step, StepServer, TokenSequence
@@ -53,6 +53,19 @@ class ModelJob:
     sampler: torch.Generator | None = None
 
 
+@dataclass(slots=True, eq=False)
+class CacheListener:
+    """Somebody on `loop` who is told what the cache keeps; None: nothing more will come."""
+
+    loop: asyncio.AbstractEventLoop
+    changes: asyncio.Queue[PrefixChange | None] = field(default_factory=asyncio.Queue)
+
+    def tell(self, change: PrefixChange | None) -> None:
+        """Safe from any thread."""
+        with suppress(RuntimeError):  # a loop that was closed waits for nothing
+            self.loop.call_soon_threadsafe(self.changes.put_nowait, change)
+
+
 class KeptPrefix:
     """Keeps the KV of a prefix until it is released. Garbage is released too, as a net."""
 
@@ -86,6 +99,7 @@ class ModelLoop:
         self._jobs: dict[int, ModelJob] = {}
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._outbox: deque[tuple[ModelJob, Outcome]] = deque()
+        self._listeners: list[CacheListener] = []
         self._ending = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -114,6 +128,17 @@ class ModelLoop:
     def release(self, id: int) -> None:
         """Give up what job `id` keeps. Safe in a finaliser: SimpleQueue.put takes no lock."""
         self._inbox.put(partial(self._release, id))
+
+    def listen(self, listener: CacheListener) -> None:
+        """Tell it what the cache keeps, and then what changes, each time before the outcomes of
+        the calls that changed it. The cache has to note changes."""
+        self._inbox.put(partial(self._listen, listener))
+        if self._stopped:
+            self._fail_all()
+
+    def leave(self, listener: CacheListener) -> None:
+        """Tell it nothing more."""
+        self._inbox.put(partial(self._leave, listener))
 
     # --- in the thread ------------------------------------------------------------------------
 
@@ -164,6 +189,21 @@ class ModelLoop:
 
     def _release(self, id: int) -> None:
         self.server.release(id, time.monotonic())
+
+    def _listen(self, listener: CacheListener) -> None:
+        self._report_changes()
+        self._listeners.append(listener)
+        listener.tell(PrefixChange(tuple(self.server.cache.keys()), cleared=True))
+
+    def _leave(self, listener: CacheListener) -> None:
+        with suppress(ValueError):  # it was told the end
+            self._listeners.remove(listener)
+
+    def _report_changes(self) -> None:
+        stored, evicted = self.server.cache.changes()
+        if stored or evicted:
+            for listener in self._listeners:
+                listener.tell(PrefixChange(tuple(stored), tuple(evicted)))
 
     def _step(self, step: Step) -> None:
         decodes = [*self.server.decoding.values()]
@@ -259,12 +299,18 @@ class ModelLoop:
                 self._refuse(job)
                 self._abort(job.id)
             self._flush()
+            for listener in self._listeners:
+                listener.tell(None)
+            self._listeners.clear()
 
     def _refuse(self, job: ModelJob) -> None:
         self._outbox.append((job, EngineError(f"{self._name} was closed", retryable=True)))
 
     def _flush(self) -> None:
-        """Hand all outcomes of this step to their event loops, one wake-up for each."""
+        """Hand all outcomes of this step to their event loops, one wake-up for each, behind what
+        they changed in the cache."""
+        if self._listeners:
+            self._report_changes()
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[ModelJob, Outcome]]] = {}
         with suppress(IndexError):
             while True:

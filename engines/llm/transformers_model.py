@@ -14,18 +14,27 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from teola.engine import Call, Delta, EngineKind, EngineSpec, Keys, Reading, SequenceHandle
+from teola.engine import (
+    Call,
+    Delta,
+    EngineKind,
+    EngineSpec,
+    Keys,
+    PrefixChange,
+    Reading,
+    SequenceHandle,
+)
 from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
 from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.instance import StepServer, TokenSequence
-from teola.kv import Access, BlockCache, make_policy, token_keys
+from teola.kv import Access, BlockCache, policies, token_keys
 
 from ..embedding.weights import quiet
 from ..importing import importing
 from . import local_keys
 from .local_tokens import LocalTokens, load
-from .model_loop import KeptPrefix, ModelJob, ModelLoop
+from .model_loop import CacheListener, KeptPrefix, ModelJob, ModelLoop
 from .stops import Stops
 
 if TYPE_CHECKING:
@@ -59,7 +68,7 @@ class TransformersModel:
         max_sequences: int = 32,
         block_tokens: int = 16,
         kv_memory_gib: float | None = None,
-        eviction: str = "lru",
+        eviction: str = policies.DEFAULT,
         threads: int | None = None,
         chat: bool = True,
         seed: int = 0,
@@ -69,7 +78,7 @@ class TransformersModel:
         self._name, self._model, self._dtype, self._device = name, str(model), dtype, device
         self._max_batch, self._max_sequences = max_batch, max_sequences
         self._block_tokens, self._kv_memory_gib = block_tokens, kv_memory_gib
-        self._policy = make_policy(eviction)
+        self._policy = policies.make_policy(eviction)
         self._threads, self._chat, self._seed = threads, chat, seed
         self._window = 0
         self._ids = itertools.count()
@@ -86,6 +95,7 @@ class TransformersModel:
             max_batch=self._max_batch,
             max_sequences=self._max_sequences,
             prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
+            keeps_prefixes=True,
             block_tokens=self._block_tokens,
             description=f"{self._model} in this process, {self._dtype}",
         )
@@ -108,7 +118,7 @@ class TransformersModel:
             return
         self._tokens = load(self._model, self._name, chat=self._chat)
         paged = self._load()
-        cache = BlockCache(paged.blocks, self._block_tokens, self._policy)
+        cache = BlockCache(paged.blocks, self._block_tokens, self._policy, noting=True)
         self._window = min(self._window, paged.blocks * self._block_tokens)
         server = StepServer(self._max_batch, self._max_sequences, cache)
         eos = paged.model.generation_config.eos_token_id
@@ -179,6 +189,20 @@ class TransformersModel:
         """Those that `kv` finds blocks by, once started; keys of the text before."""
         tenant, size = call.context.tenant, self._block_tokens
         return local_keys.of_call(self._tokens, self._name, call, size, tenant, complete=complete)
+
+    async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
+        """What `kv` finds, and what becomes of it until the engine is closed; nothing before it is
+        started."""
+        loop = self._loop
+        if loop is None:
+            return
+        listener = CacheListener(asyncio.get_running_loop())
+        loop.listen(listener)
+        try:
+            while (change := await listener.changes.get()) is not None:
+                yield change
+        finally:
+            loop.leave(listener)
 
     # --- calls --------------------------------------------------------------------------------
 

@@ -111,6 +111,8 @@ class VLLMServer:
             spec,
             max_batch=min(spec.max_batch, found.kv_tokens or spec.max_batch),
             block_tokens=self.block_tokens,
+            kv_blocks=found.kv_tokens // self.block_tokens if found.kv_tokens else None,
+            keeps_prefixes=reuse,
             prefix_reuse=reuse and (self._tokens is None or self._tokens.splittable),
         )
 

@@ -61,6 +61,7 @@ def declared(profile: Profile) -> list[EngineSpec]:
             max_sequences=engine.max_sequences,
             concurrency=engine.concurrency,
             prefix_reuse=engine.prefix_reuse,
+            keeps_prefixes=engine.keeps_prefixes,
             block_tokens=engine.block_tokens,
         )
         for name, engine in profile.engines.items()

@@ -109,7 +109,7 @@ class Planner:
         builder: Any = Rewritten(
             workloads.find_app(app).builder, lambda graph: system.p_graph(deployed(graph))
         )
-        self.optimiser = Optimiser(builder, known(system.knows, testbed))
+        self.optimiser = Optimiser(builder, _caching(system, known(system.knows, testbed)))
         self._passes, self._listed = system.passes, app != "search-agent"
         self._overrides = workloads.overrides(app, testbed.values, overrides or {})
 
@@ -120,8 +120,17 @@ class Planner:
 
 
 def profile_of(system: System, testbed: Testbed) -> Profile:
-    """The times that engines take, with the batch sizes that the system uses."""
-    return tuned(testbed.profile) if system.batching == "fifo" else testbed.profile
+    """The times that engines take, with the batch sizes and the prefix cache of the system."""
+    tunes = system.batching == "fifo"
+    return _caching(system, tuned(testbed.profile) if tunes else testbed.profile)
+
+
+def _caching(system: System, profile: Profile) -> Profile:
+    """The profile with the prefix cache that the system's LLMs have."""
+    if system.cache is Cache.ALL:
+        return profile
+    engines = {n: replace(e, keeps_prefixes=False) for n, e in profile.engines.items()}
+    return replace(profile, engines=engines)
 
 
 def batching_options(system: System, testbed: Testbed) -> Mapping[str, Mapping[str, Any]]:

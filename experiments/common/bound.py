@@ -155,8 +155,7 @@ class _Walk:
     def _tokens(self, i: int, cost: Cost) -> int:
         if not cost.per_token_s:
             return 0
-        name = self.plan.primitives[i].item_refs()[0][0]
-        return int(sum(self.store.resolve(i)[name]))
+        return int(sum(self.store.cut(i)))
 
     def _engine(self, i: int) -> tuple[EngineProfile, Cost]:
         p = self.plan.primitives[i]

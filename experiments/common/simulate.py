@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from experiments.baselines.systems import Cache, Planner, System, batching_options, profile_of
+from experiments.baselines.systems import Planner, System, batching_options, profile_of
 from experiments.common import workloads
 from experiments.common.arrivals import arrivals
 from experiments.common.latencies import percentile
@@ -181,9 +181,7 @@ def simulate(
     def arrive(id: str, query: Drawn) -> None:
         """Plan it by what the core knows by now."""
         given = workloads.inputs(app, query, testbed.values)
-        # What one tenant computed no other one finds.
-        tenant = id if system.cache is Cache.QUERY else "default"
-        sim.submit(planner.plan(query.chunks), given, at=sim.now, id=id, app=app, tenant=tenant)
+        sim.submit(planner.plan(query.chunks), given, at=sim.now, id=id, app=app)
 
     for (id, query), at in zip(workloads.numbered(drawn), times, strict=True):
         sim.at(at, arrive, id, query)

@@ -73,8 +73,13 @@ class BlockCache:
         """Reference the longest cached prefix of `keys` and allocate the rest of `blocks` blocks,
         evicting as needed; None, and nothing changed, if that cannot be had now."""
         cached, references = self._cached, self._references
-        hits = self.match(keys[:blocks])
-        prefix = [cached[key] for key in keys[:hits]]
+        prefix: list[int] = []
+        for key in keys[:blocks]:
+            found = cached.get(key)
+            if found is None:
+                break
+            prefix.append(found)
+        hits = len(prefix)
         idle = [block for block in prefix if not references[block]]
         fresh = blocks - hits
         if fresh > self.available - len(idle):
@@ -86,22 +91,26 @@ class BlockCache:
                 self._offered -= len(idle)
             for block in prefix:
                 references[block] += 1
-        table = Table(prefix, hits, hits, access)
-        table.blocks += [self._allocate(now) for _ in range(fresh)]
-        return table
+        return Table(prefix + self._allocate(fresh, now), hits, hits, access)
 
-    def _allocate(self, now: float) -> int:
-        references = self._references
-        if self._free:
-            block = self._free.pop()
-        elif len(references) < self.blocks:
-            references.append(1)
-            self._keys.append(None)
-            return len(references) - 1
-        else:
+    def _allocate(self, count: int, now: float) -> list[int]:
+        """So many blocks that hold nothing: free ones, then fresh ones, then evicted ones."""
+        references, free = self._references, self._free
+        taken = free[: -count - 1 : -1]
+        del free[len(free) - len(taken) :]
+        for block in taken:
+            references[block] = 1
+        known = len(references)
+        fresh = min(count - len(taken), self.blocks - known)
+        if fresh:
+            taken += range(known, known + fresh)
+            references += [1] * fresh
+            self._keys += [None] * fresh
+        while len(taken) < count:
             block = self._evict(now)
-        references[block] = 1
-        return block
+            references[block] = 1
+            taken.append(block)
+        return taken
 
     def _evict(self, now: float) -> int:
         block = self._policy.evict(now)
@@ -121,11 +130,10 @@ class BlockCache:
         cached, blocks, held = self._cached, table.blocks, self._keys
         for i in range(first, end):
             block, key = blocks[i], keys[i]
-            if key in cached:
+            if cached.setdefault(key, block) != block:
                 self._touch(table, keys, first, i, now)
                 first = i + 1
                 continue
-            cached[key] = block
             held[block] = key
             if self._noted is not None:
                 self._note(key, True)
@@ -140,13 +148,13 @@ class BlockCache:
 
     def release(self, table: Table, now: float = 0.0) -> None:
         """Give up the references of a table, which is empty afterwards."""
-        references, keys, idle = self._references, self._keys, list[int]()
+        references, keys, free, idle = self._references, self._keys, self._free, list[int]()
         for block in reversed(table.blocks):
             references[block] = left = references[block] - 1
             if left:
                 continue
             if keys[block] is None:
-                self._free.append(block)
+                free.append(block)
             else:
                 idle.append(block)
         if idle:
@@ -156,6 +164,10 @@ class BlockCache:
         table.found = table.committed = 0
 
     # --- for those who know where what is kept --------------------------------------------------
+
+    def keys(self) -> list[Hashable]:
+        """Those of all blocks that can be found."""
+        return list(self._cached)
 
     def changes(self) -> tuple[list[Hashable], list[Hashable]]:
         """Keys that were stored, and keys that were evicted, since this was last asked. What came

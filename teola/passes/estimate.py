@@ -7,6 +7,8 @@ run time; these numbers serve passes and `explain` only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import takewhile
 from typing import Final
 
 from teola.graph import (
@@ -22,7 +24,7 @@ from teola.graph import (
     Role,
 )
 from teola.graph.ops import CONTROL, DECODES, PREFILLS, has_effect
-from teola.profile import Profile
+from teola.profile import EngineProfile, Profile
 
 CHUNK_TOKENS: Final = 256
 ROLE_TOKENS: Final = {
@@ -68,6 +70,18 @@ def planned_tokens(graph: Graph, p: Primitive) -> int:
     return 0
 
 
+def kept_tokens(graph: Graph, p: Primitive, engine: EngineProfile) -> int:
+    """How many of them a prefilling need not compute: the text that its prompt begins with, equal
+    in every query, in whole blocks; 0 where the engine keeps no prefixes."""
+    if p.op not in PREFILLS or not engine.keeps_prefixes or "sequence" in dict(p.inputs):
+        return 0
+    prompt = p.input("prompt")
+    assert isinstance(prompt, Prompt)
+    literal = takewhile(lambda part: isinstance(part.content, str), prompt.parts)
+    tokens = sum(part_tokens(graph, part) for part in literal)
+    return tokens // engine.block_tokens * engine.block_tokens
+
+
 def planned_output(p: Primitive) -> int:
     """Planned tokens that a decoding generates (the first one comes from its prefilling)."""
     params = p.params
@@ -84,31 +98,55 @@ def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
     """Estimated execution time of a primitive alone on its engine."""
     if p.op in CONTROL:
         return 0.0
-    engine = profile.engine(p.engine)
-    hop = 0.0 if p.op in DECODES else profile.dispatch_s
-    return hop + engine.seconds(p.op, p.items, planned_tokens(graph, p), planned_output(p))
+    engine, habit = profile.engine(p.engine), profile.habit(graph.name, p.component)
+    if p.op in DECODES:
+        return engine.seconds(p.op, p.items, 0, round(planned_output(p) * habit.output))
+    if p.op is Op.TOOL_CALL and habit.seconds is not None:
+        return habit.seconds
+    tokens = planned_tokens(graph, p)
+    if p.op in PREFILLS:
+        kept = float(kept_tokens(graph, p, engine))
+        if habit.calls and "sequence" not in dict(p.inputs):  # what it continues is not in it
+            kept = tokens * habit.cached
+        tokens = round((tokens - kept) * habit.prompt)
+    return profile.dispatch_s + engine.seconds(p.op, p.items, tokens)
 
 
 def total(graph: Graph, profile: Profile) -> float:
     """Seconds of all primitives one after another, without branches that are not expected."""
-    return sum(seconds(graph, p, profile) for p in graph.primitives if expected(graph, p))
+    return sum(seconds(graph, p, profile) for p in graph.primitives if expected(graph, p, profile))
 
 
-def expected(graph: Graph, p: Primitive) -> bool:
-    """Whether `p` runs if every condition takes the branch that it is expected to take."""
-    return all(g.branch == getattr(graph[g.condition].params, "prefer", "") for g in p.guards)
+def expected(graph: Graph, p: Primitive, profile: Profile | None = None) -> bool:
+    """Whether `p` runs if every condition takes the branch that it is expected to take: by the
+    developer's word, or as it mostly does."""
+    return all(g.branch == _likeliest(graph, g.condition, profile) for g in p.guards)
+
+
+def _likeliest(graph: Graph, condition: str, profile: Profile | None) -> str:
+    params = graph[condition].params
+    assert isinstance(params, ConditionParams)
+    seen = _seen(graph, condition, profile)
+    return max(params.branches, key=lambda b: (seen.get(b, 0) + (b == params.prefer), b))
+
+
+def _seen(graph: Graph, condition: str, profile: Profile | None) -> Mapping[str, int]:
+    """How often a condition has taken each branch."""
+    if profile is None:
+        return {}
+    return profile.habit(graph.name, graph[condition].component).branches
 
 
 Branches = frozenset[tuple[str, str]]
 """(condition, branch) pairs."""
 
 
-def chances(graph: Graph) -> dict[str, float]:
+def chances(graph: Graph, profile: Profile | None = None) -> dict[str, float]:
     """How likely it is, when a primitive begins, that what it gives will be read: less than 1 for
     what begins before a condition has decided whether it is wanted.
 
-    By Laplace's rule of succession, the developer's word for a branch being its one observation: of
-    two branches the expected one has 2/3.
+    By Laplace's rule of succession, the developer's word for a branch being an observation beside
+    those that the profile has: before there are any, of two branches the expected one has 2/3.
     """
     needs: dict[str, Branches] = {}
     found: dict[str, float] = {}
@@ -120,8 +158,8 @@ def chances(graph: Graph) -> dict[str, float]:
         if not readers or has_effect(p.op, p.params):
             readers = [frozenset()]
         open = [frozenset(b for b in need | own if b[0] not in decided) for need in readers]
-        needs[id] = max(open, key=lambda need: _chance(graph, need))
-        found[id] = _chance(graph, needs[id])
+        needs[id] = max(open, key=lambda need: _chance(graph, need, profile))
+        found[id] = _chance(graph, needs[id], profile)
     return found
 
 
@@ -129,10 +167,12 @@ def _hard(p: Primitive) -> Branches:
     return frozenset((g.condition, g.branch) for g in p.guards if not g.speculative)
 
 
-def _chance(graph: Graph, branches: Branches) -> float:
+def _chance(graph: Graph, branches: Branches, profile: Profile | None) -> float:
     chance = 1.0
     for condition, branch in branches:
         params = graph[condition].params
         assert isinstance(params, ConditionParams)
-        chance *= (1 + (branch == params.prefer)) / (1 + len(params.branches))
+        seen = _seen(graph, condition, profile)
+        taken, decided = seen.get(branch, 0), sum(seen.values())
+        chance *= (1 + (branch == params.prefer) + taken) / (1 + len(params.branches) + decided)
     return chance

@@ -70,7 +70,7 @@ class _Scheduling:
         before = graph.children if backwards else graph.parents
         after = graph.parents if backwards else graph.children
         self.order, self.before = order, before
-        self.certain = {id for id in order if expected(graph, graph[id])}
+        self.certain = {id for id in order if expected(graph, graph[id], profile)}
         self.seconds = {id: seconds(graph, graph[id], profile) for id in order}
         self.next = {id: [q for q in after[id] if q in self.certain] for id in order}
         self.behind: dict[str, float] = {}
@@ -155,7 +155,7 @@ class _Scheduling:
                     for id in instance.decoding:
                         self._due[id] += taken_s
                 for id in batch:
-                    if instance.last is not None and self.ends[instance.last] == now:
+                    if instance.last is not None and self.ends.get(instance.last) == now:
                         self.after[id] = instance.last
                     self._instance[id] = instance
                     heappush(self._events, (now + taken_s, self.place[id], id))

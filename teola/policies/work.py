@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -44,6 +44,9 @@ class WorkSpec:
     depth: primitives on the longest way from it to an output.
     members: of an LLM call, the decodings that share its stream.
     retries: further tries that it may have.
+    item_tokens: planned tokens of an item (0: its time does not depend on them).
+    planned_tokens: of its prompt. planned_output: that its call generates in all.
+    continues: its prompt goes on with a sequence that is there.
     """
 
     engine: str
@@ -56,6 +59,10 @@ class WorkSpec:
     retries: int = 0
     estimate: Estimate = UNKNOWN
     measured: bool = True
+    item_tokens: int = 0
+    planned_tokens: int = 0
+    planned_output: int = 0
+    continues: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +75,7 @@ class Work:
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
     keys: of its prompt's full blocks, if its engine's routing wants to know (see Size).
+    fused_tokens: planned tokens of the pieces of its prompt that are computed with it.
     avoid: the instance where it failed (-1: none).
     tries: tries used up; excused: those of them that were not its own fault.
     spans: what is still to be dispatched.
@@ -104,6 +112,7 @@ class Work:
     priority: int = 0
     home: int = -1
     keys: tuple[Hashable, ...] = ()
+    fused_tokens: int = 0
 
     @property
     def remaining(self) -> int:
@@ -120,6 +129,13 @@ class Work:
             if a <= lo < b:
                 spans[k : k + 1] = [span for span in ((a, lo), (hi, b)) if span[0] < span[1]]
                 break
+
+    def joined(self, counts: Mapping[str, int]) -> Mapping[str, int]:
+        """Items of each port in all slices that have come back, now with these."""
+        joined = self.counts = self.counts or {}
+        for port, count in counts.items():
+            joined[port] = joined.get(port, 0) + count
+        return joined
 
     def on(self, instance: int) -> bool:
         """Whether some of it is in flight there: what comes from elsewhere is late."""

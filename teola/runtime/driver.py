@@ -10,13 +10,16 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final, Generic, TypeVar
 
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
+from teola.learning import Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
+from teola.profile import EngineProfile
 from teola.runtime.observe.noting import note
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -32,6 +35,7 @@ from teola.schedule.events import (
     Ejected,
     Failed,
     Finish,
+    Fused,
     Measure,
     QueueEvent,
     Recovered,
@@ -57,31 +61,47 @@ class Query:
     def __init__(self, id: str, plan: Plan, store: Store, run: GraphRun, trace: Trace) -> None:
         self.id, self.plan, self.store, self.run, self.trace = id, plan, store, run, trace
 
+    def prompt_tokens(self, i: int) -> int:
+        """Tokens of primitive `i`'s prompt, with the pieces that are computed with it and without
+        any prefix computed before."""
+        tokens = self.store.prompt_tokens(i)
+        for piece in self.run.fused.get(i, ()):
+            tokens += self.store.prompt_tokens(piece)
+        return tokens
+
 
 Q = TypeVar("Q", bound=Query)
 
 
 def queue_of(
     engine: str,
-    limits: Limits,
-    instances: int,
+    limits: Sequence[Limits],
+    profiles: Sequence[EngineProfile],
     batching: str = batching_policies.DEFAULT,
     options: Mapping[str, Any] | None = None,
     routing: str = routing_policies.DEFAULT,
     routing_options: Mapping[str, Any] | None = None,
+    learner: Learner | None = None,
 ) -> EngineQueue:
-    """The scheduler's queue of an engine. batching, routing: names of policies; options,
-    routing_options: their keyword arguments. Raises UnknownName, InputError."""
+    """The scheduler's queue of an engine. limits, profiles: of each instance. batching, routing:
+    names of policies; options, routing_options: their keyword arguments. learner: who is told how
+    long its work takes. Raises UnknownName, InputError."""
     policy = batching_policies.make(batching, **options or {})
     router = routing_policies.make(routing, **routing_options or {})
-    return EngineQueue(engine, limits, instances, policy, router)
+    queue = EngineQueue(engine, limits, policy, router, profiles)
+    if learner is not None:
+        budget = limits[0].max_batch if limits[0].continuous else None
+        queue.observer = learner.observer(engine, budget)
+    return queue
 
 
 class Driver(ABC, Generic[Q]):
-    """Runs a Core. Subclasses know the time and reach the engines. Q: what they know of a query."""
+    """Runs a Core. Subclasses know the time and reach the engines. Q: what they know of a query.
+    learner: who is told what happens."""
 
-    def __init__(self, queues: Mapping[str, EngineQueue]) -> None:
+    def __init__(self, queues: Mapping[str, EngineQueue], learner: Learner | None = None) -> None:
         self.core = Core(queues, self._measure)
+        self.learner = learner
         self.queries: dict[str, Q] = {}
         self._todo: deque[Command] = deque()
         self._performing = False
@@ -108,9 +128,10 @@ class Driver(ABC, Generic[Q]):
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         """See `Measuring`."""
-        store = self.queries[run].store
+        query = self.queries[run]
+        store = query.store
         if store.plan.primitives[i].op in PREFILLS:
-            return store.prompt_tokens(i)
+            return query.prompt_tokens(i)
         return store.items(i)
 
     def _perform(self, commands: Sequence[Command], now: float) -> None:
@@ -129,7 +150,7 @@ class Driver(ABC, Generic[Q]):
             self._performing = False
 
     def _traced(self, command: Dispatch, now: float) -> None:
-        _, instance, batch, slices = command
+        instance, batch, slices = command.instance, command.batch, command.slices
         size, queries = len(slices), self.queries
         for work, lo, hi in slices:
             query = queries.get(work.run)
@@ -150,10 +171,15 @@ class Driver(ABC, Generic[Q]):
         self.forgotten(query.store.drop(command.primitive))
         query.trace.ended(command.primitive, -1, now, "skipped")
 
+    def _fused(self, command: Fused, now: float) -> None:
+        self.queries[command.run].trace.ended(command.primitive, -1, now, "fused")
+
     def _finish(self, command: Finish, now: float) -> None:
         query = self.queries.pop(command.run)
         query.trace.finish(command.state.value, now)
         self.finished(query, command, now)
+        if self.learner is not None:
+            self.learner.publish(now)
 
     def _nothing(self, command: Retried, now: float) -> None:
         """For traces, which know it by the try's failure."""
@@ -183,7 +209,10 @@ class Driver(ABC, Generic[Q]):
     def decided(self, query: Q, i: int, result: Mapping[str, Any], now: float) -> None:
         """A control primitive gave its outputs."""
         query.trace.ended(i, 0, now)
-        branch = result["branch"] if query.plan.primitives[i].op is Op.CONDITION else None
+        p = query.plan.primitives[i]
+        branch = result["branch"] if p.op is Op.CONDITION else None
+        if branch is not None and self.learner is not None:
+            self.learner.habits.decided(query.run.app, p.component, branch)
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:
@@ -211,7 +240,7 @@ class Driver(ABC, Generic[Q]):
     def recovered(self, command: Recovered, now: float) -> None:
         """An instance that was left alone works again."""
         told = "engine %(engine)s: instance %(instance)d works again"
-        note(log, logging.INFO, "engine_recovered", told, **command._asdict())
+        note(log, logging.INFO, "engine_recovered", told, **asdict(command))
 
     def ponder(self, query: Q, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
         """Await the outputs of control primitive `i`."""
@@ -243,6 +272,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Release: Driver._release,
     Control: Driver._control,
     Skipped: Driver._skipped,
+    Fused: Driver._fused,
     Finish: Driver._finish,
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
     Measure: lambda driver, command, now: driver.measure(command, now),

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from teola.engine import BatchEngine, Engine, EngineKind, LanguageModel, Loader
 from teola.errors import InputError, UnknownName
+from teola.learning import Learner
 from teola.policies import batching, routing
 from teola.profile import EngineProfile
 from teola.registry import Factories
@@ -18,15 +19,14 @@ from teola.runtime.hosts.server import Recipe
 from teola.runtime.pools import (
     Member,
     entries_of,
-    limits_of,
     member_of,
     picked,
     profile_of,
     profiles_of,
-    smallest,
 )
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.instances import Limits
 
 REGISTRY: Final = Factories[Engine](
     "engine type", "teola.engines", {}, [BatchEngine, LanguageModel, Loader]
@@ -134,8 +134,8 @@ class EngineConfig:
             where = self._where(name, instance)
             profile = profile_of(self.member(name, instance), where)
             own.append(picked(profile, name, kind, where))
-        limits = None if structure else limits_of(engines)
-        return replace(entry, pool=profiles_of(entry, own, limits))
+        specs = None if structure else [engine.spec for engine in engines]
+        return replace(entry, pool=profiles_of(entry, own, specs))
 
     def _where(self, name: str, instance: int) -> str:
         """What an error is about."""
@@ -236,11 +236,19 @@ LIKE_LLM: Final = ("proxy", "judge")
 """Engines that have the configuration of `llm` unless they are given one."""
 
 
-def queue_for(name: str, engines: Sequence[Engine], config: EngineConfig) -> EngineQueue:
-    """The scheduler's queue of an engine with these instances."""
-    limits = smallest(limits_of(engines))
+def queue_for(
+    name: str,
+    engines: Sequence[Engine],
+    config: EngineConfig,
+    profile: EngineProfile | None = None,
+    learner: Learner | None = None,
+) -> EngineQueue:
+    """The scheduler's queue of an engine with these instances; complete when they have been
+    started. profile: the engine's, if it is known. learner: is told what they do."""
+    limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
+    profiles = [profile.of(i) for i in range(len(engines))] if profile else []
     policies = config.batching, config.batching_options, config.routing, config.routing_options
-    return queue_of(name, limits, config.instances, *policies)
+    return queue_of(name, limits, profiles, *policies, learner)
 
 
 def merged(

@@ -48,7 +48,10 @@ def _flat(found: Iterable[Any]) -> list[Any]:
     """The hits of lists, and of lists of lists; nothing for what is absent."""
     flat: list[Any] = []
     for item in found:
-        flat += _flat(item) if isinstance(item, list) else [] if item is None else [item]
+        if isinstance(item, list):
+            flat += _flat(item)
+        elif item is not None:
+            flat.append(item)
     return flat
 
 
@@ -75,7 +78,8 @@ def _in_order(hits: list[Any], scored: list[Any], scores: list[Any]) -> tuple[li
 
 def _top_k(hits: list[Any], scores: list[Any], k: int) -> list[Any]:
     """The k best by score (ties: in order), with their new scores."""
-    ranked = sorted(range(min(len(hits), len(scores))), key=lambda i: -float(scores[i]))[:k]
+    order = [-float(score) for score in scores[: len(hits)]]
+    ranked = sorted(range(min(len(hits), len(scores))), key=order.__getitem__)[:k]
     return [
         replace(hits[i], score=float(scores[i])) if isinstance(hits[i], Hit) else hits[i]
         for i in ranked

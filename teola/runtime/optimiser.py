@@ -1,9 +1,9 @@
 """From a query's configuration to the plan that runs it, through a cache.
 
-Optimised graphs are reused for equal (overrides, passes, numbers of stages): stages are ranges with
-an open end, so the exact length of a list does not matter, only into how many stages it falls. It
-matters only where the p-graph itself has a primitive for each item, such as an LLM call. A pass
-that is registered anew under an old name is another pass.
+Optimised graphs are reused for equal (overrides, passes, numbers of stages, epoch of the profile):
+stages are ranges with an open end, so the exact length of a list does not matter, only into how
+many stages it falls. It matters only where the p-graph itself has a primitive for each item, such
+as an LLM call. A pass that is registered anew under an old name is another pass.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel
 
 from teola.graph import QUERY, Graph, Primitive
+from teola.learning import NO_LESSONS, Learner
 from teola.passes import Optimised, Steps, optimise, select
 from teola.passes.rewrite import Pass, aligned_successors
 from teola.profile import Profile
@@ -38,14 +39,29 @@ class _Shape(NamedTuple):
 
 
 class Optimiser:
-    """Builds, optimises and compiles the graphs of one application under one profile."""
+    """Builds, optimises and compiles the graphs of one application.
 
-    def __init__(self, builder: Builder, profile: Profile) -> None:
-        self.builder, self.profile = builder, profile
+    declared: the profile that holds as long as nothing is learned. learner: knows better. A plan
+    goes by what was known when it was made, and is made anew when that has changed.
+    """
+
+    def __init__(self, builder: Builder, declared: Profile, learner: Learner | None = None) -> None:
+        self.builder, self.declared = builder, declared
+        self._learner, self._lessons = learner, NO_LESSONS
+        self._profile = declared
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._batches: dict[str, tuple[int, ...]] | None = None
         self._shaping: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
         self.hits = self.misses = 0
+
+    @property
+    def profile(self) -> Profile:
+        """What is known by now."""
+        if self._learner is not None and self._learner.lessons is not self._lessons:
+            self._lessons = self._learner.lessons
+            self._profile = self._lessons.over(self.declared)
+            self._batches = None
+        return self._profile
 
     def plan(
         self,
@@ -63,8 +79,8 @@ class Optimiser:
         steps = select(passes)
         chosen = json.dumps(overrides, sort_keys=True, default=_told) if overrides else ""
         shape = _Shape(overrides, sizes, most_primitives, absent)
-        lengths = self._lengths(chosen, shape)
-        key = (chosen, steps, absent, self._stages(sizes), lengths, most_primitives)
+        lengths, epoch = self._lengths(chosen, shape), self.profile.epoch
+        key = (chosen, steps, absent, self._stages(sizes), lengths, most_primitives, epoch)
         plan = self._plans.get(key)
         if plan is not None:
             self.hits += 1

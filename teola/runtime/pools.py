@@ -1,8 +1,8 @@
 """Pools: an engine whose instances have options of their own.
 
 Several servers by URL, or one model on different processors, are one engine with unequal instances.
-What each entry of a pool may say is read here, and what follows for the engine as a whole: what it
-declares, and its limits, are those of its weakest instance.
+What each entry of a pool may say is read here, and what the engine declares as a whole: what holds
+of its weakest instance. (Each is filled as far as it declares itself: `queue_for`.)
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from teola.engine import Engine, EngineKind, EngineSpec
+from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError
 from teola.profile import FORMAT_VERSION, EngineProfile, Profile, from_json
 from teola.profile import load as load_profile
-from teola.schedule.instances import Limits
 
 _LIKE: Final = 'such as [{"url": "http://one:8000/v1"}, {"url": "http://two:8000/v1"}]'
 _URL: Final = re.compile(r"\w+://[^\s'\"]+")
@@ -107,49 +106,34 @@ def joint(specs: Sequence[EngineSpec]) -> EngineSpec:
         max_sequences=min(spec.max_sequences for spec in specs),
         concurrency=min(spec.concurrency for spec in specs),
         prefix_reuse=all(spec.prefix_reuse for spec in specs),
+        kv_blocks=_fewest([spec.kv_blocks for spec in specs]),
+        keeps_prefixes=all(spec.keeps_prefixes for spec in specs),
         notice=next((spec.notice for spec in specs if spec.notice), ""),
     )
 
 
-def limits_of(engines: Sequence[Engine]) -> tuple[Limits, ...]:
-    """What each instance can take; complete when they have been started."""
-    return tuple(
-        Limits(
-            spec.max_batch,
-            spec.max_sequences,
-            spec.concurrency,
-            spec.kind is EngineKind.LLM,
-            block_tokens=spec.block_tokens,
-        )
-        for spec in (engine.spec for engine in engines)
-    )
-
-
-def smallest(limits: Sequence[Limits]) -> Limits:
-    """What every instance can take."""
-    return limits[0]._replace(
-        max_batch=min(one.max_batch for one in limits),
-        max_sequences=min(one.max_sequences for one in limits),
-        concurrency=min(one.concurrency for one in limits),
-    )
+def _fewest(blocks: Sequence[int | None]) -> int | None:
+    """Of the instances' caches; unknown where one of them is."""
+    known = [one for one in blocks if one is not None]
+    return min(known) if len(known) == len(blocks) else None
 
 
 def profiles_of(
-    entry: EngineProfile, own: Sequence[EngineProfile | None], limits: Sequence[Limits] | None
+    entry: EngineProfile, own: Sequence[EngineProfile | None], specs: Sequence[EngineSpec] | None
 ) -> tuple[EngineProfile, ...]:
     """A profile for each instance; none where all are as the engine's, `entry`.
 
-    own: what the pool gives. limits: those of the instances, where the engine's profile does not
-    decide them.
+    own: what the pool gives. specs: of the instances, where the engine's profile does not decide
+    their limits.
     """
     found = []
     for i, profile in enumerate(own):
-        if profile is None and limits is not None:
+        if profile is None and specs is not None:
             profile = replace(
                 entry,
-                max_batch=limits[i].max_batch,
-                max_sequences=limits[i].max_sequences,
-                concurrency=limits[i].concurrency,
+                max_batch=specs[i].max_batch,
+                max_sequences=specs[i].max_sequences,
+                concurrency=specs[i].concurrency,
             )
         found.append(profile or entry)
     return () if all(one == entry for one in found) else tuple(found)

@@ -15,10 +15,12 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from teola.engine import Engine, EngineSpec
 from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
+from teola.learning import Learner
 from teola.profile import Profile, default
 from teola.profile import load as load_profile
 from teola.runtime.documents import Preparer
@@ -38,6 +40,8 @@ from teola.runtime.likeness import check_alike
 from teola.runtime.live.live import Live
 from teola.runtime.observe.noting import note
 from teola.runtime.pools import joint
+from teola.runtime.remembering import Memory
+from teola.runtime.tasks import LoopThread, cancel_all, in_vain
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
 
@@ -50,10 +54,6 @@ AGAIN_S: Final = 30.0
 """How long nobody waits for an engine that they can do without, after it did not start."""
 
 
-class LoopThread(threading.Thread):
-    """A thread that runs a runtime's loop, and must not be blocked."""
-
-
 class Runtime:
     """Runs applications.
 
@@ -62,7 +62,8 @@ class Runtime:
     profile: a Profile, its name or file; by default passes go by what the engines declare. ray:
     True starts Ray on this machine, an address (or "auto") joins a cluster; engines that compute
     much then run there. max_queries: more at once are refused with Overloaded. debug: verify every
-    pass's result.
+    pass's result. learn: whether to learn how long engines take and how much components write; a
+    folder is where that is kept.
 
     Use it as a context manager, or call `close`; a process that ends closes what is left. Raises
     UnknownName and InputError where an engine cannot be made as it is configured.
@@ -78,7 +79,10 @@ class Runtime:
         ray: bool | str = False,
         max_queries: int = 1024,
         debug: bool = False,
+        learn: bool | str | Path = True,
     ) -> None:
+        self.learner = Learner() if learn else None
+        self.memory = Memory.of(learn, self.learner)
         self.configs = with_policies(merged(engines or {}), batching, routing)
         self.fitting = Fitting()
         """Which applications run here."""
@@ -110,7 +114,7 @@ class Runtime:
                 raise InputError("this runtime is closed; make a new one")
             if self._loop is None:
                 self._loop = self.new_loop()
-                self._live = Live({}, self._loop)
+                self._live = Live(self._loop, self.learner)
                 self._supervisor = Supervisor(self._live.post)
                 self._thread = LoopThread(target=self._loop.run_forever, name="teola", daemon=True)
                 self._thread.start()
@@ -160,21 +164,27 @@ class Runtime:
             return engines[0].spec
         return joint([engine.spec for engine in engines])
 
-    def profile_for(self, names: Iterable[str]) -> Profile:
-        """The profile that passes go by, with an entry for each of the engines `names`."""
+    def declared_for(self, names: Iterable[str]) -> Profile:
+        """What is known of the engines `names` before they have worked: this runtime's profile, or
+        what they declare."""
         specs = [self.spec(name) for name in names]
         found = self.profile.for_engines(specs) if self.profile else default(specs)
         running = {
-            name: self.configs[name].profiled(name, entry, self.engines(name), found.structure)
+            name: self.configs[name].profiled(name, entry, self.engines(name), bool(self.profile))
             for name, entry in found.engines.items()
             if name in self.configs
         }
         return replace(found, engines={**found.engines, **running})
 
+    def profile_for(self, names: Iterable[str]) -> Profile:
+        """The profile that passes go by now, with an entry for each of the engines `names`."""
+        declared = self.declared_for(names)
+        return self.learner.lessons.over(declared) if self.learner else declared
+
     def runs(self, names: Iterable[str]) -> bool:
         """Whether the engines `names` have all been started."""
         tasks = map(self._started.get, names)
-        return all(task is not None and task.done() and not _in_vain(task) for task in tasks)
+        return all(task is not None and task.done() and not in_vain(task) for task in tasks)
 
     async def ensure(self, names: Iterable[str], optional: Collection[str] = ()) -> None:
         """Start the engines `names` that are not yet running, side by side. Of the `optional` ones
@@ -187,7 +197,7 @@ class Runtime:
             task = self._started.get(name)
             if name in optional and self.loop.time() < self._refusing.get(name, 0.0):
                 continue
-            if task is None or (task.done() and _in_vain(task)):
+            if task is None or (task.done() and in_vain(task)):
                 task = self._started[name] = self.loop.create_task(self._start(name))
             if not task.done():
                 tasks[name] = task
@@ -210,7 +220,10 @@ class Runtime:
         """The core's queue of engine `name`: a new one, or one that refused what it was sent."""
         queues = self.live.core.queues
         if name not in queues:
-            queues[name] = queue_for(name, engines, self.configs[name])
+            own = self.profile_for([name]).engine(self.spec(name).name)
+            if self.memory:
+                self.memory.recall(name, self.configs[name], self.loop)
+            queues[name] = queue_for(name, engines, self.configs[name], own, self.learner)
         return queues[name]
 
     async def _start(self, name: str) -> None:
@@ -345,10 +358,14 @@ class Runtime:
         """
         assert self._live is not None
         own = asyncio.current_task()
-        await _ended(t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not own)
-        await _ended(self._started.values())
+        await cancel_all(
+            t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not own
+        )
+        await cancel_all(self._started.values())
         await self._supervisor.close()
         await self._live.stop()
+        if self.memory:
+            self.memory.keep()
         hosts = list(self._live.hosts.values())
         await asyncio.gather(*(host.close() for host in hosts), return_exceptions=True)
         if self._joined is not None and not self._joined.exception() and self._joined.result():
@@ -370,15 +387,6 @@ class Runtime:
         self.close()
 
 
-async def _ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their end; a second cancellation would interrupt their clean-up."""
-    found = list(tasks)
-    for task in found:
-        if not task.cancelling():
-            task.cancel()
-    await asyncio.gather(*found, return_exceptions=True)
-
-
 _default: Runtime | None = None
 _default_lock = threading.Lock()
 
@@ -390,8 +398,3 @@ def default_runtime() -> Runtime:
         if _default is None or _default._closed:
             _default = Runtime()
         return _default
-
-
-def _in_vain(task: asyncio.Task[None]) -> bool:
-    """Whether it ended, but not as it should."""
-    return task.cancelled() or task.exception() is not None

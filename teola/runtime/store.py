@@ -21,7 +21,7 @@ from teola.graph import (
     Ref,
 )
 from teola.runtime.gathering import gather
-from teola.runtime.values import RemoteList, bytes_of, count_of, joined, text_of, tokens_of
+from teola.runtime.values import RemoteList, bytes_of, counts_of, joined, text_of, tokens_of
 from teola.schedule.plan import Plan
 
 
@@ -41,7 +41,7 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """Items of each input of the query."""
-        return {name: count_of(value) for name, value in self.inputs.items()}
+        return counts_of(self.inputs)
 
     def read(self, ref: Ref) -> Any:
         """The value behind `ref`; None if it is absent."""
@@ -93,7 +93,7 @@ class Store:
         length = self._lengths.get(i)
         if length is None:
             parts = [part.content for part in self._prompt(i).parts]
-            length = sum(tokens_of(p if isinstance(p, str) else self.read(p)) for p in parts)
+            length = sum([tokens_of(p if isinstance(p, str) else self.read(p)) for p in parts])
             self._lengths[i] = length
         return length
 
@@ -104,16 +104,21 @@ class Store:
 
     def items(self, i: int) -> int:
         """Length of primitive `i`'s item inputs (1 if it has none)."""
-        p = self.plan.primitives[i]
-        if not p.batchable:
+        plan = self.plan
+        if not plan.primitives[i].batchable:
             return 1
-        return min((len(_as_list(self.read(ref) or [])) for _, ref in p.item_refs()), default=1)
+        return min([len(_as_list(self.read(ref) or [])) for _, ref in plan.item_refs[i]], default=1)
+
+    def cut(self, i: int, lo: int = 0, hi: int | None = None) -> Any:
+        """Items lo..hi of the first list that primitive `i` may be cut along."""
+        _, ref = self.plan.item_refs[i][0]
+        return _as_list(self.read(ref))[lo:hi]
 
     def put(self, i: int, result: Mapping[str, Any]) -> dict[str, int]:
         """Keep the outputs of primitive `i`; their counts."""
         if i not in self._dropped:
             self.values[i] = result
-        return {port: count_of(value) for port, value in result.items()}
+        return counts_of(result)
 
     def put_slice(
         self, i: int, lo: int, hi: int, total: int, result: Mapping[str, Any]
@@ -133,7 +138,7 @@ class Store:
             parts = [slices[lo][1] for lo in sorted(slices)]
             self.values[i] = {port: joined([part[port] for part in parts]) for port in result}
             del self._slices[i]
-        return {port: count_of(value) for port, value in result.items()}
+        return counts_of(result)
 
     def drop(self, i: int) -> Mapping[str, Any] | None:
         """Primitive `i` is skipped: forget its outputs, also those that are still to come. What it
@@ -150,11 +155,11 @@ class Store:
     def control(self, i: int) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
         """Run an Aggregate or a Condition; a coroutine is left to run where a Condition's test is
         asynchronous. Raises EngineError if the test fails."""
-        p = self.plan.primitives[i]
+        p, values = self.plan.primitives[i], [self.read(ref) for ref in self.plan.refs[i]]
         if isinstance(p.params, AggregateParams):
-            return {p.outputs[0]: gather(p.params, [self.read(ref) for ref in p.refs()])}
+            return {p.outputs[0]: gather(p.params, values)}
         assert isinstance(p.params, ConditionParams)
-        return _decide(p.params, [self.read(ref) for ref in p.refs()])
+        return _decide(p.params, values)
 
     @property
     def empty(self) -> bool:

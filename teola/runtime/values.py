@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from sys import getsizeof
@@ -104,11 +104,12 @@ def joined(parts: list[Any]) -> Any:
     )
 
 
-def count_of(value: Any) -> int:
-    """Items of a value: a list's length, 1 for anything else, ABSENT for None."""
-    if value is None:
-        return ABSENT
-    return len(value) if type(value) in _LISTS else 1
+def counts_of(values: Mapping[str, Any]) -> dict[str, int]:
+    """Items of each value: a list's length, 1 for anything else, ABSENT for None."""
+    return {
+        name: len(value) if type(value) in _LISTS else ABSENT if value is None else 1
+        for name, value in values.items()
+    }
 
 
 _LISTS = (list, RemoteList)

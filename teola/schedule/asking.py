@@ -129,7 +129,8 @@ class Asking:
 
     def candidates(self, routing: RoutingPolicy, loads: Loads, now: float) -> Iterator[int]:
         """The instances to ask, of those with room."""
-        self.wake(now)
+        if self._wakes:
+            self.wake(now)
         asked = []
         if self._free:
             for i in islice(routing.order(loads, now), FIRST):

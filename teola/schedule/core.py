@@ -25,8 +25,10 @@ from teola.schedule.events import (
     InstanceWaits,
     Measure,
     MemberCompleted,
+    Outbox,
     PrefixChanged,
     QueueEvent,
+    Recall,
     RunEvent,
     Sized,
     Submit,
@@ -51,7 +53,9 @@ class Core:
         self._measure = measure
         self._dirty: dict[str, EngineQueue] = {}
         self._seq = 0
-        self._commands: list[Command] = []
+        self._commands: Outbox = []
+        self._now = 0.0
+        self._asked = self._ask
 
     def add(self, run: GraphRun) -> None:
         """Admit a run; its Started event begins it."""
@@ -80,7 +84,10 @@ class Core:
         self._commands = []
         while self._dirty:
             _, queue = self._dirty.popitem()
-            self._route(queue.dispatch(now), now)
+            if queue.instances.lost:
+                self._route(queue.give_up(now), now)
+            else:
+                queue.dispatch(now, self._commands)
         return self._commands
 
     def _route(self, outputs: list[Output], now: float) -> None:
@@ -95,49 +102,68 @@ class Core:
         run = self.runs.get(id)
         if run is None:
             return
-        for command in run.handle(event, now):
-            if isinstance(command, Submit):
-                self._submit(run, command.primitive, command.affinity, now)
-            elif isinstance(command, Withdraw):
-                self._withdraw(run, command.primitive, now)
-            else:
-                self._commands.append(command)
+        self._now = now
+        run.handle(event, now, self._commands, self._asked)
         if run.state is not None:
             del self.runs[id]
 
-    def _withdraw(self, run: GraphRun, i: int, now: float) -> None:
-        engine = run.plan.specs[i].engine
-        self._route(self._changed(engine).withdraw(run.id, i, now), now)
-
-    def _submit(self, run: GraphRun, i: int, affinity: int, now: float) -> None:
+    def _ask(self, command: Submit | Withdraw | Recall) -> bool:
+        """Do at once what a run wants of a queue, at which a round is due then; whether it was
+        done. No queue answers with an event: the run is in the middle of one."""
+        id, i, now = command.run, command.primitive, self._now
+        run = self.runs[id]
         spec = run.plan.specs[i]
-        size = self._measure(run.id, i) if spec.measured else 1
+        queue = self._dirty[spec.engine] = self.queues[spec.engine]
+        if isinstance(command, Submit):
+            self._submit(run, queue, command, now)
+        elif isinstance(command, Withdraw):
+            queue.withdraw(id, i, now, self._commands)
+        else:
+            return self._recall(run, queue, command, now)
+        return True
+
+    def _recall(self, run: GraphRun, queue: EngineQueue, command: Recall, now: float) -> bool:
+        work, into = queue.works.get((run.id, command.primitive)), run.plan.specs[command.into]
+        if work is None or work.flying or work.tries:
+            return False
+        tokens = (work.total or work.spec.planned_tokens) + into.planned_tokens
+        if tokens > queue.instances.least:
+            return False  # so large a prompt would have to wait for an idle instance
+        queue.withdraw(run.id, command.primitive, now, self._commands)
+        return True
+
+    def _submit(self, run: GraphRun, queue: EngineQueue, command: Submit, now: float) -> None:
+        id, i = run.id, command.primitive
+        spec = run.plan.specs[i]
+        size: int | Size | None = 1
+        total = 1
+        if spec.measured:
+            size = self._measure(id, i)
+            total = 0 if size is None else max(1, size if isinstance(size, int) else size.total)
         self._seq += 1
         work = Work(
             spec,
-            run.id,
+            id,
             i,
-            0 if size is None else max(1, size if isinstance(size, int) else size.total),
+            total,
             now,
             self._seq,
-            affinity,
+            command.affinity,
             run.tenant,
             run.app,
             run.admitted,
         )
-        queue = self._changed(spec.engine)
+        if run.fused:
+            work.fused_tokens = sum(
+                run.plan.specs[piece].planned_tokens for piece in run.fused.get(i, ())
+            )
         if size is None:
             queue.hold(work)
-            self._commands.append(Measure(run.id, i))
+            self._commands.append(Measure(id, i))
             return
         if not isinstance(size, int):
             work.keys = size.keys
         queue.submit(work, now)
-
-    def _changed(self, engine: str) -> EngineQueue:
-        """The queue of an engine, at which a round is due now."""
-        queue = self._dirty[engine] = self.queues[engine]
-        return queue
 
 
 _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]]] = {

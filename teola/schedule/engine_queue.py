@@ -5,20 +5,21 @@ routing policy where to, keeps each instance's capacity, joins the slices of a p
 retries what may be retried. What is sent to an instance is bounded by what it can run now, so the
 order is decided here and not in the engine's own queue.
 
-An instance that keeps failing is ejected for a while (`health`), unless it is the last one. One
-that is gone takes nothing until it is up again; when none is left that is worth waiting for, what
-is queued fails.
+An instance that keeps failing is ejected for a while (`health`), unless it is the last one. When
+none is left that is up or worth waiting for, what is queued fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from teola.errors import EngineUnavailable
+from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.work import Slice, Work
+from teola.profile import EngineProfile
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -35,6 +36,7 @@ from teola.schedule.events import (
     InstanceUp,
     InstanceWaits,
     MemberCompleted,
+    Outbox,
     Outcome,
     PrefixChanged,
     Recovered,
@@ -52,33 +54,34 @@ from teola.schedule.waiting_line import WaitingLine
 FEW: Final = 8
 """Works that may be bound anew in one round because an instance has nothing to do."""
 
-
 Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | Tell
 
 
 class EngineQueue:
-    """State of one engine. Methods take what happened and return what follows from it."""
+    """State of one engine. Methods take what happened and return what follows from it; those that
+    tell no run anything add it to `out`, where one is given. limits, profiles: of each instance (no
+    profiles: none is known). observer: told how long work takes."""
 
     def __init__(
         self,
         engine: str,
-        limits: Limits,
-        instances: int,
+        limits: Sequence[Limits],
         batching: BatchingPolicy,
         routing: RoutingPolicy,
+        profiles: Sequence[EngineProfile] = (),
     ) -> None:
-        self.engine, self.limits = engine, limits
-        self.instances = Instances(limits, instances)
+        self.engine, self.continuous = engine, limits[0].continuous
+        self.instances = Instances(limits)
         self.works: dict[tuple[str, int], Work] = {}
         self._batches: dict[int, Dispatch] = {}
-        lone = not limits.continuous and instances == 1 and is_eager(batching)
-        self.line = WaitingLine(batching, lone=lone)
-        self.placing = Placing(routing, self.instances, self.line.asking, limits.kv_blocks)
-        self._priority = priorities(batching)
+        self._one, eager = len(limits) == 1, is_eager(batching)
+        self.line = WaitingLine(batching, lone=self._one and eager and not self.continuous)
+        self.placing = Placing(routing, self.instances, profiles, self.line.asking)
+        self._priority, self._next_batch = priorities(batching), 0
         self.again = Requeue(self.works, self.line, self.placing, self.instances)
-        self._next_batch = 0
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
+        self.observer = Observer()
 
     # --- what comes in --------------------------------------------------------------------
 
@@ -109,26 +112,26 @@ class EngineQueue:
         self.placing.bind(work, now)
         self.line.add(work, now)
 
-    def withdraw(self, run: str, primitive: int, now: float) -> list[Output]:
+    def withdraw(self, run: str, primitive: int, now: float, out: Outbox | None = None) -> Outbox:
         """Forget a primitive: dequeue it, abort what runs, free its slot when that has ended."""
+        out = [] if out is None else out
         if (work := self.works.get((run, primitive))) is None:
-            return []
+            return out
         self.line.remove(work, now)
         work.withdrawn = True
         if not work.flying:
             del self.works[run, primitive]
-            return []
-        return [
-            AbortRequest(self.engine, instance, batch, run, primitive)
-            for instance, batch in work.flying.values()
-        ]
+        for instance, batch in work.flying.values():
+            out.append(AbortRequest(self.engine, instance, batch, run, primitive))
+        return out
 
     def completed(self, event: BatchCompleted, now: float) -> list[Output]:
         """A batch is over: tell each run whose primitive is complete or has failed for good, and
         queue again what may be tried again."""
         if (batch := self._batches.pop(event.batch, None)) is None:
             return []  # of an instance that is gone
-        out: list[Output] = []
+        self.observer.completed(event.batch, batch.slices, event.outcomes, now)
+        out: Outbox = []
         for (work, lo, hi), outcome in zip(batch.slices, event.outcomes, strict=True):
             key = work.run, work.primitive
             self._ended(out, key, lo, hi, batch.instance, event.batch, outcome, now)
@@ -143,13 +146,15 @@ class EngineQueue:
         instance, batch = work.flying.get((0, work.total), (-1, -1))
         if batch != event.batch:
             return []  # of an instance that is gone
-        out: list[Output] = []
+        failed = type(event.outcome) is Cause
+        self.observer.ended(work, failed, event.cached, event.generated, now)
+        out: Outbox = []
         self._ended(out, key, 0, work.total, instance, batch, event.outcome, now, event.cached)
         return out
 
     def _ended(
         self,
-        out: list[Output],
+        out: Outbox,
         key: tuple[str, int],
         lo: int,
         hi: int,
@@ -162,16 +167,16 @@ class EngineQueue:
         """A slice of what `key` names has come back: add to `out` what follows."""
         work = self.works[key]
         del work.flying[lo, hi]
-        weight = hi - lo if work.prefilling or not self.limits.continuous else 0
+        weight = hi - lo if work.prefilling or not self.continuous else 0
         work.prefilling = False
         health = self.instances.land(instance, batch, hi - lo, weight).health
-        failed = type(outcome) is Cause
         if self.placing.follows:
+            failed = isinstance(outcome, Cause)
             self.placing.finished(instance, work, now, failed=failed, cached=cached)
         if work.withdrawn and not work.flying:
             del self.works[key]
         if isinstance(outcome, Cause):
-            out += self._failed(work, lo, hi, instance, outcome, now)
+            self._failed(out, work, lo, hi, instance, outcome, now)
             return
         if health is not None:
             ramp = health.succeeded(now)
@@ -182,43 +187,36 @@ class EngineQueue:
         counts: Mapping[str, int] = outcome
         work.done += hi - lo
         if work.done < work.total or work.counts:
-            counts = self._joined(work, counts)
+            counts = work.joined(counts)
         if work.done >= work.total:
             del self.works[key]
             if not work.spec.members:
                 out.append(Tell(work.run, Completed(work.primitive, counts, None, instance)))
 
-    def _joined(self, work: Work, counts: Mapping[str, int]) -> Mapping[str, int]:
-        """Items of each port in all slices that have come back."""
-        joined = work.counts = work.counts or {}
-        for port, count in counts.items():
-            joined[port] = joined.get(port, 0) + count
-        return joined
-
     def _failed(
-        self, work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float
-    ) -> list[Output]:
+        self, out: Outbox, work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float
+    ) -> None:
         """A slice failed: queue it again if the rules allow, else tell the run."""
-        out = self._blame(instance, cause, now) if cause.retryable else []
+        self._blame(out, instance, cause, now)
         if work.withdrawn:
-            return out
+            return
         work = self.works[work.run, work.primitive]
         if self.again.may_retry(work, cause):
             self.again.retry(work, lo, hi, instance, now)
-            return [*out, Retried(work.run, work.primitive, cause)]
+            out.append(Retried(work.run, work.primitive, cause))
+            return
         out.append(Tell(work.run, Failed(work.primitive, cause)))
-        return out + self.withdraw(work.run, work.primitive, now)
+        self.withdraw(work.run, work.primitive, now, out)
 
-    def _blame(self, i: int, cause: Cause, now: float) -> list[Output]:
+    def _blame(self, out: Outbox, i: int, cause: Cause, now: float) -> None:
         """The instance may be at fault: eject it if that is certain enough, but never the last."""
-        if not self.instances[i].up or not self.instances.others(i, now):
-            return []
+        if not (cause.retryable and self.instances[i].up and self.instances.others(i, now)):
+            return
         lost = isinstance(cause.error, EngineUnavailable)
         until = self.instances.failed(i, now, lost=lost)
-        if until is None:
-            return []
-        self.again.unbind(i, now)
-        return [Ejected(self.engine, i, until, cause), SetTimer(self.engine, until)]
+        if until is not None:
+            self.again.unbind(i, now)
+            out += [Ejected(self.engine, i, until, cause), SetTimer(self.engine, until)]
 
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
         """The prefilling of a group is over: its tokens no longer count against the budget."""
@@ -227,6 +225,7 @@ class EngineQueue:
             return []
         work.prefilling, work.streamed = False, event.to_client
         self.instances.prefilled(event.instance, work.total)
+        self.observer.first(event.instance, work, now)
         if self.placing.follows:
             self.placing.prefilled(event.instance, work, now)
         if work.withdrawn:
@@ -243,13 +242,14 @@ class EngineQueue:
 
     def down(self, event: InstanceDown, now: float) -> list[Output]:
         """An instance is gone: everything on it has failed there."""
+        self.observer.lost(event.instance)
         error = EngineUnavailable(f"instance {event.instance} of {event.engine!r} is gone")
         cause = Cause(error, retryable=True)
         self.instances.down(event.instance, event.healing)
         self.placing.down(event.instance, now, lost=True)
         self.again.unbind(event.instance, now)
         self.line.asking.forget()
-        out: list[Output] = []
+        out: Outbox = []
         for key, work in list(self.works.items()):
             work.avoid = -1
             for (lo, hi), (instance, batch) in list(work.flying.items()):
@@ -301,19 +301,18 @@ class EngineQueue:
 
     # --- what goes out --------------------------------------------------------------------
 
-    def dispatch(self, now: float) -> list[Output]:
+    def dispatch(self, now: float, out: Outbox | None = None) -> Outbox:
         """One scheduling round: fill every instance that has room."""
-        if self.line.count and self.instances.lost:
-            return self._give_up(now)
+        out = [] if out is None else out
         alone = self.line.alone
         if alone is not None:
             slots = self.instances.room(0, now)
             if slots is None:
-                return []
+                return out
             if alone.total <= slots.weight and alone.avoid != 0:
-                return [self._send(0, [Slice(alone, 0, alone.total)], now)]
+                out.append(self._send(0, [Slice(alone, 0, alone.total)], now))
+                return out
             self.line.tell(now)
-        out: list[Output] = []
         if self.placing.early and self.line.asking.bound and self.instances.open(now).idle:
             self.again.rebind(now, FEW)  # what waits for a busy one may go to an idle one
         while self.line.count:
@@ -327,14 +326,14 @@ class EngineQueue:
             out.append(SetTimer(self.engine, wake))
         return out
 
-    def _give_up(self, now: float) -> list[Output]:
+    def give_up(self, now: float) -> list[Output]:
         """No instance is left, and none is worth waiting for."""
         gone = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
         error = self._refusal or gone
-        out: list[Output] = []
+        out: Outbox = []
         for work in [work for work in self.works.values() if work.queued]:
             out.append(Tell(work.run, Failed(work.primitive, Cause(error))))
-            out += self.withdraw(work.run, work.primitive, now)
+            self.withdraw(work.run, work.primitive, now, out)
         return out
 
     def _round(self, now: float) -> Dispatch | None:
@@ -350,14 +349,14 @@ class EngineQueue:
         """What goes to instance `i` of a batch for it. While several LLM instances have no work,
         none takes more than its part of the calls: those that share a prefill wait for each other's
         tokens, and elsewhere they need not."""
-        if len(slices) < 2 or not self.limits.continuous:
+        if len(slices) < 2 or not self.continuous:
             return slices
         idle = self.instances.open(now).idle
         return slices if idle < 2 else slices[: self.line.asking.part(i, idle)]
 
     def _candidates(self, now: float) -> Iterable[int]:
         """The instances to ask."""
-        if len(self.instances) == 1:
+        if self._one:
             return (0,)
         loads = self.instances.open(now)
         self.line.asking.changed(self.instances.changed)
@@ -365,7 +364,7 @@ class EngineQueue:
         return self.line.asking.candidates(self.placing.routing, loads, now)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
-        batch, weight, continuous = self._next_batch, 0, self.limits.continuous
+        batch, weight, continuous = self._next_batch, 0, self.continuous
         self._next_batch += 1
         for work, lo, hi in slices:
             work.flying[lo, hi] = (i, batch)
@@ -382,6 +381,7 @@ class EngineQueue:
         sent = Dispatch(self.engine, i, batch, tuple(slices))
         if not continuous:
             self._batches[batch] = sent
+        self.observer.sent(i, batch, slices, now)
         return sent
 
     @property

@@ -20,8 +20,10 @@ from teola.schedule.events import (
     DeadlineReached,
     Failed,
     Finish,
+    Fused,
+    Outbox,
+    Recall,
     Release,
-    RunCommand,
     RunEvent,
     Skipped,
     Started,
@@ -39,12 +41,15 @@ FAILED: Final = 4
 CANCELLED: Final = 5
 NAMES: Final = ("waiting", "running", "done", "skipped", "failed", "cancelled")
 
+Asked = Callable[[Submit | Withdraw | Recall], object]
+"""Who takes what a run asks of the queues."""
+
 
 class GraphRun:
-    """State of one query. `handle` takes events and returns commands; nothing else happens."""
+    """State of one query. `handle` takes events and gives commands; nothing else happens."""
 
     def __init__(self, id: str, plan: Plan, *, tenant: str = "default", app: str = "") -> None:
-        self.id, self.plan, self.tenant, self.app = id, plan, tenant, app
+        self.id, self.plan, self.tenant, self.app = id, plan, tenant, app or plan.graph.name
         self.admitted = 0.0
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)
@@ -56,23 +61,37 @@ class GraphRun:
         self.reasons: list[Cause] = []
         self.instance: dict[int, int] = {}
         self.branches: dict[str, str] = {}
+        self.fused: dict[int, tuple[int, ...]] = {}
+        """Pieces of prompts that are computed with the rest of them, which is the key."""
         self._short = False
         self._absence = Absence(plan, {})
-        self._commands: list[RunCommand] = []
+        self._out: Outbox = []
+        self._ask: Asked = self._out.append
         self._unsettled: list[int] = []
 
-    def handle(self, event: RunEvent, now: float) -> list[RunCommand]:
-        """Commands that follow from `event`. Events after the end change nothing."""
-        self._commands = []
+    def handle(
+        self, event: RunEvent, now: float, out: Outbox | None = None, ask: Asked | None = None
+    ) -> Outbox:
+        """Add to `out` (none given: a new one) the commands that follow from `event`, and return
+        it. Events after the end change nothing. ask: takes those for the queues instead, at once.
+        """
+        out = [] if out is None else out
         if self.state is None:
+            self._out, self._ask = out, ask or out.append
             _HANDLERS[type(event)](self, event)
             if self.left == 0 and self.state is None:
                 self._finish(State.PARTIAL if self.missing else State.OK, None)
-        return self._commands
+            self._out = []  # what others added is not for a run to keep
+        return out
 
     def ended(self, i: int) -> bool:
         """Whether primitive `i` is done, skipped, failed or cancelled."""
         return self.status[i] >= DONE
+
+    def before(self, i: int) -> int:
+        """Whose sequence the prompt of `i` continues, with the pieces that are part of it (-1:
+        nobody's)."""
+        return self.plan.sequence_of[self.fused.get(i, (i,))[0]]
 
     def answers(self, i: int) -> bool:
         """Whether the text of decoding `i` is an output of the query, as far as one knows by now:
@@ -151,44 +170,74 @@ class GraphRun:
         error = DeadlineExceeded(f"query {self.id} did not finish before its deadline")
         self._stop(State.DEADLINE, Cause(error))
 
-    def _settled(self, i: int) -> None:
-        """`i` has ended: let go of what it read, and look at who waited for it.
+    def _settled(self, ended: int) -> None:
+        """Primitive `ended` is over: let go of what it read, and look at who waited for it.
 
         Skipping settles too; a worklist instead of recursion keeps long chains off the stack.
         """
-        settled = self._unsettled
-        settled.append(i)
-        if len(settled) == 1:
-            for ended in settled:  # grows while it is read
-                self._settle(ended)
-            settled.clear()
+        worklist = self._unsettled
+        worklist.append(ended)
+        if len(worklist) > 1:
+            return
+        plan, status, waits, readers = self.plan, self.status, self.waits, self.readers
+        for i in worklist:  # grows while it is read
+            self.left -= 1
+            if plan.guarded[i]:
+                self._decided(i)
+            if status[i] != DONE:
+                for condition in plan.conditions[i]:
+                    self._close(condition)
+            if plan.call[i] >= 0:
+                self._close(plan.call[i])
+            if not self.fused or not self._keeps(i):
+                for source in plan.sources[i]:
+                    if readers[source] == 1 and status[source] == DONE:  # as `_let_go`, for most
+                        readers[source] = 0
+                        self._out.append(Release(self.id, source))
+                    else:
+                        self._let_go(source)
+            if readers[i] == 0 and status[i] == DONE:
+                self._out.append(Release(self.id, i))
+            for child in plan.children[i]:
+                waits[child] -= 1
+                if status[child] == WAITING:
+                    if waits[child] == 0:
+                        self._ready(child)
+                    elif waits[child] == 1 and (piece := plan.piece[child]) >= 0:
+                        self._fuse(piece, child)
+                    elif self._short and self._absence.skips(child, self.ended):
+                        self._skip(child)
+        worklist.clear()
 
-    def _settle(self, i: int) -> None:
-        self.left -= 1
-        plan, status, waits = self.plan, self.status, self.waits
-        if plan.guarded[i]:
-            self._decided(i)
-        if status[i] != DONE:
-            for condition in plan.conditions[i]:
-                self._close(condition)
-        if plan.call[i] >= 0:
-            self._close(plan.call[i])
-        readers = self.readers
-        for source in plan.sources[i]:
-            if readers[source] == 1 and status[source] == DONE:  # as `_let_go`, for most
-                readers[source] = 0
-                self._commands.append(Release(self.id, source))
-            else:
+    def _fuse(self, piece: int, rest: int) -> None:
+        """All that the rest of a prompt waits for is a piece of it: compute both at once, if the
+        piece is still queued. A retry repeats both, so what the piece reads is kept like what the
+        rest reads."""
+        if self.status[piece] != RUNNING or self._short:
+            return
+        if self._ask(Recall(self.id, piece, rest)) is not True:
+            return
+        self.fused[rest] = (*self.fused.pop(piece, ()), piece)
+        self.status[piece] = DONE
+        self._absence.counts[piece] = {"sequence": 1}
+        self._out.append(Fused(self.id, piece))
+        self._settled(piece)
+
+    def _keeps(self, i: int) -> bool:
+        """Whether `i` is a piece that is computed with the rest of its prompt, which lets go of
+        what it reads. Where it is the rest, and no call, it does so now."""
+        rest = self.plan.rest[i]
+        if rest >= 0 and i in self.fused.get(rest, ()):
+            return True
+        if not self.plan.members[i]:
+            self._let_go_of_pieces(i)
+        return False
+
+    def _let_go_of_pieces(self, i: int) -> None:
+        """Nothing of what `i` computes has to be repeated any more."""
+        for piece in self.fused.pop(i, ()):
+            for source in self.plan.sources[piece]:
                 self._let_go(source)
-        if readers[i] == 0 and status[i] == DONE:
-            self._commands.append(Release(self.id, i))
-        for child in plan.children[i]:
-            waits[child] -= 1
-            if status[child] == WAITING:
-                if waits[child] == 0:
-                    self._ready(child)
-                elif self._short and self._absence.skips(child, self.ended):
-                    self._skip(child)
 
     def _decided(self, condition: int) -> None:
         """A condition has ended: what stands in another branch is skipped at once, and what was
@@ -205,9 +254,11 @@ class GraphRun:
             return
         members = self.plan.members[i]
         if members and self.status[i] == DONE and self.status[members[-1]] == SKIPPED:
-            self._commands.append(Withdraw(self.id, i))  # it would go on for nobody
+            self._ask(Withdraw(self.id, i))  # it would go on for nobody
         for source in self.plan.held[i]:
             self._let_go(source)
+        if self.fused:
+            self._let_go_of_pieces(i)
         if self.plan.guarded[i]:
             self._drop(i)
 
@@ -217,7 +268,7 @@ class GraphRun:
         self.readers[source] -= 1
         if self.readers[source] == 0:
             if self.status[source] == DONE:
-                self._commands.append(Release(self.id, source))
+                self._out.append(Release(self.id, source))
             else:
                 self._drop(source)
 
@@ -233,8 +284,8 @@ class GraphRun:
         self._short = True
         self._absence.counts.pop(i, None)
         if before == RUNNING and not self.plan.control[i] and self.plan.head[i] == i:
-            self._commands.append(Withdraw(self.id, i))
-        self._commands.append(Skipped(self.id, i))
+            self._ask(Withdraw(self.id, i))
+        self._out.append(Skipped(self.id, i))
         if before != DONE:
             self._settled(i)
 
@@ -245,10 +296,12 @@ class GraphRun:
             return
         self.status[i] = RUNNING
         if plan.control[i]:
-            self._commands.append(Control(self.id, i))
+            self._out.append(Control(self.id, i))
         elif plan.head[i] == i:
-            source = plan.sequence_of[i]
-            self._commands.append(Submit(self.id, i, self.instance.get(source, -1)))
+            self._ask(Submit(self.id, i, self.instance.get(self.before(i), -1)))
+            rest = plan.rest[i]
+            if rest >= 0 and self.waits[rest] == 1 and self.status[rest] == WAITING:
+                self._fuse(i, rest)
 
     def _stop(self, state: State, cause: Cause, failed: int = -1) -> None:
         plan = self.plan
@@ -256,14 +309,14 @@ class GraphRun:
             if plan.control[i] or plan.head[i] != i:
                 continue
             if status == RUNNING or (status == DONE and plan.members[i] and self.open[i]):
-                self._commands.append(Withdraw(self.id, i))
+                self._ask(Withdraw(self.id, i))
         self.status = [CANCELLED if status < DONE else status for status in self.status]
         self._finish(state, cause, failed)
 
     def _finish(self, state: State, cause: Cause | None, failed: int = -1) -> None:
         self.state = state
         missing, reasons = tuple(self.missing), tuple(self.reasons)
-        self._commands.append(Finish(self.id, state, cause, missing, failed, reasons))
+        self._out.append(Finish(self.id, state, cause, missing, failed, reasons))
 
 
 _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {

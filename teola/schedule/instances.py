@@ -4,18 +4,38 @@ A *batch* engine's instance is full until one of its `concurrency` batches is do
 queries that it began itself: they may need its place. A *continuous* engine's (an LLM's) takes
 calls while prompt tokens in prefilling stay below `max_batch` and within its free KV memory, and
 calls below `max_sequences`; with nothing in flight it always takes one, because its caches can be
-evicted.
+evicted. Each instance has limits of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from teola.engine import EngineKind
 from teola.policies.routing.base import Load, Loads
 from teola.policies.work import Slots
 from teola.schedule.health import Health
+
+
+class Declares(Protocol):
+    """Who says what one instance can take: its EngineSpec, or its EngineProfile."""
+
+    @property
+    def max_batch(self) -> int: ...
+
+    @property
+    def max_sequences(self) -> int: ...
+
+    @property
+    def concurrency(self) -> int: ...
+
+    @property
+    def kv_blocks(self) -> int | None: ...
+
+    @property
+    def block_tokens(self) -> int: ...
 
 
 class Limits(NamedTuple):
@@ -29,16 +49,29 @@ class Limits(NamedTuple):
     kv_blocks: int | None = None
     block_tokens: int = 16
 
+    @classmethod
+    def of(cls, declared: Declares, kind: EngineKind) -> Limits:
+        """As `declared`, of an instance of an engine of this kind."""
+        return cls(
+            declared.max_batch,
+            declared.max_sequences,
+            declared.concurrency,
+            kind is EngineKind.LLM,
+            declared.kv_blocks,
+            declared.block_tokens,
+        )
+
 
 @dataclass(slots=True)
 class Instance:
-    """What is in flight on one instance. weight: items, or tokens of calls that have given none;
-    context: tokens of all calls. batches: slices left in each. free: tokens its KV memory
-    could take when it last told, less what was sent since (None: it does not tell). up: it can be
-    reached. gone: nothing need wait for it, though it may come back. health: None while nothing
-    ever failed there. ejections, restarts: how often so far. waiting: batches that have left their
-    places to others."""
+    """What one instance can take, and what is in flight there. weight: items, or tokens of calls
+    that have given none; context: tokens of all calls. batches: slices left in each. free: tokens
+    its KV memory could take when it last told, less what was sent since (None: it does not tell).
+    up: it can be reached. gone: nothing need wait for it, though it may come back. health: None
+    while nothing ever failed there. ejections, restarts: how often so far. waiting: batches that
+    have left their places to others."""
 
+    limits: Limits
     up: bool = True
     gone: bool = False
     weight: int = 0
@@ -56,6 +89,13 @@ class Instance:
         """Batches that need their places."""
         return len(self.batches) - self.waiting
 
+    def left(self, weight: int, entries: int) -> int:
+        """Tokens that an LLM may still be sent, if it takes so many, and so many calls, in all."""
+        if self.entries >= entries:
+            return 0
+        left = weight - self.weight
+        return min(left, self.free) if self.free is not None and self.entries else left
+
     def usable(self, now: float) -> bool:
         """Whether it may be sent anything."""
         return self.up and (self.health is None or not self.health.ejected(now))
@@ -64,13 +104,18 @@ class Instance:
 class Instances:
     """All instances of an engine. Those with room are kept in order, whichever changes."""
 
-    def __init__(self, limits: Limits, count: int) -> None:
-        self.limits = limits
-        self._all = [Instance() for _ in range(count)]
-        self._whole = [Slots(i, limits.max_batch, limits.max_sequences, True) for i in range(count)]
-        self._open = Loads(Load(i, 0.0) for i in range(count))
+    def __init__(self, limits: Sequence[Limits]) -> None:
+        self._all = [Instance(one) for one in limits]
+        self._whole = [
+            Slots(i, one.max_batch, one.max_sequences, True) for i, one in enumerate(limits)
+        ]
+        self._open = Loads(Load(i, 0.0) for i in range(len(limits)))
         self._weak: dict[int, Health] = {}
         self._gone = 0
+        self.lost = not limits
+        """Whether all are gone."""
+        self.least = min((one.max_batch for one in limits), default=0)
+        """What each of them has room for, while nothing else is there."""
         self.changed: set[int] = set()
         """For `open`, and whoever else wants to know; cleared by the latter."""
 
@@ -86,11 +131,6 @@ class Instances:
     def others(self, i: int, now: float) -> bool:
         """Whether an instance besides `i` may be sent something."""
         return any(other.usable(now) for k, other in enumerate(self._all) if k != i)
-
-    @property
-    def lost(self) -> bool:
-        """Whether all are gone."""
-        return self._gone == len(self._all)
 
     @property
     def busy(self) -> bool:
@@ -133,6 +173,7 @@ class Instances:
     def _here(self, i: int, *, up: bool, gone: bool) -> None:
         instance = self._all[i]
         self._gone += gone - instance.gone
+        self.lost = self._gone == len(self._all)
         instance.up, instance.gone = up, gone
 
     def told(self, i: int, free_tokens: int) -> None:
@@ -162,9 +203,9 @@ class Instances:
         instance.entries -= 1
         instance.weight -= weight
         instance.context -= items
-        instance.batches[batch] -= 1
-        if instance.batches[batch] == 0:
-            del instance.batches[batch]
+        left = instance.batches.pop(batch) - 1
+        if left:
+            instance.batches[batch] = left
         self.changed.add(i)
         return instance
 
@@ -195,43 +236,52 @@ class Instances:
             for i in [i for i, health in self._weak.items() if health.well(now)]:
                 del self._weak[i]
         for i in self.changed:
-            if self.room(i, now) is None:
-                self._open.drop(i)
-            else:
+            if self._takes(i, now):
                 self._open.put(i, self._load(i))
+            else:
+                self._open.drop(i)
         return self._open
 
+    def _takes(self, i: int, now: float) -> bool:
+        """Whether there is `room`."""
+        instance = self._all[i]
+        limits = instance.limits
+        if self._weak and i in self._weak:
+            return self.room(i, now) is not None
+        if limits.continuous:
+            return instance.up and instance.left(limits.max_batch, limits.max_sequences) > 0
+        return instance.up and instance.running < limits.concurrency
+
     def _load(self, i: int) -> float:
-        instance, limits = self._all[i], self.limits
+        instance = self._all[i]
+        limits = instance.limits
         if limits.continuous:
             return instance.context / limits.max_batch
         return instance.weight / limits.max_batch + instance.running
 
     def room(self, i: int, now: float) -> Slots | None:
         """What instance `i` can take; None: nothing."""
-        instance, limits = self._all[i], self.limits
+        instance = self._all[i]
+        limits = instance.limits
         if not instance.up:
             return None
         if self._weak and i in self._weak:
             return self._room_of_weak(i, self._weak[i], now)
         if limits.continuous:
             return self._room_of_llm(i, limits.max_batch, limits.max_sequences)
-        running = len(instance.batches) - instance.waiting
-        return self._whole[i] if running < limits.concurrency else None
+        return self._whole[i] if instance.running < limits.concurrency else None
 
     def _room_of_llm(self, i: int, weight: int, entries: int) -> Slots | None:
         instance = self._all[i]
-        weight -= instance.weight
-        if instance.free is not None and instance.entries:
-            weight = min(weight, instance.free)
-        entries -= instance.entries
-        if weight <= 0 or entries <= 0:
+        left, running = instance.left(weight, entries), instance.entries
+        if left <= 0:
             return None
-        return Slots(i, weight, entries, instance.weight == 0, instance.entries)
+        return Slots(i, left, entries - running, instance.weight == 0, running)
 
     def _room_of_weak(self, i: int, health: Health, now: float) -> Slots | None:
         """Room of an instance that was ejected: none, that of a probe, or its share."""
-        instance, limits = self._all[i], self.limits
+        instance = self._all[i]
+        limits = instance.limits
         if health.ejected(now):
             return None
         if health.half_open(now):

@@ -19,6 +19,7 @@ from teola.policies.routing.base import (
     WentDown,
 )
 from teola.policies.work import Slice, Work
+from teola.profile import EngineProfile
 from teola.schedule.asking import Asking
 from teola.schedule.events import PrefixChanged
 from teola.schedule.instances import Instances
@@ -27,19 +28,21 @@ from teola.schedule.view import QueueView
 
 
 class Placing:
-    """A routing policy and the index of prefixes, fed with what happens. blocks: of the cache of
-    each instance, if it is known."""
+    """A routing policy and the index of prefixes, fed with what happens. profiles: of each
+    instance; none if nothing is known."""
 
     def __init__(
         self,
         routing: RoutingPolicy,
         instances: Instances,
+        profiles: Sequence[EngineProfile],
         asking: Asking,
-        blocks: int | None = None,
     ) -> None:
         self.routing, self._instances = routing, instances
-        self.prefixes = PrefixIndex(len(instances), blocks) if routing.wants_keys else None
-        routing.attach(QueueView(instances, asking, self.prefixes))
+        blocks = [instance.limits.kv_blocks for instance in instances]
+        self.prefixes = PrefixIndex(blocks) if routing.wants_keys else None
+        known = profiles or (EngineProfile(),) * len(instances)
+        routing.attach(QueueView(instances, known, asking, self.prefixes))
         self.by_keys = routing.wants_keys
         """Whether it wants the keys of prompts."""
         self.early = type(routing).place is not RoutingPolicy.place
@@ -47,7 +50,6 @@ class Placing:
         self._observed = frozenset(routing.observes)
         self.follows = bool(self._observed) or self.prefixes is not None
         """Whether it is to be told what happens to works."""
-        self._block_tokens = instances.limits.block_tokens
         self._telling: set[int] = set()
         """Instances that have told a hit, so that none means none."""
         self._expected: dict[tuple[str, int], tuple[int, float]] = {}
@@ -88,7 +90,8 @@ class Placing:
             if cached:
                 self._telling.add(i)
             tells = cached is not None and i in self._telling
-            if tells and (cached or 0) < (blocks - 1) * self._block_tokens:
+            tokens = self._instances[i].limits.block_tokens
+            if tells and (cached or 0) < (blocks - 1) * tokens:
                 self.prefixes.expire(i, used)
         if Finished in self._observed:
             self._observe(Finished(i, work, failed, cached), now)

@@ -44,6 +44,8 @@ class Plan:
     sources: whose data it reads, but for a call's head.
     held: whose data a call's head reads, which is kept until the call's last decoding has ended.
     readers: how many primitives and outputs read its data.
+    rest: of a piece of a prompt, what computes the rest of it, if nobody else reads the piece (-1).
+    piece: of what computes the rest of a prompt, the piece before it, likewise (-1).
     effects: whether it changes the world, and so runs although nobody reads what it gives.
     unread: those that nobody reads from the start.
     need: port -> items that must exist so that no consumer is short of any; query_need: of inputs.
@@ -52,7 +54,8 @@ class Plan:
     guarded: of a condition, the primitives behind it, each with its branch.
     conditions: the conditions that it stands behind.
     open: how many primitives a call has, or a condition decides on.
-    item_inputs: names of the lists that it may be cut along.
+    refs: what it reads, query inputs included.
+    item_refs, item_inputs: the lists that it may be cut along, with their names; only the names.
     specs: what queues and policies are told of it.
     optimised: how the passes made the graph, for whoever wants it explained.
     """
@@ -77,8 +80,11 @@ class Plan:
         self.call = tuple(head if self.members[head] else -1 for head in self.head)
         self.sources, self.held = self._sources()
         self.readers = self._readers()
+        self.rest, self.piece = self._pieces()
         self.need, self.query_need = self._need()
-        self.item_inputs = tuple(frozenset(n for n, _ in p.item_refs()) for p in self.primitives)
+        self.refs = tuple(tuple(p.refs()) for p in self.primitives)
+        self.item_refs = tuple(tuple(p.item_refs()) for p in self.primitives)
+        self.item_inputs = tuple(frozenset(n for n, _ in refs) for refs in self.item_refs)
         self.streams, self.later = self._streams()
         self.guarded = self._guarded()
         self.open = tuple(
@@ -122,6 +128,15 @@ class Plan:
         held = [read if members else () for read, members in zip(found, self.members, strict=True)]
         own = [() if members else read for read, members in zip(found, self.members, strict=True)]
         return tuple(own), tuple(held)
+
+    def _pieces(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        rest, piece = [-1] * len(self.ids), [-1] * len(self.ids)
+        for i, p in enumerate(self.primitives):
+            before = self.sequence_of[i]
+            alone = before >= 0 and self.readers[before] == 1 and not self.members[before]
+            if p.op in PREFILLS and alone and self.primitives[before].engine == p.engine:
+                rest[before], piece[i] = i, before
+        return tuple(rest), tuple(piece)
 
     @cached_property
     def keepable(self) -> tuple[frozenset[str], ...]:
@@ -170,21 +185,31 @@ class Plan:
 
     def _estimates(self, profile: Profile | None) -> tuple[Estimate, ...]:
         """For policies. What may not be wanted counts as likely as it is, and its query as so much
-        longer. Times that are not this engine's own say nothing about what a batch costs besides
-        its items; without any, depths stand for the paths."""
-        if profile is None:
+        longer. As long as the times of an engine are not known that the query will need, depths
+        stand for the paths."""
+        if profile is None or not self._timed(profile):
             return tuple(Estimate(rest_s=float(depth)) for depth in self.depth)
-        rest = timetable(self.graph, profile, backwards=True).ends_s
-        total, chance = estimate.total(self.graph, profile), estimate.chances(self.graph)
+        graph = self.graph
+        rest = timetable(graph, profile, backwards=True).ends_s
+        total, chance = estimate.total(graph, profile), estimate.chances(graph, profile)
         longest = max((rest[p.id] for p in self.primitives if chance[p.id] == 1), default=0.0)
         return tuple(
             Estimate(
                 rest_s=rest[p.id] * chance[p.id],
                 latest_s=max(0.0, longest - rest[p.id]),
                 total_s=total / chance[p.id],
-                base_s=profile.engine(p.engine).cost(p.op).base_s if profile.structure else 0.0,
+                base_s=profile.engine(p.engine).cost(p.op).base_s,
             )
             for p in self.primitives
+        )
+
+    def _timed(self, profile: Profile) -> bool:
+        """Whether the times of all engines are known that the query is expected to need."""
+        return all(
+            profile.engine(p.engine).timed
+            for p in self.primitives
+            if not (p.op in CONTROL or p.op is Op.TOOL_CALL)
+            and estimate.expected(self.graph, p, profile)
         )
 
     def _specs(self, estimates: tuple[Estimate, ...]) -> tuple[WorkSpec, ...]:
@@ -200,9 +225,18 @@ class Plan:
                 retries=retries(p.op, p.params),
                 estimate=estimates[i],
                 measured=p.batchable or p.op in PREFILLS,
+                item_tokens=self._tokens(p) // max(1, p.items) if p.op is Op.EMBEDDING else 0,
+                planned_tokens=self._tokens(p) if p.op in PREFILLS else 0,
+                planned_output=sum(
+                    estimate.planned_output(self.primitives[m]) for m in self.members[i]
+                ),
+                continues=self.sequence_of[i] >= 0,
             )
             for i, p in enumerate(self.primitives)
         )
+
+    def _tokens(self, p: Primitive) -> int:
+        return estimate.planned_tokens(self.graph, p)
 
     def _readers(self) -> tuple[int, ...]:
         readers = [0] * len(self.ids)
@@ -291,7 +325,7 @@ class Absence:
             return self.absent(ref, empty=empty)
 
         if isinstance(p.params, AggregateParams) and p.params.mode is not Aggregation.TOP_K:
-            return all(absent(ref, empty=False) for ref in p.refs())
+            return all(absent(ref, empty=False) for ref in self.plan.refs[i])
         listed = self.plan.item_inputs[i]
         optional = p.params.optional if isinstance(p.params, ToolParams) else ()
         for name, value in p.inputs:

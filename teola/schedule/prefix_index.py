@@ -22,18 +22,19 @@ LOOK_S: Final = 1.0
 class PrefixIndex:
     """blocks: of each instance's cache (None: nobody knows)."""
 
-    def __init__(self, instances: int, blocks: int | None = None) -> None:
-        self.blocks = blocks
+    def __init__(self, blocks: Sequence[int | None]) -> None:
+        self._blocks = blocks
+        self._of_unknown_size = [i for i, most in enumerate(blocks) if most is None]
         self._where: dict[Hashable, int] = {}
         """By key, a bit for each instance."""
         self._look_again = 0.0
-        self._kept: list[OrderedDict[Hashable, float]] = [OrderedDict() for _ in range(instances)]
-        self._tells = [False] * instances
+        self._kept: list[OrderedDict[Hashable, float]] = [OrderedDict() for _ in blocks]
+        self._tells = [False] * len(blocks)
 
     def hits(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
         """How many blocks, from the first on, each instance keeps; none: left out. O(what is kept
         of the prompt anywhere)."""
-        if self.blocks is None and now >= self._look_again:
+        if self._of_unknown_size and now >= self._look_again:
             self._forget_old(now)
         found: dict[int, int] = {}
         left, depth, where = -1, 0, self._where
@@ -53,7 +54,7 @@ class PrefixIndex:
     def _forget_old(self, now: float) -> None:
         """What was assumed of instances long ago."""
         self._look_again = now + LOOK_S
-        for i in range(len(self._kept)):
+        for i in self._of_unknown_size:
             self.expire(i, now - FORGOTTEN_S)
 
     def computed(self, i: int, keys: Sequence[Hashable], now: float) -> None:
@@ -64,14 +65,16 @@ class PrefixIndex:
         for key in reversed(keys):  # an instance evicts the end of a prompt before its beginning
             self._keep(i, key, now)
             kept.move_to_end(key)
-        most = self.blocks
+        most = self._blocks[i]
         while most is not None and len(kept) > most:
             self._forget(i, next(iter(kept)))
 
     def last_used(self, i: int, keys: Sequence[Hashable]) -> tuple[int, float]:
         """How many of these blocks, from the first on, instance `i` keeps, and when the last of
-        them was used."""
+        them was used; none of one that tells, of which nothing is assumed."""
         kept, used, depth = self._kept[i], 0.0, 0
+        if self._tells[i]:
+            return depth, used
         for key in keys:
             at = kept.get(key)
             if at is None:

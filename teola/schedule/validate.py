@@ -60,9 +60,10 @@ def validate_run(run: GraphRun) -> None:
     ended = [run.ended(i) for i in range(len(plan))]
     assert run.left == ended.count(False), f"{where}{run.left} left of {ended.count(False)}"
     readers, open = list(plan.readers), list(plan.open)
+    fused = {piece for pieces in run.fused.values() for piece in pieces}
     for i, sources in enumerate(plan.sources):
         for source in sources:
-            readers[source] -= ended[i]
+            readers[source] -= ended[i] and i not in fused
         open[plan.call[i]] -= ended[i] and plan.call[i] >= 0
         for condition in plan.conditions[i]:
             open[condition] -= ended[i] and run.status[i] != DONE
@@ -95,9 +96,12 @@ def _in_its_branch(run: GraphRun, i: int) -> bool:
 
 def validate_stored(run: GraphRun, stored: Collection[int]) -> None:
     """What a query's store holds, once all commands were performed: what will be read."""
+    fused = {piece for pieces in run.fused.values() for piece in pieces}
     for i, id in enumerate(run.plan.ids):
         status, read = run.status[i], run.readers[i] > 0
-        if status == DONE and read:
+        if i in fused:
+            assert i not in stored, f"run {run.id!r}: {id} was computed with the rest of its prompt"
+        elif status == DONE and read:
             assert i in stored, f"run {run.id!r}: {id} is to be read, but is not there"
         elif i in stored:
             streams = run.plan.call[i] >= 0  # the core hears of its parts one after another
@@ -126,9 +130,9 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
         for (lo, hi), (at, batch) in work.flying.items():
             entries[at, batch] += 1
             flying.setdefault(batch, Counter())[run, i, lo, hi] += 1
-            if work.prefilling or not queue.limits.continuous:
+            if work.prefilling or not queue.continuous:
                 weights[at] += hi - lo
-    if not queue.limits.continuous:
+    if not queue.continuous:
         sent = {
             batch: Counter((work.run, work.primitive, lo, hi) for work, lo, hi in dispatch.slices)
             for batch, dispatch in queue._batches.items()
@@ -160,7 +164,7 @@ def _validate_spans(work: Work, where: str) -> None:
 
 def _validate_room(queue: EngineQueue, instance: Instance, where: str) -> None:
     """It has no more than it can take; what cannot be cut may be too large, and is alone then."""
-    limits, count = queue.limits, sum(instance.batches.values())
+    limits, count = instance.limits, sum(instance.batches.values())
     assert instance.entries == count, f"{where}{instance.entries} entries and not {count}"
     if limits.continuous:
         assert count <= limits.max_sequences, f"{where}{count} calls"

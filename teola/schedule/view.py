@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from teola.policies.routing.base import Capacity, InstanceView
+from teola.profile import EngineProfile
 from teola.schedule.asking import Asking
 from teola.schedule.instances import Instances
 from teola.schedule.prefix_index import PrefixIndex
@@ -16,8 +17,15 @@ class QueueView:
     """The policies' EngineView over a queue's own records: nothing is kept twice. prefixes: None
     where the policy does not want to know."""
 
-    def __init__(self, instances: Instances, asking: Asking, prefixes: PrefixIndex | None) -> None:
-        self.limits: Capacity = instances.limits
+    def __init__(
+        self,
+        instances: Instances,
+        profiles: Sequence[EngineProfile],
+        asking: Asking,
+        prefixes: PrefixIndex | None,
+    ) -> None:
+        self.limits: Sequence[Capacity] = [instance.limits for instance in instances]
+        self.profiles = profiles
         self._instances, self._asking, self._prefixes = instances, asking, prefixes
 
     def __len__(self) -> int:

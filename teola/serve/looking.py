@@ -218,6 +218,7 @@ def _recent(batches: Iterable[Batch], engine: str, now: float) -> list[dict[str,
 def _engine(runtime: Runtime, name: str, queue: EngineQueue, now: float) -> dict[str, Any]:
     config, spec = runtime.configs[name], runtime.spec(name)
     here = [_running(runtime, name, i) for i in range(len(queue.instances))]
+    limits = [instance.limits for instance in queue.instances]
     factory = config.factory if isinstance(config.factory, str) else config.factory.__name__
     return {
         "name": name,
@@ -226,10 +227,10 @@ def _engine(runtime: Runtime, name: str, queue: EngineQueue, now: float) -> dict
         "ops": sorted(op.value for op in spec.ops),
         "batching": config.batching,
         "routing": config.routing,
-        "max_batch": queue.limits.max_batch,
-        "max_sequences": queue.limits.max_sequences,
-        "concurrency": queue.limits.concurrency,
-        "continuous": queue.limits.continuous,
+        "max_batch": max(one.max_batch for one in limits),
+        "max_sequences": max(one.max_sequences for one in limits),
+        "concurrency": max(one.concurrency for one in limits),
+        "continuous": queue.continuous,
         "queued": queue.queued,
         "in_flight": sum(instance.entries for instance in queue.instances),
         "instances": [

@@ -68,7 +68,7 @@ HAVE: dict[str, set[type]] = {
         Tokenizes,
         Travels,
     },
-    "transformers": {KeepsSequences, MakesKeys, ReadsPrompts},
+    "transformers": {KeepsSequences, MakesKeys, ReadsPrompts, TellsPrefixes},
     "vectorstore": {HasDatabase, HasDimensions, KeepsSequences},  # a `release` of other things
     "vllm": {MakesKeys, NamesModel, ReadsPrompts, TellsMemory, TellsPrefixes},
     "vllm-inprocess": {KeepsSequences, MakesKeys, ReadsPrompts, TellsMemory, TellsPrefixes},

@@ -114,6 +114,7 @@ class Comparison(RuleBasedStateMachine):
         assert self.told >= {*evicted}
         self.told = self.told - {*evicted} | {*stored}
         assert self.told == {keys(list(ids), salt)[-1] for salt, ids in self.content.values()}
+        assert self.told == {*self.cache.keys()}
 
     @invariant()
     def nothing_is_lost(self) -> None:

@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+import teola
+from teola.engine import EngineKind
 from teola.graph.ops import DecodeParams
 from teola.instance import StepServer, TokenSequence
-from teola.kv import Access, BlockCache, Excerpt, excerpt_keys, token_keys
-from teola.kv.policies import Lru
+from teola.kv import Access, BlockCache, Excerpt, Policy, excerpt_keys, make_policy, token_keys
+from teola.kv.policies.lru import Lru
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Trace
@@ -111,13 +113,20 @@ def drawn(seed: int) -> Trial:
     return Trial(calls, most + chance.randint(0, most), chance.choice([7, 20, 300]), 4)
 
 
-class Watching(Lru):
-    """Notes what it is told of keys: what they hold."""
+class Newest(Lru):
+    """The block whose last use ended last."""
 
-    def __init__(self, content: Mapping[Hashable, Any]) -> None:
-        super().__init__()
-        self.content, self.seen = content, list[Any]()
+    def evict(self, now: float) -> int:
+        return self._offered.popitem(last=True)[0]
+
+
+class Watching:
+    """Another policy, and what it is told of keys: what they hold."""
+
+    def __init__(self, policy: Policy, content: Mapping[Hashable, Any]) -> None:
+        self.policy, self.content, self.seen = policy, content, list[Any]()
         self._keys: dict[int, Hashable] = {}
+        self.offer, self.withdraw = policy.offer, policy.withdraw
 
     def touch(
         self,
@@ -127,11 +136,12 @@ class Watching(Lru):
         access: Access,
         now: float,
     ) -> None:
+        self.policy.touch(blocks, keys, position, access, now)
         self._keys |= dict(zip(blocks, keys, strict=True))
         self.seen.append(("touch", position, [self.content[key] for key in keys]))
 
     def evict(self, now: float) -> int:
-        block = super().evict(now)
+        block = self.policy.evict(now)
         self.seen.append(("evict", self.content[self._keys[block]]))
         return block
 
@@ -165,9 +175,9 @@ class ById:
         return (TEXTS + text) * TEXT
 
 
-async def on_the_engine(trial: Trial) -> Told:
+async def on_the_engine(trial: Trial, eviction: str) -> Told:
     content = {key: made for asked in trial.calls for key, made in _contents(asked, _by_ids)}
-    policy = Watching(content)
+    policy = Watching(make_policy(eviction), content)
     cache = BlockCache(trial.blocks, BLOCK, policy)
     server = StepServer(trial.budget, trial.sequences, cache)
     model = ById(trial.blocks)
@@ -249,22 +259,26 @@ class Alone(Sim):
     """One instance that gets its calls by the step, whatever a scheduler would say. A step takes a
     second."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, eviction: str) -> None:
         engine = EngineProfile(
             step=StepTime(base_s=1.0),
             max_batch=trial.budget,
             max_sequences=trial.sequences,
             prefix_reuse=True,
+            keeps_prefixes=True,
             block_tokens=BLOCK,
             kv_blocks=trial.blocks,
         )
-        super().__init__(Profile("parity", {"llm": engine}), outcomes=Answers(trial.calls))
-        self.trial, self.ended = trial, dict[int, int]()
-        self.stepper = Stepper(self, "llm", 0, engine)
-        self.servers["llm", 0] = self.stepper
         content = {key: made for asked in trial.calls for key, made in _contents(asked, _by_texts)}
-        self.policy = Watching(content)
-        self.stepper.server.cache = BlockCache(trial.blocks, BLOCK, self.policy)
+        self.policy = Watching(make_policy(eviction), content)
+        profile = Profile("parity", {"llm": engine})
+        with teola.register("eviction", "watching", lambda: self.policy):
+            super().__init__(profile, eviction="watching", outcomes=Answers(trial.calls))
+            self._add_engine("llm", EngineKind.LLM)
+        self.trial, self.ended = trial, dict[int, int]()
+        stepper = self.servers["llm", 0]
+        assert isinstance(stepper, Stepper)
+        self.stepper = stepper
         self.sequences: dict[int, TokenSequence] = {}
 
     def waits(self, engine: str, id: tuple[str, int]) -> bool:
@@ -325,12 +339,12 @@ def _by_texts(asked: Asked) -> Sequence[Hashable]:
     return excerpt_keys([*said, answer], BLOCK, number_of("default"))
 
 
-async def compare(seeds: range) -> tuple[int, int]:
+async def compare(seeds: range, eviction: str) -> tuple[int, int]:
     """Hits in tokens and evictions of all trials, which are equal on both sides."""
     hits = evictions = 0
     for seed in seeds:
         trial = drawn(seed)
-        real, simulated = await on_the_engine(trial), Alone(trial).play()
+        real, simulated = await on_the_engine(trial, eviction), Alone(trial, eviction).play()
         assert simulated.cached == real.cached, f"seed {seed}: other hits"
         assert simulated.seen == real.seen, f"seed {seed}: other accesses or evictions"
         assert simulated.ended == real.ended, f"seed {seed}: other ends"
@@ -354,8 +368,15 @@ async def compare(seeds: range) -> tuple[int, int]:
     "a simulated instance decodes on although a prefix was released for which others wait",
     edited(Stepper.release, "self._interrupt()", "pass"),
 )
-async def test_200_random_traces_hit_evict_and_end_alike() -> None:
-    hits, evictions = await compare(range(200))
+@catches(
+    "always-lru",
+    "a simulated cache evicts by lru, whatever is configured",
+    edited(Stepper.__init__, "make_policy(eviction)", 'make_policy("lru")'),
+)
+@pytest.mark.parametrize("eviction", ["lru", "newest"])
+async def test_200_random_traces_hit_evict_and_end_alike(eviction: str) -> None:
+    with teola.register("eviction", "newest", Newest):
+        hits, evictions = await compare(range(200), eviction)
     assert hits > 10_000
     assert evictions > 1000
 

@@ -17,7 +17,7 @@ from teola.errors import InputError, UnknownName
 from teola.graph.ops import Op
 from teola.profile import Cost, EngineProfile, Profile, StepTime, to_json
 from teola.runtime.engines import EngineConfig, queue_for
-from teola.runtime.pools import joint, limits_of, presentable, smallest
+from teola.runtime.pools import joint, presentable
 from tests.deterministic import HashModel
 from tests.fake_openai import FakeOpenAI
 from tests.planted import catches, edited
@@ -159,23 +159,61 @@ UNEQUAL = EngineConfig(
 )
 
 
-def test_the_limits_of_all_are_those_of_the_weakest() -> None:
+def test_passes_go_by_the_weakest_instance() -> None:
     with Runtime({"llm": UNEQUAL}) as runtime:
-        engines = runtime.engines("llm")
-        assert [(one.max_batch, one.max_sequences) for one in limits_of(engines)] == [
-            (1024, 8),
-            (512, 4),
-        ]
-        weakest = smallest(limits_of(engines))
-        assert queue_for("llm", engines, UNEQUAL).limits == weakest
-        assert (weakest.max_batch, weakest.max_sequences) == (512, 4)
         spec = runtime.spec("llm")
-        assert (spec.max_batch, spec.max_sequences) == (512, 4)
+    assert (spec.max_batch, spec.max_sequences) == (512, 4)
+
+
+@catches(
+    "profiles-unknown",
+    "the queue is not told what profiles its instances have",
+    edited(Runtime._queue, "own, self.learner)", "None, self.learner)"),
+)
+def test_routing_knows_the_limits_and_the_profile_of_each_instance() -> None:
+    pool = [{"max_batch": 1024}, {"max_sequences": 4, "profile": SLOW}]
+    config = EngineConfig(HashModel, {"max_batch": 512}, pool=pool)
+    with Runtime({"llm": config}) as runtime:
+        asking(runtime).run(question="Why?")
+        view = runtime.live.core.queues["llm"].placing.routing.view
+        expected = runtime.profile_for(["llm"]).engines["llm"]
+    assert [(one.max_batch, one.max_sequences) for one in view.limits] == [(1024, 8), (512, 4)]
+    assert list(view.profiles) == [expected.of(0), SLOW]
+    assert not view.profiles[0].timed, "it knows only what it was told"
+
+
+@catches(
+    "cache-size-lost",
+    "routing is not told how much a server's cache holds",
+    edited(
+        queue_for,
+        "Limits.of(engine.spec, engine.spec.kind)",
+        "Limits.of(replace(engine.spec, kv_blocks=None), engine.spec.kind)",
+    ),
+)
+def test_a_server_s_cache_is_as_large_as_it_says() -> None:
+    """For routing, which is to forget what must have been evicted."""
+    with FakeOpenAI(tokenizes=True) as one, FakeOpenAI(tokenizes=True) as two:
+        config = servers(one, two)
+        with Runtime({"llm": config}) as runtime:
+            runtime.start(runtime.ensure(["llm"])).result()
+            engines = runtime.engines("llm")
+            limits = [one.limits for one in queue_for("llm", engines, config).instances]
+            assert {one.kv_blocks for one in limits} == {100}
+            assert runtime.spec("llm").kv_blocks == 100
+
+
+def test_of_unequal_caches_the_smallest_counts_and_none_if_one_is_unknown() -> None:
+    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), kv_blocks=100)
+    assert joint([spec, replace(spec, kv_blocks=50)]).kv_blocks == 50
+    assert joint([spec, replace(spec, kv_blocks=None)]).kv_blocks is None
 
 
 def test_prefixes_pay_only_where_they_pay_on_every_instance() -> None:
-    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), prefix_reuse=True)
+    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), prefix_reuse=True, keeps_prefixes=True)
     assert joint([spec, spec]).prefix_reuse
+    assert joint([spec, spec]).keeps_prefixes
+    assert not joint([spec, replace(spec, keeps_prefixes=False)]).keeps_prefixes
     assert not joint([spec, replace(spec, prefix_reuse=False)]).prefix_reuse
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import RunCommand, RunEvent
+from teola.schedule.events import Outbox, RunEvent
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.validate import validate, validate_queue, validate_run
 
 TOLD = ("submit", "withdraw", "completed", "call_ended", "first_token", "member", "down")
-TOLD += ("draining", "up", "changed", "waits", "woken", "dispatch")
+TOLD += ("draining", "up", "changed", "waits", "woken", "dispatch", "give_up")
 
 
 MANY = 100
@@ -46,8 +46,8 @@ def _watched(method: Callable[..., Any], look: Callable[[Any, float], None]) -> 
 def validated() -> Iterator[None]:
     handle = GraphRun.handle
 
-    def handling(self: GraphRun, event: RunEvent, now: float) -> list[RunCommand]:
-        found = handle(self, event, now)
+    def handling(self: GraphRun, event: RunEvent, now: float, *more: Any) -> Outbox:
+        found = handle(self, event, now, *more)
         validate_run(self)
         return found
 

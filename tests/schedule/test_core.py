@@ -31,6 +31,7 @@ from teola.schedule.events import (
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Limits
 from teola.schedule.plan import Plan
+from tests.planted import catches, edited
 from tests.schedule.ends import Ended, ended
 from tests.schedule.plans import aggregate, call, plan, tool
 
@@ -40,7 +41,7 @@ START = Started({"question": 1, "notes": 2})
 def queue(name: str, continuous: bool, instances: int = 1, **options: Any) -> EngineQueue:
     policy = batching.make(options.pop("policy", "topology"), **options)
     limits = Limits(100 if continuous else 4, 8, 1, continuous)
-    return EngineQueue(name, limits, instances, policy, routing.make("least_loaded"))
+    return EngineQueue(name, [limits] * instances, policy, routing.make("least_loaded"))
 
 
 def core(p: Plan, *, instances: int = 1, runs: int = 1, **options: Any) -> Core:
@@ -147,6 +148,23 @@ def test_a_function_is_repeated_only_if_it_is_pure() -> None:
     (finish,) = c.handle(InstanceDown("python", dispatch.instance), 1.0)
     assert isinstance(finish, Finish)
     assert (finish.state, finish.failed) == (State.FAILED, 0)
+
+
+@catches(
+    "not-given-up",
+    "what is queued waits for instances that never come back",
+    edited(Core.flush, "queue.instances.lost", "False"),
+)
+def test_what_no_instance_is_left_for_fails() -> None:
+    c = core(plan(tool("a"), *call("m"), tool("b", "a", "m")), runs=2)
+    c.tell("q0", START, 0.0)
+    sent = {d.engine: d for d in only(c.flush(0.0), Dispatch)}
+    assert c.handle(InstanceDown("llm", 0, healing=False), 1.0)  # what ran there is tried again
+    c.tell("q1", START, 1.0)
+    aborted, *finished = c.flush(1.0)
+    assert aborted == AbortRequest("python", 0, sent["python"].batch, "q0", 0)
+    assert [(f.run, f.state) for f in finished] == [("q0", State.FAILED), ("q1", State.FAILED)]  # type: ignore[union-attr]
+    assert not c.runs
 
 
 def test_a_timer_wakes_its_queue() -> None:

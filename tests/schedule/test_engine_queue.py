@@ -5,6 +5,7 @@ Long because every event of one state machine has its case here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from teola.errors import EngineError
@@ -39,13 +40,13 @@ def batch_queue(
 ) -> EngineQueue:
     limits = Limits(max_batch, 1024, 1, False)
     policies = batching.make(policy, **options), routing.make("least_loaded")
-    return EngineQueue("e", limits, instances, *policies)
+    return EngineQueue("e", [limits] * instances, *policies)
 
 
 def llm_queue(instances: int = 1, tokens: int = 100, calls: int = 4) -> EngineQueue:
     limits = Limits(tokens, calls, 1, True)
     return EngineQueue(
-        "e", limits, instances, batching.make("topology"), routing.make("least_loaded")
+        "e", [limits] * instances, batching.make("topology"), routing.make("least_loaded")
     )
 
 
@@ -104,7 +105,7 @@ def test_a_slice_that_nobody_sent_is_ignored() -> None:
     queue = batch_queue()
     queue.submit(work(0), 0.0)
     (dispatch,) = sent(queue)
-    stray = dispatch._replace(batch=99)
+    stray = replace(dispatch, batch=99)
     assert hear(queue, done(stray), 1.0) == []
     assert hear(queue, failed(stray), 1.0) == []
     assert len(hear(queue, done(dispatch), 1.0)) == 1

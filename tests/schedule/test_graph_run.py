@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -17,11 +18,14 @@ from teola.schedule.events import (
     Failed,
     Finish,
     Release,
+    RunCommand,
     Skipped,
     State,
     Submit,
     Withdraw,
 )
+from teola.schedule.graph_run import GraphRun
+from tests.planted import catches, edited
 from tests.schedule.plans import (
     QUERY,
     Order,
@@ -95,8 +99,9 @@ def test_a_call_is_submitted_once_for_all_its_members() -> None:
 
 
 def test_a_call_goes_to_the_instance_that_holds_its_prefix() -> None:
-    t = told(*call("m", ahead=True))
-    assert t.start() == [("submit", "m.ahead")]
+    t = told(tool("late"), *call("m", ahead=True, late="late"))
+    assert t.start() == [("submit", "late"), ("submit", "m.ahead")]
+    t.done("late")
     i = t.run.plan.index["m.ahead"]
     (submit,) = t.run.handle(Completed(i, {"sequence": 1}, None, 3), 1.0)
     assert submit == Submit("q", t.run.plan.index["m.prefill"], affinity=3)
@@ -323,3 +328,28 @@ def test_the_commands_are_what_they_say() -> None:
         Skipped("q", 1),
         Release("q", 0),
     ]
+
+
+class Box(list[RunCommand]):
+    """An outbox that tells when it is gone."""
+
+
+@catches(
+    "not-asked",
+    "what is for a queue goes out",
+    edited(GraphRun._ready, "self._ask(Submit", "self._out.append(Submit"),
+)
+@catches(
+    "outbox-kept",
+    "a run keeps what all runs said at its last event",
+    edited(GraphRun.handle, "self._out = []", "pass"),
+)
+def test_what_is_for_a_queue_is_asked_and_nothing_is_kept_of_the_rest() -> None:
+    r = run(plan(condition("if"), guarded("a", "then"), tool("b")))
+    out, asked = Box(), Box()
+    assert r.handle(START, 0.0, out, asked.append) is out
+    assert out == [Control("q", 0)]
+    assert asked == [Submit("q", 2, -1)]
+    gone = ref(out)
+    del out
+    assert gone() is None

@@ -18,7 +18,7 @@ def guessing() -> Told:
     )
 
 
-WITHDRAWING = edited(GraphRun._skip, "self._commands.append(Withdraw(self.id, i))", "pass")
+WITHDRAWING = edited(GraphRun._skip, "self._ask(Withdraw(self.id, i))", "pass")
 
 
 @catches("wrong-guess-kept", "what was begun on a wrong guess runs on", WITHDRAWING)

@@ -34,7 +34,9 @@ CALLER = Cause(EngineError("the prompt is too long"))
 
 def queue_of(instances: int, *, llm: bool = False) -> EngineQueue:
     limits = Limits(100, 10, 1, llm)
-    return EngineQueue("e", limits, instances, batching.make("fifo"), routing.make("round_robin"))
+    return EngineQueue(
+        "e", [limits] * instances, batching.make("fifo"), routing.make("round_robin")
+    )
 
 
 class Driven:
@@ -46,7 +48,7 @@ class Driven:
     def send(self, now: float, **more: Any) -> Dispatch | None:
         self.seq += 1
         given: dict[str, Any] = {"run": f"q{self.seq}", "arrival": now, **more}
-        if self.queue.limits.continuous:
+        if self.queue.continuous:
             given |= {"op": Op.PREFILLING, "lane": None, "cuttable": False}
         self.queue.submit(work(self.seq, **given), now)
         found = [c for c in self.queue.dispatch(now) if isinstance(c, Dispatch)]
@@ -162,7 +164,7 @@ def test_nothing_waits_for_instances_that_never_come_back() -> None:
     assert [c for c in queue.dispatch(0.0) if isinstance(c, Dispatch)], "the other one serves"
     queue.submit(work(2), 0.0)
     queue.down(InstanceDown("e", 1, healing=False), 0.0)
-    told = [c for c in queue.dispatch(0.0) if isinstance(c, Tell)]
+    told = [c for c in queue.give_up(0.0) if isinstance(c, Tell)]
     assert [type(t.event) for t in told] == [Failed]
     assert "all its instances are gone" in str(told[0].event.cause.error)  # type: ignore[union-attr]
     queue.submit(work(3), 1.0)

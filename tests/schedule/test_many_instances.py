@@ -35,7 +35,7 @@ LOST = Cause(EngineUnavailable("connection refused"), retryable=True)
 def queue_of(count: int, policy: str = "topology", *, llm: bool = False) -> EngineQueue:
     limits = Limits(100, 4, 1, llm)
     policies = batching.make(policy), routing.make("least_loaded")
-    return EngineQueue("e", limits, count, *policies)
+    return EngineQueue("e", [limits] * count, *policies)
 
 
 def call(seq: int, **more: Any) -> Work:
@@ -48,7 +48,7 @@ def sent(queue: EngineQueue, now: float = 0.0) -> list[Dispatch]:
 
 
 def end(queue: EngineQueue, dispatch: Dispatch, now: float, cause: Cause | None = None) -> None:
-    calls = dispatch.slices if queue.limits.continuous else dispatch.slices[:1]
+    calls = dispatch.slices if queue.continuous else dispatch.slices[:1]
     for k in range(len(calls)):
         hear(queue, ended(dispatch, *[cause] * len(dispatch.slices), k=k), now)
 
@@ -227,7 +227,7 @@ def test_the_order_of_instances_is_kept_whatever_happens(continuous: bool) -> No
     """`open` against a scan of all instances, after every change."""
     draw = random.Random(5)
     limits = Limits(100, 4, 2, continuous)
-    instances = Instances(limits, 12)
+    instances = Instances([limits] * 12)
     flying: list[tuple[int, int, int, int]] = []
     for step in range(600):
         now, i = float(step), draw.randrange(12)

@@ -9,7 +9,14 @@ from teola.errors import EngineUnavailable
 from teola.graph import Op
 from teola.policies import batching
 from teola.policies.routing import ANY, RoutingPolicy, make
-from teola.policies.routing.base import CameUp, Dispatched, Finished, Prefilled, WentDown
+from teola.policies.routing.base import (
+    CameUp,
+    Dispatched,
+    Finished,
+    Prefilled,
+    WentDown,
+    found_tokens,
+)
 from teola.policies.work import Size, Work
 from teola.schedule.engine_queue import FEW, EngineQueue
 from teola.schedule.events import (
@@ -55,7 +62,7 @@ class ByName(RoutingPolicy):
 
 def queue_of(routing: RoutingPolicy, instances: int = 2, **limits: Any) -> EngineQueue:
     more = {"max_batch": 100, "max_sequences": 4, "concurrency": 1, "continuous": True, **limits}
-    return EngineQueue("e", Limits(**more), instances, batching.make("fifo"), routing)
+    return EngineQueue("e", [Limits(**more)] * instances, batching.make("fifo"), routing)
 
 
 def call(run: str, total: int = 40, keys: tuple[Hashable, ...] = (), **more: Any) -> Work:
@@ -232,6 +239,21 @@ def test_a_prefix_is_computed_anew_where_its_keeper_has_too_much_to_do() -> None
     assert sent(queue, 1.0) == [(0, ["busy"])]
     queue.submit(call("again", 64, LONG), 1.0)
     assert sent(queue, 1.0) == [(1, ["again"])]
+
+
+@catches(
+    "last-token-found",
+    "a prompt that is kept whole counts as if nothing of it were computed",
+    edited(found_tokens, "max(0, work.total - 1)", "work.total"),
+)
+def test_the_block_with_a_prompt_s_last_token_is_computed_in_any_case() -> None:
+    """48 of 64 tokens are found, so the 52 that are in the way are too many."""
+    queue = queue_of(make("prefix_affinity"), max_batch=1000)
+    queue.prefixes(PrefixChanged("e", 0, LONG), 0.0)
+    queue.submit(call("busy", 52, affinity=0), 0.0)
+    assert sent(queue) == [(0, ["busy"])]
+    queue.submit(call("again", 64, LONG), 0.0)
+    assert sent(queue) == [(1, ["again"])]
 
 
 @catches(

@@ -12,7 +12,7 @@ A, AB, ABC, X = ("a",), ("a", "ab"), ("a", "ab", "abc"), ("x", "xy")
 
 
 def test_hits_count_blocks_from_the_first_on() -> None:
-    index = PrefixIndex(4)
+    index = PrefixIndex([None] * 4)
     index.computed(0, ABC, 0.0)
     index.computed(1, AB, 0.0)
     index.told(2, ["ab"], [], 0.0)  # without its beginning it is worth nothing
@@ -28,7 +28,7 @@ def test_hits_count_blocks_from_the_first_on() -> None:
     edited(PrefixIndex._forget_old, "self.expire(i, now - FORGOTTEN_S)", "pass"),
 )
 def test_what_is_assumed_is_forgotten_after_a_while() -> None:
-    index = PrefixIndex(2)
+    index = PrefixIndex([None] * 2)
     index.computed(0, AB, 0.0)
     index.told(1, AB, [], 0.0)
     assert index.hits(AB, FORGOTTEN_S - 1) == {0: 2, 1: 2}
@@ -37,7 +37,7 @@ def test_what_is_assumed_is_forgotten_after_a_while() -> None:
 
 
 def test_a_cache_of_known_size_forgets_what_was_used_least_recently_and_ends_first() -> None:
-    index = PrefixIndex(1, blocks=4)
+    index = PrefixIndex([4])
     index.computed(0, ABC, 0.0)
     index.computed(0, X, 1.0)
     assert index.size(0) == 4
@@ -49,7 +49,7 @@ def test_a_cache_of_known_size_forgets_what_was_used_least_recently_and_ends_fir
 
 
 def test_an_instance_that_tells_is_not_assumed_anything_of() -> None:
-    index = PrefixIndex(1)
+    index = PrefixIndex([None])
     index.computed(0, X, 0.0)
     index.told(0, AB, [], 1.0)
     assert index.hits(X, 1.0) == {}
@@ -70,7 +70,7 @@ def test_an_instance_that_tells_is_not_assumed_anything_of() -> None:
     edited(PrefixIndex.expire, "<= used", "< -1"),
 )
 def test_what_was_used_no_later_than_what_is_missing_is_gone() -> None:
-    index = PrefixIndex(2)
+    index = PrefixIndex([None] * 2)
     index.computed(0, X, 1.0)
     index.computed(0, AB, 2.0)
     index.computed(0, ("new",), 3.0)
@@ -85,7 +85,7 @@ def test_what_was_used_no_later_than_what_is_missing_is_gone() -> None:
 def test_the_index_agrees_with_a_plain_model(blocks: int | None) -> None:
     """Chained keys of random prompts; the model keeps a list of keys for each instance."""
     draw = random.Random(7)
-    index = PrefixIndex(3, blocks)
+    index = PrefixIndex([blocks] * 3)
     model: list[list[str]] = [[], [], []]
 
     def prompt() -> Sequence[str]:

@@ -53,7 +53,7 @@ class Bed:
             self.spies[name] = policy
             limits = Limits(max_batch if llm else 4, 8, 1, llm)
             least = routing.make("least_loaded")
-            queues[name] = EngineQueue(name, limits, instances, policy, least)
+            queues[name] = EngineQueue(name, [limits] * instances, policy, least)
         self.core = Core(queues, self._measure)
         self._sizes: dict[tuple[str, str], int] = {}
 
@@ -97,7 +97,11 @@ class Bed:
 def call_ahead() -> Plan:
     """An LLM call with a prefix ahead, of which two functions read an item each."""
     return plan(
-        *call("m", 2, ahead=True), tool("x", "m.0"), tool("y", "m.1"), aggregate("z", "x", "y")
+        tool("late"),
+        *call("m", 2, ahead=True, late="late"),
+        tool("x", "m.0"),
+        tool("y", "m.1"),
+        aggregate("z", "x", "y"),
     )
 
 
@@ -174,17 +178,18 @@ def test_all_prefills_share_a_lane_and_other_operations_have_one_each() -> None:
     found = {(w.run, w.spec.op): w.spec.lane for spy in bed.spies.values() for w in spy.seen}
     assert found == {
         ("ahead", Op.PARTIAL_PREFILLING): None,
+        ("ahead", Op.TOOL_CALL): Op.TOOL_CALL,
         ("whole", Op.PREFILLING): None,
         ("other", Op.TOOL_CALL): Op.TOOL_CALL,
     }
     batches = {tuple(p.work.run for p in d.slices) for d in bed.sent()}
-    assert batches == {("ahead", "whole"), ("other",)}
+    assert batches == {("ahead", "whole"), ("ahead", "other")}
 
 
 @catches(
     "no-home",
     "a call does not go where its prefix is",
-    edited(Core._submit, " affinity,", " -1,"),
+    edited(Core._submit, " command.affinity,", " -1,"),
 )
 def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
     p = call_ahead()
@@ -192,8 +197,9 @@ def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
     bed.begin("other", plan(*call("n")))
     (first,) = bed.sent()
     bed.begin("q", p)
-    (ahead,) = bed.sent()
+    late, ahead = sorted(bed.sent(), key=lambda sent: sent.engine, reverse=True)
     assert ahead.instance != first.instance
+    bed.end(late, 1.0, out=1)
     bed.answer(first, 1.0)
     bed.end(ahead, 1.0, sequence=1)
     assert bed.seen(p)["m.prefill"].affinity == ahead.instance
@@ -220,7 +226,8 @@ def test_two_tenants_take_turns_under_fair() -> None:
     assert order == ["a0", "b0", "a1", "b1", "a2", "a3"]
 
 
-SILENT = edited(Core._withdraw, "self._changed(engine)", "self.queues[engine]")
+GONE = "del self._dirty[spec.engine]; queue.withdraw("
+SILENT = edited(Core._ask, "queue.withdraw(", GONE)
 
 
 @catches("no-round-after-withdraw", "nobody looks at a queue that something has left", SILENT)

@@ -69,7 +69,8 @@ def _busy(core: Core) -> Instance:
 
 def _limit(core: Core, engine: str, **less: int) -> None:
     queue = core.queues[engine]
-    queue.limits = queue.limits._replace(**less)
+    for instance in queue.instances:
+        instance.limits = instance.limits._replace(**less)
 
 
 CORRUPTIONS: dict[str, tuple[Corruption, str]] = {

@@ -21,7 +21,7 @@ from teola.runtime.values import joined
 from teola.schedule import graph_run, requeue
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import DeadlineReached, Failed, InstanceUp, State, Withdraw
+from teola.schedule.events import DeadlineReached, Failed, InstanceUp, State
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Instances
 from teola.schedule.placing import Placing
@@ -109,8 +109,8 @@ def _not_withdrawn(patch: pytest.MonkeyPatch) -> None:
     stop = GraphRun._stop
 
     def stopping(self: Any, *arguments: Any) -> None:
+        self._ask = lambda command: None
         stop(self, *arguments)
-        self._commands = [c for c in self._commands if not isinstance(c, Withdraw)]
 
     patch.setattr(GraphRun, "_stop", stopping)
 
@@ -262,7 +262,7 @@ BUGS: Final = {
     "optional-is-fatal": Bug("the failure of an optional component fails the query", _fatal),
     "wrong-guess-kept": Bug(
         "what was begun for a branch that is not taken runs on",
-        edited(GraphRun._skip, "self._commands.append(Withdraw(self.id, i))", "pass"),
+        edited(GraphRun._skip, "self._ask(Withdraw(self.id, i))", "pass"),
     ),
     "wrong-guess-counted": Bug(
         "what was begun for a branch that is not taken is read",

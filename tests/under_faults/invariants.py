@@ -150,10 +150,10 @@ def _order(world: World) -> Iterator[str]:
 
 
 def _limits(world: World) -> Iterator[str]:
-    """No batch is larger than its engine takes, but for one piece that cannot be cut."""
+    """No batch is larger than its instance takes, but for one piece that cannot be cut."""
     for entry in world.core.log.story:
         if isinstance(entry, Dispatch):
-            limits = world.core.queues[entry.engine].limits
+            limits = world.core.queues[entry.engine].instances[entry.instance].limits
             weight = sum(hi - lo for _, lo, hi in entry.slices)
             if weight > limits.max_batch and len(entry.slices) > 1:
                 yield f"{entry.engine} was sent {weight} at once"

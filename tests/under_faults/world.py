@@ -190,7 +190,7 @@ class World:
                 asked.ended, asked.left = now, _left(query)
                 super().finished(query, command, now)
 
-        self.live = Watched({}, loop)
+        self.live = Watched(loop)
         self.core = self.live.core = RecordingCore({}, self.live._measure, self.live.queries)
         self.supervisor = Supervisor(self.live.post)
         await self._start_engines()
@@ -225,10 +225,11 @@ class World:
                 host = self.live.hosts[name, i] = LocalHost(far, i)
                 starts.append(host.start())
             config = EngineConfig(name, instances=count, batching=self.scenario.batching)
-            queue = queue_for(name, [self.far[name, 0]], config)
+            queue = queue_for(name, [self.far[name, i] for i in range(count)], config)
             if routing != "least_loaded":
                 policy = Scattered() if routing == "scattered" else PrefixAffinity()
-                queue = EngineQueue(name, queue.limits, count, queue.line.policy, policy)
+                limits = [instance.limits for instance in queue.instances]
+                queue = EngineQueue(name, limits, queue.line.policy, policy)
             self.core.queues[name] = queue
             queue._failed = self._noting(queue)  # type: ignore[method-assign]
         await asyncio.gather(*starts)
@@ -238,13 +239,13 @@ class World:
     def _noting(self, queue: Any) -> Any:
         failed = queue._failed
 
-        def noting(work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float) -> Any:
+        def noting(out: Any, work: Work, *more: Any) -> None:
+            cause: Cause = more[-2]
             budget = queue.retries < max(10, 0.1 * queue.again.requests)
-            found = failed(work, lo, hi, instance, cause, now)
+            failed(out, work, *more)
             cause.error.__traceback__ = None  # its frames would hold sequences
             failure = Failure(cause, work.streamed, budget)
             self.failures.setdefault((work.run, work.primitive), []).append(failure)
-            return found
 
         return noting
 

@@ -10,6 +10,8 @@ from teola.kv.policies.base import Access, Policy
 from teola.kv.policies.lru import Lru
 from teola.registry import Factories
 
+DEFAULT: Final = "lru"
+
 POLICIES: Final[dict[str, Callable[..., Policy]]] = {"lru": Lru}
 REGISTRY: Final = Factories("eviction policy", "teola.policies", POLICIES, [Policy], "eviction.")
 
@@ -20,4 +22,4 @@ def make_policy(name: str, **options: Any) -> Policy:
     return REGISTRY.make(name, options)
 
 
-__all__ = ["POLICIES", "REGISTRY", "Access", "Policy", "make_policy"]
+__all__ = ["DEFAULT", "POLICIES", "REGISTRY", "Access", "Policy", "make_policy"]

@@ -26,8 +26,7 @@ class Lru:
         pass
 
     def offer(self, blocks: Sequence[int], now: float) -> None:
-        for block in blocks:
-            self._offered[block] = None
+        self._offered.update(dict.fromkeys(blocks))
 
     def withdraw(self, blocks: Sequence[int]) -> None:
         for block in blocks:

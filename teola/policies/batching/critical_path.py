@@ -29,7 +29,6 @@ Heaps by lane and instance, dead entries dropped when met: a choice costs O(log 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
@@ -96,14 +95,15 @@ class CriticalPath:
                 return []
             taker = Taker(slots)
             full = self._fill(heaps, taker)
-            if not slots.running and self._splits(taker.slices, now):
+            if len(taker.slices) > 1 and not slots.running and self._splits(taker.slices, now):
                 taker = Taker(slots)
                 full = self._fill(heaps, taker, now)
             if taker.slices:
-                fuller = not full or (taker.entries <= 0 < taker.weight)
-                behind = 0 if fuller else self._live - len(taker.slices)
-                if self._waits(taker.slices, slots, now, behind):
-                    return []
+                if slots.running:
+                    fuller = not full or (taker.entries <= 0 < taker.weight)
+                    behind = 0 if fuller else self._live - len(taker.slices)
+                    if self._waits(taker.slices, slots, now, behind):
+                        return []
                 self._last = slots.instance, taker.slices[0].work
                 return taker.slices
         return []
@@ -126,23 +126,30 @@ class CriticalPath:
 
     # --- what is there ----------------------------------------------------------------------
 
-    def _open(self, slots: Slots) -> Iterator[list[Heap]]:
+    def _open(self, slots: Slots) -> list[list[Heap]]:
         """For each lane that may run there, most urgent first: what is bound there or nowhere."""
         found = []
         for lane, by_instance in self._lanes.items():
             if slots.lane is None or lane is slots.lane:
-                heaps = [self._pruned(by_instance.get(i)) for i in (ANYWHERE, slots.instance)]
-                some = [heap for heap in heaps if heap]
-                if some:
-                    found.append((min(heap[0] for heap in some), some))
-        found.sort()
-        return (heaps for _, heaps in found)
+                somewhere = by_instance.get(ANYWHERE), by_instance.get(slots.instance)
+                heaps = [heap for heap in somewhere if heap]
+                first = self._first(heaps)
+                if first is not None:
+                    found.append((first[0], heaps))
+        if len(found) > 1:
+            found.sort()
+        return [heaps for _, heaps in found]
 
-    def _pruned(self, heap: Heap | None) -> Heap | None:
-        while heap and not heap[0][-1].queued:
-            heappop(heap)
-            self._entries -= 1
-        return heap
+    def _first(self, heaps: list[Heap]) -> Heap | None:
+        """Where the most urgent work is."""
+        best = None
+        for heap in heaps:
+            while heap and not heap[0][-1].queued:
+                heappop(heap)
+                self._entries -= 1
+            if heap and (best is None or heap[0] < best[0]):
+                best = heap
+        return best
 
     def _fill(self, heaps: list[Heap], taker: Taker, now: float = inf) -> bool:
         """Take the most urgent works that fit and have no slack left; whether no more do.
@@ -153,14 +160,14 @@ class CriticalPath:
         aside: list[tuple[Heap, Entry]] = []
         left_out, few = 0, FEW if taker.slots.idle else 0
         while taker.room and left_out <= few:
-            some = [heap for heap in heaps if self._pruned(heap)]
-            if not some:
+            heap = self._first(heaps)
+            if heap is None:
                 break
-            heap = some[0] if len(some) == 1 or some[0][0] < some[1][0] else some[1]
             entry = heappop(heap)
             aside.append((heap, entry))
             work = entry[-1]
-            if _since(work) <= now and taker.fits(work) and not taker.take(work):
+            due = now == inf or _since(work) <= now
+            if due and taker.fits(work) and not taker.take(work):
                 left_out += taker.room
         for heap, entry in aside:
             heappush(heap, entry)
@@ -183,11 +190,12 @@ class CriticalPath:
         """Whether a prefill runs there that another one would have to wait for."""
         if slots.idle or not slots.running or not self.patience:
             return False
-        return min(heap[0] for heap in heaps)[-1].spec.estimate.base_s > 0
+        first = self._first(heaps)
+        return first is not None and first[0][-1].spec.estimate.base_s > 0
 
     def _splits(self, slices: list[Slice], now: float) -> bool:
         """Whether these are prefills, some of which have slack and some have none."""
-        if len(slices) < 2 or slices[0].work.spec.lane is not None:
+        if slices[0].work.spec.lane is not None:
             return False
         return len({_since(work) <= now for work, _, _ in slices}) > 1
 

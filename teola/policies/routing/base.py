@@ -8,6 +8,7 @@ from sys import maxsize
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from teola.policies.work import Work
+from teola.profile import EngineProfile
 
 ANY: Final = -1
 """Bound to no instance: whichever has room."""
@@ -44,6 +45,11 @@ class Loads:
 
     def __iter__(self) -> Iterator[Load]:
         return (Load(instance, load) for load, instance in self._by_load)
+
+    @property
+    def instances(self) -> Iterator[int]:
+        """Which they are."""
+        return (instance for _, instance in self._by_load)
 
     @property
     def idle(self) -> int:
@@ -144,7 +150,9 @@ class InstanceView(NamedTuple):
 class EngineView(Protocol):
     """What a routing policy may know of its engine. Reading changes nothing."""
 
-    limits: Capacity
+    limits: Sequence[Capacity]
+    """Of each instance."""
+    profiles: Sequence[EngineProfile]
     """Of each instance."""
 
     def __len__(self) -> int:
@@ -170,7 +178,16 @@ class Capacity(Protocol):
     def max_sequences(self) -> int: ...
 
     @property
+    def concurrency(self) -> int: ...
+
+    @property
     def block_tokens(self) -> int: ...
+
+
+def found_tokens(work: Work, blocks: int, block_tokens: int) -> int:
+    """Tokens of a call's prompt that an instance finds which keeps so many of its first blocks. It
+    computes the last token in any case, and with it the block in which that stands."""
+    return min(blocks, max(0, work.total - 1) // block_tokens) * block_tokens
 
 
 class RoutingPolicy:
@@ -192,7 +209,7 @@ class RoutingPolicy:
     def order(self, loads: Loads, now: float) -> Iterable[int]:
         """Instances with room, the one to prefer first, for what is bound to none. Only the first
         few are asked for, so make it lazy. By default the least loaded first."""
-        return (load.instance for load in loads)
+        return loads.instances
 
     def place(self, work: Work, now: float) -> int:
         """The instance to bind `work` to, or ANY. Asked when it is queued, and again when the

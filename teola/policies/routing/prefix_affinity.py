@@ -1,13 +1,14 @@
-"""prefix_affinity: a call goes where the fewest tokens stand between it and its first one.
+"""prefix_affinity: a call goes where the least work stands between it and its first token.
 
-These are what the instance computes before it (sent and not prefilled, or bound to it and not
-sent), and what of the call's own prompt it does not keep. Where no instance keeps anything of the
-prompt, nothing is bound: the call goes to the least loaded one that has room.
+That is what the instance computes before it (sent and not prefilled, or bound to it and not sent),
+and what of the call's own prompt it does not keep: in tokens, times what one takes there by its
+profile, since instances need not be equal. Where no instance keeps anything of the prompt, nothing
+is bound: the call goes to the least loaded one that has room.
 """
 
 from __future__ import annotations
 
-from teola.policies.routing.base import ANY, RoutingPolicy
+from teola.policies.routing.base import ANY, EngineView, RoutingPolicy, found_tokens
 from teola.policies.work import Work
 
 
@@ -15,6 +16,12 @@ class PrefixAffinity(RoutingPolicy):
     """Early binding by content. It costs O(blocks of the prompt + instances) a call."""
 
     wants_keys = True
+
+    def attach(self, view: EngineView) -> None:
+        super().attach(view)
+        times = [profile.step.per_token_s for profile in view.profiles]
+        known = all(time > 0 for time in times)
+        self._token_s = times if known else [1.0] * len(times)
 
     def place(self, work: Work, now: float) -> int:
         if work.home >= 0:
@@ -27,8 +34,8 @@ class PrefixAffinity(RoutingPolicy):
             seen = self.view.instance(i, now)
             if not seen.usable or i == work.avoid:
                 continue
-            kept = min(work.total, hits.get(i, 0) * self.view.limits.block_tokens)
+            kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
             before = seen.prefilling + seen.queued + work.total - kept
-            if before < least:
-                best, least = i, before
+            if before * self._token_s[i] < least:
+                best, least = i, before * self._token_s[i]
         return best

@@ -17,7 +17,7 @@ from contextlib import aclosing
 from multiprocessing.connection import Connection
 from typing import Any
 
-from teola.runtime.hosts.server import EngineServer, portable
+from teola.runtime.hosts.server import STREAMS, EngineServer, portable
 
 Message = tuple[int, str, tuple[Any, ...]]
 
@@ -37,7 +37,7 @@ class Child:
             if id in self._tasks:
                 self._tasks[id].cancel()
             return
-        run = self._stream if method == "generate" else self._answer
+        run = self._stream if method in STREAMS else self._answer
         self._tasks[id] = asyncio.create_task(run(id, method, arguments))
 
     async def _answer(self, id: int, method: str, arguments: tuple[Any, ...]) -> None:
@@ -53,9 +53,9 @@ class Child:
 
     async def _stream(self, id: int, method: str, arguments: tuple[Any, ...]) -> None:
         try:
-            async with aclosing(self._server.generate(*arguments)) as stream:  # type: ignore[type-var]
-                async for delta in stream:
-                    self._send(id, "item", delta)
+            async with aclosing(getattr(self._server, method)(*arguments)) as stream:
+                async for item in stream:
+                    self._send(id, "item", item)
             self._send(id, "end", None)
         except asyncio.CancelledError:
             pass

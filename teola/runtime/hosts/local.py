@@ -54,9 +54,9 @@ class LocalHost:
         asked = near(engine)
         self.tells_memory = isinstance(asked, TellsMemory)
         """Whether it can be asked for its free KV memory."""
-        self.keys = asked if isinstance(asked, MakesKeys) else None
-        """Knows what a prompt is to its prefix cache."""
-        self.tells_prefixes = isinstance(engine, TellsPrefixes)
+        self.keys = cast("MakesKeys", engine) if isinstance(asked, MakesKeys) else None
+        """Knows what a prompt is to its prefix cache; one that runs elsewhere is asked there."""
+        self.tells_prefixes = isinstance(asked, TellsPrefixes)
         """Whether it tells what its prefix cache keeps."""
         llm = engine.spec.kind is EngineKind.LLM  # a store has a `release` too, of other things
         self._keeper = engine if llm and isinstance(engine, KeepsSequences) else None

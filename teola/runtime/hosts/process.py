@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Final
 
-from teola.engine import Delta
 from teola.errors import EngineUnavailable
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.server import Recipe
@@ -36,7 +35,6 @@ class ProcessEngine(RemoteEngine):
         super().__init__(recipe)
         self._packed = self.recipe.packed()
         self._process: subprocess.Popen[bytes] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._ids = count()
         self._waiting: Inboxes = {}
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
@@ -103,8 +101,8 @@ class ProcessEngine(RemoteEngine):
         if self.dead is None:
             self._send((next(self._ids), method, arguments))
 
-    async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
-        id, inbox = self._open("generate", arguments)
+    async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any]:
+        id, inbox = self._open(method, arguments)
         ended = False
         try:
             while not ended:

@@ -20,7 +20,7 @@ from contextlib import aclosing
 from itertools import count
 from typing import Any, Final, NamedTuple, cast
 
-from teola.engine import Delta, Request, Result
+from teola.engine import Request, Result
 from teola.errors import EngineUnavailable
 from teola.extras import needs
 from teola.runtime.hosts.remote import RemoteEngine
@@ -77,10 +77,12 @@ class EngineActor:
         for value in large:
             yield value
 
-    async def generate(self, id: int, arguments: Sequence[Any]) -> AsyncIterator[tuple[str, Any]]:
-        """Stream an answer; `cancel` ends it."""
+    async def stream(
+        self, id: int, method: str, arguments: Sequence[Any]
+    ) -> AsyncIterator[tuple[str, Any]]:
+        """What one of the EngineServer's `STREAMS` yields; `cancel` ends it."""
         inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-        self._pumps[id] = asyncio.create_task(self._pump(inbox, arguments))
+        self._pumps[id] = asyncio.create_task(self._pump(inbox, method, arguments))
         try:
             kind = "item"
             while kind == "item":
@@ -89,12 +91,14 @@ class EngineActor:
         finally:
             self._pumps.pop(id).cancel()
 
-    async def _pump(self, inbox: asyncio.Queue[tuple[str, Any]], arguments: Sequence[Any]) -> None:
+    async def _pump(
+        self, inbox: asyncio.Queue[tuple[str, Any]], method: str, arguments: Sequence[Any]
+    ) -> None:
         end: tuple[str, Any] = ("end", None)
         try:
-            async with aclosing(self._server.generate(*arguments)) as stream:  # type: ignore[type-var]
-                async for delta in stream:
-                    inbox.put_nowait(("item", delta))
+            async with aclosing(getattr(self._server, method)(*arguments)) as stream:
+                async for item in stream:
+                    inbox.put_nowait(("item", item))
         except Exception as error:  # noqa: BLE001 - the process's edge: told to the other side
             end = ("error", portable(error))
         finally:
@@ -151,7 +155,7 @@ class RayEngine(RemoteEngine):
     async def start(self) -> None:
         import ray
 
-        self.dead = None
+        self._loop, self.dead = asyncio.get_running_loop(), None
         _check_feasible(self._where, self._wanted)
         self._actor = ray.remote(EngineActor).options(**self._options).remote(self.recipe)
         try:
@@ -200,12 +204,12 @@ class RayEngine(RemoteEngine):
             large = [ref async for ref in replies]
         return [one if isinstance(one, Exception) else _listed(one, large) for one in found]
 
-    async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
+    async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any]:
         actor, id, ended = self._alive(), next(self._ids), False
         try:
             with self._deaths(actor):
-                replies = actor.generate.options(num_returns="streaming").remote(id, arguments)
-                async for ref in replies:
+                streaming = actor.stream.options(num_returns="streaming")
+                async for ref in streaming.remote(id, method, arguments):
                     kind, value = await ref
                     ended = kind != "item"
                     if kind == "error":

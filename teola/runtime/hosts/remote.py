@@ -6,6 +6,7 @@ end dies. How messages travel is in `process` (a child process) and `ray_actor` 
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
@@ -13,13 +14,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from teola.engine import (
     Call,
     Delta,
     Engine,
     EngineSpec,
+    Keys,
+    MakesKeys,
+    PrefixChange,
     Request,
     Result,
     SequenceHandle,
@@ -66,11 +70,13 @@ class RemoteEngine(ABC):
         self._forgotten: deque[int] = deque()
         self._keys = count()
         self._tells_memory = isinstance(self.near, TellsMemory)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._spec: EngineSpec | None = None
 
     @property
     def spec(self) -> EngineSpec:
-        """What the engine declares."""
-        return self.near.spec
+        """What the engine declares: over there, once it has been started."""
+        return self._spec or self.near.spec
 
     def __getattr__(self, name: str) -> Any:
         """What needs no running engine, such as a tokenizer, is asked of the near one."""
@@ -98,8 +104,8 @@ class RemoteEngine(ABC):
         gone."""
 
     @abstractmethod
-    def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
-        """The EngineServer's `generate`; closing it aborts the call there."""
+    def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any]:
+        """What one of the EngineServer's `STREAMS` yields; closing it ends that one there."""
 
     @abstractmethod
     def kill(self) -> None:
@@ -123,7 +129,8 @@ class RemoteEngine(ABC):
 
     async def _start(self) -> None:
         """For carriers: start the engine over there, and take over what travels."""
-        for name, value in (await self.ask("start")).items():
+        self._spec, found = await self.ask("start")
+        for name, value in found.items():
             setattr(self.near, name, value)
 
     def lost(self, error: EngineUnavailable) -> None:
@@ -158,7 +165,7 @@ class RemoteEngine(ABC):
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         """Stream an answer from over there."""
         self._tell_forgotten()
-        async with aclosing(self.stream(_sent(call), now())) as deltas:
+        async with aclosing(self.stream("generate", _sent(call), now())) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -166,6 +173,24 @@ class RemoteEngine(ABC):
         """Tokens that its KV memory could take; None if it does not tell."""
         found: int | None = await self.call("capacity") if self._tells_memory else None
         return found
+
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        """As the started engine makes them over there. While it is gone: as the near one does,
+        by which no cache will find anything. For worker threads, as in `MakesKeys`."""
+        assert self._loop is not None, "start first"
+        asking = self.ask("keys", _sent(call), now(), complete)
+        try:
+            found: Keys = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+        except EngineUnavailable:
+            return cast("MakesKeys", self.near).keys(call, complete=complete)
+        return found
+
+    async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
+        """What the engine's prefix cache keeps over there. Raises EngineUnavailable when that is
+        gone."""
+        async with aclosing(self.stream("prefix_changes")) as changes:
+            async for change in changes:
+                yield change
 
     def _tell_forgotten(self) -> None:
         """Which handles nobody holds any more."""

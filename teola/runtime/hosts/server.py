@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 from uuid import uuid4
 
@@ -20,11 +21,16 @@ from teola.engine import (
     Call,
     Delta,
     Engine,
+    EngineSpec,
+    Keys,
     LanguageModel,
+    MakesKeys,
+    PrefixChange,
     QueryContext,
     Request,
     Result,
     SequenceHandle,
+    TellsPrefixes,
     Travels,
 )
 from teola.errors import EngineError, InputError, TeolaError
@@ -82,6 +88,8 @@ class RemoteState:
     key: int
 
 
+STREAMS: Final = frozenset({"generate", "prefix_changes"})
+"""Methods of an EngineServer that are streams."""
 EARLY: Final = 1024
 """Handles that are remembered as released before they came, or were never known."""
 
@@ -102,12 +110,13 @@ class EngineServer:
         assert self._host is not None, "start first"
         return self._host
 
-    async def start(self) -> dict[str, Any]:
-        """Make and start the engine; what of it travels. Raises EngineUnavailable."""
+    async def start(self) -> tuple[EngineSpec, dict[str, Any]]:
+        """Make and start the engine; what it declares, and what of it travels. Raises
+        EngineUnavailable."""
         engine = self.recipe.make()
         self._host = LocalHost(engine, 0)
         await self._host.start()
-        return {name: getattr(engine, name) for name in _travelling(engine)}
+        return engine.spec, {name: getattr(engine, name) for name in _travelling(engine)}
 
     async def close(self) -> None:
         """Close the engine."""
@@ -147,6 +156,19 @@ class EngineServer:
         async with aclosing(model.generate(self._received(call, sent))) as stream:  # type: ignore[type-var]
             async for delta in stream:
                 yield delta
+
+    async def keys(self, call: Call, sent: float, complete: bool) -> Keys:
+        """What the engine's prefix cache would find the call by."""
+        make = partial(cast("MakesKeys", self.host.engine).keys, complete=complete)
+        found: Keys = await self.host.call(make, self._received(call, sent))
+        return found
+
+    async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
+        """What the engine's prefix cache keeps, from now on."""
+        model = cast("TellsPrefixes", self.host.engine)
+        async with aclosing(model.prefix_changes()) as changes:  # type: ignore[type-var]
+            async for change in changes:
+                yield change
 
     async def call(self, method: str, arguments: Sequence[Any]) -> Any:
         """Call any other method of the engine."""

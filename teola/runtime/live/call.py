@@ -28,11 +28,11 @@ def call_of(query: LiveQuery, i: int, instance: int, priority: int = 0) -> Call:
     members = query.plan.members[i]
     decode = query.plan.primitives[members[0]].params if members else PREFILLED
     assert isinstance(decode, DecodeParams)
-    before = query.plan.sequence_of[i]
+    before = query.run.before(i)
     prefix = query.store.values[before]["sequence"] if before >= 0 else None
     if prefix is not None and prefix.instance != instance:
         prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
-    parts = query.store.prompt(i)
+    parts = tuple(part for k in (*query.run.fused.get(i, ()), i) for part in query.store.prompt(k))
     category = query.trace.app, query.plan.specs[i].component
     return Call(query.context, parts, decode, prefix, priority, category)
 
@@ -41,7 +41,17 @@ class LiveCall:
     """A try of the call that primitive `head` leads. shown: its text goes to the watcher as it
     comes. sent: some of it has, so there can be no further try."""
 
-    __slots__ = ("_clock", "_command", "_head", "_post", "_query", "cached", "sent", "shown")
+    __slots__ = (
+        "_clock",
+        "_command",
+        "_head",
+        "_post",
+        "_query",
+        "cached",
+        "generated",
+        "sent",
+        "shown",
+    )
 
     def __init__(
         self,
@@ -57,6 +67,8 @@ class LiveCall:
         self.sent = False
         self.cached: int | None = None
         """Tokens of the prompt that were in the instance's cache (None: it does not tell)."""
+        self.generated: int | None = None
+        """Tokens of the answer (None: it does not tell)."""
 
     async def run(self, host: LocalHost, call: Call) -> None:
         """To its end. Raises EngineError."""
@@ -71,6 +83,8 @@ class LiveCall:
         query.trace.used(usage, head)
         if usage.prompt_tokens:
             self.cached = usage.cached_tokens
+        if usage.completion_tokens:
+            self.generated = usage.completion_tokens
 
     def _first(self) -> None:
         query, head = self._query, self._head

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from teola.engine import QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError, reason_of
 from teola.graph import ToolParams
+from teola.learning import Learner
 from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
 from teola.runtime.hosts.local import LocalHost
@@ -40,7 +41,6 @@ from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.noting import queries_of, working_for
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
-from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -70,8 +70,8 @@ ROUNDS, ROUNDS_S = 64, 0.002
 class Live(Driver[LiveQuery]):
     """Runs queries on hosts. Use from its loop only."""
 
-    def __init__(self, queues: Mapping[str, EngineQueue], loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(queues)
+    def __init__(self, loop: asyncio.AbstractEventLoop, learner: Learner | None = None) -> None:
+        super().__init__({}, learner)
         self.loop = loop
         self.hosts: dict[tuple[str, int], LocalHost] = {}
         self._inbox: deque[QueueEvent] = deque()
@@ -215,7 +215,7 @@ class Live(Driver[LiveQuery]):
         host = self.hosts[command.engine, command.instance]
         slices = command.slices
         queue = self.core.queues[command.engine]
-        if queue.limits.continuous:
+        if queue.continuous:
             self._memory.watch(queue, command.instance, host)
             self.prefixes.watch(queue, command.instance, host)
             for work, _, _ in slices:
@@ -392,9 +392,9 @@ class Live(Driver[LiveQuery]):
             outcome = query.failed(i, 0, error, self.loop.time(), again=again)
         else:
             query.watch(i, work.total, "finished")
-        self._end(command, work, outcome, generated.cached)
+        self._end(command, work, outcome, generated.cached, generated.generated)
 
-    def _end(self, sent: Dispatch, work: Work, outcome: Outcome, cached: int | None = None) -> None:
+    def _end(self, sent: Dispatch, work: Work, outcome: Outcome, *told: int | None) -> None:
         run, i, batch = work.run, work.primitive, sent.batch
         self._tasks.pop((run, i, batch), None)
-        self.post(CallEnded(sent.engine, batch, run, i, outcome, cached))
+        self.post(CallEnded(sent.engine, batch, run, i, outcome, *told))

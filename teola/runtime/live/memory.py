@@ -47,5 +47,5 @@ class MemoryWatch:
                 return  # calls on it will tell what is wrong
             if free is not None and queue.instances[instance].entries:
                 self._post(InstanceChanged(queue.engine, instance, free))
-            ample = free is not None and free >= AMPLE * queue.limits.max_batch
+            ample = free is not None and free >= AMPLE * queue.instances[instance].limits.max_batch
             pause = min(2 * pause, 1.0) if ample else INTERVAL_S

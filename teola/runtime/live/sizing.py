@@ -46,11 +46,11 @@ class Sizing:
 
     def takes(self, spec: WorkSpec, by_keys: bool) -> bool:
         """Whether primitives like this one are measured here: where the routing goes `by_keys`, or
-        the engine has its tokenizer at hand and need not ask a server."""
+        the engine has its tokenizer at hand and need not ask a server or another process."""
         host = self._hosts.get((spec.engine, 0)) if spec.lane is None else None
         if host is None or host.keys is None:
             return False
-        return by_keys or host.tokenizer is not None
+        return by_keys or host.tokenizer is host.engine
 
     def measure(self, query: LiveQuery, i: int) -> None:
         """Tell the core the size of primitive `i`."""
@@ -71,11 +71,10 @@ class Sizing:
         if found.cancelled():
             return
         for job, keys in zip(jobs, found.result(), strict=True):
-            store = job.query.store
             if keys is None:
-                size = Size(store.prompt_tokens(job.primitive))
+                size = Size(job.query.prompt_tokens(job.primitive))
             else:
-                before = job.query.plan.sequence_of[job.primitive]
+                before = job.query.run.before(job.primitive)
                 job.query.tokens[job.primitive] = keys.tokens
                 own = keys.tokens - job.query.tokens.get(before, 0)
                 size = Size(max(1, own), keys.blocks)

@@ -2,14 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from teola.graph import Prompt
-from teola.kv import Excerpt
+from teola.kv import Excerpt, excerpt_keys
+from teola.profile import EngineProfile
 from teola.runtime.driver import Query
 from teola.runtime.sim.outcome import Delivery
 from teola.runtime.values import Tokens, new_text, number_of, text_of, tokens_of
+
+
+class Said(NamedTuple):
+    """What a call's prompt says. tokens: how many. keys: of its full blocks of `block_tokens`
+    tokens each (0: nobody wants any)."""
+
+    excerpts: tuple[Excerpt, ...]
+    tokens: int
+    block_tokens: int = 0
+    keys: tuple[int, ...] = ()
+
+    def grown(self, answer: Excerpt, salt: int, tokens: int) -> tuple[int, ...]:
+        """Keys of the first so many tokens of the prompt and its answer."""
+        generated = answer._replace(length=tokens - self.tokens)
+        return excerpt_keys((*self.excerpts, generated), self.block_tokens, salt, self.keys)
+
+
+class Prefix(Tokens):
+    """A sequence of that many tokens. said: what they say. release: lets its instance forget it."""
+
+    said: Said
+    release: Callable[[], None] = staticmethod(lambda: None)
+
+
+def salt_of(query: Query, profile: EngineProfile) -> int:
+    """Whoever has the same one shares prefixes: a tenant's queries, where they are kept."""
+    return number_of(query.run.tenant if profile.keeps_prefixes else f"query {query.id}")
+
+
+def said(
+    query: Query, i: int, block_tokens: int = 0, salt: int = 0, keys: Sequence[int] = ()
+) -> Said:
+    """The whole prompt of primitive `i`, with the prefix that was computed before. salt: of its
+    keys. keys: the first ones, which need not be worked out again."""
+    excerpts, tokens, known = prompt_of(query, i), 0, tuple(keys)
+    for piece in reversed(query.run.fused.get(i, ())):
+        excerpts = prompt_of(query, piece) + excerpts
+    for excerpt in excerpts:
+        tokens += excerpt.length
+    before = query.run.before(i)
+    if before >= 0:
+        prefix: Said = query.store.values[before]["sequence"].said
+        excerpts, tokens = prefix.excerpts + excerpts, prefix.tokens + tokens
+        if not known and prefix.block_tokens == block_tokens:
+            known = prefix.keys
+    if block_tokens and len(known) < tokens // block_tokens:
+        known = excerpt_keys(excerpts, block_tokens, salt, known)
+    return Said(excerpts, tokens, block_tokens, known)
 
 
 def prompt_of(query: Query, i: int) -> tuple[Excerpt, ...]:
@@ -17,20 +67,29 @@ def prompt_of(query: Query, i: int) -> tuple[Excerpt, ...]:
     prompt = query.plan.primitives[i].input("prompt")
     assert isinstance(prompt, Prompt)
     found: list[Excerpt] = []
+    read = query.store.read
     for part in prompt.parts:
         content = part.content
-        found += _excerpts(content if isinstance(content, str) else query.store.read(content))
+        if isinstance(content, str):
+            found.append(_literal(content))
+        else:
+            _add(found, read(content))
     return tuple(found)
 
 
-def _excerpts(value: Any) -> Iterator[Excerpt]:
+def _add(found: list[Excerpt], value: Any) -> None:
     if isinstance(value, Tokens):
-        yield value.excerpt()
+        found.append(value.excerpt())
     elif isinstance(value, list):
         for item in value:
-            yield from _excerpts(item)
+            _add(found, item)
     elif value is not None:
-        yield Excerpt(number_of(text_of(value)), 0, tokens_of(value))
+        found.append(Excerpt(number_of(text_of(value)), 0, tokens_of(value)))
+
+
+@lru_cache(4096)
+def _literal(text: str) -> Excerpt:
+    return Excerpt(number_of(text), 0, tokens_of(text))
 
 
 def answer_of(deliveries: Sequence[Delivery], length: int) -> Excerpt:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from teola.errors import EngineError, QueryCancelled
 from teola.instance import Step, StepServer, TokenSequence
-from teola.kv import Access, BlockCache, Excerpt, excerpt_keys, make_policy
+from teola.kv import Access, BlockCache, policies
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
-from teola.runtime.sim.content import answer_of, prompt_of
+from teola.runtime.sim.content import Prefix, Said, answer_of, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
-from teola.runtime.values import Tokens, number_of
 from teola.schedule.events import (
     AbortRequest,
     CallEnded,
@@ -50,10 +49,6 @@ class World(Protocol):
         """It has no step under way: `kick` it when all has happened that happens now."""
         ...
 
-    def stands(self, stepper: Stepper) -> bool:
-        """Whether it has not died and been replaced."""
-        ...
-
     def waits(self, engine: str, id: tuple[str, int]) -> bool:
         """Whether somebody waits for this call."""
         ...
@@ -63,41 +58,42 @@ class World(Protocol):
         ...
 
 
-class Prefix(Tokens):
-    """A sequence of that many tokens. said: what they say. release: lets its instance forget it."""
-
-    said: tuple[Excerpt, ...]
-    release: Callable[[], None] = staticmethod(lambda: None)
+NOTHING = Said((), 0)
 
 
 class Called(NamedTuple):
-    """A call that is on an instance. said: its prompt, with the prefix computed before."""
+    """A call that is on an instance. said: its prompt, with the prefix computed before. sequence:
+    as the instance sees it (None: it is not there)."""
 
     batch: int
     deliveries: list[Delivery]
-    said: tuple[Excerpt, ...]
+    said: Said
+    sequence: TokenSequence | None = None
 
 
 class Stepper:
-    """Drives one StepServer through virtual time. tells: what its cache keeps."""
+    """Drives one StepServer through virtual time. eviction: name of its cache's policy. tells: what
+    its cache keeps. dead: its instance died, and another has its place."""
 
     def __init__(
-        self, sim: World, engine: str, instance: int, profile: EngineProfile, *, tells: bool = False
+        self,
+        sim: World,
+        engine: str,
+        instance: int,
+        profile: EngineProfile,
+        *,
+        eviction: str = policies.DEFAULT,
+        tells: bool = False,
     ) -> None:
         self.sim, self.engine, self.instance, self.profile = sim, engine, instance, profile
-        self._tells = tells
-        lru = make_policy("lru")
-        cache = BlockCache(profile.kv_blocks, profile.block_tokens, lru, noting=tells)
+        self._tells, self.dead = tells, False
+        policy = policies.make_policy(eviction)
+        cache = BlockCache(profile.kv_blocks, profile.block_tokens, policy, noting=tells)
         self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
         self.calls: dict[tuple[str, int], Called] = {}
         self._step: Step | None = None
         self._began = 0.0
         self._version = 0
-
-    @property
-    def dead(self) -> bool:
-        """Whether its instance died, and another has its place."""
-        return not self.sim.stands(self)
 
     def arrive(self, command: Dispatch) -> None:
         sim = self.sim
@@ -107,7 +103,7 @@ class Stepper:
             id = (work.run, work.primitive)
             query = sim.queries.get(work.run)
             if query is None or not sim.waits(self.engine, id):
-                self._end(id, Called(command.batch, [], ()), None)
+                self._end(id, Called(command.batch, [], NOTHING), None)
                 continue
             self._begin(id, command.batch, query)
         self._interrupt()
@@ -115,21 +111,20 @@ class Stepper:
     def _begin(self, id: tuple[str, int], batch: int, query: Query) -> None:
         """Add a call to the server."""
         length, deliveries = self.sim.outcomes.call(query, id[1])
-        found = said(query, id[1])
-        called = self.calls[id] = Called(batch, deliveries, found)
-        size, salt = self.profile.block_tokens, number_of(query.run.tenant)
+        profile, salt = self.profile, salt_of(query, self.profile)
+        found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
         sequence = TokenSequence(
             id,
-            prompt=sum(excerpt.length for excerpt in found),
-            output=length,
-            marks=tuple(delivery.at for delivery in deliveries),
-            access=Access((query.run.app, query.plan.primitives[id[1]].component)),
+            found.tokens,
+            length,
+            tuple([delivery.at for delivery in deliveries]),
+            found.keys,
+            access=_access(query.run.app, query.plan.primitives[id[1]].component),
         )
-        if self.profile.prefix_reuse:
-            sequence.keys = excerpt_keys(found, size, salt)
+        called = self.calls[id] = Called(batch, deliveries, found, sequence)
+        if profile.prefix_reuse:
             sequence.keep = not deliveries
-            answer = answer_of(deliveries, length)
-            sequence.grown = partial(_grown, found, answer, size, salt, sequence.keys)
+            sequence.grown = partial(found.grown, answer_of(deliveries, length), salt)
         try:
             self.server.add(sequence)
         except EngineError as error:
@@ -156,7 +151,8 @@ class Stepper:
         if step is not None:
             self._step, self._began = step, now
             self._version += 1
-            self.sim.at(now + self._seconds(step), self._done, self._version, step.repeat)
+            repeat = step.repeat
+            self.sim.at(now + self._seconds(step, repeat), self._done, self._version, repeat)
 
     def _tell_prefixes(self, now: float) -> None:
         """Tell the core what is kept since it was told last, and what is not any more."""
@@ -166,9 +162,9 @@ class Stepper:
                 told = PrefixChanged(self.engine, self.instance, stored, evicted)
                 self.sim.handle(told, now)
 
-    def _seconds(self, step: Step) -> float:
-        _, decodes, repeat, tokens, pairs, context = step
-        return self.profile.step.seconds(decodes, context, tokens, pairs, repeat)
+    def _seconds(self, step: Step, repeat: int) -> float:
+        times = self.profile.step
+        return times.seconds(step.decodes, step.context, step.tokens, step.pairs, repeat)
 
     def _interrupt(self) -> None:
         """Something changed: decode only to the next step boundary, then plan anew."""
@@ -180,8 +176,7 @@ class Stepper:
             repeats = time.steps(passed, step.decodes, step.context)
             if repeats < step.repeat:
                 self._version += 1
-                took = self._seconds(step._replace(repeat=repeats))
-                at = max(self._began + took, self.sim.now)
+                at = max(self._began + self._seconds(step, repeats), self.sim.now)
                 self.sim.at(at, self._done, self._version, repeats)
 
     def _done(self, version: int, repeats: int) -> None:
@@ -212,7 +207,7 @@ class Stepper:
                 self._end(id, self.calls.pop(id), query)
 
     def _store_sequence(self, query: Query, i: int, called: Called, now: float) -> None:
-        sequence = Prefix(sum(excerpt.length for excerpt in called.said))
+        sequence = Prefix(called.said.tokens)
         sequence.said = called.said
         query.store.put(i, {"sequence": sequence})
         query.trace.ended(i, 0, now)
@@ -233,24 +228,11 @@ class Stepper:
                 self._store_sequence(query, id[1], called, now)
         if id in self.server.kept:
             sim.holds(id, partial(self.release, id))
-        sim.handle(CallEnded(self.engine, called.batch, *id, outcome), now)
+        sequence = called.sequence
+        cached, generated = (sequence.cached, sequence.generated) if sequence else (None, None)
+        sim.handle(CallEnded(self.engine, called.batch, *id, outcome, cached, generated), now)
 
 
-def said(query: Query, i: int) -> tuple[Excerpt, ...]:
-    """The whole prompt of primitive `i`, with the prefix that was computed before."""
-    before = query.plan.sequence_of[i]
-    prefix = query.store.values[before]["sequence"].said if before >= 0 else ()
-    return (*prefix, *prompt_of(query, i))
-
-
-def _grown(
-    said: tuple[Excerpt, ...],
-    answer: Excerpt,
-    size: int,
-    salt: int,
-    known: tuple[int, ...],
-    tokens: int,
-) -> tuple[int, ...]:
-    """Keys of the first so many tokens of a prompt, whose keys are known, and its answer."""
-    generated = tokens - sum(excerpt.length for excerpt in said)
-    return excerpt_keys((*said, answer._replace(length=generated)), size, salt, known)
+@lru_cache(1024)
+def _access(app: str, component: str) -> Access:
+    return Access((app, component))

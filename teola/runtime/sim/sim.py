@@ -15,17 +15,19 @@ from typing import Any
 from teola.engine import EngineKind
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
-from teola.kv import excerpt_keys
+from teola.kv import policies as eviction_policies
+from teola.learning import Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Driver, Query, queue_of
 from teola.runtime.observe.trace import Trace
-from teola.runtime.sim.llm import Prefix, Stepper, said
+from teola.runtime.sim.collector import seldom_collecting
+from teola.runtime.sim.content import Prefix, said, salt_of
+from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Outcomes, Planned
 from teola.runtime.store import Store
-from teola.runtime.values import number_of
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -78,8 +80,9 @@ class SimResult:
 class Sim(Driver[Query]):
     """Simulates queries on engines described by `profile`.
 
-    batching, routing: policy names, one for all engines or by engine name. policy_options: keyword
-    arguments for batching policies, by engine. instances: by engine, where not the profile's.
+    batching, routing, eviction: policy names, one for all engines or by engine name.
+    policy_options: keyword arguments for batching policies, by engine. instances: by engine, where
+    not the profile's. learner: is told what happens, and publishes lessons when a query ends.
     on_finish: called with (query, result) while the query's trace is at hand.
     """
 
@@ -89,14 +92,16 @@ class Sim(Driver[Query]):
         *,
         batching: str | Mapping[str, str] = batching_policies.DEFAULT,
         routing: str | Mapping[str, str] = routing_policies.DEFAULT,
+        eviction: str | Mapping[str, str] = eviction_policies.DEFAULT,
         policy_options: Mapping[str, Mapping[str, Any]] | None = None,
         instances: Mapping[str, int] | None = None,
         outcomes: Outcomes | None = None,
+        learner: Learner | None = None,
         on_finish: Callable[[Query, SimResult], None] | None = None,
     ) -> None:
-        super().__init__({})
+        super().__init__({}, learner)
         self.profile, self.outcomes = profile, outcomes or Planned()
-        self._batching, self._routing = batching, routing
+        self._batching, self._routing, self._eviction = batching, routing, eviction
         self._options, self._instances = policy_options or {}, instances or {}
         self.on_finish = on_finish
         self.now = 0.0
@@ -106,13 +111,13 @@ class Sim(Driver[Query]):
         self.servers: dict[tuple[str, int], Stepper | object] = {}
         """By engine and instance; another one after an instance has died."""
         self._profiles: dict[str, EngineProfile] = {}
-        self.idle: dict[tuple[str, int], Stepper] = {}
+        self.idle: dict[Stepper, None] = {}
 
     # --- the caller's side ----------------------------------------------------------------
 
     def submit(
         self,
-        plan: Plan,
+        plan: Plan | Callable[[], Plan],
         inputs: Mapping[str, Any],
         *,
         at: float = 0.0,
@@ -122,11 +127,11 @@ class Sim(Driver[Query]):
         deadline_s: float | None = None,
         cancel_after_s: float | None = None,
     ) -> str:
-        """Let a query arrive at time `at`; inputs are Tokens or lists of them."""
+        """Let a query arrive at time `at`; inputs are Tokens or lists of them. plan: a function is
+        asked for it then, when more is known."""
         id = id or f"q{self._count}"
-        for p in plan.primitives:
-            if p.op not in CONTROL and p.engine not in self.core.queues:
-                self._add_engine(p.engine, KINDS[p.op])
+        if isinstance(plan, Plan):
+            self._add_engines(plan)
         self.at(at, self._arrive, id, plan, inputs, app, tenant)
         if deadline_s is not None:
             self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
@@ -136,43 +141,50 @@ class Sim(Driver[Query]):
 
     def run(self, until: float = float("inf")) -> list[SimResult]:
         """Advance virtual time until nothing is left to happen, or to `until`; all results."""
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            self.now = now = heap[0][0]
-            while heap and heap[0][0] == now:
-                _, _, call, arguments = heappop(heap)
-                call(*arguments)
-            self.flush(now)
-            while self.idle:
-                _, stepper = self.idle.popitem()
-                stepper.kick(now)
+        heap, idle = self._heap, self.idle
+        with seldom_collecting():
+            while heap and heap[0][0] <= until:
+                self.now = now = heap[0][0]
+                while heap and heap[0][0] == now:
+                    _, _, call, arguments = heappop(heap)
+                    call(*arguments)
+                self.flush(now)
+                while idle:
+                    idle.popitem()[0].kick(now)
         return self.results
 
     # --- engines --------------------------------------------------------------------------
 
+    def _add_engines(self, plan: Plan) -> None:
+        for p in plan.primitives:
+            if p.op not in CONTROL and p.engine not in self.core.queues:
+                self._add_engine(p.engine, KINDS[p.op])
+
     def _add_engine(self, name: str, kind: EngineKind) -> None:
         profile = self.profile.engine(name, kind)
-        continuous = kind is EngineKind.LLM
         count = self._instances.get(name, profile.instances)
-        limits = Limits(profile.max_batch, profile.max_sequences, profile.concurrency, continuous)
+        profiles = [profile.of(i) for i in range(count)]
+        limits = [Limits.of(one, kind) for one in profiles]
         self.core.queues[name] = queue_of(
             name,
             limits,
-            count,
+            profiles,
             _named(self._batching, name, batching_policies.DEFAULT),
             self._options.get(name),
             _named(self._routing, name, routing_policies.DEFAULT),
+            learner=self.learner,
         )
         self._profiles[name] = profile
         for i in range(count):
-            self.servers[name, i] = self._server(name, i, continuous)
+            self.servers[name, i] = self._server(name, i, kind is EngineKind.LLM)
 
     def _server(self, name: str, i: int, continuous: bool) -> Stepper | object:
         profile = self._profiles[name].of(i)
         if not continuous:
             return object()
         tells = self.core.queues[name].placing.by_keys
-        return Stepper(self, name, i, profile, tells=tells)
+        eviction = _named(self._eviction, name, eviction_policies.DEFAULT)
+        return Stepper(self, name, i, profile, eviction=eviction, tells=tells)
 
     def kill(self, engine: str, instance: int, *, at: float, back_s: float | None) -> None:
         """Let an instance die at time `at`, with all that it has and keeps; a successor is up
@@ -183,9 +195,10 @@ class Sim(Driver[Query]):
         server = self.servers.get((engine, instance))
         if server is None or not self.core.queues[engine].instances[instance].up:
             return
-        continuous = isinstance(server, Stepper)
-        self.servers[engine, instance] = self._server(engine, instance, continuous)
-        self.idle.pop((engine, instance), None)
+        self.servers[engine, instance] = self._server(engine, instance, isinstance(server, Stepper))
+        if isinstance(server, Stepper):
+            server.dead = True
+            self.idle.pop(server, None)
         self.handle(InstanceDown(engine, instance, back_s is not None), self.now)
         if back_s is not None:
             self.at(self.now + back_s, self._return, engine, instance)
@@ -195,11 +208,7 @@ class Sim(Driver[Query]):
 
     def rest(self, stepper: Stepper) -> None:
         """It has no step under way."""
-        self.idle[stepper.engine, stepper.instance] = stepper
-
-    def stands(self, stepper: Stepper) -> bool:
-        """Whether it has not died and been replaced."""
-        return self.servers[stepper.engine, stepper.instance] is stepper
+        self.idle[stepper] = None
 
     def waits(self, engine: str, id: tuple[str, int]) -> bool:
         """Whether somebody waits for this call."""
@@ -215,9 +224,10 @@ class Sim(Driver[Query]):
             release()
 
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
-        prefix = outputs and outputs.get("sequence")
-        if isinstance(prefix, Prefix):
-            prefix.release()
+        if outputs and "sequence" in outputs:
+            prefix = outputs["sequence"]
+            if type(prefix) is Prefix:
+                prefix.release()
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         query = self.queries[run]
@@ -226,8 +236,8 @@ class Sim(Driver[Query]):
         profile = self._profiles[spec.engine]
         if not (by_keys and profile.prefix_reuse):
             return super()._measure(run, i)
-        keys = excerpt_keys(said(query, i), profile.block_tokens, number_of(query.run.tenant))
-        return Size(query.store.prompt_tokens(i), keys)
+        keys = said(query, i, profile.block_tokens, salt_of(query, profile)).keys
+        return Size(query.prompt_tokens(i), keys)
 
     def dispatch(self, command: Dispatch, now: float) -> None:
         server = self.servers[command.engine, command.instance]
@@ -248,16 +258,11 @@ class Sim(Driver[Query]):
             cost = profile.cost(work.spec.op)
             items += hi - lo
             if cost.per_token_s:
-                tokens += self._tokens(query, work.primitive, lo, hi)
+                tokens += sum(query.store.cut(work.primitive, lo, hi))
             if cost.sigma:
                 factor = self.outcomes.stretch(query, work.primitive, cost.sigma)
                 stretch = max(stretch, factor) if stretch != 1.0 else factor
         return cost.seconds(items, tokens) * stretch if cost else 0.0
-
-    def _tokens(self, query: Query, i: int, lo: int, hi: int) -> int:
-        inputs = query.store.resolve(i, lo, hi)
-        name = query.plan.primitives[i].item_refs()[0][0]
-        return sum(inputs[name])
 
     def _batch_done(self, command: Dispatch, server: object) -> None:
         now = self.now
@@ -285,8 +290,16 @@ class Sim(Driver[Query]):
     # --- queries --------------------------------------------------------------------------
 
     def _arrive(
-        self, id: str, plan: Plan, inputs: Mapping[str, Any], app: str, tenant: str
+        self,
+        id: str,
+        plan: Plan | Callable[[], Plan],
+        inputs: Mapping[str, Any],
+        app: str,
+        tenant: str,
     ) -> None:
+        if not isinstance(plan, Plan):
+            plan = plan()
+            self._add_engines(plan)
         run = GraphRun(id, plan, tenant=tenant, app=app)
         trace = Trace(id, app, plan, self.now)
         self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)

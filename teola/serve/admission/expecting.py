@@ -49,10 +49,10 @@ def _lanes(runtime: Runtime, engine: str, now: float) -> Lanes:
     queue = runtime.live.core.queues.get(engine)
     if queue is None:
         return Lanes(1.0)
-    usable = sum(instance.usable(now) for instance in queue.instances)
-    if queue.limits.continuous:
-        return Lanes(usable, sum(instance.entries for instance in queue.instances))
-    return Lanes(usable * queue.limits.concurrency)
+    usable = [instance for instance in queue.instances if instance.usable(now)]
+    if queue.continuous:
+        return Lanes(len(usable), sum(instance.entries for instance in queue.instances))
+    return Lanes(sum(instance.limits.concurrency for instance in usable))
 
 
 def planned_of(runtime: Runtime, apps: Mapping[str, App]) -> Callable[[QueryClass], Demand]:

@@ -1,10 +1,11 @@
-"""The loop over a real model: prompts in chunks, and answers that can be found again."""
+"""The loop over a real model: prompts in chunks, answers that can be found again, and who is told
+what can be found."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from teola.engine import Delta, TextPart
 from teola.graph.prompt import Role
 from teola.kv import token_keys
 from teola_engines.llm import TransformersModel
+from teola_engines.llm.model_loop import ModelLoop
+from tests.engines.llm.listening import Listener
 from tests.engines.llm.test_transformers_model import (
+    BLOCK_BYTES,
     TEXT,
     answer,
     call,
@@ -83,3 +87,56 @@ async def test_what_was_generated_can_be_found(whole: TransformersModel, ended: 
     assert whole.kv is not None
     assert len(keys) > len(ids) // 16
     assert whole.kv.match(keys) == (len(ids) + len(job.produced) - 1) // 16
+
+
+def found(engine: TransformersModel) -> set[Hashable]:
+    assert engine.kv is not None
+    return set(engine.kv.keys())
+
+
+@catches(
+    "told-too-late",
+    "an answer is delivered and what it has changed in the cache is not",
+    edited(ModelLoop._flush, "if self._listeners:", "if not self._outbox:"),
+)
+@catches(
+    "late-listener",
+    "who listens late is not told what is kept already",
+    edited(ModelLoop._listen, "tuple(self.server.cache.keys())", "()"),
+)
+@catches(
+    "evictions-untold",
+    "what has to go is not told",
+    edited(ModelLoop._report_changes, "tuple(evicted)", "()"),
+)
+async def test_what_the_cache_keeps_is_told_before_the_answers_that_changed_it(
+    model_folder: Path,
+) -> None:
+    """Prompts, answers and prefixes, and with so little room that some have to go."""
+    chance, kept = random.Random(4), set[Hashable]()
+    engine = TransformersModel(model=model_folder, kv_memory_gib=24 * BLOCK_BYTES / 2**30)
+    engine.start()
+    try:
+        early = Listener(engine)
+        await early.until(lambda: early.clearings)
+        for _ in range(30):
+            if chance.random() < 0.3:
+                parts = [TextPart(Role.INSTRUCTION, text_of(chance))]
+                handle = await engine.prefill(call(parts))
+                assert early.kept == found(engine)
+                engine.release(handle)
+            await answer(engine, call(parts_of(chance, 20), max_tokens=20))
+            assert early.kept == found(engine)
+            kept |= early.kept
+        assert len(kept) > 3 * len(early.kept), "much had to go"
+        late = Listener(engine)
+        await late.until(lambda: late.clearings)
+        assert late.kept == early.kept
+        await early.stop()
+        await asyncio.gather(*(answer(engine, call(parts_of(chance))) for _ in range(8)))
+        assert late.kept == found(engine) != early.kept
+        assert len(engine._started()._listeners) == 1
+    finally:
+        engine.close()
+    await late.ended()
+    assert [change async for change in engine.prefix_changes()] == []

@@ -5,12 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from teola.engine import EngineKind, EngineSpec, Hit, Request, Result, SequenceHandle
+from teola.engine import (
+    Call,
+    Delta,
+    EngineKind,
+    EngineSpec,
+    Hit,
+    Keys,
+    PrefixChange,
+    Request,
+    Result,
+    SequenceHandle,
+)
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph import Op
 from teola.kv.policies import make_policy
@@ -120,6 +132,56 @@ class Writer(HashModel):
 
     def busy(self) -> int:
         return self.generating
+
+
+class Keeping(HashModel):
+    """A language model whose tokenizer, a token a word, is there once it has been started, as are
+    its blocks of two tokens. It keeps every prompt, and tells that."""
+
+    def __init__(self, name: str = "llm") -> None:
+        super().__init__(name)
+        self._changes: list[asyncio.Queue[PrefixChange]] = []
+
+    async def start(self) -> None:
+        await super().start()
+        self.spec = replace(self.spec, block_tokens=2)
+
+    @property
+    def block_tokens(self) -> int:
+        return self.spec.block_tokens
+
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        text = "".join(part.text for part in call.all_parts)
+        if not self.started:
+            return Keys(len(text), (text,))
+        words = text.split()
+        ends = range(2, len(words) + 1, 2)
+        return Keys(len(words), tuple(" ".join(words[:end]) for end in ends))
+
+    async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
+        yield PrefixChange(cleared=True)
+        inbox = asyncio.Queue[PrefixChange]()
+        self._changes.append(inbox)
+        try:
+            while True:
+                yield await inbox.get()
+        finally:
+            self._changes.remove(inbox)
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        kept = PrefixChange(self.keys(call).blocks)
+        for inbox in self._changes:
+            inbox.put_nowait(kept)
+        await asyncio.sleep(0.02)
+        async for delta in super().generate(call):
+            yield delta
+
+    def listeners(self) -> int:
+        return len(self._changes)
+
+    def read(self, text: str) -> int:
+        """How many prompts with this text it has answered."""
+        return sum(text in prompt for prompt in self.prompts)
 
 
 class Summer:

@@ -19,7 +19,8 @@ from teola.errors import EngineUnavailable, InputError
 from teola.runtime.engines import EngineConfig
 from teola.runtime.hosts import ray_actor
 from teola.runtime.values import RemoteList
-from tests.runtime.hosts.elsewhere import Embedder, Summer, Writer
+from tests.runtime.hosts.elsewhere import Embedder, Keeping, Summer, Writer
+from tests.runtime.hosts.going_back import assert_goes_back
 
 pytestmark = [
     pytest.mark.ray,
@@ -96,6 +97,10 @@ def test_a_stream_comes_through_and_a_prefix_is_found_again() -> None:
             answers.append("".join(texts))
             assert asked.run(question="why?", context="c").outputs["answer"] == answers[-1]
     assert answers[0] == answers[1] != ""
+
+
+def test_a_question_goes_back_to_the_actor_that_keeps_it() -> None:
+    assert_goes_back(on_ray(Keeping, 2), ray=True)
 
 
 def test_closing_a_query_stops_the_actor() -> None:

@@ -113,7 +113,7 @@ async def test_the_index_of_prefixes_knows_what_an_engine_tells() -> None:
 @catches(
     "usage-lost",
     "the core does not learn what a server had in its cache",
-    edited(Live._call, "generated.cached", "None"),
+    edited(Live._call, "generated.cached, generated.generated", "None"),
 )
 async def test_what_a_server_had_in_its_cache_reaches_the_core() -> None:
     async with Bench({"llm": Caching()}) as bench:

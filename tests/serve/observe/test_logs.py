@@ -166,7 +166,7 @@ def test_what_is_no_http_is_refused_without_its_text(server: tuple[Running, str]
 
 async def test_an_instances_fate_is_told_without_what_it_said() -> None:
     stream = io.StringIO()
-    live = Live({}, asyncio.get_running_loop())
+    live = Live(asyncio.get_running_loop())
     with logging_to(stream, "json"):
         live.ejected(Ejected("llm", 1, 31.0, Cause(ValueError(QUESTION))), 1.0)
         live.recovered(Recovered("llm", 1), 1.0)

@@ -1,0 +1,101 @@
+"""What the batches of an engine take, by op: base + per unit, a unit being a planned token or an
+item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from teola.graph.ops import Op
+from teola.learning.habits import Habits
+from teola.learning.least_squares import LeastSquares
+from teola.learning.lessons import EngineTimes
+from teola.learning.observer import Observer
+from teola.policies.work import Slice
+from teola.profile import Cost
+
+ENOUGH: Final = 3
+"""Batches after which the times of an op are known."""
+SPREAD: Final = 2.0
+"""The largest batch must be so many times the smallest to tell the base from the rest."""
+RIDGE: Final = (1e-4, 1e-4)
+ALL_OF: Final = 64
+ONE_OF: Final = 8
+"""After so many batches every eighth is enough: they teach little, and cost as much."""
+
+
+class _Op:
+    """Batches of one op. by_tokens: its units are planned tokens."""
+
+    __slots__ = ("by_tokens", "least", "most", "per_item", "squares")
+
+    def __init__(self, per_item: int) -> None:
+        self.by_tokens, self.per_item = per_item > 0, per_item
+        self.squares = LeastSquares(RIDGE)
+        self.least, self.most = float("inf"), 0.0
+
+    def add(self, units: float, seconds: float) -> None:
+        self.least, self.most = min(self.least, units), max(self.most, units)
+        self.squares.add((1.0, units), seconds)
+
+    @property
+    def varied(self) -> bool:
+        return self.most >= SPREAD * self.least
+
+    def cost(self) -> Cost:
+        base, per_unit = self.squares.solve()
+        if not self.varied:  # what of it is the base cannot be known: nothing waits on a guess
+            per_unit += base / self.most
+            base = 0.0
+        if self.by_tokens:
+            return Cost(base, per_token_s=per_unit, item_tokens=self.per_item)
+        return Cost(base, per_item_s=per_unit)
+
+
+class BatchTimes(Observer):
+    """Learns the times of one batch engine."""
+
+    def __init__(self, habits: Habits) -> None:
+        self._habits = habits
+        self._ops: dict[Op, _Op] = {}
+        self._sent: dict[int, tuple[int, float]] = {}
+        self._seen = 0
+
+    def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
+        self._sent[batch] = i, now
+
+    def completed(
+        self, batch: int, slices: Sequence[Slice], outcomes: Sequence[object], now: float
+    ) -> None:
+        _, sent = self._sent.pop(batch, (0, now))
+        self._seen += 1
+        if self._seen > ALL_OF and self._seen % ONE_OF:
+            return
+        if now <= sent or not all(isinstance(outcome, Mapping) for outcome in outcomes):
+            return
+        work = slices[0].work
+        spec = work.spec
+        if spec.op is Op.TOOL_CALL:
+            if len(slices) == 1:
+                self._habits.ran(work.app, spec.component, now - sent)
+            return
+        units = 0
+        for work, lo, hi in slices:
+            units += (hi - lo) * (work.spec.item_tokens or 1)
+        op = self._ops.get(spec.op)
+        if op is None:
+            op = self._ops[spec.op] = _Op(spec.item_tokens)
+        op.add(units, now - sent)
+
+    def lost(self, i: int) -> None:
+        self._sent = {batch: sent for batch, sent in self._sent.items() if sent[0] != i}
+
+    def times(self) -> EngineTimes | None:
+        known = {op: of for op, of in self._ops.items() if of.squares.count >= ENOUGH}
+        if not known:
+            return None
+        return EngineTimes(
+            {op: of.cost() for op, of in known.items()},
+            seen=sum(of.squares.count for of in known.values()),
+            varied=frozenset(op for op, of in known.items() if of.varied),
+        )

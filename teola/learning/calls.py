@@ -1,0 +1,198 @@
+"""What the steps of an LLM take, from what one sees of its calls: when they were sent, gave their
+first token and ended, how many tokens they read and wrote, and what ran beside them.
+
+While a call decodes, every step gives it a token. So the time between its first and its last one is
+
+    steps x base + (sequences + context + prompt tokens + pairs of those steps) x their coefficients
+
+and its steps are its tokens. A prompt that is computed where nothing else runs is the same with the
+steps of its prefilling. (Terms of `StepTime`; DESIGN of the profile's format 2.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from teola.learning.habits import Habits
+from teola.learning.least_squares import LeastSquares
+from teola.learning.lessons import EngineTimes
+from teola.learning.observer import Observer
+from teola.policies.work import Slice, Work
+from teola.profile import StepTime
+
+ENOUGH: Final = 6
+"""Measurements after which the times of a step are known."""
+TOGETHER_S: Final = 0.003
+"""First tokens that come so close on each other come from one step."""
+RIDGE: Final = (1e-4, 1e-4, 1e-2, 1e-4, 1e-2, 1e-4)
+"""Terms in the order of `StepTime`. Where prompts are of similar lengths, tokens explain what pairs
+would explain, too, and far better what longer ones will take."""
+ALL_OF: Final = 256
+ONE_OF: Final = 4
+"""After so many measurements every fourth is enough."""
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of an instance, since it began. Of its decoding calls, over time: how many, and the tokens
+    that they attend to. Of its prefillings: tokens, pairs and steps."""
+
+    sequences: float = 0.0
+    context: float = 0.0
+    tokens: float = 0.0
+    pairs: float = 0.0
+    steps: float = 0.0
+
+    def copy(self) -> _Sums:
+        return _Sums(self.sequences, self.context, self.tokens, self.pairs, self.steps)
+
+
+@dataclass(slots=True)
+class _Instance:
+    """at: when `sums` were brought up to date. decoding, context: as they are. calls: in flight.
+    prefilled: when the last first token came."""
+
+    at: float = 0.0
+    sums: _Sums = field(default_factory=_Sums)
+    decoding: int = 0
+    context: int = 0
+    calls: int = 0
+    prefilled: float = float("-inf")
+    mark: _Sums = field(default_factory=_Sums)
+
+    def advance(self, now: float) -> None:
+        passed = now - self.at
+        self.sums.sequences += self.decoding * passed
+        self.sums.context += self.context * passed
+        self.at = now
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Prompts that were sent together to an instance that had nothing to do (alone)."""
+
+    sent: float
+    waiting: int
+    alone: bool
+    tokens: float = 0.0
+    pairs: float = 0.0
+
+
+@dataclass(slots=True)
+class _Call:
+    """instance, batch: where it runs. first: when its first token came, and the sums then."""
+
+    instance: int
+    batch: _Batch
+    first: float = -1.0
+    sums: _Sums | None = None
+
+
+class CallTimes(Observer):
+    """Learns the times of one LLM engine. budget: prompt tokens of one step."""
+
+    def __init__(self, habits: Habits, budget: int) -> None:
+        self._habits, self._budget = habits, budget
+        self._squares = LeastSquares(RIDGE)
+        self._instances: dict[int, _Instance] = {}
+        self._calls: dict[Key, _Call] = {}
+        self._seen = 0
+
+    def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
+        instance = self._instances.setdefault(i, _Instance(now))
+        group = _Batch(now, len(slices), alone=not instance.calls)
+        for work, _, _ in slices:
+            self._calls[work.run, work.primitive] = _Call(i, group)
+        instance.calls += len(slices)
+
+    def first(self, i: int, work: Work, now: float) -> None:
+        call = self._calls.get((work.run, work.primitive))
+        if call is None or call.instance != i or call.first >= 0:
+            return
+        instance, batch = self._instances[i], call.batch
+        instance.advance(now)
+        part = 0.0 if work.spec.continues else self._habits.cached(work.app, work.spec.component)
+        kept = part * work.total
+        tokens = work.total - kept
+        pairs = tokens * (2 * kept + tokens + 1) / 2
+        sums = instance.sums
+        if now - instance.prefilled > TOGETHER_S:
+            sums.steps += 1
+            instance.mark = sums.copy()
+        sums.tokens += tokens
+        sums.pairs += pairs
+        sums.steps += tokens // self._budget
+        mark = instance.mark
+        mark.tokens, mark.pairs, mark.steps = sums.tokens, sums.pairs, sums.steps
+        instance.prefilled = now
+        instance.decoding += 1
+        instance.context += work.total
+        call.first, call.sums = now, mark
+        batch.tokens += tokens
+        batch.pairs += pairs
+        batch.waiting -= 1
+        if not batch.waiting and batch.alone and instance.calls == instance.decoding:
+            steps = max(1.0, -(-batch.tokens // self._budget))
+            self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), now - batch.sent)
+
+    def ended(
+        self, work: Work, failed: bool, cached: int | None, generated: int | None, now: float
+    ) -> None:
+        call = self._calls.pop((work.run, work.primitive), None)
+        if call is None:
+            return
+        if call.first < 0 and not (failed or work.spec.members):
+            self._calls[work.run, work.primitive] = call
+            self.first(call.instance, work, now)  # the end of a prefix that is computed ahead
+            del self._calls[work.run, work.primitive]
+        instance = self._instances[call.instance]
+        instance.advance(now)
+        instance.calls -= 1
+        if call.first >= 0:
+            instance.decoding -= 1
+            instance.context -= work.total
+        app, spec = work.app, work.spec
+        planned = spec.planned_tokens + work.fused_tokens
+        if planned and not (failed or work.withdrawn):
+            whole = cached is not None and not spec.continues
+            part = min(1.0, (cached or 0) / work.total) if whole else None
+            self._habits.prompted(app, spec.component, work.total / planned, part)
+        if not generated or call.sums is None:
+            return
+        if spec.planned_output and (work.withdrawn or not failed):
+            factor = generated / spec.planned_output
+            self._habits.generated(app, spec.component, factor, cut=work.withdrawn)
+        passed, steps = now - call.first, generated - 1
+        if failed or work.withdrawn or steps < 1 or passed <= 0:
+            return
+        began, sums = call.sums, instance.sums
+        share = steps / passed
+        self._add(
+            (
+                steps,
+                (sums.sequences - began.sequences) * share,
+                (sums.context - began.context) * share,
+                sums.tokens - began.tokens,
+                sums.pairs - began.pairs,
+                sums.steps - began.steps,
+            ),
+            passed,
+        )
+
+    def lost(self, i: int) -> None:
+        self._instances.pop(i, None)
+        self._calls = {key: call for key, call in self._calls.items() if call.instance != i}
+
+    def _add(self, quantities: Sequence[float], seconds: float) -> None:
+        self._seen += 1
+        if seconds > 0 and (self._seen <= ALL_OF or self._seen % ONE_OF == 0):
+            self._squares.add(quantities, seconds)
+
+    def times(self) -> EngineTimes | None:
+        if self._squares.count < ENOUGH:
+            return None
+        return EngineTimes(step=StepTime(*self._squares.solve()), seen=self._squares.count)

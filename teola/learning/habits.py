@@ -1,0 +1,145 @@
+"""Keeping habits: running means of what calls of a component turned out to be."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from teola.habit import Habit
+
+REMEMBERED: Final = 64
+"""Answers that a distribution of lengths is made of."""
+NEWEST: Final = 1 / 32
+"""Weight of a new value in a mean of many."""
+LATE: Final = 0.9
+"""The quantile that is told beside the mean."""
+MOVED: Final = 0.1
+
+
+class _Means:
+    """Of one component."""
+
+    __slots__ = ("branches", "cached", "calls", "outputs", "prompt", "seconds")
+
+    def __init__(self, known: Habit | None = None) -> None:
+        self.calls = known.calls if known else 0
+        self.prompt = known.prompt if known else 1.0
+        self.cached = known.cached if known else 0.0
+        self.seconds = known.seconds if known else None
+        self.branches = dict(known.branches) if known else {}
+        self.outputs: deque[float] = deque(maxlen=REMEMBERED)
+        if known and known.output != 1.0:
+            self.outputs += [known.output] * 9 + [known.output_p90]
+
+    def habit(self) -> Habit:
+        outputs = sorted(self.outputs)
+        late = outputs[min(len(outputs) - 1, int(LATE * len(outputs)))] if outputs else 1.0
+        return Habit(
+            calls=self.calls,
+            prompt=self.prompt,
+            cached=self.cached,
+            output=sum(outputs) / len(outputs) if outputs else 1.0,
+            output_p90=late,
+            seconds=self.seconds,
+            branches=dict(self.branches),
+        )
+
+    @property
+    def newest(self) -> float:
+        """Weight of the newest value: all count the same as long as there are few."""
+        return max(NEWEST, 1 / self.calls)
+
+
+class Habits:
+    """Of all components of all applications."""
+
+    def __init__(self) -> None:
+        self._means: dict[tuple[str, str], _Means] = {}
+        self._published: dict[tuple[str, str], Habit] = {}
+        self._touched: set[tuple[str, str]] = set()
+
+    def recall(self, known: Mapping[tuple[str, str], Habit]) -> None:
+        """Go on from those of an earlier time."""
+        self._means |= {key: _Means(habit) for key, habit in known.items()}
+        self._published |= known
+
+    def _of(self, app: str, component: str) -> _Means:
+        key = app, component
+        self._touched.add(key)
+        found = self._means.get(key)
+        if found is None:
+            found = self._means[key] = _Means()
+        found.calls += 1
+        return found
+
+    def prompted(self, app: str, component: str, factor: float, cached: float | None) -> None:
+        """A prompt had so many tokens for each one planned, and this part of them in a cache."""
+        means = self._of(app, component)
+        means.prompt += (factor - means.prompt) * means.newest
+        if cached is not None:
+            means.cached += (cached - means.cached) * means.newest
+
+    def generated(self, app: str, component: str, factor: float, *, cut: bool = False) -> None:
+        """An answer had so many tokens for each one planned. cut: it was withdrawn by then, so it
+        would have become longer: as long as those are, on average, that were not over by then."""
+        key = app, component
+        self._touched.add(key)
+        outputs = self._means.setdefault(key, _Means()).outputs
+        if cut:
+            longer = [one for one in outputs if one > factor]
+            factor = sum(longer) / len(longer) if longer else factor
+        outputs.append(factor)
+
+    def ran(self, app: str, component: str, seconds: float) -> None:
+        """A function took so long."""
+        means = self._of(app, component)
+        before = seconds if means.seconds is None else means.seconds
+        means.seconds = before + (seconds - before) * means.newest
+
+    def decided(self, app: str, component: str, branch: str) -> None:
+        """A Condition took this branch."""
+        branches = self._of(app, component).branches
+        branches[branch] = branches.get(branch, 0) + 1
+
+    def cached(self, app: str, component: str) -> float:
+        """The part of a prompt that a cache is expected to have."""
+        found = self._means.get((app, component))
+        return found.cached if found else 0.0
+
+    def publish(self) -> dict[tuple[str, str], Habit] | None:
+        """All of them, if one has moved by a tenth since they were published last."""
+        moved = False
+        for key in self._touched:
+            habit = self._means[key].habit()
+            before = self._published.get(key)
+            if before is None or _moved(before, habit):
+                self._published[key] = habit
+                moved = True
+        self._touched.clear()
+        return dict(self._published) if moved else None
+
+    def now(self) -> dict[tuple[str, str], Habit]:
+        """All of them, as they are by now."""
+        return {key: means.habit() for key, means in self._means.items()}
+
+
+def _moved(before: Habit, now: Habit) -> bool:
+    pairs = [
+        (before.prompt, now.prompt),
+        (1 - before.cached, 1 - now.cached),
+        (before.output, now.output),
+        (before.seconds or 0.0, now.seconds or 0.0),
+    ]
+    if any(abs(a - b) > MOVED * max(a, b, 1e-9) for a, b in pairs):
+        return True
+    return any(
+        abs(share(before.branches, branch) - share(now.branches, branch)) > MOVED
+        for branch in now.branches
+    )
+
+
+def share(branches: Mapping[str, int], branch: str) -> float:
+    """The part of the decisions that went there."""
+    whole = sum(branches.values())
+    return branches.get(branch, 0) / whole if whole else 0.0

@@ -1,0 +1,110 @@
+"""The learner of one process: what its engines' times are, and what calls turn out to be.
+
+It is told by the core's queues what happens, has neither clock nor chance, and publishes lessons:
+an epoch begins when a figure has moved by a tenth, and at most once a second. What was published is
+never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from teola.graph.ops import Op
+from teola.learning.batches import BatchTimes
+from teola.learning.calls import CallTimes
+from teola.learning.habits import MOVED, Habits
+from teola.learning.lessons import NO_LESSONS, EngineTimes, Lessons
+from teola.learning.observer import Observer
+from teola.profile import StepTime
+
+EPOCH_S: Final = 1.0
+"""Shortest time from an epoch to the next."""
+
+
+class Learner:
+    """Knows nothing at first, but what it is told to `recall`."""
+
+    def __init__(self) -> None:
+        self.lessons = NO_LESSONS
+        self.habits = Habits()
+        self._engines: dict[str, Observer] = {}
+        self._next = float("-inf")
+
+    def observer(self, engine: str, budget: int | None) -> Observer:
+        """Who is to be told what happens at an engine. budget: prompt tokens of one step of an LLM
+        (None: it is none)."""
+        habits = self.habits
+        found = BatchTimes(habits) if budget is None else CallTimes(habits, budget)
+        self._engines[engine] = found
+        return found
+
+    def recall(self, known: Lessons) -> None:
+        """Know this, too, from an earlier time, until there is more to go by."""
+        before = self.lessons
+        self.lessons = Lessons(
+            max(before.epoch, known.epoch) + 1,
+            {**before.engines, **known.engines},
+            {**before.habits, **known.habits},
+        )
+        self.habits.recall(known.habits)
+
+    def publish(self, now: float) -> bool:
+        """Begin an epoch if it is time and something has moved; whether one began."""
+        if now < self._next:
+            return False
+        self._next = now + EPOCH_S
+        engines = dict(self.lessons.engines)
+        moved = False
+        for name, learning in self._engines.items():
+            times = learning.times()
+            if times is not None and _moved(engines.get(name), times):
+                engines[name] = times
+                moved = True
+        habits = self.habits.publish()
+        if not moved and habits is None:
+            return False
+        told = self.lessons.habits if habits is None else habits
+        self.lessons = Lessons(self.lessons.epoch + 1, engines, told)
+        return True
+
+    def snapshot(self) -> Lessons:
+        """All that is known by now, to be kept."""
+        engines = dict(self.lessons.engines)
+        for name, learning in self._engines.items():
+            times = learning.times()
+            if times is not None:
+                engines[name] = times
+        return Lessons(self.lessons.epoch, engines, self.habits.now())
+
+
+def _moved(before: EngineTimes | None, now: EngineTimes) -> bool:
+    """Whether a figure that is read from them has moved by a tenth."""
+    if before is None or before.varied != now.varied:
+        return True
+    were, are = figures(before), figures(now)
+    return were.keys() != are.keys() or any(
+        abs(value - were[name]) > MOVED * max(value, were[name]) for name, value in are.items()
+    )
+
+
+def figures(times: EngineTimes) -> Mapping[str, float]:
+    """What one reads from them, in seconds: a small and a large batch of each op, a step of one and
+    of 16 sequences, a short and a long prompt."""
+    if times.step is not None:
+        return _of_steps(times.step)
+    found = {}
+    for op, cost in times.costs.items():
+        size = cost.item_tokens
+        for items in (1, 16):
+            found[f"{op.value}, {items}"] = cost.seconds(items, items * size)
+    return found
+
+
+def _of_steps(step: StepTime) -> Mapping[str, float]:
+    return {
+        "a step of 1": step.seconds(1, 256),
+        "a step of 16": step.seconds(16, 16 * 256),
+        f"{Op.PREFILLING.value} of 64": step.prefill(64),
+        f"{Op.PREFILLING.value} of 1,024": step.prefill(1024),
+    }

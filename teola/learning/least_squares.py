@@ -1,0 +1,104 @@
+"""Least squares that never stops: coefficients of a time, kept true by every new measurement.
+
+A time is a sum of terms, each a known quantity times an unknown coefficient that is not negative.
+What is minimised is the sum of the squared *relative* errors, in which older measurements count
+less and less. Of the measurements, only the normal equations are kept (the information form of
+recursive least squares), so that adding one costs O(terms^2) and nothing is ever inverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+FORGETTING: Final = 0.998
+"""A measurement counts half as much 350 measurements later."""
+ROBUST: Final = 3.0
+"""Errors of so many times the usual one count no more than in proportion (Huber, 1964)."""
+USUAL: Final = 0.05
+"""Smallest relative error that is held to be usual."""
+LARGEST: Final = 1e9
+"""Weight at which all are scaled down, long before floats overflow."""
+
+
+class LeastSquares:
+    """Coefficients of so many terms as `ridge` is long.
+
+    ridge: how much the measurements must say of a term, as a part of what they say of all of them
+    together, for it not to be 0: of two terms that they cannot tell apart, the one of the smaller
+    ridge has the time.
+    """
+
+    def __init__(self, ridge: Sequence[float]) -> None:
+        self.terms, self._ridge = len(ridge), tuple(ridge)
+        terms = self.terms
+        self.count = 0
+        self._normal = [[0.0] * terms for _ in range(terms)]
+        self._moment = [0.0] * terms
+        self._weight = 1.0
+        self._error = 0.0
+        self._solved: tuple[float, ...] | None = None
+        self._at = 0
+
+    def add(self, quantities: Sequence[float], seconds: float) -> None:
+        """A measurement: so much of each term took so long (more than 0 seconds)."""
+        self.count += 1
+        if self._at * 2 <= self.count:
+            self.solve()
+        weight = self._weight = self._weight / FORGETTING
+        if self._solved is not None:
+            expected = sum(a * b for a, b in zip(self._solved, quantities, strict=True))
+            error = abs(expected / seconds - 1)
+            usual = max(USUAL, self._error)
+            if error > ROBUST * usual:
+                weight *= ROBUST * usual / error
+            self._error += (min(error, 2 * ROBUST * usual) - self._error) / min(self.count, 32)
+        row = [quantity / seconds for quantity in quantities]
+        for j, value in enumerate(row):
+            if value:
+                scaled = weight * value
+                self._moment[j] += scaled
+                normal = self._normal[j]
+                for k in range(j + 1):
+                    normal[k] += scaled * row[k]
+        if self._weight > LARGEST:
+            self._normal = [[value / LARGEST for value in row] for row in self._normal]
+            self._moment = [value / LARGEST for value in self._moment]
+            self._weight /= LARGEST
+
+    def solve(self) -> tuple[float, ...]:
+        """The coefficients now, none of them negative: one that would be is 0, and the others
+        stand without it."""
+        if self._solved is not None and self._at == self.count:
+            return self._solved
+        free = [j for j in range(self.terms) if self._normal[j][j] > 0]
+        found = [0.0] * self.terms
+        while free:
+            values = self._solution(free)
+            worst = min(range(len(free)), key=lambda n: values[n])
+            if values[worst] >= 0:
+                for j, value in zip(free, values, strict=True):
+                    found[j] = value
+                break
+            del free[worst]
+        self._solved, self._at = tuple(found), self.count
+        return self._solved
+
+    def _solution(self, free: Sequence[int]) -> list[float]:
+        """The normal equations of the terms `free`, by elimination."""
+        rows = []
+        for j in free:
+            pull = self._ridge[j] * self._normal[j][j]
+            row = [self._normal[max(j, k)][min(j, k)] + (pull if j == k else 0.0) for k in free]
+            rows.append([*row, self._moment[j]])
+        for n, row in enumerate(rows):
+            for other in rows[n + 1 :]:
+                factor = other[n] / row[n]
+                for k in range(n, len(row)):
+                    other[k] -= factor * row[k]
+        values = [0.0] * len(rows)
+        for n in reversed(range(len(rows))):
+            row = rows[n]
+            rest = sum(row[k] * values[k] for k in range(n + 1, len(rows)))
+            values[n] = (row[-1] - rest) / row[n]
+        return values

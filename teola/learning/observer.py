@@ -1,0 +1,36 @@
+"""What a queue tells whoever learns how long its engine's work takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from teola.learning.lessons import EngineTimes
+from teola.policies.work import Slice, Work
+
+
+class Observer:
+    """Learns nothing. Whoever does needs only some of these."""
+
+    def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
+        """A batch (calls) went to instance `i`."""
+
+    def completed(
+        self, batch: int, slices: Sequence[Slice], outcomes: Sequence[object], now: float
+    ) -> None:
+        """A batch came back; an outcome that tells no counts failed."""
+
+    def first(self, i: int, work: Work, now: float) -> None:
+        """A call's prompt is computed on instance `i`."""
+
+    def ended(
+        self, work: Work, failed: bool, cached: int | None, generated: int | None, now: float
+    ) -> None:
+        """A call is over. cached: tokens of its prompt that the instance had kept. generated:
+        tokens that it wrote, also if it was withdrawn meanwhile. (None: it does not tell.)"""
+
+    def lost(self, i: int) -> None:
+        """Instance `i` is gone, with all that it ran."""
+
+    def times(self) -> EngineTimes | None:
+        """What is known by now (None: too little)."""
+        return None

@@ -1,0 +1,137 @@
+"""What was learned, kept on disk: a file for each engine, model and machine, one for components.
+
+Files are replaced as a whole, so that a crash leaves the old one. A file that cannot be read is as
+good as none: what stands in it can be learned again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Final, Self
+
+from teola.errors import InputError
+from teola.learning import Learner, Lessons
+from teola.runtime.engines import EngineConfig
+from teola.runtime.machine import describe
+from teola.runtime.observe.noting import note
+
+log = logging.getLogger(__name__)
+
+COMPONENTS: Final = "components.json"
+KEPT_S: Final = 60.0
+"""Lessons are written at the end, and so often before."""
+_MACHINE: Final = ("cpu", "cores", "memory_gib", "accelerator")
+
+
+@dataclass(frozen=True)
+class Memento:
+    """One file: whose lessons, and what they are. made_on: the machine."""
+
+    path: Path
+    engine: str
+    kind: str
+    made_on: Mapping[str, Any]
+    lessons: Lessons
+
+
+class Memory:
+    """Lessons of one runtime in a folder, which is made. Raises InputError if it cannot be."""
+
+    def __init__(self, folder: str | Path, learner: Learner) -> None:
+        self.folder, self._learner = Path(folder).expanduser(), learner
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot keep what is learned in {str(folder)!r}: {error}") from None
+        self._paths: dict[str, tuple[Path, str]] = {}
+        self._written = -1
+        kept = _read(self.folder / COMPONENTS)
+        if kept is not None:
+            learner.recall(kept.lessons)
+
+    @classmethod
+    def of(cls, learn: bool | str | Path, learner: Learner | None) -> Self | None:
+        """In the folder that `learn` names, if it names one and somebody learns."""
+        named = learner is not None and not isinstance(learn, bool)
+        return cls(str(learn), learner) if named and learner else None
+
+    def recall(
+        self, engine: str, config: EngineConfig, loop: asyncio.AbstractEventLoop | None = None
+    ) -> bool:
+        """Teach the learner what is kept of an engine that is about to work here; whether there is
+        something. loop: on which to write down what is learned, from time to time."""
+        if loop is not None and not self._paths:
+            loop.call_later(KEPT_S, self._again, loop)
+        kind = config.factory if isinstance(config.factory, str) else config.factory.__name__
+        self._paths[engine] = self.folder / f"{engine}-{_digest(kind, config)}.json", kind
+        kept = _read(self._paths[engine][0])
+        if kept is not None:
+            self._learner.recall(kept.lessons)
+        return kept is not None
+
+    def _again(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._learner.lessons.epoch != self._written:
+            loop.run_in_executor(None, self._write, self._learner.snapshot())
+        loop.call_later(KEPT_S, self._again, loop)
+
+    def keep(self) -> None:
+        """Write everything that is known by now."""
+        self._write(self._learner.snapshot())
+
+    def _write(self, lessons: Lessons) -> None:
+        self._written = lessons.epoch
+        for engine, (path, kind) in self._paths.items():
+            if engine in lessons.engines:
+                own = Lessons(lessons.epoch, {engine: lessons.engines[engine]})
+                _write(path, engine, kind, own)
+        if lessons.habits:
+            _write(self.folder / COMPONENTS, "", "", Lessons(lessons.epoch, {}, lessons.habits))
+
+
+def kept_in(folder: Path) -> Iterator[Memento]:
+    """Everything that is kept in a folder, by name."""
+    for path in sorted(folder.glob("*.json")):
+        found = _read(path)
+        if found is not None:
+            yield found
+
+
+def _digest(kind: str, config: EngineConfig) -> str:
+    """Of what an engine's times depend on: how it is made, and the machine."""
+    machine = {name: value for name, value in describe(()).items() if name in _MACHINE}
+    made = {"type": kind, "options": dict(config.options), "pool": list(config.pool)}
+    told = json.dumps({**made, "host": config.host, **machine}, sort_keys=True, default=repr)
+    return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
+
+
+def _read(path: Path) -> Memento | None:
+    try:
+        data = json.loads(path.read_text())
+        lessons = Lessons.from_json(data["lessons"], path.name)
+        return Memento(path, data["engine"], data["type"], data["machine"], lessons)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, InputError) as error:
+        told = "what was learned cannot be read from %(path)s: %(error)s"
+        note(log, logging.WARNING, "lessons_unreadable", told, path=str(path), error=str(error))
+        return None
+
+
+def _write(path: Path, engine: str, kind: str, lessons: Lessons) -> None:
+    machine = {name: value for name, value in describe(()).items() if name in _MACHINE}
+    data = {"engine": engine, "type": kind, "machine": machine, "lessons": lessons.to_json()}
+    try:
+        with NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as file:
+            json.dump(data, file, indent=1)
+        os.replace(file.name, path)
+    except OSError as error:
+        told = "what was learned cannot be written to %(path)s: %(error)s"
+        note(log, logging.WARNING, "lessons_unwritten", told, path=str(path), error=str(error))

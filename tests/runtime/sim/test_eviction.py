@@ -1,0 +1,66 @@
+"""Which policy evicts blocks of a simulated LLM: the one that is named, of each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+import teola
+from teola.errors import UnknownName
+from teola.kv.policies.lru import Lru
+from teola.profile import EngineProfile, Profile, StepTime
+from teola.runtime.sim import Sim
+from teola.runtime.sim.outcome import Planned
+from teola.runtime.values import Tokens
+from teola.schedule.plan import Plan
+from tests.planted import catches, edited
+from tests.schedule.plans import call, plan
+
+LLM = EngineProfile(
+    step=StepTime(per_token_s=1.0),
+    max_batch=1000,
+    prefix_reuse=True,
+    keeps_prefixes=True,
+    block_tokens=4,
+    kv_blocks=8,
+)
+
+
+class Newest(Lru):
+    """The block whose last use ended last."""
+
+    def evict(self, now: float) -> int:
+        return self._offered.popitem(last=True)[0]
+
+
+def asking(engine: str) -> Plan:
+    return plan(*(replace(primitive, engine=engine) for primitive in call("m")))
+
+
+def seconds(eviction: str | Mapping[str, str], engine: str = "llm") -> list[float]:
+    """Of the prompts A, B, C and A again, where two have room."""
+    profile = Profile("small", {"llm": LLM})
+    with teola.register("eviction", "newest", Newest):
+        sim = Sim(profile, eviction=eviction, outcomes=Planned(answer_tokens=1))
+        a, b, c = (Tokens(14) for _ in range(3))
+        for k, text in enumerate((a, b, c, a)):
+            sim.submit(asking(engine), {"question": text}, at=100.0 * k)
+        return [result.latency_s for result in sim.run()]
+
+
+@catches(
+    "one-eviction-for-all",
+    "what is named for one engine is not looked up",
+    edited(Sim._server, "_named(self._eviction, name, ", "str("),
+)
+def test_blocks_go_as_the_policy_says_that_is_named() -> None:
+    assert seconds("newest")[3] < seconds("lru")[3]
+    assert seconds({"llm": "newest"}) == seconds({"other": "newest"}, "other") == seconds("newest")
+    assert seconds({"other": "newest"}) == seconds("lru")
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    with pytest.raises(UnknownName, match="eviction policy 'oldest'"):
+        seconds("oldest")

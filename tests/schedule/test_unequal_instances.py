@@ -1,0 +1,137 @@
+"""Instances of one engine that can take more or less, or are faster or slower than others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from teola.graph import Op
+from teola.policies import batching
+from teola.policies.routing import make
+from teola.policies.routing.prefix_affinity import PrefixAffinity
+from teola.policies.work import Work
+from teola.profile import EngineProfile, StepTime
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import Dispatch, FirstToken, InstanceDown, PrefixChanged
+from teola.schedule.instances import Instances, Limits
+from teola.schedule.prefix_index import FORGOTTEN_S, PrefixIndex
+from teola.schedule.validate import validate_queue
+from tests.planted import catches, edited
+from tests.recording import work
+
+LARGE, SMALL = Limits(400, 8, 2, False), Limits(100, 8, 1, False)
+CHAT = Limits(400, 8, 1, True), Limits(100, 8, 1, True)
+SLOW, FAST = (EngineProfile(step=StepTime(per_token_s=s)) for s in (0.004, 0.001))
+KEYS = ("a", "ab")
+
+
+def queue_of(*limits: Limits, routing: str = "least_loaded", **more: Any) -> EngineQueue:
+    return EngineQueue("e", limits, batching.make("fifo"), make(routing), **more)
+
+
+def call(run: str, total: int = 40, **more: Any) -> Work:
+    given = {"op": Op.PREFILLING, "lane": None, "cuttable": False, "primitive": 0}
+    keys = more.pop("keys", ())
+    made = work(**{**given, "run": run, "total": total, **more})
+    made.keys = keys
+    return made
+
+
+def sent(queue: EngineQueue, now: float = 0.0) -> list[tuple[int, int]]:
+    """Instances, and how much was sent there."""
+    found = [c for c in queue.dispatch(now) if isinstance(c, Dispatch)]
+    validate_queue(queue, now)
+    return [(one.instance, sum(hi - lo for _, lo, hi in one.slices)) for one in found]
+
+
+def test_a_batch_is_as_large_as_its_instance_takes() -> None:
+    queue = queue_of(SMALL, LARGE)
+    queue.submit(work(total=1000), 0.0)
+    assert sorted(sent(queue)) == [(0, 100), (1, 400), (1, 400)]
+
+
+@catches(
+    "load-in-items",
+    "an instance is as loaded as it has work, whatever it can take",
+    edited(Instances._load, "instance.context / limits.max_batch", "float(instance.context)"),
+)
+def test_an_instance_is_as_loaded_as_it_is_full() -> None:
+    queue = queue_of(*CHAT)
+    for k in range(2):
+        queue.submit(call(f"q{k}"), 0.0)
+    assert sorted(sent(queue)) == [(0, 40), (1, 40)]
+    for k in range(2, 5):
+        queue.submit(call(f"q{k}"), 0.0)
+        assert sent(queue) == [(0, 40)]  # 10 % of the large one each, of the small one 40 %
+
+
+@catches(
+    "share-of-another",
+    "an instance that recovers has its share of what the first one can take",
+    edited(Instances._room_of_weak, "limits = instance.limits", "limits = self._all[0].limits"),
+)
+def test_one_that_recovers_takes_a_share_of_its_own_limits() -> None:
+    instances = Instances(CHAT)
+    instances.failed(1, 0.0, lost=True)
+    until = next(now for now in range(1, 600) if instances.room(1, float(now)))
+    slots = instances.room(1, float(until))
+    assert slots is not None
+    assert (slots.weight, slots.entries) == (100, 1)
+
+
+def test_the_view_tells_limits_and_profiles_of_each() -> None:
+    view = queue_of(*CHAT, profiles=[SLOW, FAST]).placing.routing.view
+    assert list(view.limits) == list(CHAT)
+    assert list(view.profiles) == [SLOW, FAST]
+    unknown = queue_of(*CHAT).placing.routing.view
+    assert list(unknown.profiles) == [EngineProfile()] * 2
+
+
+def bound(profiles: list[EngineProfile]) -> int:
+    """Where a prompt goes of which the first instance keeps half, and the second nothing."""
+    queue = queue_of(*CHAT, routing="prefix_affinity", profiles=profiles)
+    queue.prefixes(PrefixChanged("e", 0, ("a",), ()), 0.0)
+    queue.submit(call("q", 32, keys=KEYS), 0.0)
+    ((at, _),) = sent(queue)
+    return at
+
+
+@catches(
+    "fast-and-slow-alike",
+    "tokens count the same on a fast instance and on a slow one",
+    edited(PrefixAffinity.place, "if before * self._token_s[i] < least", "if before < least"),
+)
+def test_a_prompt_goes_where_its_first_token_comes_first() -> None:
+    """Twice the tokens in a quarter of the time each."""
+    assert bound([SLOW, FAST]) == 1
+
+
+@pytest.mark.parametrize("profiles", [[FAST, FAST], [EngineProfile(), FAST], []])
+def test_tokens_count_where_times_are_equal_or_not_known_of_all(
+    profiles: list[EngineProfile],
+) -> None:
+    assert bound(profiles) == 0
+
+
+def test_a_cache_forgets_by_its_own_size() -> None:
+    index = PrefixIndex([1, None])
+    for i in range(2):
+        index.computed(i, KEYS, 0.0)
+    assert index.hits(KEYS, 1.0) == {0: 1, 1: 2}
+    assert index.hits(KEYS, FORGOTTEN_S + 2) == {0: 1}
+    index.validate()
+
+
+def test_what_a_large_one_had_goes_to_the_small_one_as_far_as_that_takes_it() -> None:
+    queue = queue_of(*CHAT)
+    for k in range(10):
+        queue.submit(call(f"q{k}", retries=2), 0.0)
+    assert sum(at == 0 for at, _ in sent(queue)) >= 1
+    on_it = [w for w in queue.works.values() if w.on(0)]
+    assert len(on_it) == 8
+    queue.down(InstanceDown("e", 0, True), 1.0)
+    assert sent(queue, 1.0) == []
+    for w in [w for w in queue.works.values() if w.on(1)]:
+        queue.first_token(FirstToken("e", 1, w.run, 0), 2.0)
+    assert sent(queue, 2.0) == [(1, 80)]
