@@ -94,7 +94,7 @@ def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
     if p.op in PREFILLS:
         continues = any(name == "sequence" for name, _ in p.inputs)
         kept = 0.0 if continues else habit.cached  # what it continues is not in the prompt
-        tokens = round(tokens * habit.prompt * (1 - kept))
+        tokens = max(1, round(tokens * habit.prompt - kept))
     return profile.dispatch_s + engine.seconds(p.op, p.items, tokens)
 
 
