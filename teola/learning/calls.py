@@ -64,7 +64,7 @@ class _Sums:
 @dataclass(slots=True)
 class _Instance:
     """at: when `sums` were brought up to date. decoding, context, ages: as they are. calls: in
-    flight. prefilled: when the last first token came."""
+    flight. prefilled: when the last first token came. last: what was sent last."""
 
     at: float = 0.0
     sums: _Sums = field(default_factory=_Sums)
@@ -74,6 +74,7 @@ class _Instance:
     calls: int = 0
     prefilled: float = float("-inf")
     mark: _Sums = field(default_factory=_Sums)
+    last: _Batch | None = None
 
     def advance(self, now: float) -> None:
         passed = now - self.at
@@ -86,9 +87,9 @@ class _Instance:
 
 @dataclass(slots=True)
 class _Batch:
-    """Calls that were sent together. alone: the instance had nothing to do. waiting: of them, for a
-    first token; left: not over. steps: in which first tokens came, the last one at `at`. took:
-    seconds of their prompts (0: others ran beside them). tokens, pairs: computed for them."""
+    """Calls that were sent together. alone: the instance had nothing else to do. waiting: of them,
+    for a first token; left: not over. steps: in which first tokens came, the last one at `at`.
+    took: seconds of their prompts (0: others ran beside them). tokens, pairs: computed for them."""
 
     sent: float
     waiting: int
@@ -135,6 +136,9 @@ class CallTimes(Observer):
     def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
         instance = self._instances.setdefault(i, _Instance(now))
         group = _Batch(now, len(slices), len(slices), alone=not instance.calls)
+        if instance.last is not None:
+            instance.last.alone = False
+        instance.last = group
         for work, _, _ in slices:
             self._calls[work.run, work.primitive] = _Call(i, group)
         instance.calls += len(slices)
@@ -162,7 +166,7 @@ class CallTimes(Observer):
         batch.steps += now - batch.at > TOGETHER_S
         batch.at = now
         batch.waiting -= 1
-        if not batch.waiting and batch.alone and instance.calls == instance.decoding:
+        if batch.alone and not batch.waiting:
             batch.took = now - batch.sent
 
     def ended(
