@@ -31,8 +31,9 @@ class _Means:
         self.seconds = known.seconds if known else None
         self.branches = dict(known.branches) if known else {}
         self.outputs: deque[float] = deque(maxlen=REMEMBERED)
-        if known and known.output != 1.0:
-            self.outputs += [known.output] * 9 + [known.output_p90]
+        if known and (known.output, known.output_p90) != (1.0, 1.0):
+            others = max(0.0, (10 * known.output - known.output_p90) / 9)
+            self.outputs += [others] * 9 + [known.output_p90]
 
     def habit(self) -> Habit:
         outputs = sorted(self.outputs)
