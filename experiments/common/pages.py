@@ -20,6 +20,7 @@ ORDER: Final = (
     "breakdown",
     "sensitivity",
     "fidelity",
+    "explained",
     "scale",
     "serving",
 )
