@@ -42,7 +42,7 @@ class Chance:
     def __init__(self, observer: Observer, *, calls: bool, seed: int) -> None:
         limits = Limits(64 if calls else 4, 4, 2, calls)
         policies = batching.make("fifo"), routing.make("least_loaded")
-        self.queue = EngineQueue("e", limits, INSTANCES, *policies)
+        self.queue = EngineQueue("e", [limits] * INSTANCES, *policies)
         self.queue.observer = observer
         self.calls, self.drawn = calls, Random(seed)
         self.sent: list[Dispatch] = []
