@@ -21,6 +21,7 @@ ORDER: Final = (
     "breakdown",
     "sensitivity",
     "fidelity",
+    "explained",
     "scale",
     "serving",
 )

@@ -107,8 +107,8 @@ def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
     if p.op in PREFILLS:
         kept = float(kept_tokens(graph, p, engine))
         if habit.calls and "sequence" not in dict(p.inputs):  # what it continues is not in it
-            kept = tokens * habit.cached
-        tokens = round((tokens - kept) * habit.prompt)
+            kept = habit.cached
+        tokens = max(1, round(tokens * habit.prompt - kept))
     return profile.dispatch_s + engine.seconds(p.op, p.items, tokens)
 
 

@@ -9,7 +9,8 @@ Attention is causal, so only a prefix may go ahead. A prompt is cut wherever a p
 something that the parts before it need not wait for, so it may have more than two pieces; not
 where the profile says that a piece would not be done in time, or that it saves next to nothing:
 every piece costs the engine a prefill of its own, in which other calls wait. Text that all queries
-begin with saves nothing where the engine keeps it from one to the next. Partial prefilling is
+begin with saves nothing where the engine keeps it from one to the next; nor does, where it is one
+instance, what is computed ahead of another call already. Partial prefilling is
 pure: in the branch that is expected of a Condition it also runs before that is decided, and if what
 it reads was begun on a guess, it is part of that guess. In a branch that is not expected it waits
 for the decision: certain work would pay for it.
@@ -17,9 +18,9 @@ for the decision: certain work would pay for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, takewhile
 from math import ceil
 from typing import Final
 
@@ -41,37 +42,83 @@ def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrit
     rewrites: list[Rewrite] = []
     chosen: dict[str, Pieces] = {}
     before: Timetable | None = None
+    ahead = _Ahead(graph, profile)
     for p in graph.primitives:
         if p.op is Op.PREFILLING:
             before = before or timetable(graph, profile)
-            reason, pieces = _considered(graph, p, profile, before.ends_s)
+            reason, pieces = _considered(graph, p, profile, before.ends_s, ahead)
             if pieces:
                 chosen[p.id] = pieces
+                ahead.add(p.engine, _split(graph, p, pieces)[:-1])
             else:
                 rewrites.append(Rewrite(NAME, p.id, False, reason))
     if before is None or not chosen:
         return graph, rewrites
     kept = _never_later(graph, chosen, profile, before.length_s)
     for id, pieces in chosen.items():
-        ahead, parts = sum(map(len, pieces[:-1])), sum(map(len, pieces))
+        early, parts = sum(map(len, pieces[:-1])), sum(map(len, pieces))
         reason = (
-            f"{ahead} of {parts} prompt parts are known before the rest" if id in kept else LATE
+            f"{early} of {parts} prompt parts are known before the rest" if id in kept else LATE
         )
         rewrites.append(Rewrite(NAME, id, id in kept, reason))
     return (_with(graph, kept) if kept else graph), rewrites
 
 
+class _Ahead:
+    """What is computed ahead of the calls to each engine that keeps prefixes."""
+
+    def __init__(self, graph: Graph, profile: Profile) -> None:
+        self.graph, self.profile = graph, profile
+        self._known: dict[str, list[tuple[tuple[Part, ...], frozenset[Guard]]]] = {}
+        made = [p for p in graph.primitives if p.op is Op.PARTIAL_PREFILLING]
+        for origin in dict.fromkeys(p.origin for p in made):
+            pieces = [p for p in made if p.origin == origin]
+            self.add(pieces[0].engine, pieces)
+
+    def add(self, engine: str, pieces: Sequence[Primitive]) -> None:
+        """`pieces` of one call, the first ones of its prompt."""
+        parts = tuple(part for piece in pieces for part in _parts(piece))
+        guards = frozenset(guard for piece in pieces for guard in piece.guards)
+        self._known.setdefault(engine, []).append((parts, guards))
+
+    def tokens(self, p: Primitive) -> int:
+        """How many tokens at the beginning of its prompt, in whole blocks, are computed for others
+        if `p` runs at all. Where there are several instances none are: `p` may run on another."""
+        engine = self.profile.engine(p.engine)
+        if not engine.keeps_prefixes or engine.instances > 1:
+            return 0
+        shared = (
+            _tokens(self.graph, _common(_parts(p), parts))
+            for parts, guards in self._known.get(p.engine, ())
+            if guards <= set(p.guards)
+        )
+        return max(shared, default=0) // engine.block_tokens * engine.block_tokens
+
+
+def _common(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
+    return [a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
+
+
+def _parts(p: Primitive) -> tuple[Part, ...]:
+    prompt = p.input("prompt")
+    assert isinstance(prompt, Prompt)
+    return prompt.parts
+
+
 def _considered(
-    graph: Graph, p: Primitive, profile: Profile, ends_s: Mapping[str, float]
+    graph: Graph, p: Primitive, profile: Profile, ends_s: Mapping[str, float], ahead: _Ahead
 ) -> tuple[str, Pieces]:
     """Why its prompt stays whole, or the pieces that it is worth to be cut into."""
     engine = profile.engine(p.engine)
     if not engine.prefix_reuse:
         return f"engine {p.engine!r} gains nothing from a prefix computed ahead", []
-    least, kept = _least_tokens(engine), kept_tokens(graph, p, engine)
+    least, always, shared = _least_tokens(engine), kept_tokens(graph, p, engine), ahead.tokens(p)
+    kept = max(always, shared)
     pieces = _pieces(graph, p, least, kept)
     if len(pieces) == 1:
         besides = f", besides what engine {p.engine!r} keeps anyway" if kept else ""
+        if shared > always:
+            besides = ", besides what is computed ahead of other calls"
         return f"no prefix is known earlier that is worth a prefill ({least} tokens){besides}", []
     if not _pays(graph, p, pieces, kept, profile, ends_s):
         return "computing a prefix ahead would take longer than waiting for the rest", []
@@ -115,15 +162,14 @@ def _least_tokens(engine: EngineProfile) -> int:
 def _pieces(graph: Graph, p: Primitive, least: int, kept: int) -> Pieces:
     """The prompt's parts, cut where the wait grows; pieces below `least` tokens, not counting the
     first `kept` ones of the prompt, join the next."""
-    prompt = p.input("prompt")
-    assert isinstance(prompt, Prompt)
+    prompt = _parts(p)
     known = _closure(graph, (order.producer for order in p.after))
     guards = _closure(graph, (guard.condition for guard in p.guards))
     if not expected(graph, p):
         known |= guards
     pieces: list[list[Part]] = [[]]
-    last = len(prompt.parts) - 1
-    for i, part in enumerate(prompt.parts):
+    last = len(prompt) - 1
+    for i, part in enumerate(prompt):
         ref = part.content
         waits = _closure(graph, (ref.producer,)) if isinstance(ref, Ref) else frozenset()
         if i == last:

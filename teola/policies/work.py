@@ -46,7 +46,7 @@ class WorkSpec:
     retries: further tries that it may have.
     item_tokens: planned tokens of an item (0: its time does not depend on them).
     planned_tokens: of its prompt. planned_output: that its call generates in all.
-    continues: its prompt goes on with a sequence that is there.
+    continues: planned tokens of the sequence that its prompt goes on with (0: none).
     """
 
     engine: str
@@ -62,7 +62,7 @@ class WorkSpec:
     item_tokens: int = 0
     planned_tokens: int = 0
     planned_output: int = 0
-    continues: bool = False
+    continues: int = 0
 
 
 @dataclass(slots=True, eq=False)

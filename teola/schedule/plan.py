@@ -230,10 +230,19 @@ class Plan:
                 planned_output=sum(
                     estimate.planned_output(self.primitives[m]) for m in self.members[i]
                 ),
-                continues=self.sequence_of[i] >= 0,
+                continues=self._continued(i),
             )
             for i, p in enumerate(self.primitives)
         )
+
+    def _continued(self, i: int) -> int:
+        """Planned tokens of the sequence that `i` goes on with, at least 1 if there is one."""
+        tokens, before = 0, self.sequence_of[i]
+        while before >= 0:
+            p = self.primitives[before]
+            tokens += self._tokens(p) if p.op in PREFILLS else estimate.planned_output(p)
+            before = self.sequence_of[before]
+        return max(1, tokens) if self.sequence_of[i] >= 0 else 0
 
     def _tokens(self, p: Primitive) -> int:
         return estimate.planned_tokens(self.graph, p)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from teola.graph import QUERY, Op, Part, Prompt, Ref, Role
-from teola.passes import optimise
-from teola.passes.estimate import kept_tokens, seconds
+from teola.passes import PIPELINE, optimise
+from teola.passes.estimate import kept_tokens, planned_tokens, seconds
+from teola.passes.split_prefilling import _Ahead
 from teola.passes.timetable import timetable
 from teola.profile import Profile, paper
+from teola.runtime.sim import Sim
+from teola.runtime.values import Tokens
+from teola.schedule.plan import Plan
 from teola_apps.chat_rag import app as chat_rag
 from teola_apps.naive_rag import app
 from tests.forgetful import forgetful
+from tests.planted import catches, edited
 from tests.schedule.plans import call, plan
 
 TESTBED = forgetful(paper("13b"))
@@ -61,6 +67,49 @@ def test_a_history_goes_ahead_although_the_instruction_is_kept() -> None:
     prompt = ahead.input("prompt")
     assert isinstance(prompt, Prompt)
     assert Role.HISTORY in {part.role for part in prompt.parts}
+
+
+def _ahead(profile: Profile) -> dict[str, int]:
+    """Planned tokens of what chat RAG computes ahead, by call."""
+    graph = chat_rag.builder.build(chat_rag.builder.configure({}), {"chunks": 48})
+    made = optimise(graph, profile, debug=True).e_graph
+    assert optimise(made, profile).e_graph == made, "it changes its mind"
+    ahead = [p for p in made.primitives if p.op is Op.PARTIAL_PREFILLING]
+    return {p.origin: planned_tokens(made, p) for p in ahead}
+
+
+def with_llm(**change: Any) -> Profile:
+    bed = paper("13b")
+    return replace(bed, engines={**bed.engines, "llm": replace(bed.engines["llm"], **change)})
+
+
+@catches(
+    "equal-prefixes-each-for-itself",
+    "a prefix is computed ahead of every call that has it",
+    edited(_Ahead.tokens, "if guards <= set(p.guards)", "if not parts"),
+)
+def test_calls_that_begin_alike_have_one_prefix_computed_on_one_instance() -> None:
+    """The history before three rounds; on several instances each round may be elsewhere."""
+    rounds = [f"generate.{k}.prefill" for k in (1, 2, 3)]
+    assert list(_ahead(with_llm(instances=1))) == rounds[:1]
+    assert list(_ahead(with_llm(instances=2))) == rounds
+    assert list(_ahead(with_llm(instances=1, keeps_prefixes=False))) == rounds
+
+
+def test_what_calls_of_one_query_share_makes_it_no_later() -> None:
+    graph = chat_rag.builder.build(chat_rag.builder.configure({}), {"chunks": 48})
+    bed = with_llm(instances=1)
+
+    def took(passes: list[str]) -> float:
+        made = optimise(graph, bed, passes)
+        sim = Sim(bed)
+        given = {"question": Tokens(16), "history": Tokens(1024), "scope": Tokens(0)}
+        sim.submit(Plan(made.e_graph, bed, made), {**given, "chunks": [Tokens(256)] * 48})
+        (result,) = sim.run()
+        return result.finished
+
+    without = [name for name in PIPELINE if name != "split_prefilling"]
+    assert took(list(PIPELINE)) <= took(without)
 
 
 def test_estimates_leave_out_what_is_kept() -> None:
