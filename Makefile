@@ -4,13 +4,13 @@
 #   TORCH_INDEX=URL          where torch comes from, if not from pip's own index, such as PyTorch's
 #                            index of CPU builds (elsewhere pip may fetch several GB of CUDA)
 #   ARGS="-m 'not slow'"     further arguments for pytest, for the demo, or for every experiment
-#   QUERIES=2000             simulated queries at each point of an experiment under load (500)
+#   QUERIES=500              simulated queries at each point of an experiment under load (2000)
 #   TEOLA_DATA=FOLDER        public data sets for the experiments (experiments/common/README.md)
 
 PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=
-QUERIES ?= 500
+QUERIES ?= 2000
 
 TORCH := torch==2.13.0
 EXTRAS := local,ray,server,bench,dev
@@ -32,8 +32,6 @@ EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling shorter_
 QUERIES_end_to_end = $(QUERIES)
 QUERIES_ablation_graph = $(QUERIES)
 QUERIES_ablation_scheduling = $(QUERIES)
-QUERIES_shorter_path = $(QUERIES)
-QUERIES_sensitivity := 200
 QUERIES_scale := 20000
 
 .DEFAULT_GOAL := help
@@ -92,8 +90,8 @@ soak: $(STAMP)  ## the long forms of the tests that have one, which take many mi
 	-o log_cli=true -o log_cli_level=INFO $(ARGS)
 	$(TOLD)
 
-# With 500 queries at each point; QUERIES=2000 is the full count. Where there are the most points
-# (`sensitivity`) or the most queries (`scale`), two thirds and a fifth of the command's own count.
+# Where systems are compared, QUERIES at each point, each with five seeds; else as many as each command
+# has by itself, but for `scale`, which has a fifth.
 experiments: $(STAMP)  ## run the simulated experiments: report.json in their folders, docs/benchmarks.md
 	@set -e; $(foreach name,$(EXPERIMENTS),echo "experiments.$(name)"; \
 	$(PY) -m experiments.$(name) --out experiments/$(name) --docs \

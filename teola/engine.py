@@ -60,9 +60,10 @@ class EngineSpec:
     max_batch: items of one batch (an LLM: prompt tokens in flight on one instance). max_sequences:
     primitives (an LLM: calls) that one instance holds at once. concurrency: batches that one
     instance runs at once. prefix_reuse: a partial prefilling makes the later full one cheaper.
-    block_tokens: prefixes shorter than one KV block save nothing. kv_blocks: what an instance's
-    cache holds, where that is known. notice: of a language model, what whoever reads its answers
-    has to know of them.
+    keeps_prefixes: what was computed of a prompt, whoever's query it was (of the same tenant), is
+    found by later ones that begin alike. block_tokens: prefixes shorter than one KV block save
+    nothing. kv_blocks: what an instance's cache holds, where that is known. notice: of a language
+    model, what whoever reads its answers has to know of them.
     """
 
     name: str
@@ -72,6 +73,7 @@ class EngineSpec:
     max_sequences: int = 1024
     concurrency: int = 1
     prefix_reuse: bool = False
+    keeps_prefixes: bool = False
     block_tokens: int = 16
     kv_blocks: int | None = None
     description: str = ""

@@ -13,7 +13,7 @@ class Habit:
 
     calls: how many of them were seen (of a Condition: how often it decided).
     prompt: tokens of a prompt for each one that was planned.
-    cached: the part of a prompt that instances found in their caches.
+    cached: tokens of a prompt, from its beginning, that instances found in their caches.
     output: generated tokens for each one that was planned; output_p90: in the longest tenth.
     seconds: what a function of its own takes (None: it is no function).
     branches: how often a Condition took each branch.

@@ -4,9 +4,9 @@ A batch engine has a `Cost` for each op, an LLM the time of a `StepTime`: how lo
 continuous batching takes, by what is in it.
 
 A profile is data (JSON, versioned). Passes read from it the maximum efficient batch size and
-whether a prefix computed ahead is worth anything; policies, `explain` and the simulator read
-times. `paper("13b")` is the testbed of the paper, fixed in specs (sections 1, 7 and 8 of the
-paper; derived and assumed values are marked in docs/benchmarks.md).
+whether a prefix computed ahead is worth anything, or kept anyway; policies, `explain` and the
+simulator read times. `paper("13b")` is the testbed of the paper, fixed in specs (sections 1, 7 and
+8 of the paper; derived and assumed values are marked in docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ class EngineProfile:
     concurrency: int = 1
     instances: int = 1
     prefix_reuse: bool = False
+    keeps_prefixes: bool = False
     block_tokens: int = 16
     kv_blocks: int | None = None
     max_efficient: int | None = None
@@ -267,6 +268,7 @@ def _llm(prefill: Cost, step: Cost) -> EngineProfile:
         kv_blocks=32 * 2048 // 16,
         instances=2,
         prefix_reuse=True,
+        keeps_prefixes=True,
     )
 
 
@@ -370,6 +372,8 @@ def _read(entry: Mapping[str, Any], version: int) -> EngineProfile:
     pool = tuple(_read(one, version) for one in entry.get("pool", ()))
     apart = ("costs", "decode_step" if version == 1 else "step", "pool")
     rest = {key: value for key, value in entry.items() if key not in apart}
+    # Profiles of earlier versions do not tell: the engines that they are of kept what they reused.
+    rest.setdefault("keeps_prefixes", rest.get("prefix_reuse", False))
     return EngineProfile(costs=costs, step=step, pool=pool, **rest)
 
 
@@ -380,6 +384,7 @@ def declared(spec: EngineSpec) -> EngineProfile:
         max_sequences=spec.max_sequences,
         concurrency=spec.concurrency,
         prefix_reuse=spec.prefix_reuse,
+        keeps_prefixes=spec.keeps_prefixes,
         block_tokens=spec.block_tokens,
         max_efficient=spec.max_batch,
         source="not known yet",

@@ -30,6 +30,7 @@ from teola.schedule.events import (
     Dispatch,
     Failed,
     Finish,
+    Fused,
     Outbox,
     QueueEvent,
     RunCommand,
@@ -38,9 +39,8 @@ from teola.schedule.events import (
     Skipped,
     State,
     Submit,
-    Withdraw,
 )
-from teola.schedule.graph_run import GraphRun
+from teola.schedule.graph_run import Asked, GraphRun
 from teola.schedule.plan import Plan
 from teola.schedule.validate import validate, validate_stored
 
@@ -62,13 +62,17 @@ class Said(NamedTuple):
 class Noted(list[RunCommand]):
     """An outbox that notes what a run adds, and passes it on."""
 
-    def __init__(self, run: str, story: list[Any], on: Callable[[Any], None]) -> None:
+    def __init__(self, run: str, story: list[Any], on: Callable[[Any], object]) -> None:
         super().__init__()
         self._run, self._story, self._on = run, story, on
 
     def append(self, command: RunCommand) -> None:
+        self.asked(command)
+
+    def asked(self, command: RunCommand) -> object:
+        """What came of it."""
         self._story.append(Said(self._run, command))
-        self._on(command)
+        return self._on(command)
 
 
 @dataclass
@@ -145,11 +149,9 @@ class RecordingCore(Core):
         """Note each command of the run before it is performed."""
         handle, story = GraphRun.handle, self.log.story
 
-        def said(
-            event: RunEvent, now: float, out: Outbox, ask: Callable[[Submit | Withdraw], None]
-        ) -> Outbox:
+        def said(event: RunEvent, now: float, out: Outbox, ask: Asked) -> Outbox:
             noted = Noted(run.id, story, ask)
-            return handle(run, event, now, Noted(run.id, story, out.append), noted.append)
+            return handle(run, event, now, Noted(run.id, story, out.append), noted.asked)
 
         run.handle = said  # type: ignore[assignment, method-assign]
 
@@ -262,6 +264,8 @@ def check(log: Log) -> None:
             command = entry.command
             if isinstance(command, Finish):
                 states[entry.run] += 1
+            if isinstance(command, Fused):
+                done.add((entry.run, command.primitive))
             if isinstance(command, Skipped):
                 key = (entry.run, command.primitive)
                 assert key not in skipped, f"{key} was skipped twice"

@@ -38,7 +38,7 @@ LESSONS = Lessons(
         "llm": EngineTimes(step=StepTime(0.012, per_token_s=1e-4), seen=120),
     },
     habits={
-        ("advanced-rag", "generate"): Habit(6, 1.25, 0.5, 0.31, 0.75),
+        ("advanced-rag", "generate"): Habit(6, 1.25, 96.0, 0.31, 0.75),
         ("search-agent", "judge"): Habit(4, branches={"true": 3, "false": 1}),
         ("search-agent", "fetch"): Habit(2, seconds=1.5),
     },
@@ -77,7 +77,7 @@ def test_what_was_learned_is_shown_within_80_columns(teola: CommandLine, learned
     assert " ".join(rows["reranking"]) == "unknown 20 ms 20 ms 320 ms"
     assert "a step of 16         12 ms" in lines
     assert "prefilling of 1,024  114 ms" in lines
-    assert rows["generate"] == ["6", "1.25", "50", "%", "0.31", "0.75"]
+    assert rows["generate"] == ["6", "1.25", "96", "0.31", "0.75"]
     assert rows["judge"] == ["4", "false", "25", "%,", "true", "75", "%"]
     assert rows["fetch"] == ["2", "1.5", "s"]
 

@@ -134,6 +134,7 @@ def test_the_profile_of_a_model_joins_the_others(
     profile = load(str(file))
     assert profile.engines["rerank"].max_batch == 7
     assert profile.engines["llm"].prefix_reuse
+    assert profile.engines["llm"].keeps_prefixes
     assert profile.engines["llm"].step.seconds(1) > 0
     assert profile.engines["llm"].seconds(Op.PREFILLING, 1, 2000) > 0
     lines = teola(*words, "--limit", "10").out.splitlines()

@@ -164,6 +164,15 @@ def test_by_default_the_engines_speak_for_themselves() -> None:
     assert (engine.max_batch, engine.prefix_reuse, engine.block_tokens) == (9, False, 3)
     assert not engine.timed
     assert engine.source == "not known yet"
+    assert not engine.keeps_prefixes
+    assert default([replace(reader, keeps_prefixes=True)]).engine("llm").keeps_prefixes
+
+
+def test_what_an_older_profile_says_to_reuse_is_kept() -> None:
+    written = to_json(paper("13b"))
+    for name, engine in written["engines"].items():
+        del engine["keeps_prefixes"]
+        assert from_json(written).engine(name).keeps_prefixes is engine["prefix_reuse"]
 
 
 def test_an_engine_unknown_to_the_profile_speaks_for_itself() -> None:

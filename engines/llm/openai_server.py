@@ -81,13 +81,15 @@ class OpenAIServer:
     def spec(self) -> EngineSpec:
         """`prefix_reuse` is known after `start`, unless the option says it."""
         known = self._prefix_reuse
+        caches = self.served.caches_prefixes if known is None else known
         return EngineSpec(
             name=self._name,
             kind=EngineKind.LLM,
             ops=PREFILLS | DECODES,
             max_batch=self._max_batch,
             max_sequences=self._max_sequences,
-            prefix_reuse=self.served.caches_prefixes if known is None else known,
+            prefix_reuse=caches,
+            keeps_prefixes=caches,
             block_tokens=self.block_tokens,
             description=f"{self._model or 'first model'} at {openai_probe.shown(self._url)}",
         )

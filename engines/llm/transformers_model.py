@@ -95,6 +95,7 @@ class TransformersModel:
             max_batch=self._max_batch,
             max_sequences=self._max_sequences,
             prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
+            keeps_prefixes=True,
             block_tokens=self._block_tokens,
             description=f"{self._model} in this process, {self._dtype}",
         )

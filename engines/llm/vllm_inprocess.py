@@ -133,6 +133,7 @@ class VLLMInProcess:
             max_batch=self._max_batch,
             max_sequences=self._max_num_seqs,
             prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
+            keeps_prefixes=bool(self._arguments["enable_prefix_caching"]),
             block_tokens=self._block_tokens,
             description=f"{Path(self._model).name} on a vLLM of its own",
         )

@@ -112,6 +112,7 @@ class VLLMServer:
             max_batch=min(spec.max_batch, found.kv_tokens or spec.max_batch),
             block_tokens=self.block_tokens,
             kv_blocks=found.kv_tokens // self.block_tokens if found.kv_tokens else None,
+            keeps_prefixes=reuse,
             prefix_reuse=reuse and (self._tokens is None or self._tokens.splittable),
         )
 

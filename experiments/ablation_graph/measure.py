@@ -1,4 +1,4 @@
-"""Runs every variant of the passes, alone and under load."""
+"""Runs the applications with all passes, without each, and with some: alone and under load."""
 
 from __future__ import annotations
 
@@ -12,64 +12,79 @@ from experiments.baselines.modules import chain
 from experiments.baselines.systems import TEOLA, Cache, System
 from experiments.common import pool
 from experiments.common.command import Options, Report
-from experiments.common.simulate import Setting, alone, saturation, under_load
+from experiments.common.latencies import geometric
+from experiments.common.simulate import (
+    LOADS,
+    Setting,
+    alone,
+    rounded,
+    sustained,
+    under_load,
+)
 from experiments.common.testbed import testbed
 from experiments.common.workloads import APPS, example
 from teola.graph import Graph
+from teola.passes import PIPELINE
 
-LLM: Final = "13b"
-PARALLEL: Final = ("prune_dependencies", "split_prefilling")
-PIPELINED: Final = ("decompose_stages", "pipeline_decoding")
-VARIANTS: Final[Mapping[str, Sequence[str]]] = {
+LLM: Final = "30b"
+"""The paper's ablations have it."""
+ALL: Final = tuple(PIPELINE)
+WHOLE: Final = "all"
+PIPELINED: Final = ("decompose_stages", "pipeline_decoding", "split_reranking")
+GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "none": (),
-    "parallelisation": PARALLEL,
+    "parallelisation": tuple(name for name in ALL if name not in PIPELINED),
     "pipelining": PIPELINED,
-    "both": ("prune_dependencies", "decompose_stages", "split_prefilling", "pipeline_decoding"),
+    WHOLE: ALL,
 }
-"""The passes of each variant, in the pipeline's order (paper, section 7.4). Pipelining alone keeps
-the order of modules between which no data flows."""
-CACHES: Final = {"instructions computed": Cache.QUERY, "instructions cached": Cache.ALL}
-"""Whether the engines keep instructions: the paper's ablation computes them for each query."""
-LOADS: Final = {"10%": 0.1, "40%": 0.4, "80%": 0.8}
-"""Parts of the saturation rate without any pass."""
-SATURATING: Final = 400
-ONE: Final = "one query"
+"""The passes of figure 9's variants (paper, section 7.4). Pipelining alone keeps the order of
+modules between which no data flows."""
+WITHOUT: Final = {f"without {name}": tuple(p for p in ALL if p != name) for name in ALL}
+VARIANTS: Final = {**GROUPS, **WITHOUT}
+CACHES: Final = {"": Cache.ALL, ", instructions computed": Cache.QUERY}
+"""What is added to the application's name: engines keep instructions, or compute them for each
+query, as in the paper's ablation."""
+ONE: Final = 0.0
+"""The load of one query that has all engines to itself."""
+Means = Mapping[float, Sequence[float]]
+"""By load: the mean latency in seconds of each seed."""
 
 
 def measure(options: Options, progress: Progress) -> Report:
-    """Mean latency of every variant, alone and under load."""
+    """How many times as high the mean is without each pass, and how many times lower with some."""
     settings = {
         app: Setting(
             app, testbed(LLM), queries=options.queries, seed=options.seed, data=options.data
         )
         for app in APPS
     }
-    kinds = [(app, cache) for app in APPS for cache in CACHES]
-    rates = pool.run(
-        [(_saturation, (settings[app], cache)) for app, cache in kinds],
-        options.workers,
-        progress,
-        "saturation",
-    )
-    places = [
-        (app, cache, load, 0.0 if load == ONE else float(f"{LOADS[load] * rate:.4g}"), name)
-        for (app, cache), rate in zip(kinds, rates, strict=True)
-        for load in (ONE, *LOADS)
+    kinds = [(app, kept) for app in APPS for kept in CACHES]
+    jobs = [(_sustained, (settings[app], kept)) for app, kept in kinds]
+    rates = pool.run(jobs, options.workers, progress, "saturation")
+    runs = [
+        (settings[app], kept, name, rate, options.seeds)
+        for (app, kept), rate in zip(kinds, rates, strict=True)
         for name in VARIANTS
     ]
-    jobs = [(_mean, (settings[app], cache, name, rate)) for app, cache, _, rate, name in places]
-    means = pool.run(jobs, options.workers, progress, "under load")
-    keys = ("app", "instructions", "load", "rate", "variant", "mean_s")
-    rows = [
-        dict(zip(keys, (*place, mean), strict=True))
-        for place, mean in zip(places, means, strict=True)
-    ]
-    return {"rows": rows, "speedups": _speedups(rows), "about": {"llm": LLM, **options.about()}}
+    found = pool.run([(_means, run) for run in runs], options.workers, progress, "under load")
+    means = {
+        (setting.app + kept, name): some
+        for (setting, kept, name, _, _), some in zip(runs, found, strict=True)
+    }
+    places = [app + kept for app, kept in kinds]
+    return {
+        "rows": _rows(places, means),
+        "groups": _groups(places, means),
+        "sustained": [
+            {"app": place, "rate": rate} for place, rate in zip(places, rates, strict=True)
+        ],
+        "about": {"llm": LLM, **options.about()},
+    }
 
 
-def _system(cache: str, variant: str) -> System:
+def _system(kept: str, variant: str) -> System:
     p_graph = loosened if variant == "pipelining" else chain
-    return replace(TEOLA, p_graph=p_graph, cache=CACHES[cache], passes=tuple(VARIANTS[variant]))
+    return replace(TEOLA, p_graph=p_graph, cache=CACHES[kept], passes=tuple(VARIANTS[variant]))
 
 
 def loosened(graph: Graph) -> Graph:
@@ -83,27 +98,52 @@ def loosened(graph: Graph) -> Graph:
     return Graph(graph.name, made, graph.outputs, graph.inputs)
 
 
-def _saturation(setting: Setting, cache: str) -> float:
-    few = replace(setting, queries=min(SATURATING, setting.queries))
-    return saturation(_system(cache, "none"), few)
+def _sustained(setting: Setting, kept: str) -> float:
+    return rounded(sustained(_system(kept, WHOLE), setting))
 
 
-def _mean(setting: Setting, cache: str, variant: str, rate: float) -> float:
-    system = _system(cache, variant)
-    if rate == 0.0:
-        return round(alone(system, setting, example(setting.app)), 4)
-    return round(under_load(system, setting, rate).mean, 4)
+def _means(setting: Setting, kept: str, variant: str, rate: float, seeds: int) -> Means:
+    system = _system(kept, variant)
+    return {ONE: [alone(system, setting, example(setting.app))]} | {
+        load: [
+            under_load(system, replace(setting, seed=setting.seed + k), rounded(load * rate)).mean
+            for k in range(seeds)
+        ]
+        for load in LOADS
+    }
 
 
-def _speedups(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How many times lower than without passes the mean latency is."""
-    where = ("app", "instructions", "load")
-    plain = {tuple(r[k] for k in where): r["mean_s"] for r in rows if r["variant"] == "none"}
+def _rows(places: Sequence[str], means: Mapping[tuple[str, str], Means]) -> list[dict[str, Any]]:
+    """For each pass: the mean latency without it divided by that with all of them."""
     return [
         {
-            **{key: r[key] for key in (*where, "variant")},
-            "speedup": round(plain[tuple(r[k] for k in where)] / r["mean_s"], 4),
+            "app": app,
+            "pass": name,
+            "load": load,
+            "ratio": _ratio(means[app, f"without {name}"], means[app, WHOLE], load),
         }
-        for r in rows
-        if r["variant"] != "none"
+        for app in places
+        for name in ALL
+        for load in LOADS
     ]
+
+
+def _groups(places: Sequence[str], means: Mapping[tuple[str, str], Means]) -> list[dict[str, Any]]:
+    """How many times lower than without passes the mean latency is; `mean_s`: of the first seed."""
+    return [
+        {
+            "app": app,
+            "load": load,
+            "variant": name,
+            "mean_s": round(means[app, name][load][0], 4),
+            "speedup": _ratio(means[app, "none"], means[app, name], load),
+        }
+        for app in places
+        for load in (ONE, *LOADS)
+        for name in GROUPS
+    ]
+
+
+def _ratio(other: Means, ours: Means, load: float) -> float:
+    pairs = zip(other[load], ours[load], strict=True)
+    return round(geometric([theirs / mine for theirs, mine in pairs]), 4)

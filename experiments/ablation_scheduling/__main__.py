@@ -17,7 +17,8 @@ EXPERIMENT: Final = Experiment(
     table=figures.show,
     plot=figures.plot,
     section=figures.section,
-    queries=(1000, 100),
+    queries=(2000, 500),
+    seeds=(5, 2),
 )
 
 

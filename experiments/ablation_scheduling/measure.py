@@ -1,4 +1,4 @@
-"""Runs every batching policy on the same e-graphs, alone and at every rate."""
+"""Runs every batching policy on the same e-graphs, alone and under load."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from experiments.ablation_scheduling import tree
 from experiments.baselines.systems import TEOLA, Cache, System
 from experiments.common import pool
 from experiments.common.command import Options, Report
-from experiments.common.simulate import Setting, alone, saturation, under_load
+from experiments.common.latencies import geometric
+from experiments.common.simulate import (
+    LOADS,
+    Setting,
+    alone,
+    rounded,
+    sustained,
+    under_load,
+)
 from experiments.common.testbed import testbed
 from experiments.common.workloads import APPS, example
 
-LLM: Final = "13b"
+LLM: Final = "30b"
+"""The paper's ablations have it."""
 POLICIES: Final = ("fifo", "per_invocation", "topology", "critical_path")
 COMPARED: Final = (
     ("topology", "fifo"),
@@ -25,11 +34,7 @@ COMPARED: Final = (
 )
 """(policy, which it is compared with): how many times lower its mean latency is."""
 INSTRUCTIONS: Final = {"cached": Cache.ALL, "computed": Cache.QUERY}
-"""Whether the engines keep instructions; if not, they are computed ahead for every query."""
-LOADS: Final = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
-QUICK_LOADS: Final = (0.1, 0.8)
-"""Parts of the rate at which `topology` saturates."""
-SATURATING: Final = 400
+"""Whether the engines keep instructions, or compute them for every query."""
 ONE: Final = 0.0
 """The load of one query that has all engines to itself."""
 
@@ -43,32 +48,19 @@ def measure(options: Options, progress: Progress) -> Report:
         )
         for app in APPS
     }
-    rates = pool.run(
-        [(_saturation, (settings[app], kept)) for app, kept in kinds],
-        options.workers,
-        progress,
-        "saturation",
-    )
-    loads = QUICK_LOADS if options.quick else LOADS
-    places = [
-        (app, kept, load, float(f"{load * rate:.4g}"), policy)
+    jobs = [(_sustained, (settings[app], kept)) for app, kept in kinds]
+    rates = pool.run(jobs, options.workers, progress, "saturation")
+    runs = [
+        (settings[app], kept, policy, rate, options.seeds)
         for (app, kept), rate in zip(kinds, rates, strict=True)
-        for load in (ONE, *loads)
         for policy in POLICIES
     ]
-    jobs = [
-        (_latency, (settings[app], kept, policy, rate)) for app, kept, _, rate, policy in places
-    ]
-    found = pool.run(jobs, options.workers, progress, "under load")
-    keys = ("app", "instructions", "load", "rate", "policy", "mean_s", "p99_s")
-    rows = [
-        dict(zip(keys, (*place, *latency), strict=True))
-        for place, latency in zip(places, found, strict=True)
-    ]
+    found = pool.run([(_rows, run) for run in runs], options.workers, progress, "under load")
+    rows = [row for some in found for row in some]
     return {
         "rows": rows,
         "gains": _gains(rows),
-        "tree": tree.measure(POLICIES, options.queries, options.seed),
+        "tree": tree.measure(POLICIES, LLM, options.queries, options.seed),
         "about": {"llm": LLM, **options.about()},
     }
 
@@ -77,35 +69,54 @@ def _system(kept: str, policy: str) -> System:
     return replace(TEOLA, cache=INSTRUCTIONS[kept], batching=policy)
 
 
-def _saturation(setting: Setting, kept: str) -> float:
-    few = replace(setting, queries=min(SATURATING, setting.queries))
-    return saturation(_system(kept, "topology"), few)
+def _sustained(setting: Setting, kept: str) -> float:
+    return rounded(sustained(_system(kept, TEOLA.batching), setting))
 
 
-def _latency(setting: Setting, kept: str, policy: str, rate: float) -> tuple[float, float]:
-    """Mean and 99th percentile in seconds; of one query alone, its latency twice."""
+def _rows(
+    setting: Setting, kept: str, policy: str, rate: float, seeds: int
+) -> list[dict[str, Any]]:
+    """Mean and 99th percentile in seconds at every load; of one query alone, its latency twice."""
     system = _system(kept, policy)
-    if rate == ONE:
-        seconds = round(alone(system, setting, example(setting.app)), 4)
-        return seconds, seconds
-    found = under_load(system, setting, rate)
-    return round(found.mean, 4), round(found.percentile(99), 4)
+    where = {"app": setting.app, "instructions": kept}
+    one = round(alone(system, setting, example(setting.app)), 4)
+    rows = [{**where, "load": ONE, "policy": policy, "seed": 0, "mean_s": one, "p99_s": one}]
+    for load in LOADS:
+        for seed in range(setting.seed, setting.seed + seeds):
+            found = under_load(system, replace(setting, seed=seed), rounded(load * rate))
+            rows.append(
+                {
+                    **where,
+                    "load": load,
+                    "policy": policy,
+                    "seed": seed,
+                    "mean_s": round(found.mean, 4),
+                    "p99_s": round(found.percentile(99), 4),
+                }
+            )
+    return rows
 
 
 def _gains(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How many times lower the mean (and the 99th percentile) of one policy is than of another."""
+    """How many times lower the mean (and the 99th percentile) of one policy is than of another:
+    the geometric mean over the seeds."""
     where = ("app", "instructions", "load")
-    found = {(*(r[k] for k in where), r["policy"]): r for r in rows}
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((*(row[k] for k in where), row["policy"]), []).append(row)
+
+    def ratio(place: tuple[Any, ...], policy: str, other: str, name: str) -> float:
+        pairs = zip(found[*place, other], found[*place, policy], strict=True)
+        return round(geometric([theirs[name] / ours[name] for theirs, ours in pairs]), 4)
+
     return [
         {
-            **{k: row[k] for k in where},
+            **dict(zip(where, place, strict=True)),
             "policy": policy,
             "against": other,
-            "mean": round(found[*place, other]["mean_s"] / row["mean_s"], 4),
-            "p99": round(found[*place, other]["p99_s"] / row["p99_s"], 4),
+            "mean": ratio(place, policy, other, "mean_s"),
+            "p99": ratio(place, policy, other, "p99_s"),
         }
         for policy, other in COMPARED
-        for row in rows
-        if row["policy"] == policy
-        for place in [tuple(row[k] for k in where)]
+        for place in dict.fromkeys(key[:-1] for key in found)
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from experiments.baselines.systems import SYSTEMS
+from experiments.baselines.systems import BASELINES, TEOLA
 from experiments.baselines.tuning import tuned
 from experiments.common import pages
 from experiments.common.simulate import Setting, alone
@@ -21,13 +21,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         description="One query over 48 chunks on each simulated system, in seconds.",
     ).parse_args(argv)
     console = Console()
-    lines = []
+    systems, lines = (TEOLA, *BASELINES), []
     for app in APPS:
         for llm in SIZES:
             setting = Setting(app, testbed(llm))
-            seconds = (alone(system, setting, example(app)) for system in SYSTEMS.values())
+            seconds = (alone(system, setting, example(app)) for system in systems)
             lines.append((app, llm, *(f"{found:.2f}" for found in seconds)))
-    head = ("application", "LLM", *SYSTEMS)
+    head = ("application", "LLM", *(system.name for system in systems))
     console.print(pages.terminal("One query alone, seconds", head, lines, left=2))
     engines = tuned(testbed("13b").profile).engines
     sizes = (f"{name} {engines[name].max_batch}" for name in ("embedding", "rerank", "vectorstore"))

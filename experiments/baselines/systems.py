@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
+from experiments.baselines.knowledge import Knows, known
 from experiments.baselines.modules import chain, side_by_side
 from experiments.baselines.tuning import tuned
 from experiments.common import workloads
@@ -22,9 +23,8 @@ Rewrite = Callable[[Graph], Graph]
 
 
 class Cache(Enum):
-    """What LLMs find of a prompt: nothing; what the same query computed; what any query did."""
+    """What LLMs find of a prompt: what the same query computed, or what any query did."""
 
-    NONE = "none"
     QUERY = "query"
     ALL = "all"
 
@@ -32,30 +32,48 @@ class Cache(Enum):
 @dataclass(frozen=True, slots=True)
 class System:
     """p_graph: what a query's p-graph is made into before any pass. waits: batches that are not
-    full wait for more (TO). cache: the prefix cache of its LLMs."""
+    full wait for more. cache: the prefix cache of its LLMs. knows: what its core knows of times."""
 
     name: str
     p_graph: Rewrite
-    passes: str | Sequence[str] = "none"
+    passes: str | Sequence[str] = "all"
     batching: str = DEFAULT
     waits: bool = False
     cache: Cache = Cache.ALL
+    knows: Knows = Knows.LEARNED
 
 
-TEOLA: Final = System("teola", chain, "all")
-"""As it is shipped: all passes, the default batching policy. Its LLMs have the prefix cache that
-those of LlamaDistPC have."""
-BASELINES: Final = (
-    System("llamadist_po", chain, batching="per_invocation", cache=Cache.NONE),
-    System("llamadist_to", chain, batching="fifo", waits=True, cache=Cache.NONE),
-    System("llamadist_pc_po", side_by_side, batching="per_invocation"),
-    System("llamadist_pc_to", side_by_side, batching="fifo", waits=True),
+TEOLA: Final = System("teola", chain)
+"""As it is shipped: the applications' own graphs, all passes, the default batching policy, and of
+the engines' times what it finds out by itself."""
+VARIANTS: Final = tuple(
+    replace(TEOLA, name=f"teola_{knows.value}", knows=knows)
+    for knows in (Knows.EXACT, Knows.BORROWED, Knows.DOUBLE, Knows.HALF)
 )
-SYSTEMS: Final = {system.name: system for system in (TEOLA, *BASELINES)}
-"""The five that the paper's figures compare."""
+"""The same, given a profile: the engines' own, another testbed's, twice and half the times."""
 TOPOLOGY: Final = replace(TEOLA, name="teola_topology", batching="topology")
 """The same with the paper's own batching policy, to the letter."""
-ALL: Final = {**SYSTEMS, TOPOLOGY.name: TOPOLOGY}
+_PO: Final = System("llamadist_po", chain, "none", "per_invocation")
+_TO: Final = System("llamadist_to", chain, "none", "fifo", waits=True)
+PAPERS: Final = (
+    _PO,
+    _TO,
+    replace(_PO, name="llamadist_pc_po", p_graph=side_by_side),
+    replace(_TO, name="llamadist_pc_to", p_graph=side_by_side),
+)
+"""The baselines of the paper."""
+CROSS: Final = System("llamadist_pc_critical_path", side_by_side, "none")
+"""Their best graph under our batching policy."""
+BASELINES: Final = (
+    *PAPERS,
+    *(
+        replace(system, name=f"{system.name}_nowait", waits=False)
+        for system in PAPERS
+        if system.waits
+    ),
+    CROSS,
+)
+SYSTEMS: Final = {system.name: system for system in (TEOLA, *VARIANTS, *BASELINES)}
 
 
 class Rewritten:
@@ -70,14 +88,28 @@ class Rewritten:
         return self._rewrite(self._builder.build(configs, sizes, *bound))
 
 
+SHARED: Final = {"judge": "proxy"}
+"""Engines that are another one of the testbed: the search agent's judge is the 7B model that
+drafts, on the same GPUs."""
+
+
+def deployed(graph: Graph) -> Graph:
+    """The graph with the engines that the testbed has."""
+    made = [replace(p, engine=SHARED.get(p.engine, p.engine)) for p in graph.primitives]
+    return Graph(graph.name, made, graph.outputs, graph.inputs)
+
+
 class Planner:
-    """Plans the queries of one application for one system; equal plans are shared."""
+    """Plans the queries of one application for one system, by what its core knows; equal plans are
+    shared."""
 
     def __init__(
         self, system: System, app: str, testbed: Testbed, overrides: Overrides | None = None
     ) -> None:
-        builder: Any = Rewritten(workloads.find_app(app).builder, system.p_graph)
-        self.optimiser = Optimiser(builder, testbed.profile)
+        builder: Any = Rewritten(
+            workloads.find_app(app).builder, lambda graph: system.p_graph(deployed(graph))
+        )
+        self.optimiser = Optimiser(builder, _caching(system, known(system.knows, testbed)))
         self._passes, self._listed = system.passes, app != "search-agent"
         self._overrides = workloads.overrides(app, testbed.values, overrides or {})
 
@@ -88,11 +120,16 @@ class Planner:
 
 
 def profile_of(system: System, testbed: Testbed) -> Profile:
-    """The profile with the batch sizes and the prefix cache that the system uses."""
-    profile = tuned(testbed.profile) if system.waits else testbed.profile
-    if system.cache is not Cache.NONE:
+    """The times that engines take, with the batch sizes and the prefix cache of the system."""
+    tunes = system.batching == "fifo"
+    return _caching(system, tuned(testbed.profile) if tunes else testbed.profile)
+
+
+def _caching(system: System, profile: Profile) -> Profile:
+    """The profile with the prefix cache that the system's LLMs have."""
+    if system.cache is Cache.ALL:
         return profile
-    engines = {name: replace(e, prefix_reuse=False) for name, e in profile.engines.items()}
+    engines = {n: replace(e, keeps_prefixes=False) for n, e in profile.engines.items()}
     return replace(profile, engines=engines)
 
 

@@ -72,12 +72,14 @@ def section(report: Report, picture: Path) -> str:
     return "\n\n".join(
         [
             "## What the latency is made of",
-            "`python -m experiments.breakdown` follows the real critical path of each query\n"
-            "(figure 11 of the paper): what it waited for last, back to the beginning. Simulated\n"
-            "rows have the times of the paper's testbed with a 13B model; the others are real\n"
-            "engines on this machine, in one process or each in a Ray actor. The paper has\n"
-            f"{PAPER} for optimisation and communication.\n"
-            "[More](../experiments/breakdown/README.md).",
+            pages.prose(
+                "`python -m experiments.breakdown` follows the real critical path of each query",
+                "(figure 11 of the paper): what it waited for last, back to the beginning.",
+                "Simulated rows have the times of the paper's testbed with a 30B model, as in",
+                "the paper; the others are real engines on this machine, in one process or each",
+                f"in a Ray actor. The paper has {PAPER} for optimisation and communication.",
+                "[More](../experiments/breakdown/README.md).",
+            ),
             f"{about['cpu']}, {about['cores']} cores; load average {about['load_1min']}.",
             f"![Parts]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),

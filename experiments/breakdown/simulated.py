@@ -10,28 +10,28 @@ import statistics
 import time
 from typing import Any, Final
 
-from experiments.baselines.systems import BASELINES, TEOLA, Planner
+from experiments.baselines.systems import TEOLA, Planner
 from experiments.breakdown.path import Parts, parts
 from experiments.common import command
-from experiments.common.simulate import Setting, alone, saturation, under_load
+from experiments.common.simulate import Setting, alone, rounded, sustained, under_load
 from experiments.common.testbed import testbed
 from experiments.common.workloads import example
-from experiments.end_to_end.measure import HIGH, LOW
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Span
 from teola.runtime.sim import SimResult
 
-LLM: Final = "13b"
-LOADS: Final = {"low load": LOW, "high load": HIGH}
+LLM: Final = "30b"
+"""The paper's breakdown has it."""
+LOADS: Final = {"50% load": 0.5, "80% load": 0.8}
+"""Parts of what Teola sustains."""
 REPETITIONS: Final = 200
 FIRST_REPETITIONS: Final = 9
-SATURATING: Final = 200
 
 
 def rows(app: str, options: command.Options) -> list[dict[str, Any]]:
-    """Mean parts of one query, and of those at low and at high load."""
+    """Mean parts of one query, and of those at each load."""
     setting = Setting(app, testbed(LLM), options.queries, options.seed, options.data)
     planning = cached_planning(setting)
     hop = setting.testbed.profile.dispatch_s
@@ -47,11 +47,10 @@ def rows(app: str, options: command.Options) -> list[dict[str, Any]]:
 
     alone(TEOLA, setting, example(app), keep)
     made = [_row(app, "one query", found, planning)]
-    few = Setting(app, setting.testbed, SATURATING, options.seed, options.data)
-    slowest = min(saturation(system, few) for system in BASELINES)
+    most = sustained(TEOLA, setting)
     for load, part in LOADS.items():
         found.clear()
-        under_load(TEOLA, setting, part * slowest, keep)
+        under_load(TEOLA, setting, rounded(part * most), keep)
         made.append(_row(app, load, found, planning))
     return made
 

@@ -80,7 +80,7 @@ class _Walk:
         self._branches: dict[str, str] = {}
         self._found: dict[int, Work] = {}
         self._said: dict[int, tuple[Excerpt, ...]] = {}
-        self._seen: set[int] = set()
+        self._seen: dict[str, set[int]] = defaultdict(set)
 
     def works(self) -> dict[int, Work]:
         """Work by primitive; those that are skipped are left out."""
@@ -127,15 +127,17 @@ class _Walk:
 
     def _uncached(self, i: int, engine: EngineProfile) -> int:
         """Tokens that a prefill has to compute at least: not those that earlier ones of the query
-        have in common with it, nor a beginning that is in every query's prompt."""
+        have in common with it, nor blocks at the beginning that are in every query's prompt."""
         own = prompt_of(self.query, i)
         before = self._said.get(self.plan.sequence_of[i], ())
         said = self._said[i] = before + own
         keys = excerpt_keys(said, engine.block_tokens)
-        hits = next((k for k, key in enumerate(keys) if key not in self._seen), len(keys))
-        self._seen.update(keys)
+        seen = self._seen[self.plan.primitives[i].engine]
+        hits = next((k for k, key in enumerate(keys) if key not in seen), len(keys))
+        seen.update(keys)
         literal = sum(e.length for e in takewhile(lambda excerpt: is_literal(excerpt.text), said))
-        found = max(hits * engine.block_tokens, literal) if engine.prefix_reuse else 0
+        size = engine.block_tokens
+        found = max(hits, literal // size) * size if engine.prefix_reuse else 0
         lengths = (sum(excerpt.length for excerpt in some) for some in (said, before))
         whole, there = lengths
         return whole - max(there, min(found, whole))

@@ -2,11 +2,11 @@
 
     python -m experiments.NAME [--quick] [--json] [--out FOLDER] [--docs] [--data FOLDER]
 
---quick: a smaller run. --json: the report instead of a table. --out: report.json goes there, and
-the plot, unless `--docs` puts it beside its page. --docs: write the experiment's section of
-docs/benchmarks.md and its picture, from this run or, with --report FILE, from an earlier one.
+--quick: a smaller run. --json: what the report says instead of a table. --out: report.json goes
+there, and the plot, unless `--docs` puts it beside its page. --docs: write the experiment's section
+of docs/benchmarks.md and its picture, from this run or, with --report FILE, from an earlier one.
 --data: a folder with the public data sets (else the environment's TEOLA_DATA; without either,
-lengths are the sets' means).
+lengths are drawn from how the sets' are distributed).
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ WORKERS: Final = 2
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for. queries: counted queries of each point under load."""
+    """What the user asked for. queries: counted queries of each point under load. seed: the first
+    of so many seeds."""
 
     quick: bool
     queries: int
     seed: int
+    seeds: int
     workers: int
     data: Path | None
     given: argparse.Namespace
@@ -46,7 +48,10 @@ class Options:
             "queries": self.queries,
             "quick": self.quick,
             "seed": self.seed,
-            "lengths": "TruthfulQA and HotpotQA" if self.data else "means of the data sets",
+            "seeds": self.seeds,
+            "lengths": "those of TruthfulQA and HotpotQA"
+            if self.data
+            else "drawn as those of TruthfulQA and HotpotQA are distributed",
         }
 
 
@@ -54,7 +59,8 @@ class Options:
 class Experiment:
     """One experiment. measure: makes the report, telling a Progress how far it is. table: prints
     it. plot: draws it to an SVG file. section: its Markdown for docs/benchmarks.md, given the path
-    of the picture. queries: by default, and with --quick. arguments: adds its own."""
+    of the picture. queries, seeds: by default, and with --quick. arguments: adds its own. told:
+    what of the report `--json` prints (all of it if empty)."""
 
     name: str
     about: str
@@ -64,6 +70,8 @@ class Experiment:
     section: Callable[[Report, Path], str]
     queries: tuple[int, int] = (2000, 200)
     arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+    seeds: tuple[int, int] = (1, 1)
+    told: tuple[str, ...] = ()
 
 
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> None:
@@ -82,7 +90,8 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> None:
         experiment.plot(report, pages.DOCS / picture)
         pages.write(experiment.name, experiment.section(report, picture))
     if given.json:
-        print(json.dumps(report, indent=1))
+        told = {name: report[name] for name in experiment.told} or report
+        print(json.dumps(told, indent=1))
     else:
         experiment.table(report, Console())
 
@@ -96,7 +105,8 @@ def save(report: Report, folder: Path) -> None:
 def _measure(experiment: Experiment, given: argparse.Namespace) -> Report:
     queries = given.queries or experiment.queries[given.quick]
     data = given.data or (Path(os.environ["TEOLA_DATA"]) if os.environ.get("TEOLA_DATA") else None)
-    options = Options(given.quick, queries, given.seed, given.workers, data, given)
+    seeds = given.seeds or experiment.seeds[given.quick]
+    options = Options(given.quick, queries, given.seed, seeds, given.workers, data, given)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -118,13 +128,20 @@ def _parse(experiment: Experiment, argv: Sequence[str] | None) -> argparse.Names
         prog=f"python -m experiments.{experiment.name}", description=experiment.about
     )
     full, quick = experiment.queries
+    full_seeds, quick_seeds = experiment.seeds
     parser.add_argument("--quick", action="store_true", help="a smaller run")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="report.json and the plot")
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md")
     parser.add_argument("--report", type=Path, metavar="FILE", help="run nothing, read this")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="public data sets and traces")
-    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the first one")
+    if full_seeds > 1:
+        parser.add_argument(
+            "--seeds", type=_positive, metavar="N", help=f"how many ({full_seeds}, {quick_seeds})"
+        )
+    else:
+        parser.set_defaults(seeds=1)
     parser.add_argument(
         "--queries", type=_positive, metavar="N", help=f"counted at each point ({full}, {quick})"
     )

@@ -1,13 +1,15 @@
 """Question and answer lengths, and arrival times, from public data sets.
 
 They are read from a folder that the user names (`--data` or TEOLA_DATA); nothing is downloaded and
-nothing of them is in this repository. Where each file comes from is in README.md here.
+nothing of them is in this repository but how their lengths are distributed, which is what lengths
+are drawn from without a folder. Where each file comes from is in README.md here.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import random
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
@@ -27,7 +29,18 @@ class Pair(NamedTuple):
 
 
 MEANS: Final = {"truthfulqa": Pair(14, 12), "hotpotqa": Pair(22, 4)}
-"""What is used without a data folder: the means of the two sets."""
+"""Of the two sets."""
+TWENTIETHS: Final = {
+    "truthfulqa": (
+        (5, 7, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 14, 15, 16, 16, 18, 20, 26, 42),
+        (2, 4, 5, 6, 8, 9, 10, 11, 11, 12, 13, 13, 14, 15, 15, 16, 17, 19, 21, 25),
+    ),
+    "hotpotqa": (
+        (11, 13, 14, 15, 16, 17, 18, 19, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 34, 42),
+        (1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 7, 12),
+    ),
+}
+"""Tokens of questions and of answers: the mean of each twentieth of them, the shortest first."""
 FILES: Final = {"truthfulqa": "truthfulqa.csv", "hotpotqa": "hotpotqa_dev_simplified.json"}
 TRACES: Final = {
     "azure-code": "azure_llm_code_2023.csv",
@@ -41,14 +54,21 @@ def tokens(text: str) -> int:
     return max(1, round(len(text) / CHARACTERS_PER_TOKEN))
 
 
+def draw(source: random.Random, name: str, folder: Path | None) -> Pair:
+    """Lengths of a question of a data set and of its answer. Without a folder they are drawn apart,
+    from the distributions of the two. Raises InputError as `pairs` does."""
+    if folder is not None:
+        return source.choice(pairs(name, folder))
+    questions, answers = TWENTIETHS[name]
+    return Pair(source.choice(questions), source.choice(answers))
+
+
 @cache
-def pairs(name: str, folder: Path | None) -> Sequence[Pair]:
-    """Lengths of every question and answer of a data set; its means alone without a folder.
+def pairs(name: str, folder: Path) -> Sequence[Pair]:
+    """Lengths of every question and answer of a data set.
 
     Raises InputError where the folder does not hold the file, or it is not what it should be.
     """
-    if folder is None:
-        return (MEANS[name],)
     path = _file(folder, FILES[name])
     try:
         if name == "truthfulqa":

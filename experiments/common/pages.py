@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Final
 
 from rich.table import Table
@@ -20,6 +21,7 @@ ORDER: Final = (
     "breakdown",
     "sensitivity",
     "fidelity",
+    "explained",
     "scale",
     "serving",
 )
@@ -44,6 +46,11 @@ def end(name: str) -> str:
 def picture(name: str) -> Path:
     """Where the picture of an experiment is, seen from the page."""
     return Path(f"images/{name}.svg")
+
+
+def prose(*sentences: str) -> str:
+    """A paragraph, wrapped."""
+    return fill(" ".join(sentences), 100, break_on_hyphens=False, break_long_words=False)
 
 
 def called(name: str, about: Mapping[str, Any]) -> str:

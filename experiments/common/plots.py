@@ -7,11 +7,13 @@ from typing import Any, Final
 
 COLOURS: Final = {
     "teola": "#1b6e5a",
-    "teola_topology": "#b3312c",
     "llamadist_po": "#c98524",
     "llamadist_to": "#e0b268",
     "llamadist_pc_po": "#3a78b4",
     "llamadist_pc_to": "#8fb6da",
+    "llamadist_to_nowait": "#b98f5e",
+    "llamadist_pc_to_nowait": "#6c7fa8",
+    "llamadist_pc_critical_path": "#b3312c",
 }
 """Of the simulated systems; the same in every picture."""
 

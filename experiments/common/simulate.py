@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
-from experiments.baselines.systems import Cache, Planner, System, batching_options, profile_of
+from experiments.baselines.systems import Planner, System, batching_options, profile_of
 from experiments.common import workloads
 from experiments.common.arrivals import arrivals
 from experiments.common.latencies import percentile
@@ -18,8 +20,20 @@ from teola.runtime.sim import Sim, SimResult
 from teola.schedule.events import State
 from teola.workflow.build import Overrides
 
+LOADS: Final = (0.5, 0.8, 0.95)
+"""Under load: parts of the highest rate that is sustained."""
 WARM_UP: Final = 0.1
 """Part of the queries, the first ones, that no figure counts."""
+GROWS: Final = 1.1
+"""Latencies of the last third of the queries, divided by those of the middle third, from which on a
+load cannot be sustained."""
+SUSTAINED_SEEDS: Final = 3
+FINE: Final = 1.02
+"""How near to one another are two rates, of which a system sustains one and not the other."""
+STEP_DOWN: Final = 0.87
+STEP_UP: Final = 1.1
+FAR: Final = 5.0
+"""How far from what was guessed a rate is looked for."""
 LONG_BEFORE_S: Final = 1000.0
 Watch = Callable[[Query, SimResult], None]
 
@@ -50,11 +64,16 @@ class Latencies:
 
     @property
     def mean(self) -> float:
-        return sum(self.seconds) / len(self.seconds)
+        return fmean(self.seconds)
 
     def percentile(self, percent: float) -> float:
         """Seconds; see `latencies`."""
         return percentile(self.seconds, percent)
+
+    def thirds(self) -> tuple[float, float]:
+        """Mean of the middle third of the queries, and of the last one."""
+        third = max(1, len(self.seconds) // 3)
+        return fmean(self.seconds[-2 * third : -third]), fmean(self.seconds[-third:])
 
 
 def under_load(
@@ -78,15 +97,56 @@ def alone(system: System, setting: Setting, query: Drawn, watch: Watch | None = 
     return simulate(system, setting, [query, query], [-LONG_BEFORE_S, 0.0], 1, second).seconds[0]
 
 
-def saturation(system: System, setting: Setting) -> float:
-    """Queries a second that the system completes when there is always more to do.
+def sustained(
+    system: System, setting: Setting, guess: float | None = None, fine: float = FINE
+) -> float:
+    """The highest rate, in queries a second, at which latencies do not keep growing: see `steady`.
 
-    All queries are there from the start. The latency of one query alone is left out of the time
-    that they take: it is how long the engines need to fill, and not what they can do.
+    Found by bisection, from below: the next rate that was tried is at most `fine` times as high.
+    guess: where to begin, else where the system completes queries that are all there at once. With
+    less than some hundred queries it is chance that is found.
     """
+    first = rate = guess or _burst(system, setting)
+    low = high = 0.0
+    while not (low and high):
+        if not first / FAR < rate < first * FAR:
+            return rate  # so few queries that the load makes no difference
+        if holds(system, setting, rate):
+            low, rate = rate, rate * STEP_UP
+        else:
+            high, rate = rate, rate * STEP_DOWN
+    while high > low * fine:
+        rate = sqrt(low * high)
+        if holds(system, setting, rate):
+            low = rate
+        else:
+            high = rate
+    return low
+
+
+def holds(system: System, setting: Setting, rate: float) -> bool:
+    """Whether the system sustains this rate, over three seeds."""
+    seeds = range(setting.seed, setting.seed + SUSTAINED_SEEDS)
+    return steady(under_load(system, replace(setting, seed=seed), rate) for seed in seeds)
+
+
+def steady(found: Iterable[Latencies]) -> bool:
+    """Whether the mean latency of the last third of the queries is at most 1.1 times that of the
+    middle third, over all seeds."""
+    thirds = [latencies.thirds() for latencies in found]
+    return sum(last for _, last in thirds) <= GROWS * sum(middle for middle, _ in thirds)
+
+
+def rounded(rate: float) -> float:
+    """To four digits, as reports have it."""
+    return float(f"{rate:.4g}")
+
+
+def _burst(system: System, setting: Setting) -> float:
+    """Queries a second when all are there at once."""
     drawn = setting.drawn(setting.queries)
-    took = max(simulate(system, setting, drawn, [0.0] * len(drawn), 0).ended)
-    return (len(drawn) - 1) / (took - alone(system, setting, drawn[0]))
+    ended = simulate(system, setting, drawn, [0.0] * len(drawn), 0).ended
+    return len(drawn) / max(ended)
 
 
 def simulate(
@@ -117,12 +177,14 @@ def simulate(
         outcomes=answers,
         on_finish=ended,
     )
-    for (id, query), at in zip(workloads.numbered(drawn), times, strict=True):
+
+    def arrive(id: str, query: Drawn) -> None:
+        """Plan it by what the core knows by now."""
         given = workloads.inputs(app, query, testbed.values)
-        # What one tenant computed no other one finds.
-        tenant = id if system.cache is Cache.QUERY else "default"
-        plan = planner.plan(query.chunks)
-        sim.submit(plan, given, at=at, id=id, app=app, tenant=tenant)
+        sim.submit(planner.plan(query.chunks), given, at=sim.now, id=id, app=app)
+
+    for (id, query), at in zip(workloads.numbered(drawn), times, strict=True):
+        sim.at(at, arrive, id, query)
     results = sorted(sim.run(), key=lambda result: int(result.id))
     assert len(results) == len(drawn), "the simulator lost queries"
     assert all(result.state is State.OK for result in results), "a simulated query failed"

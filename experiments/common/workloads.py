@@ -46,12 +46,11 @@ def draw(
     app: str, count: int, values: Values, *, seed: int = 0, data: Path | None = None
 ) -> list[Drawn]:
     """The first `count` queries of an application's workload."""
-    pairs = datasets.pairs(DATASET[app], data)
-    return [_one(random.Random(f"{seed}/{app}/{i}"), pairs, values) for i in range(count)]
+    return [_one(app, random.Random(f"{seed}/{app}/{i}"), values, data) for i in range(count)]
 
 
-def _one(source: random.Random, pairs: Sequence[datasets.Pair], values: Values) -> Drawn:
-    question, answer = source.choice(pairs)
+def _one(app: str, source: random.Random, values: Values, data: Path | None) -> Drawn:
+    question, answer = datasets.draw(source, DATASET[app], data)
     chunks = values.chunks_median * source.lognormvariate(0.0, values.chunks_sigma)
     return Drawn(
         chunks=round(min(max(chunks, values.chunks_min), values.chunks_max)),

@@ -1,1 +1,1 @@
-"""Figure 8 of the paper: whole applications under load, five systems, in simulation."""
+"""Figure 8 of the paper: whole applications under load, in simulation."""

@@ -11,19 +11,19 @@ from rich.progress import Progress
 
 from experiments.common import command, pages, plots
 from experiments.common.command import Experiment, Options, Report
-from experiments.fidelity.measure import FULL, QUICK
+from experiments.fidelity.measure import FULL, LOADS, QUICK, TOLD
 from experiments.fidelity.measure import measure as measure_all
 from teola.runtime import machine
 
-STEPS: Final = 7
+STEPS: Final = 6 + len(LOADS)
 HEAD: Final = (
-    "load", "queries", "mean live, s", "simulated, s", "error", "p95 live, s", "simulated, s",
-    "error",
+    "load", "queries",
+    *(text for name in TOLD for text in (f"{name} live, s", "simulated, s", "error")),
 )  # fmt: skip
 
 
 def measure(options: Options, progress: Progress) -> Report:
-    """The report: `mean_error` and `p95_error` are the larger ones of both loads."""
+    """The report: its errors at the top are the largest ones of all loads."""
     task = progress.add_task("making a small model", total=STEPS)
 
     def told(what: str) -> None:
@@ -42,7 +42,7 @@ def _lines(report: Report) -> list[list[Any]]:
             run["queries"],
             *(
                 text
-                for name in ("mean", "p95")
+                for name in TOLD
                 for text in (
                     f"{run[f'{name}_live_s']:.3f}",
                     f"{run[f'{name}_simulated_s']:.3f}",
@@ -61,15 +61,15 @@ def show(report: Report, console: Console) -> None:
 
 
 def plot(report: Report, path: Path) -> None:
-    """Means and 95th percentiles, live beside simulated."""
+    """Means and percentiles, live beside simulated."""
     pyplot = plots.pyplot("fidelity")
     figure, axis = pyplot.subplots(figsize=(5.6, 2.6))
     runs = report["runs"]
     for k, kind in enumerate(("live", "simulated")):
-        heights = [run[f"{name}_{kind}_s"] for run in runs for name in ("mean", "p95")]
+        heights = [run[f"{name}_{kind}_s"] for run in runs for name in TOLD]
         places = [i + 0.38 * (k - 0.5) for i in range(len(heights))]
         axis.bar(places, heights, width=0.36, label=kind, color=plots.SHADES[k])
-    labels = [f"{run['load']}, {name}" for run in runs for name in ("mean", "p95")]
+    labels = [f"{run['load']}, {name}" for run in runs for name in TOLD]
     axis.set_xticks(range(len(labels)), labels, fontsize=6)
     axis.set_ylabel("seconds")
     axis.legend(frameon=False)

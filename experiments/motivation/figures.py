@@ -134,10 +134,12 @@ def section(report: Report, picture: Path) -> str:
     return "\n\n".join(
         [
             "## Where a chain of modules spends its time",
-            "`python -m experiments.motivation` simulates figures 1 and 3 of the paper with one\n"
-            "query over 48 chunks: how the latency of LlamaDist is made up, and the running\n"
-            "example with modules one after the other and as an e-graph.\n"
-            "[More](../experiments/motivation/README.md).",
+            pages.prose(
+                "`python -m experiments.motivation` simulates figures 1 and 3 of the paper with",
+                "one query over 48 chunks: how the latency of LlamaDist is made up, and the",
+                "running example with modules one after the other and as an e-graph.",
+                "[More](../experiments/motivation/README.md).",
+            ),
             f"![Shares and timelines]({picture.as_posix()})",
             pages.table(SHARES_HEAD, _share_lines(report)),
             pages.table(EXAMPLE_HEAD, _example_lines(report)),

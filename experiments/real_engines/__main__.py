@@ -75,7 +75,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--chunks", type=_numbers, default=CHUNKS, metavar="N,N")
     parser.add_argument("--load-chunks", type=_numbers, metavar="N,N", help="sizes under load")
     parser.add_argument("--load-apps", type=_names(APPS), help="applications under load; all")
-    parser.add_argument("--load-queries", type=int, default=8, metavar="N", help="0: no load")
+    parser.add_argument("--load-queries", type=int, default=24, metavar="N", help="0: no load")
     parser.add_argument("--load-all", action="store_true", help="all styles under load")
     parser.add_argument("--python", type=Path, default=PYTHON, help="of the vLLM environment")
     parser.add_argument("--model", type=Path, metavar="DIR", help="instead of the random one")

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from experiments.real_engines.bounds import Bounds, bounds
 from experiments.real_engines.recording import Log
 from experiments.real_engines.servers import busy_s
 from experiments.real_engines.steps import System
 from experiments.real_engines.workload import Query, Workload, arrivals
+from teola.runtime.observe.trace import Trace
 
 ONE = "one"
 AT_ONCE = 4
@@ -36,7 +36,7 @@ class Sample:
 class Point:
     """What was measured of a system at one application, document size and load.
 
-    busy: processor seconds in all, by process. bounds: ours only, one a query.
+    busy: processor seconds in all, by process. traces: of our queries, one at a time.
     """
 
     system: str
@@ -46,7 +46,7 @@ class Point:
     load: str
     samples: list[Sample] = field(default_factory=list)
     busy: dict[str, float] = field(default_factory=dict)
-    bounds: list[Bounds] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
 
 
 class Measurement:
@@ -75,7 +75,7 @@ class Measurement:
         point.samples.append(await self._one(system, query))
         self._add_busy(point, before)
         if trace := getattr(system, "last_trace", None):
-            point.bounds.append(bounds(trace))
+            point.traces.append(trace)
 
     async def capacity(
         self, systems: Sequence[System], app: str, chunks: int, queries: int

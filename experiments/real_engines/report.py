@@ -10,7 +10,9 @@ from rich.console import Console
 
 from experiments.common.latencies import percentile
 from experiments.common.pages import terminal
+from experiments.real_engines.bounds import bounds
 from experiments.real_engines.measure import ONE, Point
+from experiments.real_engines.systems import SAME
 from teola.runtime import machine
 
 PACKAGES = (
@@ -24,11 +26,15 @@ PACKAGES = (
     "haystack-ai",
     "openai",
 )
+INTERVAL = (5, 95)
+"""Percentiles of how far repetitions lie from their median."""
 
 
 def make(points: Sequence[Point], capacities: Sequence[dict[str, Any]], **about: Any) -> Any:
     """The report; `about` goes into `machine` (the version of vLLM, the parameters)."""
     ours = {(p.app, p.chunks, p.load): p for p in points if p.system == "teola"}
+    bound = [(point, bounds(point.traces)) for point in ours.values() if point.traces]
+    strayed = _strayed(points)
     return {
         "runs": [_run(point) for point in points],
         "ratios": [
@@ -36,29 +42,12 @@ def make(points: Sequence[Point], capacities: Sequence[dict[str, Any]], **about:
             for point in points
             if point.system != "teola" and (key := (point.app, point.chunks, point.load)) in ours
         ],
-        "critical_path": [
-            {
-                "app": point.app,
-                "chunks": point.chunks,
-                "bound_s": _round(statistics.median(b.path_s for b in point.bounds)),
-                "p50_s": _round(_p50(point)),
-            }
-            for point in ours.values()
-            if point.bounds
-        ],
-        "shared_model_path": [
-            {
-                "app": point.app,
-                "chunks": point.chunks,
-                "bound_s": _round(statistics.median(b.shared_s for b in point.bounds)),
-                "p50_s": _round(_p50(point)),
-            }
-            for point in ours.values()
-            if point.bounds
-        ],
+        "critical_path": [_bound(point, found.path_s, points) for point, found in bound],
+        "shared_model_path": [_bound(point, found.bound_s, points) for point, found in bound],
         "busy": [_busy(point) for point in points],
         "capacity": list(capacities),
-        "noise": _round(_noise(points)),
+        "noise": _round(max(map(abs, strayed), default=0.0)),
+        "noise_interval": [_round(percentile(strayed, p)) for p in INTERVAL] if strayed else None,
         "machine": {**machine.describe(PACKAGES), **about},
     }
 
@@ -103,15 +92,33 @@ def _where(point: Point) -> dict[str, Any]:
     }
 
 
-def _noise(points: Iterable[Point]) -> float:
-    """How far repetitions of the same thing lie apart: the median, over all points with one query
-    at a time, of their largest deviation from their median, relative to it."""
-    found = [0.0]
-    for point in points:
-        if point.load == ONE and len(point.samples) > 1:
-            middle = _p50(point)
-            found.append(max(abs(s.latency_s - middle) for s in point.samples) / middle)
-    return statistics.median(found[1:] or found)
+def _strayed(points: Iterable[Point]) -> list[float]:
+    """How far each repetition lies from the median of its point, relative to it: those with one
+    query at a time."""
+    return [
+        sample.latency_s / _p50(point) - 1
+        for point in points
+        if point.load == ONE and len(point.samples) > 1
+        for sample in point.samples
+    ]
+
+
+def _bound(ours: Point, bound_s: float, points: Iterable[Point]) -> dict[str, Any]:
+    """A bound, our median, and the fastest query of all who make the same calls."""
+    same = [
+        sample.latency_s
+        for point in points
+        if (point.app, point.chunks, point.load) == (ours.app, ours.chunks, ONE)
+        and (point is ours or point.style in SAME)
+        for sample in point.samples
+    ]
+    return {
+        "app": ours.app,
+        "chunks": ours.chunks,
+        "bound_s": _round(bound_s),
+        "p50_s": _round(_p50(ours)),
+        "fastest_s": _round(min(same)),
+    }
 
 
 def _p50(point: Point) -> float:
@@ -142,12 +149,23 @@ def table(report: dict[str, Any], console: Console) -> None:
     head = ("app", "chunks", "load", "system", "p50", "p95", "first token", "ratio", "n")
     title = "Latency in seconds; ratio: how many times slower than Teola"
     console.print(terminal(title, head, lines, left=4))
-    for path in report["critical_path"]:
+    for bound in report["shared_model_path"]:
         console.print(
-            f"{path['app']}, {path['chunks']} chunks: longest path {path['bound_s']:.2f} s, "
-            f"measured {path['p50_s']:.2f} s"
+            f"{bound['app']}, {bound['chunks']} chunks: at least {bound['bound_s']:.2f} s, "
+            f"measured {bound['p50_s']:.2f} s"
         )
-    console.print(f"noise of a repetition: {report['noise']:.0%}")
+    console.print(spread(report))
+
+
+def spread(report: dict[str, Any]) -> str:
+    """How far repetitions of the same thing lie apart, in a sentence."""
+    if report["noise_interval"] is None:
+        return f"A repetition lies up to {report['noise']:.0%} from its median."
+    low, high = report["noise_interval"]
+    return (
+        f"Nine in ten repetitions lie between {low:+.0%} and {high:+.0%} of their median, "
+        f"the farthest {report['noise']:.0%} from it."
+    )
 
 
 def _key(row: dict[str, Any], system: str) -> tuple[Any, ...]:

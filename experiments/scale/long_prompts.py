@@ -25,6 +25,7 @@ LLM: Final = EngineProfile(
     max_sequences=256,
     instances=INSTANCES,
     prefix_reuse=True,
+    keeps_prefixes=True,
     kv_blocks=412_000 // 16,
 )
 """An 8B model on an H100."""

@@ -1,28 +1,27 @@
-"""Every headline with every derived or assumed figure halved and doubled, one at a time."""
+"""Every headline with every derived or assumed figure changed, one at a time."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from rich.progress import Progress
 
-from experiments.baselines.systems import BASELINES, SYSTEMS
+from experiments.baselines.systems import PAPERS, TEOLA
 from experiments.common import pool
 from experiments.common.command import Options, Report
-from experiments.common.simulate import Setting, alone, saturation, under_load
+from experiments.common.simulate import Setting, alone, rounded, sustained, under_load
 from experiments.common.testbed import testbed
 from experiments.common.workloads import example
-from experiments.end_to_end.measure import HIGH, LOW
 from experiments.sensitivity.parameters import BY_KEY
 
-FACTORS: Final = (0.5, 2.0)
-SATURATING: Final = 100
-"""Queries with which a saturation rate is found: it only says where the loads are."""
+ROUGH: Final = 1.05
+"""How exactly what is sustained is found: it only says where the loads are."""
 ONE: Final = "one query"
-LOADS: Final = {"low load": LOW, "high load": HIGH}
+LOADS: Final = {"50% load": 0.5, "80% load": 0.8}
+"""Parts of what Teola sustains."""
+COMPARED: Final = (TEOLA, *PAPERS)
 NOMINAL: Final = ("", 1.0)
 SLOWEST: Final = "slowest"
 Case = tuple[str, float, str, str]
@@ -73,7 +72,7 @@ def _cases(keys: Iterable[str]) -> list[Case]:
         (p.key, factor, app, p.llm)
         for p in map(BY_KEY.__getitem__, keys)
         for app in p.apps
-        for factor in FACTORS
+        for factor in p.factors
     ]
     plain = dict.fromkeys((*NOMINAL, app, llm) for _, _, app, llm in wanted)
     return [*plain, *wanted]
@@ -89,16 +88,14 @@ def _setting(options: Options, case: Case) -> Setting:
 
 def speedups(setting: Setting) -> dict[tuple[str, str], float]:
     """By load and baseline: its mean latency over Teola's. Loads go by what saturates here."""
-    few = replace(setting, queries=min(SATURATING, setting.queries))
-    slowest = min(saturation(system, few) for system in BASELINES)
+    most = sustained(TEOLA, setting, fine=ROUGH)
+    query = example(setting.app)
     means: dict[str, Mapping[str, float]] = {
-        ONE: {n: alone(system, setting, example(setting.app)) for n, system in SYSTEMS.items()}
+        ONE: {system.name: alone(system, setting, query) for system in COMPARED}
     }
     for load, part in LOADS.items():
-        means[load] = {
-            name: under_load(system, setting, part * slowest).mean
-            for name, system in SYSTEMS.items()
-        }
+        rate = rounded(part * most)
+        means[load] = {system.name: under_load(system, setting, rate).mean for system in COMPARED}
     return {
         (load, name): round(mean / by_system["teola"], 4)
         for load, by_system in means.items()

@@ -24,7 +24,8 @@ ADVANCED: Final = ("advanced-rag",)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """change: the testbed with the value multiplied. apps: which it concerns; llm: with which."""
+    """change: the testbed with the value multiplied. apps: which it concerns; llm: with which.
+    factors: by what it is multiplied."""
 
     key: str
     what: str
@@ -32,6 +33,7 @@ class Parameter:
     change: Change
     apps: tuple[str, ...] = APPS
     llm: str = "13b"
+    factors: tuple[float, ...] = (0.5, 2.0)
 
 
 def _engines(
@@ -121,7 +123,7 @@ def _waits(testbed: Testbed, factor: float) -> Testbed:
     )
 
 
-SEVEN: Final = ("proxy", "judge")
+SEVEN: Final = ("proxy",)
 PARAMETERS: Final = (
     Parameter(
         "rerank_base",
@@ -255,6 +257,12 @@ PARAMETERS: Final = (
         "searches", "questions that are searched for, 70 %", "assumed", _value("searches"), AGENT
     ),
     Parameter("snippet", "snippet of a web page, 120", "assumed", _value("snippet"), AGENT),
-    Parameter("waits", "TO waits 0.1, for the database 0.05", "prototype", _waits),
+    Parameter(
+        "waits",
+        "TO waits 0.1, for the database 0.05",
+        "prototype",
+        _waits,
+        factors=(0.0, 0.5, 2.0),
+    ),
 )
 BY_KEY: Final = {parameter.key: parameter for parameter in PARAMETERS}

@@ -67,12 +67,14 @@ def section(report: Report, picture: Path) -> str:
     return "\n\n".join(
         [
             "## What else shortens the path",
-            "`python -m experiments.shorter_path` measures steps one by one, each on top of\n"
-            f"all else: LLM of {about['llm'].upper()}, one query, and {about['queries']} queries\n"
-            "at parts of the rate that saturates the engines without the step. Work done\n"
-            "ahead or on a guess takes the engines' time, so under load it can cost more than it\n"
-            "gains. Seconds are mean latencies without and with the step.\n"
-            "[More](../experiments/shorter_path/README.md).",
+            pages.prose(
+                f"{pages.called('shorter_path', about)} measures steps one by one, each on top",
+                f"of all else: LLM of {about['llm'].upper()}, one query, and {about['queries']}",
+                "queries at parts of what is sustained without the step. Work done ahead or on",
+                "a guess takes the engines' time, so under load it can cost more than it gains.",
+                "Seconds are mean latencies without and with the step.",
+                "[More](../experiments/shorter_path/README.md).",
+            ),
             f"![Speedups]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),
         ]

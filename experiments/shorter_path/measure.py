@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from rich.progress import Progress
 
 from experiments.common import pool
 from experiments.common.command import Options, Report
-from experiments.common.simulate import alone, saturation, under_load
+from experiments.common.simulate import alone, rounded, sustained, under_load
 from experiments.shorter_path.steps import LLM, STEPS, Step
 
-LOADS: Final = {"40%": 0.4, "80%": 0.8}
-"""Parts of the rate that saturates the engines without the step."""
-SATURATING: Final = 200
+LOADS: Final = {"50%": 0.5, "80%": 0.8}
+"""Parts of what is sustained without the step."""
 ONE: Final = "one query"
 
 
@@ -34,10 +32,10 @@ def _both(step: Step, queries: int, seed: int, data: Any) -> list[dict[str, Any]
         for way in (step.before, step.after)
     ]
     system, setting, _ = ways[0]
-    most = saturation(system, replace(setting, queries=min(SATURATING, queries)))
+    most = sustained(system, setting)
     rows = [_row(step, ONE, [alone(*way) for way in ways])]
     for load, part in LOADS.items():
-        rate = float(f"{part * most:.4g}")
+        rate = rounded(part * most)
         means = [under_load(system, setting, rate).mean for system, setting, _ in ways]
         rows.append(_row(step, load, means))
     return rows

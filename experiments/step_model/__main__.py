@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 import numpy
 from rich.console import Console
 
-from experiments.common import pages
+from experiments.common import command, pages
+from experiments.common.command import Report
 from experiments.step_model.fit import fitted
 from experiments.step_model.recorded import Answered, Recorded, load
 from experiments.step_model.replay import TERMS, replay
@@ -23,6 +24,7 @@ from teola.profile import load as load_profile
 
 LEARNED: Final = 3
 """One part in so many of the requests, the first ones, is what the terms are fitted to."""
+PAGE: Final = Path(__file__).with_name("README.md")
 Figure = Callable[[Sequence[Answered]], float]
 
 
@@ -42,27 +44,90 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = _parser()
     given = parser.parse_args(argv)
     try:
-        run = load(given.run)
-        count = len(run.requests) // LEARNED
-        time = _profiled(given.profile) if given.profile else fitted(run, count)
+        report = _read(given.report) if given.report else measure(given.run, given.profile)
     except TeolaError as error:
         parser.error(str(error))
-    recorded, predicted = figures(run, run.requests, count), predict(run, time, count)
-    errors = {name: round(abs(predicted[name] / recorded[name] - 1), 4) for name in FIGURES}
+    if given.out:
+        command.save(report, given.out)
+    if given.docs:
+        pages.write("step_model", section(report), PAGE)
     if given.json:
-        print(json.dumps(errors))
-        return
-    lines = [
-        (about, f"{recorded[name]:.4f}", f"{predicted[name]:.4f}", f"{errors[name]:.1%}")
-        for name, (about, _) in FIGURES.items()
-    ]
-    told = f"{given.run.name}: requests {count + 1} to {len(run.requests)}, seconds"
-    console = Console()
-    console.print(pages.terminal(told, ("", "recorded", "predicted", "error"), lines, left=1))
-    console.print("Step: " + ", ".join(f"{term} {getattr(time, term):.3g}" for term in TERMS))
+        print(json.dumps({name: row["error"] for name, row in report["figures"].items()}))
+    else:
+        show(report, Console())
+
+
+def measure(folder: Path, profile: str | None = None) -> Report:
+    """figures: seconds, and the error as a fraction of what was recorded. longer_ttft: by which
+    fraction first tokens would come later if every step took 1 % longer. Raises TeolaError."""
+    run = load(folder)
+    count = len(run.requests) // LEARNED
+    time = _profiled(profile) if profile else fitted(run, count)
+    recorded, predicted = figures(run, run.requests, count), predict(run, time, count)
     slower = predict(run, StepTime(**{k: v * 1.01 for k, v in asdict(time).items()}), count)
-    more = slower["ttft_mean_error"] / predicted["ttft_mean_error"] - 1
+    return {
+        "run": folder.name,
+        "requests": len(run.requests),
+        "learned": count,
+        "figures": {
+            name: {
+                "recorded_s": recorded[name],
+                "predicted_s": predicted[name],
+                "error": round(abs(predicted[name] / recorded[name] - 1), 4),
+            }
+            for name in FIGURES
+        },
+        "step": asdict(time),
+        "longer_ttft": slower["ttft_mean_error"] / predicted["ttft_mean_error"] - 1,
+    }
+
+
+def show(report: Report, console: Console) -> None:
+    """The table on the terminal."""
+    lines = [
+        (about, f"{row['recorded_s']:.4f}", f"{row['predicted_s']:.4f}", f"{row['error']:.1%}")
+        for about, row in _rows(report)
+    ]
+    told = f"{report['run']}: requests {report['learned'] + 1} to {report['requests']}, seconds"
+    console.print(pages.terminal(told, ("", "recorded", "predicted", "error"), lines, left=1))
+    console.print("Step: " + ", ".join(f"{term} {report['step'][term]:.3g}" for term in TERMS))
+    more = report["longer_ttft"]
     console.print(f"Were every step 1 % longer, first tokens would take {more:.1%} longer.")
+
+
+def section(report: Report) -> str:
+    """What README.md says of the kept report."""
+    lines = [
+        (about, _time(row["recorded_s"]), _time(row["predicted_s"]), f"{100 * row['error']:.1f} %")
+        for about, row in _rows(report)
+    ]
+    step, later = report["step"], f"{100 * report['longer_ttft']:.1f} % later"
+    pair = f"{1e9 * step['per_pair_s']:.2g} ns for a pair, "
+    return "\n\n".join(
+        [
+            pages.table(("", "recorded", "predicted", "error"), lines),
+            f"Steps 1 % longer would make first tokens {later}. The terms that were found are\n"
+            f"{1e3 * step['base_s']:.1f} ms for a step, "
+            f"{1e3 * step['per_sequence_s']:.3f} ms for each sequence, "
+            f"{1e6 * step['per_context_s']:.3f} ms for each 1,000 tokens of\ncontext, "
+            f"{1e3 * step['per_token_s']:.3f} ms for a prompt token, "
+            f"{pair if step['per_pair_s'] > 1e-15 else 'nothing for a pair, '}"
+            f"and {1e3 * step['prefill_s']:.1f} ms more where there are any\nprompt tokens.",
+        ]
+    )
+
+
+def _rows(report: Report) -> list[tuple[str, dict[str, Any]]]:
+    return [(FIGURES[name][0], row) for name, row in report["figures"].items()]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.1f} ms"
+
+
+def _read(path: Path) -> Report:
+    found: Report = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,20 +137,23 @@ def _parser() -> argparse.ArgumentParser:
         "compares times. The terms of the step's time are fitted to the run's first third; the "
         "rest is compared.",
     )
-    parser.add_argument(
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument(
         "--run",
         type=Path,
-        required=True,
         metavar="FOLDER",
         help="a folder with requests.jsonl (queued_ts, first_token_ts, last_token_ts, input_toks, "
         "output_toks of each request) and meta.json (vLLM's engine_kwargs)",
     )
+    given.add_argument("--report", type=Path, metavar="FILE", help="replay nothing, read this")
     parser.add_argument(
         "--profile",
         metavar="NAME",
         help="take the LLM's step from this profile (a name, or a JSON file) and fit nothing",
     )
     parser.add_argument("--json", action="store_true", help="the errors, as fractions, and no more")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="report.json goes there")
+    parser.add_argument("--docs", action="store_true", help="write the table of README.md")
     return parser
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHOW_EXAMPLES = o.examples("teola profile show", "teola profile show learned/ --json")
 LEGEND = (
     "prompt, output: tokens for each one planned; p90: the longest tenth of outputs;\n"
-    "cached: the part of prompts that instances had kept; takes: a function's time"
+    "cached: tokens of a prompt that instances had kept; takes: a function's time"
 )
 
 
@@ -186,7 +186,7 @@ def _habit(name: str, habit: Habit) -> tuple[str, ...]:
     if odds or habit.seconds is not None:
         takes = "" if habit.seconds is None else duration(habit.seconds)
         return (name, str(habit.calls), "", "", "", "", takes, odds)
-    ratios = (f"{habit.prompt:.2f}", f"{100 * habit.cached:.0f} %", f"{habit.output:.2f}")
+    ratios = (f"{habit.prompt:.2f}", f"{habit.cached:.0f}", f"{habit.output:.2f}")
     return (name, str(habit.calls), *ratios, f"{habit.output_p90:.2f}", "", "")
 
 

@@ -14,8 +14,9 @@ from teola.learning.observer import Observer
 from teola.policies.work import Slice
 from teola.profile import Cost
 
-ENOUGH: Final = 3
-"""Batches after which the times of an op are known."""
+ENOUGH: Final = 1
+"""Batches after which the times of an op are known: a first one that was slow (a model that was not
+warm) counts little beside later ones, because errors are relative."""
 SPREAD: Final = 2.0
 """The largest batch must be so many times the smallest to tell the base from the rest."""
 RIDGE: Final = (1e-4, 1e-4)

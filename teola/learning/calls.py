@@ -6,13 +6,16 @@ While a call decodes, every step gives it a token. So the time between its first
     steps x base + (sequences + context + prompt tokens + pairs of those steps) x their coefficients
 
 and its steps are its tokens. A prompt that is computed where nothing else runs is the same with the
-steps of its prefilling. (Terms of `StepTime`; DESIGN of the profile's format 2.)
+steps of its prefilling. (Terms of `StepTime`.)
+
+How much of a prompt an instance had kept, one knows when the call is over. Until then, and for what
+runs beside it, it is as it was with prompts like it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from teola.learning.habits import Habits
@@ -33,63 +36,90 @@ ALL_OF: Final = 256
 ONE_OF: Final = 4
 """After so many measurements every fourth is enough."""
 
+NEWEST: Final = 1 / 8
+"""Weight of the newest prompt of its kind."""
+KINDS: Final = 1024
+"""Kinds of prompts that are told apart, by component and planned length."""
+
 Key = tuple[str, int]
 
 
 @dataclass(slots=True)
 class _Sums:
-    """Of an instance, since it began. Of its decoding calls, over time: how many, and the tokens
-    that they attend to. Of its prefillings: tokens, pairs and steps."""
+    """Of an instance, since it began. Of its decoding calls, over time: how many, the tokens of
+    their prompts, and the seconds since their first tokens (in which their answers grow). Of its
+    prefillings: tokens, pairs and steps."""
 
     sequences: float = 0.0
     context: float = 0.0
+    ages: float = 0.0
     tokens: float = 0.0
     pairs: float = 0.0
     steps: float = 0.0
 
     def copy(self) -> _Sums:
-        return _Sums(self.sequences, self.context, self.tokens, self.pairs, self.steps)
+        return replace(self)
 
 
 @dataclass(slots=True)
 class _Instance:
-    """at: when `sums` were brought up to date. decoding, context: as they are. calls: in flight.
-    prefilled: when the last first token came."""
+    """at: when `sums` were brought up to date. decoding, context, ages: as they are. calls: in
+    flight. prefilled: when the last first token came. last: what was sent last."""
 
     at: float = 0.0
     sums: _Sums = field(default_factory=_Sums)
     decoding: int = 0
-    context: int = 0
+    context: float = 0.0
+    ages: float = 0.0
     calls: int = 0
     prefilled: float = float("-inf")
     mark: _Sums = field(default_factory=_Sums)
+    last: _Batch | None = None
 
     def advance(self, now: float) -> None:
         passed = now - self.at
         self.sums.sequences += self.decoding * passed
         self.sums.context += self.context * passed
+        self.sums.ages += (self.ages + self.decoding * passed / 2) * passed
+        self.ages += self.decoding * passed
         self.at = now
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Prompts that were sent together to an instance that had nothing to do (alone)."""
+    """Calls that were sent together. alone: the instance had nothing else to do. waiting: of them,
+    for a first token; left: not over. steps: in which first tokens came, the last one at `at`.
+    took: seconds of their prompts (0: others ran beside them). tokens, pairs: computed for them."""
 
     sent: float
     waiting: int
+    left: int
     alone: bool
+    steps: int = 0
+    at: float = float("-inf")
+    took: float = 0.0
     tokens: float = 0.0
     pairs: float = 0.0
 
 
 @dataclass(slots=True)
 class _Call:
-    """instance, batch: where it runs. first: when its first token came, and the sums then."""
+    """instance, batch: where it runs. first: when its first token came, and the sums then. context:
+    what its answer attends to."""
 
     instance: int
     batch: _Batch
     first: float = -1.0
+    context: float = 0.0
     sums: _Sums | None = None
+
+
+@dataclass(slots=True)
+class _Prompts:
+    """Of a kind, on average: their length, and how much of it was kept."""
+
+    length: float
+    kept: float = 0.0
 
 
 class CallTimes(Observer):
@@ -100,11 +130,15 @@ class CallTimes(Observer):
         self._squares = LeastSquares(RIDGE)
         self._instances: dict[int, _Instance] = {}
         self._calls: dict[Key, _Call] = {}
+        self._prompts: dict[tuple[str, str, int], _Prompts] = {}
         self._seen = 0
 
     def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
         instance = self._instances.setdefault(i, _Instance(now))
-        group = _Batch(now, len(slices), alone=not instance.calls)
+        group = _Batch(now, len(slices), len(slices), alone=not instance.calls)
+        if instance.last is not None:
+            instance.last.alone = False
+        instance.last = group
         for work, _, _ in slices:
             self._calls[work.run, work.primitive] = _Call(i, group)
         instance.calls += len(slices)
@@ -115,10 +149,7 @@ class CallTimes(Observer):
             return
         instance, batch = self._instances[i], call.batch
         instance.advance(now)
-        part = 0.0 if work.spec.continues else self._habits.cached(work.app, work.spec.component)
-        kept = part * work.total
-        tokens = work.total - kept
-        pairs = tokens * (2 * kept + tokens + 1) / 2
+        tokens, pairs = self._computed(work, None)
         sums = instance.sums
         if now - instance.prefilled > TOGETHER_S:
             sums.steps += 1
@@ -130,14 +161,13 @@ class CallTimes(Observer):
         mark.tokens, mark.pairs, mark.steps = sums.tokens, sums.pairs, sums.steps
         instance.prefilled = now
         instance.decoding += 1
-        instance.context += work.total
-        call.first, call.sums = now, mark
-        batch.tokens += tokens
-        batch.pairs += pairs
+        call.first, call.sums, call.context = now, mark, self._before(work) + work.total
+        instance.context += call.context
+        batch.steps += now - batch.at > TOGETHER_S
+        batch.at = now
         batch.waiting -= 1
-        if not batch.waiting and batch.alone and instance.calls == instance.decoding:
-            steps = max(1.0, -(-batch.tokens // self._budget))
-            self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), now - batch.sent)
+        if batch.alone and not batch.waiting:
+            batch.took = now - batch.sent
 
     def ended(
         self, work: Work, failed: bool, cached: int | None, generated: int | None, now: float
@@ -154,12 +184,15 @@ class CallTimes(Observer):
         instance.calls -= 1
         if call.first >= 0:
             instance.decoding -= 1
-            instance.context -= work.total
+            instance.context -= call.context
+            instance.ages -= now - call.first
+        self._prefilled(call.batch, work, cached)
         app, spec = work.app, work.spec
-        if not (failed or work.withdrawn) and spec.planned_tokens:
-            whole = cached is not None and not spec.continues
-            part = min(1.0, (cached or 0) / work.total) if whole else None
-            self._habits.prompted(app, spec.component, work.total / spec.planned_tokens, part)
+        planned = spec.planned_tokens + work.fused_tokens
+        if planned and not (failed or work.withdrawn):
+            kept = None if spec.continues else cached
+            self._habits.prompted(app, spec.component, work.total / planned, kept)
+            self._remember(work, kept or 0)
         if not generated or call.sums is None:
             return
         if spec.planned_output and (work.withdrawn or not failed):
@@ -174,7 +207,7 @@ class CallTimes(Observer):
             (
                 steps,
                 (sums.sequences - began.sequences) * share,
-                (sums.context - began.context) * share,
+                (sums.context - began.context + (sums.ages - began.ages) * share) * share,
                 sums.tokens - began.tokens,
                 sums.pairs - began.pairs,
                 sums.steps - began.steps,
@@ -186,6 +219,47 @@ class CallTimes(Observer):
         self._instances.pop(i, None)
         self._calls = {key: call for key, call in self._calls.items() if call.instance != i}
 
+    def _prefilled(self, batch: _Batch, work: Work, cached: int | None) -> None:
+        """A call of the batch is over: how much of its prompt was computed is known now."""
+        tokens, pairs = self._computed(work, cached)
+        batch.tokens += tokens
+        batch.pairs += pairs
+        batch.left -= 1
+        if batch.took and not batch.left:
+            steps = max(batch.steps, -(-batch.tokens // self._budget))
+            self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), batch.took)
+
+    def _computed(self, work: Work, cached: int | None) -> tuple[float, float]:
+        """Tokens and pairs of a prompt that were not kept. cached: how many were (None: as many as
+        of others like it)."""
+        total, before = work.total, self._before(work)
+        if before:
+            return total, total * (2 * before + total + 1) / 2
+        if cached is None:
+            like = self._prompts.get(_kind(work))
+            cached = int(like.kept) if like else 0
+        kept = min(cached, total - 1)
+        tokens = total - kept
+        return tokens, tokens * (2 * kept + tokens + 1) / 2
+
+    def _before(self, work: Work) -> float:
+        """Tokens of the sequence that its prompt goes on with: as long as such prefixes are."""
+        planned = work.spec.continues
+        like = self._prompts.get((work.app, work.spec.component, planned)) if planned else None
+        return like.length if like else planned
+
+    def _remember(self, work: Work, kept: int) -> None:
+        """A prompt was that long, and so much of it was kept."""
+        kind = _kind(work)
+        like = self._prompts.get(kind)
+        if like is None:
+            if len(self._prompts) >= KINDS:
+                self._prompts.clear()
+            self._prompts[kind] = _Prompts(work.total, kept)
+            return
+        like.length += (work.total - like.length) * NEWEST
+        like.kept += (kept - like.kept) * NEWEST
+
     def _add(self, quantities: Sequence[float], seconds: float) -> None:
         self._seen += 1
         if seconds > 0 and (self._seen <= ALL_OF or self._seen % ONE_OF == 0):
@@ -195,3 +269,8 @@ class CallTimes(Observer):
         if self._squares.count < ENOUGH:
             return None
         return EngineTimes(step=StepTime(*self._squares.solve()), seen=self._squares.count)
+
+
+def _kind(work: Work) -> tuple[str, str, int]:
+    """Prompts that were planned alike turn out alike."""
+    return work.app, work.spec.component, work.spec.planned_tokens

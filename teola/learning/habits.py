@@ -15,6 +15,8 @@ NEWEST: Final = 1 / 32
 LATE: Final = 0.9
 """The quantile that is told beside the mean."""
 MOVED: Final = 0.1
+FEW_TOKENS: Final = 16.0
+"""About a block of a cache: no prompt takes noticeably longer for so many."""
 
 
 class _Means:
@@ -29,8 +31,9 @@ class _Means:
         self.seconds = known.seconds if known else None
         self.branches = dict(known.branches) if known else {}
         self.outputs: deque[float] = deque(maxlen=REMEMBERED)
-        if known and known.output != 1.0:
-            self.outputs += [known.output] * 9 + [known.output_p90]
+        if known and (known.output, known.output_p90) != (1.0, 1.0):
+            others = max(0.0, (10 * known.output - known.output_p90) / 9)
+            self.outputs += [others] * 9 + [known.output_p90]
 
     def habit(self) -> Habit:
         outputs = sorted(self.outputs)
@@ -73,8 +76,9 @@ class Habits:
         found.calls += 1
         return found
 
-    def prompted(self, app: str, component: str, factor: float, cached: float | None) -> None:
-        """A prompt had so many tokens for each one planned, and this part of them in a cache."""
+    def prompted(self, app: str, component: str, factor: float, cached: int | None) -> None:
+        """A prompt had so many tokens for each one planned, and so many that a cache had (None:
+        nobody told)."""
         means = self._of(app, component)
         means.prompt += (factor - means.prompt) * means.newest
         if cached is not None:
@@ -102,11 +106,6 @@ class Habits:
         branches = self._of(app, component).branches
         branches[branch] = branches.get(branch, 0) + 1
 
-    def cached(self, app: str, component: str) -> float:
-        """The part of a prompt that a cache is expected to have."""
-        found = self._means.get((app, component))
-        return found.cached if found else 0.0
-
     def publish(self) -> dict[tuple[str, str], Habit] | None:
         """All of them, if one has moved by a tenth since they were published last."""
         moved = False
@@ -127,11 +126,12 @@ class Habits:
 def _moved(before: Habit, now: Habit) -> bool:
     pairs = [
         (before.prompt, now.prompt),
-        (1 - before.cached, 1 - now.cached),
         (before.output, now.output),
         (before.seconds or 0.0, now.seconds or 0.0),
     ]
     if any(abs(a - b) > MOVED * max(a, b, 1e-9) for a, b in pairs):
+        return True
+    if abs(before.cached - now.cached) > max(FEW_TOKENS, MOVED * max(before.cached, now.cached)):
         return True
     return any(
         abs(share(before.branches, branch) - share(now.branches, branch)) > MOVED

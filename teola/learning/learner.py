@@ -7,7 +7,8 @@ never changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from teola.graph.ops import Op
@@ -20,6 +21,8 @@ from teola.profile import StepTime
 
 EPOCH_S: Final = 1.0
 """Shortest time from an epoch to the next."""
+AGAIN: Final = 32
+"""So many measurements are more to go by than any number at an earlier time."""
 
 
 class Learner:
@@ -29,6 +32,7 @@ class Learner:
         self.lessons = NO_LESSONS
         self.habits = Habits()
         self._engines: dict[str, Observer] = {}
+        self._recalled: dict[str, EngineTimes] = {}
         self._next = float("-inf")
 
     def observer(self, engine: str, budget: int | None) -> Observer:
@@ -48,6 +52,7 @@ class Learner:
             {**before.habits, **known.habits},
         )
         self.habits.recall(known.habits)
+        self._recalled |= known.engines
 
     def publish(self, now: float) -> bool:
         """Begin an epoch if it is time and something has moved; whether one began."""
@@ -56,9 +61,8 @@ class Learner:
         self._next = now + EPOCH_S
         engines = dict(self.lessons.engines)
         moved = False
-        for name, learning in self._engines.items():
-            times = learning.times()
-            if times is not None and _moved(engines.get(name), times):
+        for name, times in self._known():
+            if _moved(engines.get(name), times):
                 engines[name] = times
                 moved = True
         habits = self.habits.publish()
@@ -70,12 +74,21 @@ class Learner:
 
     def snapshot(self) -> Lessons:
         """All that is known by now, to be kept."""
-        engines = dict(self.lessons.engines)
-        for name, learning in self._engines.items():
-            times = learning.times()
-            if times is not None:
-                engines[name] = times
+        engines = {**self.lessons.engines, **dict(self._known())}
         return Lessons(self.lessons.epoch, engines, self.habits.now())
+
+    def _known(self) -> Iterator[tuple[str, EngineTimes]]:
+        """Engines of which enough was seen, and their times: those of ops that have not been seen
+        since are as they were."""
+        for name, learning in self._engines.items():
+            times, before = learning.times(), self._recalled.get(name)
+            if times is None or (before and times.seen < min(before.seen, AGAIN)):
+                continue
+            if before:
+                costs = {**before.costs, **times.costs}
+                varied = (before.varied - times.costs.keys()) | times.varied
+                times = replace(times, costs=costs, varied=varied)
+            yield name, times
 
 
 def _moved(before: EngineTimes | None, now: EngineTimes) -> bool:

@@ -2,8 +2,9 @@
 
 A time is a sum of terms, each a known quantity times an unknown coefficient that is not negative.
 What is minimised is the sum of the squared *relative* errors, in which older measurements count
-less and less. Of the measurements, only the normal equations are kept (the information form of
-recursive least squares), so that adding one costs O(terms^2) and nothing is ever inverted.
+less and less, and next to nothing once the times have changed. Of the measurements, only the normal
+equations are kept (the information form of recursive least squares), so that adding one costs
+O(terms^2) and nothing is ever inverted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ ROBUST: Final = 3.0
 """Errors of so many times the usual one count no more than in proportion (Huber, 1964)."""
 USUAL: Final = 0.05
 """Smallest relative error that is held to be usual."""
+CHANGED: Final = 16
+"""So many measurements in a row that took longer than usual (or shorter): the times are others."""
+BEFORE: Final = 1 / 256
+"""Weight of what was measured before they changed."""
 LARGEST: Final = 1e9
 """Weight at which all are scaled down, long before floats overflow."""
 
@@ -37,6 +42,8 @@ class LeastSquares:
         self._moment = [0.0] * terms
         self._weight = 1.0
         self._error = 0.0
+        self._row = 0
+        """Measurements in a row with an error to one side; negative: that took longer."""
         self._solved: tuple[float, ...] | None = None
         self._at = 0
 
@@ -45,19 +52,23 @@ class LeastSquares:
         self.count += 1
         if self._at * 2 <= self.count:
             self.solve()
-        weight = self._weight = self._weight / FORGETTING
+        self._weight /= FORGETTING
+        if self._solved is not None and self._have_changed(self._off(quantities, seconds)):
+            self.solve()
+            if abs(self._off(quantities, seconds)) > self._usual:
+                self._weight /= BEFORE
+        weight, scale = self._weight, seconds
         if self._solved is not None:
-            expected = sum(a * b for a, b in zip(self._solved, quantities, strict=True))
-            error = abs(expected / seconds - 1)
-            usual = max(USUAL, self._error)
+            error, usual = abs(self._off(quantities, seconds)), self._usual
             if error > ROBUST * usual:
                 weight *= ROBUST * usual / error
+                scale = max(seconds, self._expected(quantities))
             self._error += (min(error, 2 * ROBUST * usual) - self._error) / min(self.count, 32)
-        row = [quantity / seconds for quantity in quantities]
+        row, took = [quantity / scale for quantity in quantities], seconds / scale
         for j, value in enumerate(row):
             if value:
                 scaled = weight * value
-                self._moment[j] += scaled
+                self._moment[j] += scaled * took
                 normal = self._normal[j]
                 for k in range(j + 1):
                     normal[k] += scaled * row[k]
@@ -65,6 +76,29 @@ class LeastSquares:
             self._normal = [[value / LARGEST for value in row] for row in self._normal]
             self._moment = [value / LARGEST for value in self._moment]
             self._weight /= LARGEST
+
+    @property
+    def _usual(self) -> float:
+        """An error that is held to be usual."""
+        return max(USUAL, self._error)
+
+    def _expected(self, quantities: Sequence[float]) -> float:
+        """Seconds, by the coefficients that were found last."""
+        return sum(a * b for a, b in zip(self._solved or (), quantities, strict=True))
+
+    def _off(self, quantities: Sequence[float], seconds: float) -> float:
+        """How far off that is, as a part of the longer time: from -1 (it takes ages) to 1."""
+        expected = self._expected(quantities)
+        return (expected - seconds) / max(expected, seconds)
+
+    def _have_changed(self, error: float) -> bool:
+        """Whether so many measurements in a row are off to one side."""
+        side = (error > self._usual) - (error < -self._usual)
+        self._row = self._row + side if side * self._row > 0 else side
+        if abs(self._row) < CHANGED:
+            return False
+        self._row = 0
+        return True
 
     def solve(self) -> tuple[float, ...]:
         """The coefficients now, none of them negative: one that would be is 0, and the others

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from typing import Any, Final
 
 from teola.errors import InputError
@@ -73,7 +74,7 @@ class Lessons:
             raise InputError(f"{where}: expected version {FORMAT_VERSION} of what was learned")
         try:
             engines = {name: _read(times) for name, times in data["engines"].items()}
-            habits = {(app, name): Habit(**habit) for app, name, habit in data["habits"]}
+            habits = {(app, name): Habit(**_sound(habit)) for app, name, habit in data["habits"]}
             return cls(int(data["epoch"]), engines, habits)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{where}: malformed ({error})") from None
@@ -93,8 +94,20 @@ def _written(times: EngineTimes) -> dict[str, Any]:
 
 def _read(data: Mapping[str, Any]) -> EngineTimes:
     return EngineTimes(
-        costs={Op(op): Cost(**cost) for op, cost in data["costs"].items()},
-        step=StepTime(**data["step"]) if data["step"] else None,
+        costs={Op(op): Cost(**_sound(cost)) for op, cost in data["costs"].items()},
+        step=StepTime(**_sound(data["step"])) if data["step"] else None,
         seen=int(data["seen"]),
         varied=frozenset(map(Op, data["varied"])),
     )
+
+
+def _sound(figures: Mapping[str, Any]) -> Mapping[str, Any]:
+    """These, all of which are finite and not negative. Raises ValueError."""
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            _sound(value)
+        elif value is None and name == "seconds":
+            continue
+        elif not (isinstance(value, (int, float)) and 0 <= value < inf):
+            raise ValueError(f"{name} cannot be {value!r}")
+    return figures

@@ -8,6 +8,7 @@ run time; these numbers serve passes and `explain` only.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Final
 
 from teola.graph import (
@@ -23,7 +24,7 @@ from teola.graph import (
     Role,
 )
 from teola.graph.ops import CONTROL, DECODES, PREFILLS, has_effect
-from teola.profile import Profile
+from teola.profile import EngineProfile, Profile
 
 CHUNK_TOKENS: Final = 256
 ROLE_TOKENS: Final = {
@@ -69,6 +70,18 @@ def planned_tokens(graph: Graph, p: Primitive) -> int:
     return 0
 
 
+def kept_tokens(graph: Graph, p: Primitive, engine: EngineProfile) -> int:
+    """How many of them a prefilling need not compute: the text that its prompt begins with, equal
+    in every query, in whole blocks; 0 where the engine keeps no prefixes."""
+    if p.op not in PREFILLS or not engine.keeps_prefixes or "sequence" in dict(p.inputs):
+        return 0
+    prompt = p.input("prompt")
+    assert isinstance(prompt, Prompt)
+    literal = takewhile(lambda part: isinstance(part.content, str), prompt.parts)
+    tokens = sum(part_tokens(graph, part) for part in literal)
+    return tokens // engine.block_tokens * engine.block_tokens
+
+
 def planned_output(p: Primitive) -> int:
     """Planned tokens that a decoding generates (the first one comes from its prefilling)."""
     params = p.params
@@ -92,9 +105,10 @@ def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
         return habit.seconds
     tokens = planned_tokens(graph, p)
     if p.op in PREFILLS:
-        continues = any(name == "sequence" for name, _ in p.inputs)
-        kept = 0.0 if continues else habit.cached  # what it continues is not in the prompt
-        tokens = round(tokens * habit.prompt * (1 - kept))
+        kept = float(kept_tokens(graph, p, engine))
+        if habit.calls and "sequence" not in dict(p.inputs):  # what it continues is not in it
+            kept = habit.cached
+        tokens = max(1, round(tokens * habit.prompt - kept))
     return profile.dispatch_s + engine.seconds(p.op, p.items, tokens)
 
 

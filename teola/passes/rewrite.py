@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from teola.graph import (
     AggregateParams,
@@ -35,6 +36,11 @@ class Rewrite:
     applied: bool
     reason: str
 
+
+LEAST_GAIN: Final = 0.1
+"""What a pass adds to the work of engines must save its query at least this part of the time."""
+SAME_S: Final = 1e-9
+"""Estimates that differ by less are equal."""
 
 Pass = Callable[[Graph, Profile], tuple[Graph, list[Rewrite]]]
 """Pure: a graph and the profiles of its engines -> a graph and what was decided."""
@@ -164,12 +170,15 @@ class Cut:
         return [piece for piece in pieces if ref.port in piece.outputs]
 
     def _joined(self, ref: Ref) -> Ref:
-        """The same data from the pieces: through an Aggregate, made when first needed."""
+        """The same data from the pieces: from the one that has all of it, or else through an
+        Aggregate, made when first needed."""
         pieces = self._pieces_with(ref)
         if pieces is None:
             return ref
         if len(pieces) == 1:
             return replace(ref, producer=pieces[0].id)
+        if (within := _within(ref, pieces)) is not None:
+            return within
         key = (ref.producer, ref.port)
         if key not in self.closing:
             p = self.graph[ref.producer]
@@ -196,6 +205,21 @@ class Cut:
             else:
                 after += [replace(order, producer=piece.id) for piece in pieces]
         return replace(p, after=tuple(after))
+
+
+def _within(ref: Ref, pieces: Sequence[Primitive]) -> Ref | None:
+    """The same items, of the piece that has them all; None if none has. The last piece has whatever
+    is left."""
+    if ref.items is None:
+        return None
+    (lo, hi), start = ref.items, 0
+    for piece in pieces:
+        last, end = piece is pieces[-1], start + piece.items
+        if lo >= start and (last or (hi is not None and hi <= end)):
+            items = lo - start, None if hi is None else hi - start
+            return Ref(piece.id, ref.port, items)
+        start = end
+    return None
 
 
 _SPREADS = (Aggregation.CONCAT, Aggregation.UNION)

@@ -8,7 +8,9 @@
 Attention is causal, so only a prefix may go ahead. A prompt is cut wherever a part must wait for
 something that the parts before it need not wait for, so it may have more than two pieces; not
 where the profile says that a piece would not be done in time, or that it saves next to nothing:
-every piece costs the engine a prefill of its own, in which other calls wait. Partial prefilling is
+every piece costs the engine a prefill of its own, in which other calls wait. Text that all queries
+begin with saves nothing where the engine keeps it from one to the next; nor does, where it is one
+instance, what is computed ahead of another call already. Partial prefilling is
 pure: in the branch that is expected of a Condition it also runs before that is decided, and if what
 it reads was begun on a guess, it is part of that guess. In a branch that is not expected it waits
 for the decision: certain work would pay for it.
@@ -16,23 +18,20 @@ for the decision: certain work would pay for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, takewhile
 from math import ceil
 from typing import Final
 
 from teola.graph import QUERY, Graph, Guard, Op, Part, Primitive, Prompt, Ref
-from teola.passes.estimate import expected, part_tokens
-from teola.passes.rewrite import Rewrite
+from teola.passes.estimate import expected, kept_tokens, part_tokens
+from teola.passes.rewrite import LEAST_GAIN, SAME_S, Rewrite
 from teola.passes.timetable import Timetable, timetable
 from teola.profile import EngineProfile, Profile
 
 NAME = "split_prefilling"
-LEAST_GAIN: Final = 0.1
-"""A piece must save its query at least this part of the time that it costs the engine."""
 LATE: Final = "computed ahead, its prefix would make other calls of the query wait"
-SAME_S: Final = 1e-9
-"""Estimates that differ by less are equal."""
 
 Pieces = list[tuple[Part, ...]]
 """The parts of a prompt, cut where the wait grows."""
@@ -43,38 +42,85 @@ def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrit
     rewrites: list[Rewrite] = []
     chosen: dict[str, Pieces] = {}
     before: Timetable | None = None
+    ahead = _Ahead(graph, profile)
     for p in graph.primitives:
         if p.op is Op.PREFILLING:
             before = before or timetable(graph, profile)
-            reason, pieces = _considered(graph, p, profile, before.ends_s)
+            reason, pieces = _considered(graph, p, profile, before.ends_s, ahead)
             if pieces:
                 chosen[p.id] = pieces
+                ahead.add(p.engine, _split(graph, p, pieces)[:-1])
             else:
                 rewrites.append(Rewrite(NAME, p.id, False, reason))
     if before is None or not chosen:
         return graph, rewrites
     kept = _never_later(graph, chosen, profile, before.length_s)
     for id, pieces in chosen.items():
-        ahead, parts = sum(map(len, pieces[:-1])), sum(map(len, pieces))
+        early, parts = sum(map(len, pieces[:-1])), sum(map(len, pieces))
         reason = (
-            f"{ahead} of {parts} prompt parts are known before the rest" if id in kept else LATE
+            f"{early} of {parts} prompt parts are known before the rest" if id in kept else LATE
         )
         rewrites.append(Rewrite(NAME, id, id in kept, reason))
     return (_with(graph, kept) if kept else graph), rewrites
 
 
+class _Ahead:
+    """What is computed ahead of the calls to each engine that keeps prefixes."""
+
+    def __init__(self, graph: Graph, profile: Profile) -> None:
+        self.graph, self.profile = graph, profile
+        self._known: dict[str, list[tuple[tuple[Part, ...], frozenset[Guard]]]] = {}
+        made = [p for p in graph.primitives if p.op is Op.PARTIAL_PREFILLING]
+        for origin in dict.fromkeys(p.origin for p in made):
+            pieces = [p for p in made if p.origin == origin]
+            self.add(pieces[0].engine, pieces)
+
+    def add(self, engine: str, pieces: Sequence[Primitive]) -> None:
+        """`pieces` of one call, the first ones of its prompt."""
+        parts = tuple(part for piece in pieces for part in _parts(piece))
+        guards = frozenset(guard for piece in pieces for guard in piece.guards)
+        self._known.setdefault(engine, []).append((parts, guards))
+
+    def tokens(self, p: Primitive) -> int:
+        """How many tokens at the beginning of its prompt, in whole blocks, are computed for others
+        if `p` runs at all. Where there are several instances none are: `p` may run on another."""
+        engine = self.profile.engine(p.engine)
+        if not engine.keeps_prefixes or engine.instances > 1:
+            return 0
+        shared = (
+            _tokens(self.graph, _common(_parts(p), parts))
+            for parts, guards in self._known.get(p.engine, ())
+            if guards <= set(p.guards)
+        )
+        return max(shared, default=0) // engine.block_tokens * engine.block_tokens
+
+
+def _common(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
+    return [a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
+
+
+def _parts(p: Primitive) -> tuple[Part, ...]:
+    prompt = p.input("prompt")
+    assert isinstance(prompt, Prompt)
+    return prompt.parts
+
+
 def _considered(
-    graph: Graph, p: Primitive, profile: Profile, ends_s: Mapping[str, float]
+    graph: Graph, p: Primitive, profile: Profile, ends_s: Mapping[str, float], ahead: _Ahead
 ) -> tuple[str, Pieces]:
     """Why its prompt stays whole, or the pieces that it is worth to be cut into."""
     engine = profile.engine(p.engine)
     if not engine.prefix_reuse:
         return f"engine {p.engine!r} gains nothing from a prefix computed ahead", []
-    least = _least_tokens(engine)
-    pieces = _pieces(graph, p, least)
+    least, always, shared = _least_tokens(engine), kept_tokens(graph, p, engine), ahead.tokens(p)
+    kept = max(always, shared)
+    pieces = _pieces(graph, p, least, kept)
     if len(pieces) == 1:
-        return f"no prefix is known earlier that is worth a prefill ({least} tokens)", []
-    if not _pays(graph, p, pieces, profile, ends_s):
+        besides = f", besides what engine {p.engine!r} keeps anyway" if kept else ""
+        if shared > always:
+            besides = ", besides what is computed ahead of other calls"
+        return f"no prefix is known earlier that is worth a prefill ({least} tokens){besides}", []
+    if not _pays(graph, p, pieces, kept, profile, ends_s):
         return "computing a prefix ahead would take longer than waiting for the rest", []
     return "", pieces
 
@@ -113,17 +159,17 @@ def _least_tokens(engine: EngineProfile) -> int:
     return max(engine.block_tokens, ceil(worth))
 
 
-def _pieces(graph: Graph, p: Primitive, least: int) -> Pieces:
-    """The prompt's parts, cut where the wait grows; pieces below `least` tokens join the next."""
-    prompt = p.input("prompt")
-    assert isinstance(prompt, Prompt)
+def _pieces(graph: Graph, p: Primitive, least: int, kept: int) -> Pieces:
+    """The prompt's parts, cut where the wait grows; pieces below `least` tokens, not counting the
+    first `kept` ones of the prompt, join the next."""
+    prompt = _parts(p)
     known = _closure(graph, (order.producer for order in p.after))
     guards = _closure(graph, (guard.condition for guard in p.guards))
     if not expected(graph, p):
         known |= guards
     pieces: list[list[Part]] = [[]]
-    last = len(prompt.parts) - 1
-    for i, part in enumerate(prompt.parts):
+    last = len(prompt) - 1
+    for i, part in enumerate(prompt):
         ref = part.content
         waits = _closure(graph, (ref.producer,)) if isinstance(ref, Ref) else frozenset()
         if i == last:
@@ -132,24 +178,29 @@ def _pieces(graph: Graph, p: Primitive, least: int) -> Pieces:
             known |= waits
             pieces.append([])
         pieces[-1].append(part)
-    return _join_small(graph, pieces, least)
+    return _join_small(graph, pieces, least, kept)
 
 
-def _join_small(graph: Graph, pieces: list[list[Part]], least: int) -> Pieces:
+def _join_small(graph: Graph, pieces: list[list[Part]], least: int, kept: int) -> Pieces:
     found: list[tuple[Part, ...]] = []
     held: list[Part] = []
     for piece in pieces[:-1]:
         held += piece
-        if sum(part_tokens(graph, part) for part in held) >= least:
+        if _tokens(graph, held) - kept >= least:
             found.append(tuple(held))
-            held = []
+            held, kept = [], 0
     return [*found, tuple(held + pieces[-1])]
+
+
+def _tokens(graph: Graph, parts: Iterable[Part]) -> int:
+    return sum(part_tokens(graph, part) for part in parts)
 
 
 def _pays(
     graph: Graph,
     p: Primitive,
     pieces: Pieces,
+    kept: int,
     profile: Profile,
     ends_s: Mapping[str, float],
 ) -> bool:
@@ -158,14 +209,14 @@ def _pays(
     hop = profile.dispatch_s
     known = max((ends_s[order.producer] for order in p.after), default=0.0)
     whole = max((ends_s[parent] for parent in graph.parents[p.id]), default=0.0)
-    whole += hop + engine.seconds(p.op, 1, sum(part_tokens(graph, x) for y in pieces for x in y))
+    whole += hop + engine.seconds(p.op, 1, _tokens(graph, chain(*pieces)) - kept)
     done = 0.0
     for i, piece in enumerate(pieces):
         last = i == len(pieces) - 1
         refs = [part.content for part in piece if isinstance(part.content, Ref)]
         waits = [ends_s[ref.producer] for ref in refs if ref.producer != QUERY]
         waits += [ends_s[guard.condition] for guard in p.guards] if last else []
-        tokens = sum(part_tokens(graph, part) for part in piece)
+        tokens = _tokens(graph, piece) - (0 if i else kept)
         done = max([done, known, *waits]) + hop + engine.seconds(p.op, 1, tokens)
     return done <= whole
 

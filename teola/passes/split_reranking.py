@@ -8,8 +8,9 @@
 
 A hit that several searches find is scored once, with the first of them (`new`), so there is no more
 to score than before. `best` looks the scores up by hit and takes the hits in the order of the
-union, so the answer is the same, ties included. It declines where the profile says that the pieces,
-one after another, would be done no sooner: every piece costs the engine a batch.
+union, so the answer is the same, ties included. Unions of unions, as hybrid searches make them,
+count as one. It declines where the profile says that the pieces, one after another, would be done
+no sooner: every piece costs the engine a batch.
 """
 
 from __future__ import annotations
@@ -45,11 +46,22 @@ def _lists(graph: Graph, p: Primitive) -> tuple[Ref, ...]:
     hits = p.input("hits")
     if type(hits) is not Ref or hits.items is not None or hits.producer not in graph:
         return ()
+    lists = _united(graph, hits)
+    return lists if all(part.producer in graph for part in lists) else ()
+
+
+def _united(graph: Graph, hits: Ref) -> tuple[Ref, ...]:
+    """The lists whose union `hits` is, those of unions in it included; none if it is no union. What
+    stands in another branch than the union does, stays in one piece."""
     union = graph[hits.producer]
     if union.params != AggregateParams(Aggregation.UNION):
         return ()
-    lists = tuple(union.refs())
-    return lists if all(part.producer in graph for part in lists) else ()
+    found: list[Ref] = []
+    for ref in union.refs():
+        inner = graph.by_id.get(ref.producer, union)
+        whole = ref.items is None and inner.guards == union.guards
+        found += (whole and _united(graph, ref)) or [ref]
+    return tuple(found)
 
 
 def _refusal(graph: Graph, p: Primitive, lists: Sequence[Ref], profile: Profile) -> str:

@@ -46,7 +46,7 @@ class WorkSpec:
     retries: further tries that it may have.
     item_tokens: planned tokens of an item (0: its time does not depend on them).
     planned_tokens: of its prompt. planned_output: that its call generates in all.
-    continues: its prompt goes on with a sequence that is there.
+    continues: planned tokens of the sequence that its prompt goes on with (0: none).
     """
 
     engine: str
@@ -62,7 +62,7 @@ class WorkSpec:
     item_tokens: int = 0
     planned_tokens: int = 0
     planned_output: int = 0
-    continues: bool = False
+    continues: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +75,7 @@ class Work:
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
     keys: of its prompt's full blocks, if its engine's routing wants to know (see Size).
+    fused_tokens: planned tokens of the pieces of its prompt that are computed with it.
     avoid: the instance where it failed (-1: none).
     tries: tries used up; excused: those of them that were not its own fault.
     spans: what is still to be dispatched.
@@ -111,6 +112,7 @@ class Work:
     priority: int = 0
     home: int = -1
     keys: tuple[Hashable, ...] = ()
+    fused_tokens: int = 0
 
     @property
     def remaining(self) -> int:

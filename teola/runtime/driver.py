@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final, Generic, TypeVar
 
 from teola.graph import Op
@@ -34,6 +35,7 @@ from teola.schedule.events import (
     Ejected,
     Failed,
     Finish,
+    Fused,
     Measure,
     QueueEvent,
     Recovered,
@@ -58,6 +60,14 @@ class Query:
 
     def __init__(self, id: str, plan: Plan, store: Store, run: GraphRun, trace: Trace) -> None:
         self.id, self.plan, self.store, self.run, self.trace = id, plan, store, run, trace
+
+    def prompt_tokens(self, i: int) -> int:
+        """Tokens of primitive `i`'s prompt, with the pieces that are computed with it and without
+        any prefix computed before."""
+        tokens = self.store.prompt_tokens(i)
+        for piece in self.run.fused.get(i, ()):
+            tokens += self.store.prompt_tokens(piece)
+        return tokens
 
 
 Q = TypeVar("Q", bound=Query)
@@ -118,9 +128,10 @@ class Driver(ABC, Generic[Q]):
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         """See `Measuring`."""
-        store = self.queries[run].store
+        query = self.queries[run]
+        store = query.store
         if store.plan.primitives[i].op in PREFILLS:
-            return store.prompt_tokens(i)
+            return query.prompt_tokens(i)
         return store.items(i)
 
     def _perform(self, commands: Sequence[Command], now: float) -> None:
@@ -139,7 +150,7 @@ class Driver(ABC, Generic[Q]):
             self._performing = False
 
     def _traced(self, command: Dispatch, now: float) -> None:
-        _, instance, batch, slices = command
+        instance, batch, slices = command.instance, command.batch, command.slices
         size, queries = len(slices), self.queries
         for work, lo, hi in slices:
             query = queries.get(work.run)
@@ -159,6 +170,9 @@ class Driver(ABC, Generic[Q]):
         query = self.queries[command.run]
         self.forgotten(query.store.drop(command.primitive))
         query.trace.ended(command.primitive, -1, now, "skipped")
+
+    def _fused(self, command: Fused, now: float) -> None:
+        self.queries[command.run].trace.ended(command.primitive, -1, now, "fused")
 
     def _finish(self, command: Finish, now: float) -> None:
         query = self.queries.pop(command.run)
@@ -226,7 +240,7 @@ class Driver(ABC, Generic[Q]):
     def recovered(self, command: Recovered, now: float) -> None:
         """An instance that was left alone works again."""
         told = "engine %(engine)s: instance %(instance)d works again"
-        note(log, logging.INFO, "engine_recovered", told, **command._asdict())
+        note(log, logging.INFO, "engine_recovered", told, **asdict(command))
 
     def ponder(self, query: Q, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
         """Await the outputs of control primitive `i`."""
@@ -258,6 +272,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Release: Driver._release,
     Control: Driver._control,
     Skipped: Driver._skipped,
+    Fused: Driver._fused,
     Finish: Driver._finish,
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
     Measure: lambda driver, command, now: driver.measure(command, now),

@@ -107,6 +107,7 @@ def joint(specs: Sequence[EngineSpec]) -> EngineSpec:
         concurrency=min(spec.concurrency for spec in specs),
         prefix_reuse=all(spec.prefix_reuse for spec in specs),
         kv_blocks=_fewest([spec.kv_blocks for spec in specs]),
+        keeps_prefixes=all(spec.keeps_prefixes for spec in specs),
         notice=next((spec.notice for spec in specs if spec.notice), ""),
     )
 

@@ -268,6 +268,7 @@ class Profiler:
             max_batch=max(best, 512),
             max_sequences=self.spec.max_sequences,
             prefix_reuse=self.spec.prefix_reuse,
+            keeps_prefixes=self.spec.keeps_prefixes,
             block_tokens=self.spec.block_tokens,
         )
 

@@ -224,8 +224,8 @@ class Runtime:
         """The core's queue of engine `name`: a new one, or one that refused what it was sent."""
         queues = self.live.core.queues
         if name not in queues:
-            config, profile = self.configs[name], self.profile_for([name]).engines[name]
-            queues[name] = queue_for(name, engines, config, profile, self.learner)
+            own = self.profile_for([name]).engine(self.spec(name).name)
+            queues[name] = queue_for(name, engines, self.configs[name], own, self.learner)
         return queues[name]
 
     async def _start(self, name: str) -> None:

@@ -28,6 +28,7 @@ from teola.schedule.events import (
     Outbox,
     PrefixChanged,
     QueueEvent,
+    Recall,
     RunEvent,
     Sized,
     Submit,
@@ -106,16 +107,34 @@ class Core:
         if run.state is not None:
             del self.runs[id]
 
-    def _ask(self, command: Submit | Withdraw) -> None:
-        """Do at once what a run wants of a queue, at which a round is due then. No queue answers
-        with an event: the run is in the middle of one."""
+    def _ask(self, command: Submit | Withdraw | Recall) -> bool:
+        """Do at once what a run wants of a queue, at which a round is due then; whether it was
+        done. No queue answers with an event: the run is in the middle of one."""
         id, i, now = command.run, command.primitive, self._now
         run = self.runs[id]
         spec = run.plan.specs[i]
         queue = self._dirty[spec.engine] = self.queues[spec.engine]
-        if isinstance(command, Withdraw):
+        if isinstance(command, Submit):
+            self._submit(run, queue, command, now)
+        elif isinstance(command, Withdraw):
             queue.withdraw(id, i, now, self._commands)
-            return
+        else:
+            return self._recall(run, queue, command, now)
+        return True
+
+    def _recall(self, run: GraphRun, queue: EngineQueue, command: Recall, now: float) -> bool:
+        work, into = queue.works.get((run.id, command.primitive)), run.plan.specs[command.into]
+        if work is None or work.flying or work.tries:
+            return False
+        tokens = (work.total or work.spec.planned_tokens) + into.planned_tokens
+        if tokens > queue.instances.least:
+            return False  # so large a prompt would have to wait for an idle instance
+        queue.withdraw(run.id, command.primitive, now, self._commands)
+        return True
+
+    def _submit(self, run: GraphRun, queue: EngineQueue, command: Submit, now: float) -> None:
+        id, i = run.id, command.primitive
+        spec = run.plan.specs[i]
         size: int | Size | None = 1
         total = 1
         if spec.measured:
@@ -134,6 +153,10 @@ class Core:
             run.app,
             run.admitted,
         )
+        if run.fused:
+            work.fused_tokens = sum(
+                run.plan.specs[piece].planned_tokens for piece in run.fused.get(i, ())
+            )
         if size is None:
             queue.hold(work)
             self._commands.append(Measure(id, i))

@@ -1,14 +1,16 @@
 """The core's vocabulary: what a driver may tell it, and what it may ask of a driver.
 
-Tuples, because they are immutable, compare by value (tests) and are quick to make. `run` is a
-query's id, `primitive` an index into its Plan, `lo..hi` a slice of the primitive's items.
+Records with slots compare by value (tests) and are quick to make and to read: a frozen one takes
+three times as long to make, a tuple with names twice. Nobody changes one. `run` is a query's id,
+`primitive` an index into its Plan, `lo..hi` a slice of the primitive's items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from teola.policies.work import Size, Slice
 
@@ -25,7 +27,8 @@ class State(Enum):
     __hash__ = object.__hash__
 
 
-class Cause(NamedTuple):
+@dataclass(slots=True)
+class Cause:
     """Why something failed. error: the exception itself, for the caller."""
 
     error: Exception
@@ -35,13 +38,15 @@ class Cause(NamedTuple):
 # --- events for a GraphRun ------------------------------------------------------------------
 
 
-class Started(NamedTuple):
+@dataclass(slots=True)
+class Started:
     """The query may begin; counts: items of each input (ABSENT: not given)."""
 
     counts: Mapping[str, int]
 
 
-class Completed(NamedTuple):
+@dataclass(slots=True)
+class Completed:
     """counts: items of each port. branch: what a Condition decided. instance: who holds it."""
 
     primitive: int
@@ -50,18 +55,21 @@ class Completed(NamedTuple):
     instance: int = -1
 
 
-class Failed(NamedTuple):
+@dataclass(slots=True)
+class Failed:
     """The primitive failed for good."""
 
     primitive: int
     cause: Cause
 
 
-class Cancelled(NamedTuple):
+@dataclass(slots=True)
+class Cancelled:
     """The caller does not want the query any more."""
 
 
-class DeadlineReached(NamedTuple):
+@dataclass(slots=True)
+class DeadlineReached:
     """The query's time is up."""
 
 
@@ -72,7 +80,8 @@ Outcome = Mapping[str, int] | Cause
 """Items of each port, or why there are none."""
 
 
-class BatchCompleted(NamedTuple):
+@dataclass(slots=True)
+class BatchCompleted:
     """A batch is over. outcomes: of its slices, in their order."""
 
     engine: str
@@ -80,7 +89,8 @@ class BatchCompleted(NamedTuple):
     outcomes: Sequence[Outcome]
 
 
-class CallEnded(NamedTuple):
+@dataclass(slots=True)
+class CallEnded:
     """The stream of an LLM call has ended (of a prefix that is computed ahead: its prefilling).
     Calls of one batch end each for itself. cached: tokens of its prompt that the instance found in
     its cache; generated: tokens of its answer, as far as that came (None: it does not tell)."""
@@ -94,7 +104,8 @@ class CallEnded(NamedTuple):
     generated: int | None = None
 
 
-class Sized(NamedTuple):
+@dataclass(slots=True)
+class Sized:
     """How large a primitive is that the core let measure."""
 
     engine: str
@@ -103,7 +114,8 @@ class Sized(NamedTuple):
     size: Size
 
 
-class PrefixChanged(NamedTuple):
+@dataclass(slots=True)
+class PrefixChanged:
     """An LLM instance tells what its cache has begun to keep and has forgotten, by the keys of
     blocks. cleared: it had forgotten everything before."""
 
@@ -114,7 +126,8 @@ class PrefixChanged(NamedTuple):
     cleared: bool = False
 
 
-class FirstToken(NamedTuple):
+@dataclass(slots=True)
+class FirstToken:
     """The prefilling of a group is over. to_client: its tokens leave for the client at once, so it
     cannot be repeated any more."""
 
@@ -125,7 +138,8 @@ class FirstToken(NamedTuple):
     to_client: bool = False
 
 
-class MemberCompleted(NamedTuple):
+@dataclass(slots=True)
+class MemberCompleted:
     """A decoding of the group led by `head` delivered its output."""
 
     engine: str
@@ -136,13 +150,15 @@ class MemberCompleted(NamedTuple):
     counts: Mapping[str, int]
 
 
-class Timer(NamedTuple):
+@dataclass(slots=True)
+class Timer:
     """The time that a queue asked to be woken at."""
 
     engine: str
 
 
-class InstanceDown(NamedTuple):
+@dataclass(slots=True)
+class InstanceDown:
     """An instance is gone: nothing more comes from it. healing: it is worth waiting for another."""
 
     engine: str
@@ -150,21 +166,24 @@ class InstanceDown(NamedTuple):
     healing: bool = True
 
 
-class InstanceDraining(NamedTuple):
+@dataclass(slots=True)
+class InstanceDraining:
     """An instance is to finish what it has and to be sent nothing more."""
 
     engine: str
     instance: int
 
 
-class InstanceUp(NamedTuple):
+@dataclass(slots=True)
+class InstanceUp:
     """An instance can take work (again); it remembers nothing of what it did before."""
 
     engine: str
     instance: int
 
 
-class InstanceWaits(NamedTuple):
+@dataclass(slots=True)
+class InstanceWaits:
     """A batch on it waits for queries that it began itself, and leaves its place to others (change
     1), or waits no more (-1)."""
 
@@ -173,7 +192,8 @@ class InstanceWaits(NamedTuple):
     change: int
 
 
-class InstanceChanged(NamedTuple):
+@dataclass(slots=True)
+class InstanceChanged:
     """An LLM instance reports how many more tokens its KV memory can take."""
 
     engine: str
@@ -184,7 +204,8 @@ class InstanceChanged(NamedTuple):
 # --- commands -------------------------------------------------------------------------------
 
 
-class Submit(NamedTuple):
+@dataclass(slots=True)
+class Submit:
     """GraphRun -> core: give the primitive (a group's head) to its engine's queue. affinity: the
     instance that keeps the sequence which it continues (-1: none)."""
 
@@ -193,42 +214,67 @@ class Submit(NamedTuple):
     affinity: int
 
 
-class Withdraw(NamedTuple):
+@dataclass(slots=True)
+class Withdraw:
     """GraphRun -> core: the query does not want this primitive any more."""
 
     run: str
     primitive: int
 
 
-class Measure(NamedTuple):
+@dataclass(slots=True)
+class Recall:
+    """GraphRun -> core: take a piece of a prompt back from its queue, if nothing of it was sent and
+    there is room to compute it with the rest of its prompt, which `into` leads. The core answers
+    whether it did."""
+
+    run: str
+    primitive: int
+    into: int
+
+
+@dataclass(slots=True)
+class Measure:
     """Work out how large the primitive is, which takes a while, and send Sized."""
 
     run: str
     primitive: int
 
 
-class Control(NamedTuple):
+@dataclass(slots=True)
+class Control:
     """Run a control primitive (Condition, Aggregate) now."""
 
     run: str
     primitive: int
 
 
-class Release(NamedTuple):
+@dataclass(slots=True)
+class Release:
     """Nobody will read this primitive's outputs again."""
 
     run: str
     primitive: int
 
 
-class Skipped(NamedTuple):
+@dataclass(slots=True)
+class Skipped:
     """The primitive has no work and will not run."""
 
     run: str
     primitive: int
 
 
-class Finish(NamedTuple):
+@dataclass(slots=True)
+class Fused:
+    """A piece of a prompt will be computed with the rest of it, and not by itself."""
+
+    run: str
+    primitive: int
+
+
+@dataclass(slots=True)
+class Finish:
     """The query has ended; outputs may be read now and for the last time.
 
     missing: components that failed but were optional; reasons: why, in the same order. failed: the
@@ -243,7 +289,8 @@ class Finish(NamedTuple):
     reasons: tuple[Cause, ...] = ()
 
 
-class Dispatch(NamedTuple):
+@dataclass(slots=True)
+class Dispatch:
     """Send a batch to an instance."""
 
     engine: str
@@ -252,7 +299,8 @@ class Dispatch(NamedTuple):
     slices: tuple[Slice, ...]
 
 
-class AbortRequest(NamedTuple):
+@dataclass(slots=True)
+class AbortRequest:
     """Stop working on a slice that was dispatched, if the engine can."""
 
     engine: str
@@ -262,7 +310,8 @@ class AbortRequest(NamedTuple):
     primitive: int
 
 
-class Retried(NamedTuple):
+@dataclass(slots=True)
+class Retried:
     """A failed slice is queued again (for traces)."""
 
     run: str
@@ -270,7 +319,8 @@ class Retried(NamedTuple):
     cause: Cause
 
 
-class Ejected(NamedTuple):
+@dataclass(slots=True)
+class Ejected:
     """An instance failed too often: it is sent nothing until then (for logs)."""
 
     engine: str
@@ -279,21 +329,24 @@ class Ejected(NamedTuple):
     cause: Cause
 
 
-class Recovered(NamedTuple):
+@dataclass(slots=True)
+class Recovered:
     """The probe of an ejected instance succeeded: it gets its share back bit by bit (for logs)."""
 
     engine: str
     instance: int
 
 
-class SetTimer(NamedTuple):
+@dataclass(slots=True)
+class SetTimer:
     """Send Timer(engine) at time `at`."""
 
     engine: str
     at: float
 
 
-class Tell(NamedTuple):
+@dataclass(slots=True)
+class Tell:
     """EngineQueue -> core: an event of one of its runs."""
 
     run: str
@@ -315,12 +368,13 @@ QueueEvent = (
     | Sized
     | PrefixChanged
 )
-RunCommand = Submit | Withdraw | Control | Release | Skipped | Finish
+RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
 Command = (
     Control
     | Measure
     | Release
     | Skipped
+    | Fused
     | Finish
     | Dispatch
     | AbortRequest

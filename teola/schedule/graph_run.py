@@ -20,7 +20,9 @@ from teola.schedule.events import (
     DeadlineReached,
     Failed,
     Finish,
+    Fused,
     Outbox,
+    Recall,
     Release,
     RunEvent,
     Skipped,
@@ -39,7 +41,7 @@ FAILED: Final = 4
 CANCELLED: Final = 5
 NAMES: Final = ("waiting", "running", "done", "skipped", "failed", "cancelled")
 
-Asked = Callable[[Submit | Withdraw], None]
+Asked = Callable[[Submit | Withdraw | Recall], object]
 """Who takes what a run asks of the queues."""
 
 
@@ -59,6 +61,8 @@ class GraphRun:
         self.reasons: list[Cause] = []
         self.instance: dict[int, int] = {}
         self.branches: dict[str, str] = {}
+        self.fused: dict[int, tuple[int, ...]] = {}
+        """Pieces of prompts that are computed with the rest of them, which is the key."""
         self._short = False
         self._absence = Absence(plan, {})
         self._out: Outbox = []
@@ -83,6 +87,11 @@ class GraphRun:
     def ended(self, i: int) -> bool:
         """Whether primitive `i` is done, skipped, failed or cancelled."""
         return self.status[i] >= DONE
+
+    def before(self, i: int) -> int:
+        """Whose sequence the prompt of `i` continues, with the pieces that are part of it (-1:
+        nobody's)."""
+        return self.plan.sequence_of[self.fused.get(i, (i,))[0]]
 
     def answers(self, i: int) -> bool:
         """Whether the text of decoding `i` is an output of the query, as far as one knows by now:
@@ -180,12 +189,13 @@ class GraphRun:
                     self._close(condition)
             if plan.call[i] >= 0:
                 self._close(plan.call[i])
-            for source in plan.sources[i]:
-                if readers[source] == 1 and status[source] == DONE:  # as `_let_go`, for most
-                    readers[source] = 0
-                    self._out.append(Release(self.id, source))
-                else:
-                    self._let_go(source)
+            if not self.fused or not self._keeps(i):
+                for source in plan.sources[i]:
+                    if readers[source] == 1 and status[source] == DONE:  # as `_let_go`, for most
+                        readers[source] = 0
+                        self._out.append(Release(self.id, source))
+                    else:
+                        self._let_go(source)
             if readers[i] == 0 and status[i] == DONE:
                 self._out.append(Release(self.id, i))
             for child in plan.children[i]:
@@ -193,9 +203,41 @@ class GraphRun:
                 if status[child] == WAITING:
                     if waits[child] == 0:
                         self._ready(child)
+                    elif waits[child] == 1 and (piece := plan.piece[child]) >= 0:
+                        self._fuse(piece, child)
                     elif self._short and self._absence.skips(child, self.ended):
                         self._skip(child)
         worklist.clear()
+
+    def _fuse(self, piece: int, rest: int) -> None:
+        """All that the rest of a prompt waits for is a piece of it: compute both at once, if the
+        piece is still queued. A retry repeats both, so what the piece reads is kept like what the
+        rest reads."""
+        if self.status[piece] != RUNNING or self._short:
+            return
+        if self._ask(Recall(self.id, piece, rest)) is not True:
+            return
+        self.fused[rest] = (*self.fused.pop(piece, ()), piece)
+        self.status[piece] = DONE
+        self._absence.counts[piece] = {"sequence": 1}
+        self._out.append(Fused(self.id, piece))
+        self._settled(piece)
+
+    def _keeps(self, i: int) -> bool:
+        """Whether `i` is a piece that is computed with the rest of its prompt, which lets go of
+        what it reads. Where it is the rest, and no call, it does so now."""
+        rest = self.plan.rest[i]
+        if rest >= 0 and i in self.fused.get(rest, ()):
+            return True
+        if not self.plan.members[i]:
+            self._let_go_of_pieces(i)
+        return False
+
+    def _let_go_of_pieces(self, i: int) -> None:
+        """Nothing of what `i` computes has to be repeated any more."""
+        for piece in self.fused.pop(i, ()):
+            for source in self.plan.sources[piece]:
+                self._let_go(source)
 
     def _decided(self, condition: int) -> None:
         """A condition has ended: what stands in another branch is skipped at once, and what was
@@ -215,6 +257,8 @@ class GraphRun:
             self._ask(Withdraw(self.id, i))  # it would go on for nobody
         for source in self.plan.held[i]:
             self._let_go(source)
+        if self.fused:
+            self._let_go_of_pieces(i)
         if self.plan.guarded[i]:
             self._drop(i)
 
@@ -254,8 +298,10 @@ class GraphRun:
         if plan.control[i]:
             self._out.append(Control(self.id, i))
         elif plan.head[i] == i:
-            source = plan.sequence_of[i]
-            self._ask(Submit(self.id, i, self.instance.get(source, -1)))
+            self._ask(Submit(self.id, i, self.instance.get(self.before(i), -1)))
+            rest = plan.rest[i]
+            if rest >= 0 and self.waits[rest] == 1 and self.status[rest] == WAITING:
+                self._fuse(i, rest)
 
     def _stop(self, state: State, cause: Cause, failed: int = -1) -> None:
         plan = self.plan

@@ -114,6 +114,8 @@ class Instances:
         self._gone = 0
         self.lost = not limits
         """Whether all are gone."""
+        self.least = min((one.max_batch for one in limits), default=0)
+        """What each of them has room for, while nothing else is there."""
         self.changed: set[int] = set()
         """For `open`, and whoever else wants to know; cleared by the latter."""
 

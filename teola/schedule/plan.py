@@ -44,6 +44,8 @@ class Plan:
     sources: whose data it reads, but for a call's head.
     held: whose data a call's head reads, which is kept until the call's last decoding has ended.
     readers: how many primitives and outputs read its data.
+    rest: of a piece of a prompt, what computes the rest of it, if nobody else reads the piece (-1).
+    piece: of what computes the rest of a prompt, the piece before it, likewise (-1).
     effects: whether it changes the world, and so runs although nobody reads what it gives.
     unread: those that nobody reads from the start.
     need: port -> items that must exist so that no consumer is short of any; query_need: of inputs.
@@ -78,6 +80,7 @@ class Plan:
         self.call = tuple(head if self.members[head] else -1 for head in self.head)
         self.sources, self.held = self._sources()
         self.readers = self._readers()
+        self.rest, self.piece = self._pieces()
         self.need, self.query_need = self._need()
         self.refs = tuple(tuple(p.refs()) for p in self.primitives)
         self.item_refs = tuple(tuple(p.item_refs()) for p in self.primitives)
@@ -125,6 +128,15 @@ class Plan:
         held = [read if members else () for read, members in zip(found, self.members, strict=True)]
         own = [() if members else read for read, members in zip(found, self.members, strict=True)]
         return tuple(own), tuple(held)
+
+    def _pieces(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        rest, piece = [-1] * len(self.ids), [-1] * len(self.ids)
+        for i, p in enumerate(self.primitives):
+            before = self.sequence_of[i]
+            alone = before >= 0 and self.readers[before] == 1 and not self.members[before]
+            if p.op in PREFILLS and alone and self.primitives[before].engine == p.engine:
+                rest[before], piece[i] = i, before
+        return tuple(rest), tuple(piece)
 
     @cached_property
     def keepable(self) -> tuple[frozenset[str], ...]:
@@ -218,10 +230,19 @@ class Plan:
                 planned_output=sum(
                     estimate.planned_output(self.primitives[m]) for m in self.members[i]
                 ),
-                continues=self.sequence_of[i] >= 0,
+                continues=self._continued(i),
             )
             for i, p in enumerate(self.primitives)
         )
+
+    def _continued(self, i: int) -> int:
+        """Planned tokens of the sequence that `i` goes on with, at least 1 if there is one."""
+        tokens, before = 0, self.sequence_of[i]
+        while before >= 0:
+            p = self.primitives[before]
+            tokens += self._tokens(p) if p.op in PREFILLS else estimate.planned_output(p)
+            before = self.sequence_of[before]
+        return max(1, tokens) if self.sequence_of[i] >= 0 else 0
 
     def _tokens(self, p: Primitive) -> int:
         return estimate.planned_tokens(self.graph, p)

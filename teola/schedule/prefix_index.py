@@ -71,8 +71,10 @@ class PrefixIndex:
 
     def last_used(self, i: int, keys: Sequence[Hashable]) -> tuple[int, float]:
         """How many of these blocks, from the first on, instance `i` keeps, and when the last of
-        them was used."""
+        them was used; none of one that tells, of which nothing is assumed."""
         kept, used, depth = self._kept[i], 0.0, 0
+        if self._tells[i]:
+            return depth, used
         for key in keys:
             at = kept.get(key)
             if at is None:

@@ -60,9 +60,10 @@ def validate_run(run: GraphRun) -> None:
     ended = [run.ended(i) for i in range(len(plan))]
     assert run.left == ended.count(False), f"{where}{run.left} left of {ended.count(False)}"
     readers, open = list(plan.readers), list(plan.open)
+    fused = {piece for pieces in run.fused.values() for piece in pieces}
     for i, sources in enumerate(plan.sources):
         for source in sources:
-            readers[source] -= ended[i]
+            readers[source] -= ended[i] and i not in fused
         open[plan.call[i]] -= ended[i] and plan.call[i] >= 0
         for condition in plan.conditions[i]:
             open[condition] -= ended[i] and run.status[i] != DONE
@@ -95,9 +96,12 @@ def _in_its_branch(run: GraphRun, i: int) -> bool:
 
 def validate_stored(run: GraphRun, stored: Collection[int]) -> None:
     """What a query's store holds, once all commands were performed: what will be read."""
+    fused = {piece for pieces in run.fused.values() for piece in pieces}
     for i, id in enumerate(run.plan.ids):
         status, read = run.status[i], run.readers[i] > 0
-        if status == DONE and read:
+        if i in fused:
+            assert i not in stored, f"run {run.id!r}: {id} was computed with the rest of its prompt"
+        elif status == DONE and read:
             assert i in stored, f"run {run.id!r}: {id} is to be read, but is not there"
         elif i in stored:
             streams = run.plan.call[i] >= 0  # the core hears of its parts one after another

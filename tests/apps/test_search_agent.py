@@ -14,8 +14,10 @@ import pytest
 from teola import EngineConfig, Runtime
 from teola.cli.named_engines import web_config
 from teola.errors import DeadlineExceeded, InputError, QueryFailed
+from teola.explain import Explanation
 from teola.graph import Op
 from teola.passes import PIPELINE
+from teola.profile import paper
 from teola.runtime.engines import DEFAULTS, merged
 from teola_apps.search_agent import app
 from tests.command_line import CommandLine
@@ -30,6 +32,7 @@ from tests.fake_search import (
     Reply,
     Result,
 )
+from tests.forgetful import forgetful
 
 QUESTION = "Who keeps the lamp of the lighthouse?"
 STATEMENT = "looked after by Mara Quist"
@@ -152,13 +155,19 @@ def test_an_empty_search_still_gets_an_answer() -> None:
     assert "Context:\n\n\nAnswer" in asked
 
 
+def _ahead(plan: Explanation) -> set[str]:
+    graph = plan.optimised.e_graph
+    return {p.id for p in graph.primitives if p.op is Op.PARTIAL_PREFILLING}
+
+
 def test_prefixes_are_computed_while_the_draft_is_written() -> None:
-    """On servers with a prefix cache, what is known of the prompts goes ahead; not that of the
-    branch without a search, which is not expected."""
+    """On servers that can compute a prefix ahead, what is known of the prompts goes ahead; not that
+    of the branch without a search, which is not expected. On those that keep it anyway nothing."""
     with World("Yes.", FakeSearch("tavily", [LAMP])).running():
-        plan = app.explain(question=QUESTION, profile="paper-13b")
-    ahead = {p.id for p in plan.optimised.e_graph.primitives if p.op is Op.PARTIAL_PREFILLING}
-    assert ahead == {"judge.prefill.ahead1", "generate.prefill.ahead1"}
+        kept = app.explain(question=QUESTION, profile="paper-13b")
+        plan = app.explain(question=QUESTION, profile=forgetful(paper("13b")))
+    assert _ahead(kept) == set()
+    assert _ahead(plan) == {"judge.prefill.ahead1", "generate.prefill.ahead1"}
     text = plan.render("text")
     for told in ("web_search", "condition", "judge.decide (guard)", "websearch"):
         assert told in text

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from experiments.baselines.systems import BASELINES, SYSTEMS, batching_options
+from experiments.baselines.systems import BASELINES, SYSTEMS, Cache, System, batching_options
 from experiments.baselines.tuning import tuned
 from experiments.common import workloads
 from experiments.common.simulate import Setting, alone, under_load
@@ -66,16 +66,24 @@ def test_modules_of_llamadist_pc_run_side_by_side_but_whole() -> None:
     assert [span.hi - span.lo for span in embedded] == [3]
 
 
-def test_llamadist_pc_finds_its_instructions_in_the_cache_and_llamadist_does_not() -> None:
+def test_every_system_finds_its_instructions_in_the_cache() -> None:
     """Two prompts share a step; of each, three blocks of 16 tokens are the instruction's."""
     bed = testbed("13b")
     saved = 2 * 48 * bed.profile.engines["llm"].step.per_token_s
+    forgetful = replace(SYSTEMS["llamadist_po"], cache=Cache.QUERY)
 
-    def prefill(system: str) -> float:
-        (found,) = [s for s in spans(system, "naive-rag") if s.primitive == "generate.1.prefill"]
-        return found.end - found.start
+    def prefill(system: System) -> float:
+        kept: list[Span] = []
 
-    assert prefill("llamadist_po") - prefill("llamadist_pc_po") == pytest.approx(saved)
+        def keep(query: Query, result: SimResult) -> None:
+            kept.extend(s for s in query.trace.spans if s.primitive == "generate.1.prefill")
+
+        alone(system, Setting("naive-rag", bed), example("naive-rag"), keep)
+        return kept[0].end - kept[0].start
+
+    for system in BASELINES:
+        if system.batching == "per_invocation":
+            assert prefill(forgetful) - prefill(system) == pytest.approx(saved), system.name
 
 
 def test_searching_follows_ingestion_in_both() -> None:
@@ -104,8 +112,9 @@ def test_to_waits_for_batches_to_fill_and_po_does_not() -> None:
         "generate.3.prefill": 0.1,
         "generate.merge.prefill": 0.1,
     }
-    for span in spans("llamadist_po", "naive-rag"):
-        assert span.start == span.queued or span.lo == 32
+    for system in ("llamadist_po", "llamadist_to_nowait"):
+        for span in spans(system, "naive-rag"):
+            assert span.start == span.queued or span.lo == 32
 
 
 def test_waits_are_the_testbeds() -> None:

@@ -95,7 +95,7 @@ def test_little_goes_into_optimisation_and_communication() -> None:
         "planning": plans,
         "machine": {"cpu": "c", "cores": 2, "load_1min": 0.1},
     }
-    assert "| advanced-rag | simulated | high load |" in figures.section(report, Path("x.svg"))
+    assert "| advanced-rag | simulated | 80% load |" in figures.section(report, Path("x.svg"))
 
 
 def test_engines_record_when_they_work(tmp_path: Path) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from experiments.baselines.knowledge import LENDER
+from experiments.baselines.systems import SYSTEMS
 from experiments.common import pages
 from experiments.common.command import Experiment
+from experiments.common.simulate import FINE, GROWS, LOADS, SUSTAINED_SEEDS
+from experiments.common.testbed import SIZES, testbed
 from experiments.real_engines import pages as real_engines
 
 
@@ -61,7 +66,10 @@ def test_tables_for_the_terminal_never_break_words() -> None:
     assert lines[4].index("1.5") == lines[5].index("10") - 1, "numbers end below one another"
 
 
-KEPT = sorted(pages.DOCS.parent.glob("experiments/*/report.json"))
+OWN_PAGE = "step_model"
+"""Its table is in its README.md, as its own test says."""
+REPORTS = sorted(pages.DOCS.parent.glob("experiments/*/report.json"))
+KEPT = [file for file in REPORTS if file.parent.name != OWN_PAGE]
 
 
 @pytest.mark.parametrize("report", KEPT, ids=lambda file: file.parent.name)
@@ -75,3 +83,54 @@ def test_the_page_says_what_the_kept_report_does(report: Path) -> None:
         section = experiment.section(found, pages.picture(name))
     assert f"{pages.begin(name)}\n{section}\n{pages.end(name)}" in pages.PAGE.read_text()
     assert [file.name for file in report.parent.glob("*.svg")] == [], "it is in docs/images"
+
+
+# --- the experiments' own pages -------------------------------------------------------------
+
+SIMULATED = (
+    *("end_to_end", "baselines", "common", "motivation"),
+    *("ablation_graph", "ablation_scheduling", "shorter_path", "sensitivity"),
+)
+"""Their results stand in docs/benchmarks.md, which is made from their reports, and nowhere else."""
+
+
+def readme(name: str) -> str:
+    """The page of an experiment, as one line."""
+    text = (pages.DOCS.parent / "experiments" / name / "README.md").read_text()
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_no_page_of_a_simulated_experiment_states_a_result(name: str) -> None:
+    result = re.compile(
+        r"\d\.\d+ (?:to \d\.\d+ )?(?:times|x) (?:lower|less|faster|slower|later)"
+        r"|(?:gains?|gets?|saves?|loses?|ahead by|behind by|faster by) (?:up to )?\d"
+        r"|(?:are|is) reached|nowhere slower|as it is shipped, \d"
+    )
+    assert result.findall(readme(name)) == []
+
+
+def test_pages_say_how_it_is_measured_as_the_code_does() -> None:
+    loads = " and ".join(", ".join(f"{100 * load:g}" for load in LOADS).rsplit(", ", 1)) + " %"
+    words = {5: "five", 2: "two"}
+    for name in ("end_to_end", "ablation_graph"):
+        experiment: Experiment = import_module(f"experiments.{name}.__main__").EXPERIMENT
+        (full, quick), (seeds, few) = experiment.queries, experiment.seeds
+        assert loads in readme(name)
+        assert f"{full:,} queries and {words[seeds]} seeds" in readme(name)
+        assert f"`--quick`: {quick} and {words[few]}" in readme(name)
+        assert all(f'"{key}"' in readme(name) for key in experiment.told)
+    assert loads in readme("ablation_scheduling")
+    common = readme("common")
+    assert f"over {SUSTAINED_SEEDS} seeds".replace("3", "three") in common
+    assert f"at most {GROWS:g} times that of the middle third" in common
+    assert f"by bisection, to {FINE - 1:.0%}".replace("%", " %") in common
+
+
+def test_every_system_is_described_with_what_is_simulated() -> None:
+    text = readme("baselines")
+    assert [name for name in SYSTEMS if f"`{name}`" not in text] == []
+    bed = testbed("13b")
+    assert f"at most {bed.wait_s:g} s for more (at the database {bed.wait_store_s:g} s)" in text
+    lent = ", ".join(f"{LENDER[f'paper-{llm}'].upper()} for {llm.upper()}" for llm in SIZES)
+    assert f"({lent})" in text

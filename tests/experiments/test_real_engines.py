@@ -8,7 +8,6 @@ import os
 import re
 import zlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,15 +19,14 @@ from experiments.real_engines.recording import Completion, Log, differences
 from experiments.real_engines.steps import System
 from experiments.real_engines.workload import APPS, Query, Workload, arrivals
 from teola.engine import Splitting
-from teola.graph import Graph, Op, Primitive, Ref, ToolParams
-from teola.runtime.observe.trace import Span, Trace
+from teola.runtime.observe.trace import Trace
 from teola_engines.documents.splitting import split
 from tests.fake_openai import FakeOpenAI
 
 CHUNKS = 4
 RUN = {"system", "style", "app", "chunks", "load", "p50_s", "p95_s", "ttft_p50_s", "queries"}
 RATIO = {"app", "chunks", "load", "against", "style", "ratio"}
-PATH = {"app", "chunks", "bound_s", "p50_s"}
+PATH = {"app", "chunks", "bound_s", "p50_s", "fastest_s"}
 
 
 class SmallWorkload(Workload):
@@ -142,39 +140,6 @@ async def test_systems_take_turns_and_loads_are_points_of_their_own() -> None:
     assert sizes == {("teola", ONE): 2, ("asyncio", ONE): 2, ("teola", "50%"): 5}
 
 
-def _primitive(id: str, *after: str) -> Primitive:
-    inputs = tuple((f"i{n}", Ref(name, "out")) for n, name in enumerate(after))
-    given = inputs or (("q", Ref("query", "q")),)
-    return Primitive(id, Op.TOOL_CALL, id, "x", given, ("out",), ToolParams(str))
-
-
-def test_critical_path_goes_through_what_took_no_time() -> None:
-    ids = [_primitive("work"), _primitive("gather", "work"), _primitive("best", "gather")]
-    graph = Graph("test", ids, {"answer": Ref("best", "out")}, ("q",))
-    spans = [
-        Span("work", "rerank", "work", "rerank", 0.0, 0.0, 2.0, batch=1),
-        Span("best", "aggregate", "best", "", 2.0, 2.0, 2.0),
-        Span("gather", "aggregate", "gather", "", 2.0, 2.0, 2.0),
-    ]
-    trace = cast("Trace", SimpleNamespace(plan=SimpleNamespace(graph=graph), spans=spans))
-    assert bounds.bounds(trace).path_s == pytest.approx(2.0)
-
-
-def test_critical_path_takes_the_longest_and_knows_the_shared_model() -> None:
-    ids = [_primitive("a"), _primitive("b"), _primitive("c", "a", "b")]
-    graph = Graph("test", ids, {"answer": Ref("c", "out")}, ("q",))
-    spans = [
-        Span("load", "load", "load", "", 0.0, 0.0, 0.5),
-        Span("a", "embedding", "a", "embedding", 0.5, 0.5, 2.5, batch=1),
-        Span("b", "embedding", "b", "embedding", 0.5, 2.5, 3.5, batch=2),
-        Span("c", "tool_call", "c", "x", 3.5, 4.5, 5.0, batch=1),
-    ]
-    trace = cast("Trace", SimpleNamespace(plan=SimpleNamespace(graph=graph), spans=spans))
-    found = bounds.bounds(trace)
-    assert found.path_s == pytest.approx(0.5 + 2.0 + 0.5)
-    assert found.shared_s == pytest.approx(0.5 + 2.0 + 1.0 + 0.5)
-
-
 @pytest.fixture
 def made() -> Any:
     """A report of two systems."""
@@ -185,14 +150,19 @@ def made() -> Any:
         return Point(system, style, "chat-rag", 45, ONE, samples, busy)
 
     ours, theirs = point("teola", "", 2.0), point("haystack", "matched", 3.0)
-    ours.bounds = [bounds.Bounds(1.5, 1.8)]
-    return report.make([ours, theirs], [], vllm="0.32.0", model_parameters=82_000_000)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(report, "bounds", lambda traces: bounds.Bounds(1.5, 1.8))
+        ours.traces = [cast("Trace", None)]
+        return report.make([ours, theirs], [], vllm="0.32.0", model_parameters=82_000_000)
 
 
 def test_the_report_has_the_keys_that_are_promised(made: Any) -> None:
     assert [set(run) for run in made["runs"]] == [RUN, RUN]
     assert [set(ratio) for ratio in made["ratios"]] == [RATIO]
-    assert [set(path) for path in made["critical_path"]] == [PATH]
+    for name, seconds in (("critical_path", 1.5), ("shared_model_path", 1.8)):
+        [path] = made[name]
+        assert set(path) == PATH
+        assert (path["bound_s"], path["fastest_s"]) == (seconds, 2.0)
     assert made["ratios"][0]["ratio"] == pytest.approx(1.5)
     assert made["busy"][0]["process_s"] == pytest.approx(1.0)
     assert made["machine"]["vllm"] == "0.32.0"
@@ -206,9 +176,27 @@ def test_the_section_replaces_its_own_and_nothing_else(made: Any, tmp_path: Path
     pages.write_section(made, page, picture)
     assert page.read_text() == before
     assert before.count("## The same engines") == 1
+    assert "Nine in ten repetitions lie between -5% and +5% of their median," in before
+    assert "| chat-rag | 45 | 1.50 | 1.80 | 2.10 | 2.00 | 1.75 |  |" in before
     assert "| chat-rag | 45 | haystack matched | 3.15 | 3.29 | 1.50 | 1.50 | 2 |" in before
     pages.plot(made, tmp_path / picture)
     assert "haystack matched" in (tmp_path / picture).read_text()
+
+
+def test_noise_is_told_of_all_repetitions() -> None:
+    """Of 41 repetitions one is 21 % late; a median of maxima would not tell it."""
+    quiet = [Sample(2.0 + 0.001 * i, 1.0) for i in range(-10, 11)]
+    late = [Sample(2.0, 1.0)] * 19 + [Sample(2.42, 1.0)]
+    points = [
+        Point(name, "expert", "naive-rag", 45, ONE, samples)
+        for name, samples in (("asyncio", quiet), ("haystack", late))
+    ]
+    loaded = Point("asyncio", "expert", "naive-rag", 45, "90%", [Sample(1, 1), Sample(9, 1)])
+    found = report.make([*points, loaded], [])
+    assert found["noise"] == pytest.approx(0.21)
+    assert found["noise_interval"] == pytest.approx([-0.004, 0.004], abs=1e-3)
+    once = report.make([Point("asyncio", "expert", "naive-rag", 45, ONE, late[:1])], [])
+    assert (once["noise"], once["noise_interval"]) == (0.0, None)
 
 
 def test_an_earlier_report_is_shown_again_and_unknown_names_are_refused(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.step_model.__main__ import main
+from experiments.common import pages
+from experiments.step_model.__main__ import FIGURES, PAGE, main, measure, section
 from experiments.step_model.fit import fitted
 from experiments.step_model.recorded import Answered, Recorded, load
 from experiments.step_model.replay import replay
@@ -90,6 +91,37 @@ def test_a_profile_is_scored_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixt
         main(["--run", str(folder), "--profile", str(file), "--json"])
         errors = json.loads(capsys.readouterr().out)
         assert all((error < 1e-3) is right for error in errors.values())
+
+
+KEPT = PAGE.with_name("report.json")
+
+
+def test_the_readme_says_what_the_kept_report_does() -> None:
+    found = section(json.loads(KEPT.read_text()))
+    whole = f"{pages.begin('step_model')}\n{found}\n{pages.end('step_model')}"
+    assert whole in PAGE.read_text()
+
+
+def test_the_kept_errors_follow_from_what_was_recorded_and_predicted() -> None:
+    report = json.loads(KEPT.read_text())
+    assert [*report["figures"]] == [*FIGURES]
+    for row in report["figures"].values():
+        error = abs(row["predicted_s"] / row["recorded_s"] - 1)
+        assert row["error"] == pytest.approx(error, abs=1e-4)
+
+
+def test_a_report_is_kept_and_written_into_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(f"Before.\n\n{pages.begin('step_model')}\n{pages.end('step_model')}\n")
+    monkeypatch.setattr("experiments.step_model.__main__.PAGE", page)
+    main(["--run", str(written(tmp_path)), "--out", str(tmp_path / "kept"), "--docs"])
+    file, first = tmp_path / "kept" / "report.json", capsys.readouterr().out
+    assert json.loads(file.read_text()) == measure(tmp_path)
+    assert section(measure(tmp_path)) in page.read_text()
+    main(["--report", str(file)])
+    assert capsys.readouterr().out == first
 
 
 @pytest.mark.parametrize("line", ["{", '{"input_toks": 3}', ""])

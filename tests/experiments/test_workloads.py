@@ -91,11 +91,19 @@ def test_prompts_are_as_long_as_stated(app: str, primitive: str, tokens: int) ->
 
 
 def test_lengths_come_from_the_data_sets(data: Path) -> None:
-    assert datasets.pairs("truthfulqa", None) == ((14, 12),)
     assert datasets.pairs("truthfulqa", data) == ((10, 20), (1, 1))
     assert datasets.pairs("hotpotqa", data) == ((5, 1), (15, 5))
     drawn = workloads.draw("search-agent", 30, VALUES, data=data)
     assert {(query.question, query.answer) for query in drawn} == {(5, 1), (15, 5)}
+
+
+def test_without_a_folder_lengths_are_drawn_with_the_means_of_the_sets() -> None:
+    for app, name in workloads.DATASET.items():
+        queries = workloads.draw(app, 4000, VALUES)
+        question, answer = datasets.MEANS[name]
+        assert fmean(query.question for query in queries) == pytest.approx(question, rel=0.05)
+        assert fmean(query.answer for query in queries) == pytest.approx(answer, rel=0.09)
+        assert len({query.answer for query in queries}) > 7
 
 
 def test_a_missing_or_wrong_file_is_one_line(data: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ enough to look into a run. What a simulation predicts of a live run is another q
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,10 +39,10 @@ def plain(commands: list[Command]) -> list[Any]:
 
 def _plain_command(command: Command) -> Any:
     if isinstance(command, (Finish, Retried)):
-        return command._replace(cause=_plain(command.cause))  # type: ignore[arg-type]
+        return replace(command, cause=_plain(command.cause))  # type: ignore[arg-type]
     if isinstance(command, Dispatch):
         slices = [(w.run, w.primitive, lo, hi, w.arrival, w.total) for w, lo, hi in command.slices]
-        return command._replace(slices=tuple(slices))  # type: ignore[arg-type]
+        return replace(command, slices=tuple(slices))  # type: ignore[arg-type]
     return command
 
 
@@ -119,9 +120,9 @@ def test_a_fresh_core_repeats_what_the_simulated_one_did(
 def test_an_error_is_told_apart() -> None:
     """The comparison above would notice another cause."""
     finish = Finish("q", "failed", Cause(EngineError("a")), ())  # type: ignore[arg-type]
-    other = finish._replace(cause=Cause(EngineError("b")))
+    other = replace(finish, cause=Cause(EngineError("b")))
     assert plain([finish]) != plain([other])
-    assert plain([finish]) == plain([finish._replace(cause=Cause(EngineError("a")))])
+    assert plain([finish]) == plain([replace(finish, cause=Cause(EngineError("a")))])
 
 
 @pytest.mark.parametrize("batching", ["topology", "fifo", "per_invocation"])

@@ -265,6 +265,7 @@ class Alone(Sim):
             max_batch=trial.budget,
             max_sequences=trial.sequences,
             prefix_reuse=True,
+            keeps_prefixes=True,
             block_tokens=BLOCK,
             kv_blocks=trial.blocks,
         )

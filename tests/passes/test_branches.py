@@ -18,6 +18,7 @@ from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Template
 from teola.workflow.kinds import Kind
+from tests.forgetful import forgetful
 
 LONG = "Answer with care, and in the manner that was agreed upon. " * 80
 
@@ -60,7 +61,7 @@ def routed(depth: int = 1) -> Component | Template:
 
 def latency(passes: Sequence[str] | None, taken: str, depth: int, policy: str) -> float:
     llm = replace(paper("13b").engines["llm"], instances=1)
-    profile = replace(paper("13b"), engines={**paper("13b").engines, "llm": llm})
+    profile = forgetful(replace(paper("13b"), engines={**paper("13b").engines, "llm": llm}))
     builder = Builder("routed", routed(depth), {"question": Kind.TEXT}, {"answer": "answer"})
     graph = builder.build(builder.configure({}), {})
     made = optimise(graph, profile, passes, debug=True)

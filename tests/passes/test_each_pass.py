@@ -36,10 +36,11 @@ from teola.passes import MAX_ROUNDS, PIPELINE, available, optimise, select
 from teola.passes.decompose_stages import decompose_stages
 from teola.passes.pipeline_decoding import pipeline_decoding
 from teola.passes.prune_dependencies import prune_dependencies
-from teola.passes.rewrite import Pass, Rewrite
+from teola.passes.rewrite import Pass, Rewrite, _within
 from teola.passes.split_prefilling import split_prefilling
 from teola.profile import EngineProfile, Profile
 from teola.registry import Named
+from tests.planted import catches, edited
 from tests.schedule.plans import aggregate, call, condition, nothing, tool
 
 PROFILE = Profile(
@@ -210,6 +211,25 @@ def test_a_reader_of_the_whole_list_gets_it_joined() -> None:
     assert join.params == AggregateParams(Aggregation.CONCAT)
     assert after.parents["whole"] == ("search.hits.all",)
     assert after.parents["search.hits.all"] == ("search.1", "search.2", "search.3")
+
+
+@catches(
+    "item-of-the-wrong-piece",
+    "who reads one item of a list in pieces gets the first of its piece",
+    edited(_within, "items = lo - start,", "items = 0,"),
+)
+def test_a_reader_of_few_items_waits_for_the_piece_that_has_them() -> None:
+    reads = {"one": (5, 6), "two": (3, 5), "rest": (9, None)}
+    tools = [tool(name, Ref("search", "hits", items)) for name, items in reads.items()]
+    outputs = {name: Ref(name, "out") for name in reads}
+    before = graph(*indexing(10).primitives, *tools, u=Ref("u", "out"), **outputs)
+    after, _ = apply(decompose_stages, before)
+    read = {name: next(after[name].refs()) for name in reads}
+    assert read == {
+        "one": Ref("search.2", "hits", (1, 2)),
+        "two": Ref("search.hits.all", "out", (3, 5)),
+        "rest": Ref("search.3", "hits", (1, None)),
+    }
 
 
 def test_an_output_of_the_application_is_joined() -> None:

@@ -17,6 +17,7 @@ from teola.profile import Cost, Profile, paper
 from teola.schedule.plan import Plan
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore
+from tests.forgetful import forgetful
 from tests.planted import catches, edited
 from tests.recording import Bench, check
 
@@ -106,7 +107,8 @@ def test_hits_of_one_search_come_at_once() -> None:
 
 
 def test_an_optional_reranking_stays_whole() -> None:
-    made = optimised(rag(Rerank(optional=True), {"context": "context", "hits": "hits"}))
+    app = rag(Rerank(optional=True), {"context": "context", "hits": "hits"})
+    made = optimised(app, profile=Profile("free", {}))
     assert refusal(made).startswith("it is optional")
 
 
@@ -144,14 +146,15 @@ def with_base(seconds: float) -> Profile:
 
 def with_costs(cost: Cost) -> Profile:
     """The paper's testbed with a reranker of such costs."""
-    bed = paper("13b")
+    bed = forgetful(paper("13b"))
     rerank = replace(bed.engines["rerank"], costs={Op.RERANKING: cost})
     return replace(bed, engines={**bed.engines, "rerank": rerank})
 
 
 def test_it_declines_where_a_batch_more_costs_more_than_the_wait() -> None:
     """Three batches instead of two cost 2 s more; the first search is 0.7 s ahead of the last."""
-    made = optimised(profile=with_base(2.0))
+    three = optimised(profile=with_base(0.2), passes=list(PIPELINE)[:-1]).e_graph
+    made = optimise(three, with_base(2.0), ["split_reranking"], debug=True)
     assert refusal(made) == "by the profile its pieces would be done no sooner"
     assert len(rerankings(optimised(profile=with_base(0.2)).e_graph)) == 3
 

@@ -168,7 +168,7 @@ def test_passes_go_by_the_weakest_instance() -> None:
 @catches(
     "profiles-unknown",
     "the queue is not told what profiles its instances have",
-    edited(Runtime._queue, "config, profile, self.learner)", "config, None, self.learner)"),
+    edited(Runtime._queue, "own, self.learner)", "None, self.learner)"),
 )
 def test_routing_knows_the_limits_and_the_profile_of_each_instance() -> None:
     pool = [{"max_batch": 1024}, {"max_sequences": 4, "profile": SLOW}]
@@ -210,8 +210,10 @@ def test_of_unequal_caches_the_smallest_counts_and_none_if_one_is_unknown() -> N
 
 
 def test_prefixes_pay_only_where_they_pay_on_every_instance() -> None:
-    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), prefix_reuse=True)
+    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), prefix_reuse=True, keeps_prefixes=True)
     assert joint([spec, spec]).prefix_reuse
+    assert joint([spec, spec]).keeps_prefixes
+    assert not joint([spec, replace(spec, keeps_prefixes=False)]).keeps_prefixes
     assert not joint([spec, replace(spec, prefix_reuse=False)]).prefix_reuse
 
 

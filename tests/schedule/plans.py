@@ -53,16 +53,22 @@ def condition(id: str, read: str | Ref = "question", **more: Any) -> Primitive:
     return Primitive(id, Op.CONDITION, id, "", (("x", ref),), ("branch",), params, **more)
 
 
-def call(id: str, items: int = 0, *, ahead: bool = False, **more: Any) -> list[Primitive]:
+def call(
+    id: str, items: int = 0, *, ahead: bool = False, late: str = "", **more: Any
+) -> list[Primitive]:
     """An LLM call: `<id>.prefill` (after `<id>.ahead`) and `<id>`, or partial decodings <id>.0..
 
-    items: how many partial decodings; they give `out`, the last one `text` too.
+    items: how many partial decodings; they give `out`, the last one `text` too. late: what the
+    prefill behind `<id>.ahead` reads, too.
     """
     prompt = Prompt((Part(Role.QUESTION, Ref(QUERY, "question"), required=True),))
     found: list[Primitive] = []
     inputs: tuple[tuple[str, Value], ...] = (("prompt", prompt),)
     if ahead:
         found.append(_llm(f"{id}.ahead", Op.PARTIAL_PREFILLING, inputs, ("sequence",), **more))
+        if late:
+            rest = Part(Role.CONTEXT, Ref(late, "out"), required=False)
+            inputs = (("prompt", Prompt((*prompt.parts, rest))),)
         inputs = (("sequence", Ref(f"{id}.ahead", "sequence")), *inputs)
     head = f"{id}.prefill"
     op = Op.FULL_PREFILLING if ahead else Op.PREFILLING

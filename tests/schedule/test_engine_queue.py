@@ -5,6 +5,7 @@ Long because every event of one state machine has its case here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from teola.errors import EngineError
@@ -104,7 +105,7 @@ def test_a_slice_that_nobody_sent_is_ignored() -> None:
     queue = batch_queue()
     queue.submit(work(0), 0.0)
     (dispatch,) = sent(queue)
-    stray = dispatch._replace(batch=99)
+    stray = replace(dispatch, batch=99)
     assert hear(queue, done(stray), 1.0) == []
     assert hear(queue, failed(stray), 1.0) == []
     assert len(hear(queue, done(dispatch), 1.0)) == 1

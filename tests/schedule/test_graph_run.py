@@ -99,8 +99,9 @@ def test_a_call_is_submitted_once_for_all_its_members() -> None:
 
 
 def test_a_call_goes_to_the_instance_that_holds_its_prefix() -> None:
-    t = told(*call("m", ahead=True))
-    assert t.start() == [("submit", "m.ahead")]
+    t = told(tool("late"), *call("m", ahead=True, late="late"))
+    assert t.start() == [("submit", "late"), ("submit", "m.ahead")]
+    t.done("late")
     i = t.run.plan.index["m.ahead"]
     (submit,) = t.run.handle(Completed(i, {"sequence": 1}, None, 3), 1.0)
     assert submit == Submit("q", t.run.plan.index["m.prefill"], affinity=3)

@@ -97,7 +97,11 @@ class Bed:
 def call_ahead() -> Plan:
     """An LLM call with a prefix ahead, of which two functions read an item each."""
     return plan(
-        *call("m", 2, ahead=True), tool("x", "m.0"), tool("y", "m.1"), aggregate("z", "x", "y")
+        tool("late"),
+        *call("m", 2, ahead=True, late="late"),
+        tool("x", "m.0"),
+        tool("y", "m.1"),
+        aggregate("z", "x", "y"),
     )
 
 
@@ -110,17 +114,17 @@ PROFILE = Profile(
 )
 
 
-@catches("no-app", "works name no application", edited(Core._ask, "run.app,", "'',"))
+@catches("no-app", "works name no application", edited(Core._submit, "run.app,", "'',"))
 @catches("no-depth", "all depths are 0", edited(Plan._specs, "self.depth[i]", "0"))
 @catches(
     "tenant-lost",
     "works of all tenants look alike",
-    edited(Core._ask, "run.tenant,", "'default',"),
+    edited(Core._submit, "run.tenant,", "'default',"),
 )
 @catches(
     "age-from-queueing",
     "a query's age is counted from when a primitive is queued",
-    edited(Core._ask, "run.admitted,", "now,"),
+    edited(Core._submit, "run.admitted,", "now,"),
 )
 @catches(
     "no-estimate",
@@ -174,17 +178,18 @@ def test_all_prefills_share_a_lane_and_other_operations_have_one_each() -> None:
     found = {(w.run, w.spec.op): w.spec.lane for spy in bed.spies.values() for w in spy.seen}
     assert found == {
         ("ahead", Op.PARTIAL_PREFILLING): None,
+        ("ahead", Op.TOOL_CALL): Op.TOOL_CALL,
         ("whole", Op.PREFILLING): None,
         ("other", Op.TOOL_CALL): Op.TOOL_CALL,
     }
     batches = {tuple(p.work.run for p in d.slices) for d in bed.sent()}
-    assert batches == {("ahead", "whole"), ("other",)}
+    assert batches == {("ahead", "whole"), ("ahead", "other")}
 
 
 @catches(
     "no-home",
     "a call does not go where its prefix is",
-    edited(Core._ask, " command.affinity,", " -1,"),
+    edited(Core._submit, " command.affinity,", " -1,"),
 )
 def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
     p = call_ahead()
@@ -192,8 +197,9 @@ def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
     bed.begin("other", plan(*call("n")))
     (first,) = bed.sent()
     bed.begin("q", p)
-    (ahead,) = bed.sent()
+    late, ahead = sorted(bed.sent(), key=lambda sent: sent.engine, reverse=True)
     assert ahead.instance != first.instance
+    bed.end(late, 1.0, out=1)
     bed.answer(first, 1.0)
     bed.end(ahead, 1.0, sequence=1)
     assert bed.seen(p)["m.prefill"].affinity == ahead.instance
@@ -204,7 +210,7 @@ def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
 @catches(
     "one-tenant",
     "policy `fair` sees one tenant",
-    edited(Core._ask, "run.tenant,", "'default',"),
+    edited(Core._submit, "run.tenant,", "'default',"),
 )
 def test_two_tenants_take_turns_under_fair() -> None:
     bed = Bed(max_batch=TOKENS, llm="fair")

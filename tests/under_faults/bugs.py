@@ -270,7 +270,7 @@ BUGS: Final = {
     ),
     "tenants-alike": Bug(
         "the queues are not told whose a query is",
-        edited(Core._ask, "run.tenant,", "'default',"),
+        edited(Core._submit, "run.tenant,", "'default',"),
     ),
     "dropped-returns": Bug(
         "a late result of what was skipped comes back",

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
-from teola.engine import Call, Delta, Request, Result
+from teola.engine import Call, Delta, Keys, MakesKeys, Request, Result
 from teola.errors import EngineUnavailable
 from teola.runtime.hosts.process import CLOSE_LIMIT_S
 from teola.runtime.hosts.remote import RemoteEngine
@@ -149,7 +149,12 @@ class FarEngine(RemoteEngine):
             self.telling.add(task)
             task.add_done_callback(self.telling.discard)
 
-    async def stream(self, *arguments: Any) -> AsyncGenerator[Delta]:
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        """As the near one makes them, which are the same: no thread is here that could wait."""
+        return cast("MakesKeys", self.near).keys(call)
+
+    async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Delta]:
+        assert method == "generate", "no engine here tells what it keeps"
         process = self._alive()
         inbox: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
         pump = process.run(self._pump(process, inbox, arguments))

@@ -13,6 +13,7 @@ from teola.errors import QueryFailed, TemplateError
 from teola.graph import Op, WebSearchParams
 from teola.workflow.block import UNKNOWN_ITEMS
 from tests.deterministic import HashModel, HashReranker, Started, spec
+from tests.planted import catches, edited
 
 NOTES = [f"note number {i}" for i in range(3 * UNKNOWN_ITEMS)]
 
@@ -70,6 +71,33 @@ def test_every_item_is_read(runtime: Runtime, mode: str, count: int, passes: str
     assert told(prompts, NOTES) == NOTES[:count]
     calls = min(count, UNKNOWN_ITEMS)
     assert len(prompts) == calls + (mode == "tree")
+
+
+@catches(
+    "merges-without-bound",
+    "one call merges all answers of a tree, however many",
+    edited(Generate._tree, "while len(answers) > block.config.fan_in:", "while False:"),
+)
+@pytest.mark.parametrize("passes", ["all", "none"])
+def test_a_tree_merges_no_more_answers_at_once_than_it_may(runtime: Runtime, passes: str) -> None:
+    """Of 7 answers three times 3 at most, and then those three."""
+    generate = Generate(mode="tree", fan_in=3, inputs={"context": "passages"})
+    state, prompts = asked(runtime, component(passages) >> generate, 7, passes=passes)
+    assert state == "ok"
+    merges = [prompt for prompt in prompts if "to be merged into one" in prompt]
+    assert len(prompts) - len(merges) == 7
+    drafts = [merge.split("to be merged into one:\n")[1].split("\n\n")[:-1] for merge in merges]
+    assert sorted(map(len, drafts)) == [1, 3, 3, 3]
+
+
+@pytest.mark.parametrize("passes", ["all", "none"])
+def test_a_tree_over_one_item_is_one_call(runtime: Runtime, passes: str) -> None:
+    one = component(passages, most=1)
+    generate = Generate(mode="tree", inputs={"context": "passages"})
+    state, prompts = asked(runtime, one >> generate, 1, passes=passes)
+    assert state == "ok"
+    assert len(prompts) == 1
+    assert told(prompts, NOTES) == NOTES[:1]
 
 
 def test_of_no_items_there_is_no_answer(runtime: Runtime) -> None:

@@ -18,6 +18,7 @@ from experiments.real_engines.teola import recorded
 from experiments.real_engines.workload import APPS, RERANK_TOP_K, SEARCH_TOP_K, Query
 from teola import App, EngineConfig, Runtime, Token
 from teola.ask import Ask
+from teola.explain import Explanation
 from teola.runtime.observe.trace import Trace
 
 STYLES = ("",)
@@ -52,25 +53,20 @@ class TeolaSystem:
                 "llm": EngineConfig(recorded.RecordedVLLM, server),
             }
         )
-        self._apps = {name: copy(_app(name)) for name in APPS}
+        self._apps = {name: copy(_loaded(name)) for name in APPS}
         self.last_trace: Trace | None = None
 
-    async def answer(self, query: Query, log: Log) -> str:
-        app = self._apps[query.app]
-        app.runtime = self._runtime
-        given: dict[str, Any] = {
-            "question": query.question,
-            "documents": {"name": query.edition, "text": query.document},
-        }
-        if query.history is not None:
-            given["history"] = query.history
+    def explained(self, query: Query) -> Explanation:
+        """What is said of a query before it runs; not on the event loop."""
+        ask = _ask(query)
+        return self._app(query).explain(ask.inputs, overrides=ask.overrides)
 
+    async def answer(self, query: Query, log: Log) -> str:
         def watch(event: object) -> None:
             if isinstance(event, Token):
                 log.first_token()
 
-        overrides = _ANSWER if query.tree else _ANSWER | _REFINED
-        job = app.job(Ask(given, overrides, deadline_s=DEADLINE_S))
+        job = self._app(query).job(_ask(query))
         recorded.logs[job.id] = log
         try:
             result = await asyncio.wrap_future(self._runtime.start(job.run(watch)))
@@ -79,12 +75,28 @@ class TeolaSystem:
         self.last_trace = result.trace
         return str(result.checked().answer)
 
+    def _app(self, query: Query) -> App:
+        app = self._apps[query.app]
+        app.runtime = self._runtime
+        return app
+
     async def close(self) -> None:
         """Close the runtime and its engines."""
         await asyncio.to_thread(self._runtime.close)
 
 
-def _app(name: str) -> App:
+def _ask(query: Query) -> Ask:
+    given: dict[str, Any] = {
+        "question": query.question,
+        "documents": {"name": query.edition, "text": query.document},
+    }
+    if query.history is not None:
+        given["history"] = query.history
+    overrides = _ANSWER if query.tree else _ANSWER | _REFINED
+    return Ask(given, overrides, deadline_s=DEADLINE_S)
+
+
+def _loaded(name: str) -> App:
     app: App = import_module(f"teola_apps.{name.replace('-', '_')}").app
     return app
 

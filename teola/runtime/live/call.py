@@ -28,11 +28,11 @@ def call_of(query: LiveQuery, i: int, instance: int, priority: int = 0) -> Call:
     members = query.plan.members[i]
     decode = query.plan.primitives[members[0]].params if members else PREFILLED
     assert isinstance(decode, DecodeParams)
-    before = query.plan.sequence_of[i]
+    before = query.run.before(i)
     prefix = query.store.values[before]["sequence"] if before >= 0 else None
     if prefix is not None and prefix.instance != instance:
         prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
-    parts = query.store.prompt(i)
+    parts = tuple(part for k in (*query.run.fused.get(i, ()), i) for part in query.store.prompt(k))
     category = query.trace.app, query.plan.specs[i].component
     return Call(query.context, parts, decode, prefix, priority, category)
 

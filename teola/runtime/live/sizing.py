@@ -71,11 +71,10 @@ class Sizing:
         if found.cancelled():
             return
         for job, keys in zip(jobs, found.result(), strict=True):
-            store = job.query.store
             if keys is None:
-                size = Size(store.prompt_tokens(job.primitive))
+                size = Size(job.query.prompt_tokens(job.primitive))
             else:
-                before = job.query.plan.sequence_of[job.primitive]
+                before = job.query.run.before(job.primitive)
                 job.query.tokens[job.primitive] = keys.tokens
                 own = keys.tokens - job.query.tokens.get(before, 0)
                 size = Size(max(1, own), keys.blocks)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from teola.graph import Primitive
-from teola.runtime.observe.trace import Trace
+from teola.runtime.observe.trace import NOT_RUN, Trace
 
 
 class Demand(NamedTuple):
@@ -41,7 +41,7 @@ def demand(trace: Trace) -> Demand:
         return Demand(_covered(busy), {})
     ends: dict[tuple[int, int], float] = {}
     for i, lo, at, state in ended:
-        if state != "skipped":
+        if state not in NOT_RUN:
             head = plan.head[i]
             place = (i, lo) if head == i else (head, 0)
             ends[place] = max(at, ends.get(place, at))

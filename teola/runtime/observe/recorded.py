@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from teola.errors import InputError
 from teola.runtime.observe.stretches import chain, waited_for
-from teola.runtime.observe.trace import Span, Trace
+from teola.runtime.observe.trace import NOT_RUN, Span, Trace
 
 ITSELF: Final = "query"
 """The lane of what needs no engine: steps outside the graph, conditions, aggregates."""
@@ -45,7 +45,7 @@ class Recorded:
             trace.app,
             trace.state,
             trace.latency_s,
-            tuple(span for span in trace.spans if span.state != "skipped"),
+            tuple(span for span in trace.spans if span.state not in NOT_RUN),
             tuple((edge.source, edge.target) for edge in edges),
         )
 
@@ -53,7 +53,7 @@ class Recorded:
     def from_json(cls, trace: Mapping[str, Any], graph: Mapping[str, Any] | None) -> Self:
         """What a server told. graph: its e-graph; None: there is none yet. Raises InputError."""
         try:
-            spans = tuple(_span(one) for one in trace["spans"] if one["state"] != "skipped")
+            spans = tuple(_span(one) for one in trace["spans"] if one["state"] not in NOT_RUN)
             edges = tuple((edge["from"], edge["to"]) for edge in (graph or {}).get("edges", ()))
             return cls(
                 trace["query_id"], trace["app"], trace["state"], trace["latency_s"], spans, edges

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from teola.runtime.observe.trace import Span
+from teola.runtime.observe.trace import NOT_RUN, Span
 
 NONE: Final = -1
 SAME_S: Final = 1e-6
@@ -154,5 +154,5 @@ def _occupies(other: Span, span: Span, since: float) -> bool:
     yet waits for any."""
     there = span.engine and other.engine == span.engine
     where = span.instance < 0 or other.instance == span.instance
-    ran = other.state not in ("queued", "skipped") and other.end > other.start
+    ran = other.state not in ("queued", *NOT_RUN) and other.end > other.start
     return bool(there and where and ran and other.start < span.start and other.end > since)

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from teola.engine import Usage
 from teola.errors import reason_of
 from teola.schedule.plan import Plan
+
+NOT_RUN: Final = ("skipped", "fused")
+"""States of what no engine has run by itself: there was nothing to do, or it was done with the rest
+of its prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,7 @@ class Trace:
         """A decoding is never sent: it begins where what it continues (its stream) ended."""
         assert self.plan is not None
         before = self.plan.sequence_of[end.primitive]
-        if end.state == "skipped" or self.plan.head[end.primitive] == end.primitive:
+        if end.state in NOT_RUN or self.plan.head[end.primitive] == end.primitive:
             return _Sent(end.primitive, 0, 1, end.at, end.at, -1, -1, 1)
         at = max((e[2] for e in self._ended if e[0] == before), default=end.at)
         head = self.plan.head[end.primitive]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from teola.graph import Prompt
 from teola.kv import Excerpt, excerpt_keys
+from teola.profile import EngineProfile
 from teola.runtime.driver import Query
 from teola.runtime.sim.outcome import Delivery
 from teola.runtime.values import Tokens, new_text, number_of, text_of, tokens_of
@@ -35,20 +36,29 @@ class Prefix(Tokens):
     release: Callable[[], None] = staticmethod(lambda: None)
 
 
-def said(query: Query, i: int, block_tokens: int = 0, keys: Sequence[int] = ()) -> Said:
-    """The whole prompt of primitive `i`, with the prefix that was computed before. keys: the first
-    ones, which need not be worked out again."""
+def salt_of(query: Query, profile: EngineProfile) -> int:
+    """Whoever has the same one shares prefixes: a tenant's queries, where they are kept."""
+    return number_of(query.run.tenant if profile.keeps_prefixes else f"query {query.id}")
+
+
+def said(
+    query: Query, i: int, block_tokens: int = 0, salt: int = 0, keys: Sequence[int] = ()
+) -> Said:
+    """The whole prompt of primitive `i`, with the prefix that was computed before. salt: of its
+    keys. keys: the first ones, which need not be worked out again."""
     excerpts, tokens, known = prompt_of(query, i), 0, tuple(keys)
+    for piece in reversed(query.run.fused.get(i, ())):
+        excerpts = prompt_of(query, piece) + excerpts
     for excerpt in excerpts:
         tokens += excerpt.length
-    before = query.plan.sequence_of[i]
+    before = query.run.before(i)
     if before >= 0:
         prefix: Said = query.store.values[before]["sequence"].said
         excerpts, tokens = prefix.excerpts + excerpts, prefix.tokens + tokens
         if not known and prefix.block_tokens == block_tokens:
             known = prefix.keys
     if block_tokens and len(known) < tokens // block_tokens:
-        known = excerpt_keys(excerpts, block_tokens, number_of(query.run.tenant), known)
+        known = excerpt_keys(excerpts, block_tokens, salt, known)
     return Said(excerpts, tokens, block_tokens, known)
 
 

@@ -11,9 +11,8 @@ from teola.instance import Step, StepServer, TokenSequence
 from teola.kv import Access, BlockCache, policies
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
-from teola.runtime.sim.content import Prefix, Said, answer_of, said
+from teola.runtime.sim.content import Prefix, Said, answer_of, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
-from teola.runtime.values import number_of
 from teola.schedule.events import (
     AbortRequest,
     CallEnded,
@@ -104,7 +103,7 @@ class Stepper:
             id = (work.run, work.primitive)
             query = sim.queries.get(work.run)
             if query is None or not sim.waits(self.engine, id):
-                self._end(id, Called(command.batch, [], NOTHING), None)
+                self._end(id, Called(command.batch, [], NOTHING))
                 continue
             self._begin(id, command.batch, query)
         self._interrupt()
@@ -112,8 +111,8 @@ class Stepper:
     def _begin(self, id: tuple[str, int], batch: int, query: Query) -> None:
         """Add a call to the server."""
         length, deliveries = self.sim.outcomes.call(query, id[1])
-        profile = self.profile
-        found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0)
+        profile, salt = self.profile, salt_of(query, self.profile)
+        found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
         sequence = TokenSequence(
             id,
             found.tokens,
@@ -125,18 +124,17 @@ class Stepper:
         called = self.calls[id] = Called(batch, deliveries, found, sequence)
         if profile.prefix_reuse:
             sequence.keep = not deliveries
-            answer, salt = answer_of(deliveries, length), number_of(query.run.tenant)
-            sequence.grown = partial(found.grown, answer, salt)
+            sequence.grown = partial(found.grown, answer_of(deliveries, length), salt)
         try:
             self.server.add(sequence)
         except EngineError as error:
             self.calls.pop(id)
-            self._end(id, called, query, Cause(error))
+            self._end(id, called, Cause(error))
 
     def abort(self, command: AbortRequest) -> None:
         id = (command.run, command.primitive)
         if self.server.abort(id, self.sim.now):
-            self._end(id, self.calls.pop(id), None)
+            self._end(id, self.calls.pop(id))
             self._interrupt()
 
     def release(self, id: tuple[str, int]) -> None:
@@ -206,7 +204,10 @@ class Stepper:
                     )
                     sim.handle(member, now)
             else:
-                self._end(id, self.calls.pop(id), query)
+                called = self.calls.pop(id)
+                if query is not None and not called.deliveries:
+                    self._store_sequence(query, i, called, now)
+                self._end(id, called, {"sequence": 1})
 
     def _store_sequence(self, query: Query, i: int, called: Called, now: float) -> None:
         sequence = Prefix(called.said.tokens)
@@ -218,16 +219,11 @@ class Stepper:
         self,
         id: tuple[str, int],
         called: Called,
-        query: Query | None,
         outcome: Outcome | None = None,
     ) -> None:
+        """A call is over (None: it was aborted)."""
         sim, now = self.sim, self.sim.now
-        if query is None:
-            outcome = Cause(QueryCancelled("aborted"))
-        elif outcome is None:
-            outcome = {"sequence": 1}
-            if not called.deliveries:
-                self._store_sequence(query, id[1], called, now)
+        outcome = outcome or Cause(QueryCancelled("aborted"))
         if id in self.server.kept:
             sim.holds(id, partial(self.release, id))
         sequence = called.sequence

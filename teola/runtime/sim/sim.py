@@ -24,7 +24,7 @@ from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Driver, Query, queue_of
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim.collector import seldom_collecting
-from teola.runtime.sim.content import Prefix, said
+from teola.runtime.sim.content import Prefix, said, salt_of
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Outcomes, Planned
 from teola.runtime.store import Store
@@ -236,8 +236,8 @@ class Sim(Driver[Query]):
         profile = self._profiles[spec.engine]
         if not (by_keys and profile.prefix_reuse):
             return super()._measure(run, i)
-        keys = said(query, i, profile.block_tokens).keys
-        return Size(query.store.prompt_tokens(i), keys)
+        keys = said(query, i, profile.block_tokens, salt_of(query, profile)).keys
+        return Size(query.prompt_tokens(i), keys)
 
     def dispatch(self, command: Dispatch, now: float) -> None:
         server = self.servers[command.engine, command.instance]

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from teola.engine import Usage
 from teola.graph import DecodeParams, Op
 from teola.graph.ops import PREFILLS
-from teola.runtime.observe.trace import Span, Trace
+from teola.runtime.observe.trace import NOT_RUN, Span, Trace
 
 Value = str | int | float | list[int]
 _KNOWN: Final = {
@@ -60,7 +60,7 @@ def operations(trace: Trace, made_by: Callable[[str], Maker]) -> Iterator[Operat
         if not span.engine:
             if span.primitive not in plan.index:
                 yield _step(span)
-        elif span.state != "skipped":
+        elif span.state not in NOT_RUN:
             head = plan.ids[plan.head[plan.index[span.primitive]]]
             groups.setdefault(head, []).append(span)
     for head, spans in groups.items():

@@ -1,13 +1,14 @@
 """Generate: an LLM answers the question from the context, in one of three ways.
 
 simple   one call over the whole context
-tree     one call for each piece of context, then one over their answers
+tree     one call for each piece of context, then one over their answers; of very many, some first
 refine   one call for each piece of context, each improving the answer before
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, field_validator
@@ -47,7 +48,8 @@ class GenerateConfig(Config):
 
     context_required: without context nothing is generated and the answer is absent. answer_last: a
     refinement reads its context before the answer so far, so that the context can be prefilled
-    while that answer is still being written.
+    while that answer is still being written. fan_in: answers of a tree that one call merges at
+    most; together they have to fit the model's window.
     """
 
     mode: Literal["simple", "tree", "refine"] = "simple"
@@ -59,6 +61,7 @@ class GenerateConfig(Config):
     ignore_eos: bool = False
     context_required: bool = True
     answer_last: bool = False
+    fan_in: int = Field(32, ge=2)
     json_schema: dict[str, Any] | None = None
 
     @field_validator("json_schema", mode="before")
@@ -109,14 +112,28 @@ class Generate(Component):
         block.give("answer", answer)
 
     def _tree(self, block: Block, context: Feed, count: int) -> Ref:
-        leaves = []
-        for i in range(count):
-            piece = self._context(context.item(i), required=True)
-            leaves.append(self._call(block, f"{i + 1}.", piece))
+        pieces = [self._context(context.item(i), required=True) for i in range(count)]
+        if count == 1:
+            return self._call(block, "1.", pieces[0], final=True)
+        answers = [self._call(block, f"{i + 1}.", piece) for i, piece in enumerate(pieces)]
+        level = 0
+        while len(answers) > block.config.fan_in:
+            level += 1
+            groups = -(-len(answers) // block.config.fan_in)
+            size = -(-len(answers) // groups)
+            answers = [
+                self._merge(block, f"{level}.{at // size + 1}.", answers[at : at + size])
+                for at in range(0, len(answers), size)
+            ]
+        return self._merge(block, "", answers, final=True)
+
+    def _merge(self, block: Block, key: str, answers: Sequence[Ref], final: bool = False) -> Ref:
+        if len(answers) == 1:
+            return answers[0]
         drafts = block.add(
-            "drafts",
+            f"{key}drafts",
             Op.AGGREGATE,
-            {"parts": tuple(leaves)},
+            {"parts": tuple(answers)},
             ("out",),
             AggregateParams(Aggregation.CONCAT),
         )
@@ -126,7 +143,7 @@ class Generate(Component):
             ),
             Part(Role.CONTEXT, Ref(drafts, "out"), required=True),
         )
-        return self._call(block, "merge.", parts, final=True)
+        return self._call(block, f"merge.{key}", parts, final)
 
     def _refine(self, block: Block, context: Feed, count: int) -> Ref:
         """Every round is a final call, because it may be the last. The next one reads its text: a

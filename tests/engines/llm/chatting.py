@@ -88,8 +88,8 @@ def chat(config: EngineConfig) -> Iterator[tuple[App, list[Prediction]]]:
 class Conversation:
     """One that begins with a text of its own."""
 
-    def __init__(self, app: App, seed: int) -> None:
-        self._app, self._chance = app, random.Random(seed)
+    def __init__(self, app: App, seed: int, tenant: str = "default") -> None:
+        self._app, self._chance, self._tenant = app, random.Random(seed), tenant
         self.as_text = seed % 2 == 0
         self._said = self._words(60)
 
@@ -98,10 +98,11 @@ class Conversation:
         question = self._words(12)
         if self.as_text:
             self._said += f"\n\n{question}"
-            result = await self._app.arun(question=self._said)
+            result = await self._app.arun(question=self._said, tenant=self._tenant)
             self._said += f"\n\nAnswer: {result['answer']}"
         else:
-            result = await self._app.arun(question=question, history=self._said)
+            given = {"question": question, "history": self._said}
+            result = await self._app.arun(given, tenant=self._tenant)
             self._said += f"\n\nQuestion: {question}\n\nAnswer: {result['answer']}"
         assert result["answer"] == "".join(ANSWER)
 
@@ -109,20 +110,23 @@ class Conversation:
         return " ".join(self._chance.choices(TEXT.split(), k=count))
 
 
-async def in_turns(app: App, talks: int) -> list[Conversation]:
-    """Conversations that are all gone on with in a random order; who had which turn."""
+async def in_turns(app: App, talks: int, pause_s: float = 0.0) -> list[Conversation]:
+    """Conversations that are all gone on with in a random order, after a pause each time; who had
+    which turn."""
     order = [Conversation(app, seed) for seed in range(talks)] * TURNS
     random.Random(talks).shuffle(order)
     for talk in order:
         await talk.turn()
+        await asyncio.sleep(pause_s)
     return order
 
 
 async def at_once(app: App, talks: int) -> None:
-    """Conversations that go on at the same time."""
+    """Conversations that go on at the same time, of tenants of their own: what one begins with is
+    not found while it is being computed for another."""
 
     async def whole(seed: int) -> None:
-        talk = Conversation(app, seed)
+        talk = Conversation(app, seed, tenant=f"{seed}")
         for _ in range(TURNS):
             await talk.turn()
 

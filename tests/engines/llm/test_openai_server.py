@@ -60,7 +60,7 @@ async def test_only_a_vllm_gets_its_own_fields():
     for vllm in (True, False):
         with FakeOpenAI(vllm=vllm) as server:
             async with started(server, send_priority=True) as engine, started(server) as plain:
-                assert engine.spec.prefix_reuse is vllm
+                assert engine.spec.prefix_reuse is engine.spec.keeps_prefixes is vllm
                 await answer(engine, call)
                 await answer(plain, call)
         first, second = (seen.body for seen in server.calls)

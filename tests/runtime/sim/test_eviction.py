@@ -19,7 +19,12 @@ from tests.planted import catches, edited
 from tests.schedule.plans import call, plan
 
 LLM = EngineProfile(
-    step=StepTime(per_token_s=1.0), max_batch=1000, prefix_reuse=True, block_tokens=4, kv_blocks=8
+    step=StepTime(per_token_s=1.0),
+    max_batch=1000,
+    prefix_reuse=True,
+    keeps_prefixes=True,
+    block_tokens=4,
+    kv_blocks=8,
 )
 
 

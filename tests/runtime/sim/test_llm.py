@@ -15,7 +15,7 @@ from teola.runtime.values import Tokens
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
 from tests.planted import catches, edited
-from tests.schedule.plans import call, plan
+from tests.schedule.plans import call, plan, tool
 
 BLOCK = 4
 PER_TOKEN = StepTime(base_s=0.01, per_token_s=1.0)
@@ -23,7 +23,13 @@ PER_TOKEN = StepTime(base_s=0.01, per_token_s=1.0)
 
 
 def sim(step: StepTime = PER_TOKEN, outcomes: Planned | None = None, **more: Any) -> Sim:
-    given = {"max_batch": 1000, "prefix_reuse": True, "block_tokens": BLOCK, **more}
+    given = {
+        "max_batch": 1000,
+        "prefix_reuse": True,
+        "keeps_prefixes": True,
+        "block_tokens": BLOCK,
+        **more,
+    }
     profile = Profile("test", {"llm": EngineProfile(step=step, **given)})
     return Sim(profile, outcomes=outcomes or Planned(answer_tokens=1))
 
@@ -66,6 +72,13 @@ def test_instructions_are_computed_once(reuse: bool) -> None:
     assert took(made) == {"q0": 22.01, "q1": 10.01 if reuse else 22.01}
 
 
+def test_what_is_not_kept_is_computed_for_every_query() -> None:
+    made = sim(keeps_prefixes=False)
+    for k in range(2):
+        made.submit(instructed(INSTRUCTION), {"question": Tokens(10)}, id=f"q{k}", at=100.0 * k)
+    assert took(made) == {"q0": 22.01, "q1": 22.01}
+
+
 def test_tenants_compute_their_own() -> None:
     made = sim()
     for k in range(2):
@@ -104,9 +117,11 @@ def test_a_second_turn_finds_the_first_ones_prompt_and_answer() -> None:
 def test_a_prefix_is_held_until_its_reader_is_done() -> None:
     """The prefix takes 10 s; while it is held, the other query cannot have its blocks."""
     made = sim(kv_blocks=8)
-    made.submit(plan(*call("m", ahead=True)), {"question": Tokens(10)}, id="q0")
+    made.submit(
+        plan(tool("late"), *call("m", ahead=True, late="late")), {"question": Tokens(10)}, id="q0"
+    )
     made.run(until=10.5)
-    assert [*stepper(made).server.kept] == [("q0", 0)]
+    assert [*stepper(made).server.kept] == [("q0", 1)]
     assert stepper(made).server.cache.available == 8 - 2 - 4
     made.run()
     assert not stepper(made).server.kept
@@ -117,7 +132,7 @@ def test_prefixes_of_queries_that_end_are_let_go() -> None:
     made = sim(kv_blocks=8)
     for k, after in enumerate((5.0, 10.5)):  # while it is computed, and when it is held
         made.submit(
-            plan(*call("m", ahead=True)),
+            plan(tool("late"), *call("m", ahead=True, late="late")),
             {"question": Tokens(10)},
             id=f"q{k}",
             at=100.0 * k,

@@ -24,6 +24,7 @@ def profile(kv_blocks: int | None) -> Profile:
         max_sequences=8,
         instances=2,
         prefix_reuse=True,
+        keeps_prefixes=True,
         kv_blocks=kv_blocks,
     )
     return Profile("two", {"llm": llm})

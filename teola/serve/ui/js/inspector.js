@@ -70,6 +70,7 @@ function when(ran, pointed, spans) {
 
 function single(span, spans) {
   if (span.state === "skipped") return "was skipped: what it reads was not there";
+  if (span.state === "fused") return "was computed together with the rest of its prompt";
   if (span.state === "queued") return `is ready, and has been waiting for ${seconds(span.end - span.queued)}`;
   const cause = spans[span.waited_for];
   const behind = blockers(span, spans);

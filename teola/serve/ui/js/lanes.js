@@ -14,7 +14,7 @@ export function namesOf({ engine, instance }) {
 export function lanesOf(spans) {
   const found = new Map();
   spans.forEach((span, i) => {
-    if (span.state === "skipped") return;
+    if (span.state === "skipped" || span.state === "fused") return;
     const key = namesOf(span).join("\n");
     if (!found.has(key)) found.set(key, { names: namesOf(span), members: [] });
     found.get(key).members.push({ span, i });

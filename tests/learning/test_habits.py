@@ -1,0 +1,243 @@
+"""Habits: means, lengths and odds of components."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from teola.graph import Graph, Guard, Op
+from teola.habit import UNSEEN, Habit
+from teola.learning import habits as module
+from teola.learning.habits import REMEMBERED, Habits, share
+from teola.passes import estimate
+from teola.profile import EngineProfile, Profile, StepTime
+from tests.planted import catches, edited
+from tests.schedule.plans import call, condition, plan, tool
+
+KEY = ("app", "answer")
+
+
+def of(habits: Habits) -> Habit:
+    return habits.now()[KEY]
+
+
+@catches(
+    "habits-last-only",
+    "the newest value is the mean",
+    edited(module._Means.newest.fget, "max(NEWEST, 1 / self.calls)", "1.0"),
+)
+def test_a_mean_of_few_counts_all_the_same_and_of_many_mostly_new_ones() -> None:
+    habits = Habits()
+    for factor in (1.0, 2.0, 3.0):
+        habits.prompted(*KEY, factor, None)
+    assert of(habits).prompt == pytest.approx(2.0)
+    assert of(habits).calls == 3
+    for _ in range(200):
+        habits.prompted(*KEY, 7.0, None)
+    assert of(habits).prompt == pytest.approx(7.0, rel=0.01)
+
+
+def test_what_caches_had_counts_only_where_it_is_told() -> None:
+    habits = Habits()
+    for cached in (0, 64, 64, 64):
+        habits.prompted(*KEY, 1.0, cached)
+        habits.prompted(*KEY, 1.0, None)
+    assert 30 < of(habits).cached < 64
+
+
+@catches(
+    "habits-late-is-mean",
+    "the longest tenth is as long as all",
+    edited(module._Means.habit, "LATE * len", "0.5 * len"),
+)
+def test_lengths_of_answers_are_a_mean_and_a_late_quantile_of_the_last_ones() -> None:
+    habits = Habits()
+    for _ in range(100):
+        habits.generated(*KEY, 50.0)
+    drawn = random.Random(0)
+    factors = [drawn.lognormvariate(0.0, 0.5) for _ in range(REMEMBERED)]
+    for factor in factors:
+        habits.generated(*KEY, factor)
+    assert of(habits).output == pytest.approx(sum(factors) / REMEMBERED)
+    assert of(habits).output_p90 == sorted(factors)[int(0.9 * REMEMBERED)]
+
+
+@catches(
+    "habits-cut-is-short",
+    "an answer that was cut is held to be that short",
+    edited(Habits.generated, "if cut:", "if False:"),
+)
+def test_what_was_withdrawn_would_have_become_as_long_as_what_was_not_over_by_then() -> None:
+    habits = Habits()
+    for factor in (1.0, 2.0, 4.0):
+        habits.generated(*KEY, factor)
+    habits.generated(*KEY, 1.5, cut=True)
+    assert of(habits).output == pytest.approx((1 + 2 + 4 + 3) / 4)
+    habits.generated(*KEY, 9.0, cut=True)
+    assert of(habits).output_p90 == 9.0, "at least as long as it was"
+
+
+def test_seconds_of_functions_and_what_conditions_decided() -> None:
+    habits = Habits()
+    habits.ran("app", "f", 1.0)
+    habits.ran("app", "f", 3.0)
+    for branch in ("yes", "no", "yes", "yes"):
+        habits.decided("app", "if", branch)
+    known = habits.now()
+    assert known["app", "f"].seconds == pytest.approx(2.0)
+    assert known["app", "if"].branches == {"yes": 3, "no": 1}
+    assert known["app", "if"].calls == 4
+    assert share(known["app", "if"].branches, "yes") == 0.75
+    assert share({}, "yes") == 0.0
+
+
+MOVES: dict[str, Callable[[Habits, float], None]] = {
+    "prompt": lambda habits, factor: habits.prompted(*KEY, factor, None),
+    "cached": lambda habits, factor: habits.prompted(*KEY, 1.0, round(1000 * factor)),
+    "output": lambda habits, factor: habits.generated(*KEY, factor),
+    "seconds": lambda habits, factor: habits.ran(*KEY, factor),
+}
+
+
+@pytest.mark.parametrize("what", MOVES)
+def test_they_are_published_when_one_has_moved_by_a_tenth(what: str) -> None:
+    habits = Habits()
+    for _ in range(REMEMBERED):
+        MOVES[what](habits, 1.0)
+    assert habits.publish() is not None
+    assert habits.publish() is None
+    for _ in range(REMEMBERED):
+        MOVES[what](habits, 1.05)
+    assert habits.publish() is None, "by less than a tenth"
+    for _ in range(4 * REMEMBERED):
+        MOVES[what](habits, 1.3)
+    published = habits.publish()
+    assert published == habits.now()
+
+
+@catches(
+    "habits-creep",
+    "many small moves are never a large one",
+    edited(
+        Habits.publish,
+        "if before is None or _moved",
+        "self._published[key] = habit\n        if before is None or _moved",
+    ),
+)
+def test_small_moves_add_up() -> None:
+    habits, factor, epochs = Habits(), 1.0, 0
+    for _ in range(200):
+        factor *= 1.01
+        MOVES["output"](habits, factor)
+        epochs += habits.publish() is not None
+    assert 8 < epochs < 60
+    assert habits.publish() is None
+    assert habits._published[KEY].output == pytest.approx(of(habits).output, rel=0.12)
+
+
+def test_odds_are_published_when_a_branch_is_taken_a_tenth_more_often() -> None:
+    habits = Habits()
+    for _ in range(50):
+        habits.decided(*KEY, "yes")
+        habits.decided(*KEY, "no")
+    assert habits.publish() is not None
+    for _ in range(10):
+        habits.decided(*KEY, "yes")
+    assert habits.publish() is None
+    for _ in range(60):
+        habits.decided(*KEY, "yes")
+    assert habits.publish() is not None
+
+
+@catches(
+    "habits-shared",
+    "what was published is changed afterwards",
+    edited(module._Means.habit, "dict(self.branches)", "self.branches"),
+)
+def test_what_was_published_never_changes() -> None:
+    habits = Habits()
+    habits.decided(*KEY, "yes")
+    habits.generated(*KEY, 2.0)
+    published = habits.publish()
+    assert published is not None
+    before = {key: habit.to_json() for key, habit in published.items()}
+    for _ in range(100):
+        habits.decided(*KEY, "no")
+        habits.generated(*KEY, 9.0)
+        habits.ran("app", "new", 1.0)
+        habits.publish()
+    assert {key: habit.to_json() for key, habit in published.items()} == before
+
+
+def test_an_earlier_time_is_gone_on_from() -> None:
+    known = Habit(100, 1.5, 64.0, 3.0, 6.0, 0.25, {"yes": 30, "no": 10})
+    habits = Habits()
+    habits.recall({KEY: known})
+    assert of(habits) == replace(known, output=of(habits).output)
+    assert of(habits).output == pytest.approx(known.output)
+    assert habits.publish() is None
+    for _ in range(2):
+        habits.prompted(*KEY, 1.0, None)
+        habits.decided(*KEY, "yes")
+    assert of(habits).prompt == pytest.approx(1.5, rel=0.05), "two calls do not undo a hundred"
+    assert of(habits).branches == {"yes": 32, "no": 10}
+
+
+# --- what they are for ---------------------------------------------------------------------------
+
+LLM = EngineProfile(step=StepTime(base_s=0.01, per_token_s=0.001))
+
+
+def profile(**habits: Habit) -> Profile:
+    known = {("test", name): habit for name, habit in habits.items()}
+    return Profile("known", {"llm": LLM}, habits=known)
+
+
+def seconds(graph: Graph, id: str, **habits: Habit) -> float:
+    return estimate.seconds(graph, graph[id], profile(**habits))
+
+
+def test_estimates_of_calls_go_by_them() -> None:
+    graph = plan(*call("m", ahead=True)).graph
+    prompt, text = seconds(graph, "m.ahead"), seconds(graph, "m")
+    assert prompt == pytest.approx(0.01 + 0.016)
+    assert seconds(graph, "m.ahead", m=Habit(prompt=3.0)) == pytest.approx(0.01 + 0.048)
+    assert seconds(graph, "m.ahead", m=Habit(calls=1, prompt=3.0, cached=32)) == pytest.approx(0.01 + 0.016)
+    assert seconds(graph, "m.ahead", m=Habit(calls=1, cached=500)) == pytest.approx(0.01 + 0.001)
+    continued = seconds(graph, "m.prefill", m=Habit(calls=1, cached=500))
+    assert continued == seconds(graph, "m.prefill"), "what it continues is not in its prompt"
+    assert seconds(graph, "m", m=Habit(output=4.0)) == pytest.approx(4 * text)
+
+
+def test_estimates_of_functions_are_their_own_times() -> None:
+    graph = plan(tool("f")).graph
+    assert seconds(graph, "f") == 0.0
+    assert seconds(graph, "f", f=Habit(seconds=0.7)) == 0.7
+    assert graph["f"].op is Op.TOOL_CALL
+
+
+@catches(
+    "odds-unread",
+    "odds that were seen are not used",
+    edited(estimate._chance, "seen = _seen(graph, condition, profile)", "seen = {}"),
+)
+def test_odds_of_branches_go_by_what_was_decided() -> None:
+    """The developer's word is one observation: beside 8 others it says little."""
+    guarded = [tool("a", guards=(Guard("c", "then", speculative=True),)), tool("b")]
+    graph = plan(condition("c"), tool("t", guards=(Guard("c", "then"),)), *guarded).graph
+    assert estimate.expected(graph, graph["t"], profile())
+    often = profile(c=Habit(branches={"otherwise": 8}))
+    assert not estimate.expected(graph, graph["t"], often)
+    assert estimate.expected(graph, graph["t"], profile(c=Habit(branches={"then": 8})))
+    once = profile(c=Habit(branches={"otherwise": 1, "then": 1}))
+    assert estimate.expected(graph, graph["t"], once), "in doubt the developer's word"
+    assert estimate._chance(graph, frozenset({("c", "then")}), profile()) == pytest.approx(2 / 3)
+    assert estimate._chance(graph, frozenset({("c", "then")}), often) == pytest.approx(2 / 11)
+
+
+def test_what_has_not_run_is_as_planned() -> None:
+    assert profile().habit("test", "m") is UNSEEN
+    assert Habit(**UNSEEN.to_json()) == UNSEEN

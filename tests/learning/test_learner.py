@@ -1,0 +1,233 @@
+"""The learner: when an epoch begins, and what it then says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from teola.graph import Op
+from teola.habit import Habit
+from teola.learning import EngineTimes, Learner, Lessons
+from teola.learning.learner import AGAIN, EPOCH_S, figures
+from teola.learning.observer import Observer
+from teola.policies.work import Slice
+from teola.profile import Cost, EngineProfile, StepTime
+from tests.planted import catches, edited
+from tests.recording import work
+
+STEP = StepTime(0.012, 0.0003, 1.5e-6, 2e-4, 5e-8, 0.004)
+
+
+class Engine:
+    """A batch engine that a learner observes."""
+
+    def __init__(self, learner: Learner, name: str = "e") -> None:
+        self.observer = learner.observer(name, None)
+        self.now, self.count, self.drawn = 0.0, 0, Random(1)
+
+    def batches(self, count: int, factor: float = 1.0, op: Op = Op.EMBEDDING) -> None:
+        """Of 1 to 8 items, each of which takes a second times `factor`."""
+        for _ in range(count):
+            self.count += 1
+            size = self.drawn.randint(1, 8)
+            slices = [Slice(work(0, total=size, op=op), 0, size)]
+            self.observer.sent(0, self.count, slices, self.now)
+            self.now += factor * size
+            self.observer.completed(self.count, slices, [{"out": size}], self.now)
+
+
+def of_one(learner: Learner, size: int = 1, op: Op = Op.EMBEDDING) -> float:
+    """Seconds of a batch, as it was published."""
+    return learner.lessons.engines["e"].costs[op].seconds(size, 0)
+
+
+def test_it_knows_nothing_at_first() -> None:
+    learner = Learner()
+    Engine(learner)
+    assert not learner.publish(0.0)
+    assert learner.lessons == Lessons()
+
+
+@catches(
+    "learner-any-time",
+    "epochs begin at any time",
+    edited(Learner.publish, "if now < self._next:", "if False:"),
+)
+def test_an_epoch_begins_at_most_once_a_second() -> None:
+    learner = Learner()
+    engine = Engine(learner)
+    engine.batches(10)
+    assert learner.publish(100.0)
+    engine.batches(200, factor=3.0)
+    assert not learner.publish(100.0 + EPOCH_S - 0.01)
+    assert learner.lessons.epoch == 1
+    assert learner.publish(100.0 + EPOCH_S)
+    assert learner.lessons.epoch == 2
+
+
+@catches(
+    "learner-any-move",
+    "epochs begin when nothing has moved",
+    edited(Learner.publish, "if _moved(engines.get(name), times):", "if True:"),
+)
+def test_an_epoch_begins_only_when_a_figure_has_moved_by_a_tenth() -> None:
+    learner = Learner()
+    engine = Engine(learner)
+    engine.batches(200)
+    assert learner.publish(0.0)
+    engine.batches(200, factor=1.05)
+    assert not learner.publish(10.0)
+    assert of_one(learner, 4) == pytest.approx(4.0, rel=0.01)
+    engine.batches(400, factor=1.4)
+    assert learner.publish(20.0)
+    assert of_one(learner, 4) == pytest.approx(5.6, rel=0.05)
+
+
+def test_habits_begin_epochs_too() -> None:
+    learner = Learner()
+    learner.habits.decided("app", "if", "yes")
+    assert learner.publish(0.0)
+    assert learner.lessons.habits["app", "if"].branches == {"yes": 1}
+    learner.habits.decided("app", "if", "yes")
+    assert not learner.publish(10.0)
+
+
+def test_a_base_that_is_known_now_is_a_move() -> None:
+    """Though what batches take has not changed, one may wait for it now."""
+    times = EngineTimes({Op.EMBEDDING: Cost(0.0, 1.0)}, None, 9)
+    learner, engine = Learner(), Fixed(times)
+    learner._engines["e"] = engine
+    assert learner.publish(0.0)
+    engine.found = replace(times, varied=frozenset({Op.EMBEDDING}))
+    assert learner.publish(1.0)
+
+
+class Fixed(Observer):
+    """Knows these times."""
+
+    def __init__(self, found: EngineTimes) -> None:
+        self.found = found
+
+    def times(self) -> EngineTimes:
+        return self.found
+
+
+def test_what_moves_is_what_one_reads() -> None:
+    """Not single coefficients, which may trade places."""
+    assert set(figures(EngineTimes(step=STEP))) == {
+        "a step of 1",
+        "a step of 16",
+        "prefilling of 64",
+        "prefilling of 1,024",
+    }
+    for change in ({"base_s": 0.02}, {"per_context_s": 1e-5}, {"per_token_s": 3e-4}):
+        learner, engine = Learner(), Fixed(EngineTimes(step=STEP))
+        learner._engines["llm"] = engine
+        assert learner.publish(0.0)
+        engine.found = EngineTimes(step=replace(STEP, **change))
+        assert learner.publish(1.0), change
+        engine.found = EngineTimes(step=replace(engine.found.step or STEP, per_pair_s=5.1e-8))
+        assert not learner.publish(2.0)
+
+
+def test_lessons_that_were_published_never_change() -> None:
+    learner = Learner()
+    engine = Engine(learner)
+    told: list[tuple[Lessons, str]] = []
+    for k in range(12):
+        engine.batches(40, factor=1.0 + k)
+        learner.habits.decided("app", "if", f"b{k}")
+        learner.habits.generated("app", "llm", 1.0 + k)
+        learner.publish(10.0 * k)
+        told.append((learner.lessons, json.dumps(learner.lessons.to_json())))
+    assert len({lessons.epoch for lessons, _ in told}) > 8
+    assert all(json.dumps(lessons.to_json()) == text for lessons, text in told)
+
+
+# --- an earlier time -----------------------------------------------------------------------------
+
+EARLIER = Lessons(
+    40,
+    {
+        "e": EngineTimes(
+            {Op.EMBEDDING: Cost(0.0, 2.0), Op.SEARCHING: Cost(5.0)},
+            None,
+            900,
+            frozenset({Op.EMBEDDING, Op.SEARCHING}),
+        )
+    },
+    {("app", "llm"): Habit(50, 1.5, 0.0, 3.0, 4.0)},
+)
+
+
+def recalled() -> tuple[Learner, Engine]:
+    learner = Learner()
+    learner.recall(EARLIER)
+    return learner, Engine(learner)
+
+
+def test_what_is_recalled_is_known_at_once_and_an_epoch_of_its_own() -> None:
+    learner, _ = recalled()
+    assert learner.lessons.engines == EARLIER.engines
+    assert learner.lessons.habits == EARLIER.habits
+    assert learner.lessons.epoch == 41
+    learner.recall(Lessons(3, {"other": EngineTimes(step=STEP)}))
+    assert learner.lessons.epoch == 42
+    assert set(learner.lessons.engines) == {"e", "other"}
+
+
+@catches(
+    "learner-forgets",
+    "a few batches replace what hundreds have taught",
+    edited(Learner._known, "times.seen < min(before.seen, AGAIN)", "False"),
+)
+def test_a_few_batches_do_not_replace_what_hundreds_have_taught() -> None:
+    learner, engine = recalled()
+    engine.batches(AGAIN - 1)
+    assert not learner.publish(0.0)
+    assert learner.snapshot().engines == EARLIER.engines
+    engine.batches(10)
+    assert learner.publish(10.0)
+    assert of_one(learner, 4) == pytest.approx(4.0, rel=0.01)
+
+
+@catches(
+    "learner-forgets-ops",
+    "an op that has not been seen since is forgotten",
+    edited(Learner._known, "{**before.costs, **times.costs}", "times.costs"),
+)
+def test_ops_that_have_not_been_seen_since_are_as_they_were() -> None:
+    learner, engine = recalled()
+    engine.batches(AGAIN + 10)
+    learner.publish(0.0)
+    assert of_one(learner, op=Op.SEARCHING) == 5.0
+    assert learner.snapshot().engines["e"].varied == {Op.EMBEDDING, Op.SEARCHING}
+
+
+def test_a_snapshot_is_all_that_is_known_by_now() -> None:
+    """Also what no epoch has said yet."""
+    learner = Learner()
+    engine = Engine(learner)
+    engine.batches(30)
+    learner.publish(0.0)
+    engine.batches(30, factor=1.05)
+    learner.habits.ran("app", "f", 2.0)
+    snapshot = learner.snapshot()
+    assert snapshot.engines["e"].seen == 60
+    assert learner.lessons.engines["e"].seen == 30
+    assert snapshot.habits["app", "f"].seconds == 2.0
+    again = Learner()
+    again.recall(Lessons.from_json(json.loads(json.dumps(snapshot.to_json()))))
+    assert again.lessons.engines == snapshot.engines
+
+
+def test_of_an_llm_it_knows_a_step_and_of_others_costs() -> None:
+    learner = Learner()
+    assert learner.observer("llm", 1024).times() is None
+    assert learner.observer("e", None).times() is None
+    known: dict[str, Any] = {"llm": EngineTimes(step=STEP, seen=9)}
+    assert Lessons(1, known).engines["llm"].over(EngineProfile()).timed

@@ -1,0 +1,79 @@
+"""How seldom Python searches for garbage in a simulation, and that there is none to find."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from teola.passes import optimise
+from teola.profile import Profile, paper
+from teola.runtime.driver import Query
+from teola.runtime.sim import Sim
+from teola.runtime.sim.collector import YOUNG
+from teola.runtime.store import Store
+from teola.runtime.values import Tokens
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.plan import Plan
+from teola_apps.advanced_rag import app as advanced_rag
+from tests.planted import catches, edited
+
+
+@contextmanager
+def threshold(*given: int) -> Iterator[tuple[int, int, int]]:
+    before = gc.get_threshold()
+    gc.set_threshold(*given)
+    try:
+        yield gc.get_threshold()
+    finally:
+        gc.set_threshold(*before)
+
+
+def during(sim: Sim) -> int:
+    """The threshold while it runs."""
+    seen: list[int] = []
+    sim.at(0.0, lambda: seen.append(gc.get_threshold()[0]))
+    sim.run()
+    return seen[0]
+
+
+@pytest.mark.parametrize(("young", "meanwhile"), [(700, YOUNG), (2 * YOUNG, 2 * YOUNG), (0, 0)])
+def test_a_run_searches_no_oftener_than_it_was_asked_to(young: int, meanwhile: int) -> None:
+    with threshold(young, 9, 8) as before:
+        assert during(Sim(Profile("none", {}))) == meanwhile
+        assert gc.get_threshold() == before
+
+
+def test_an_error_ends_it_too() -> None:
+    sim = Sim(Profile("none", {}))
+    sim.at(0.0, lambda: 1 // 0)
+    with threshold(700, 9, 8) as before:
+        with pytest.raises(ZeroDivisionError):
+            sim.run()
+        assert gc.get_threshold() == before
+
+
+@catches(
+    "holds-itself",
+    "a query can be reached from itself",
+    edited(Sim.finished, "trace = query.trace", "trace = query.trace; query.me = query"),
+)
+def test_what_a_query_was_made_of_goes_with_it() -> None:
+    profile, builder = paper("13b"), advanced_rag.builder
+    graph = builder.build(builder.configure({}), {"chunks": 48})
+    plan, sim = Plan(optimise(graph, profile).e_graph), Sim(profile)
+    for number in range(5):
+        given = {"question": Tokens(14), "chunks": [Tokens(256)] * 48, "scope": Tokens(0)}
+        sim.submit(plan, given, at=number)
+    gc.collect()
+    gc.freeze()  # what others have left is not looked at
+    gc.disable()
+    try:
+        assert len(sim.run()) == 5
+        left = [one for one in gc.get_objects() if type(one) in (Query, GraphRun, Store)]
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    assert left == []
