@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,8 +71,10 @@ class Memory:
         something. loop: on which to write down what is learned, from time to time."""
         if loop is not None and not self._paths:
             loop.call_later(KEPT_S, self._again, loop)
-        kind = config.factory if isinstance(config.factory, str) else config.factory.__name__
-        self._paths[engine] = self.folder / f"{engine}-{_digest(kind, config)}.json", kind
+        factory = config.factory
+        kind = factory if isinstance(factory, str) else getattr(factory, "__name__", repr(factory))
+        name = re.sub(r"[^\w.-]", "_", engine)
+        self._paths[engine] = self.folder / f"{name}-{_digest(engine, kind, config)}.json", kind
         kept = _read(self._paths[engine][0])
         if kept is not None:
             self._learner.recall(kept.lessons)
@@ -104,10 +107,15 @@ def kept_in(folder: Path) -> Iterator[Memento]:
             yield found
 
 
-def _digest(kind: str, config: EngineConfig) -> str:
-    """Of what an engine's times depend on: how it is made, and the machine."""
+def _digest(engine: str, kind: str, config: EngineConfig) -> str:
+    """Of its name, and of what its times depend on: how it is made, and the machine."""
     machine = {name: value for name, value in describe(()).items() if name in _MACHINE}
-    made = {"type": kind, "options": dict(config.options), "pool": list(config.pool)}
+    made = {
+        "engine": engine,
+        "type": kind,
+        "options": dict(config.options),
+        "pool": list(config.pool),
+    }
     told = json.dumps({**made, "host": config.host, **machine}, sort_keys=True, default=repr)
     return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
 
@@ -130,8 +138,13 @@ def _write(path: Path, engine: str, kind: str, lessons: Lessons) -> None:
     data = {"engine": engine, "type": kind, "machine": machine, "lessons": lessons.to_json()}
     try:
         with NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as file:
-            json.dump(data, file, indent=1)
-        os.replace(file.name, path)
+            try:
+                json.dump(data, file, indent=1)
+                file.flush()
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
     except OSError as error:
         told = "what was learned cannot be written to %(path)s: %(error)s"
         note(log, logging.WARNING, "lessons_unwritten", told, path=str(path), error=str(error))
