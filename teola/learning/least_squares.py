@@ -42,8 +42,7 @@ class LeastSquares:
 
     def add(self, quantities: Sequence[float], seconds: float) -> None:
         """A measurement: so much of each term took so long (more than 0 seconds)."""
-        self.count += 1
-        if self._at * 2 <= self.count:
+        if self.count and self._at * 2 <= self.count:
             self.solve()
         weight = self._weight = self._weight / FORGETTING
         if self._solved is not None:
@@ -53,6 +52,7 @@ class LeastSquares:
             if error > ROBUST * usual:
                 weight *= ROBUST * usual / error
             self._error += (min(error, 2 * ROBUST * usual) - self._error) / min(self.count, 32)
+        self.count += 1
         row = [quantity / seconds for quantity in quantities]
         for j, value in enumerate(row):
             if value:
