@@ -120,6 +120,11 @@ class PoliciesTable(_Table):
         description="Latency profile: a name or a file; else what engines declare, "
         "until it is learned.",
     )
+    learn: bool | str = Field(
+        default=True,
+        description="Whether to learn how long engines take and how much components write. true "
+        "keeps it in the folder `learned` with the server's data, a text in that folder.",
+    )
 
 
 class EngineTable(_Table):
@@ -147,6 +152,11 @@ class EngineTable(_Table):
     routing: str | None = Field(default=None, description="Its routing policy.")
     routing_options: dict[str, Any] = Field(
         default_factory=dict, description="Options of that policy."
+    )
+    probe: bool | None = Field(
+        default=None,
+        description="Whether it is measured when it starts, if nothing is remembered of it; else "
+        "only if it runs on this machine, since calls of servers by URL cost money.",
     )
 
 
@@ -312,6 +322,9 @@ journal_days = 7
 # batching = "critical_path"
 # routing = "least_loaded"
 # profile = "paper-13b"
+# How long engines take and how much components write is learned, and kept in the folder "learned"
+# with the data of the embedded server; false: not at all; a text: in that folder.
+learn = true
 
 # One table for each engine, by the name that applications use: documents, embedding, rerank,
 # vectorstore, llm, proxy, judge, websearch. `teola engines` lists the types.
@@ -319,6 +332,7 @@ journal_days = 7
 # [engines.llm]
 # type = "vllm"
 # options = { url = "http://localhost:8000/v1", api_key = "${LLM_KEY}" }
+# probe = true  # measure it by a few calls when it starts and nothing is remembered of it
 # (Several servers of one model are one engine with unequal instances, each with options of its own:
 # pool = [{ url = "http://one:8000/v1" }, { url = "http://two:8000/v1", max_sequences = 64 }]
 # They have to agree in model, tokenizer, chat template and block size; otherwise they are two

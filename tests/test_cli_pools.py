@@ -52,7 +52,10 @@ def test_servers_of_different_models_are_told(teola: CommandLine, app: str) -> N
         (("run", "naive-rag", "--llm", "http://a", "--llm", "http://a/"), "was given twice"),
         (("run", "naive-rag", "--llm", "http://a", "--llm", "m"), "'m' is no URL: only servers"),
         (("serve", "naive-rag", "--llm", "http://a", "--llm", "http://a"), "was given twice"),
-        (("profile", "llm", "--llm", "http://a", "--llm", "http://b"), "give --llm once"),
+        (
+            ("profile", "measure", "llm", "--llm", "http://a", "--llm", "http://b"),
+            "give --llm once",
+        ),
     ],
 )
 def test_what_cannot_be_one_engine(

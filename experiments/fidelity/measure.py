@@ -26,7 +26,7 @@ from experiments.fidelity.workload import ANSWER_TOKENS, INSTRUCTION, Asked, app
 from teola import App, EngineConfig, Runtime
 from teola.profile import Profile
 from teola.runtime.observe.trace import Trace
-from teola.runtime.profiler import Measured, Profiler
+from teola.runtime.profiler import Measured, Profiler, Sizes
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
@@ -105,7 +105,7 @@ def measure(size: Size, seed: int, told: Told) -> dict[str, Any]:
                 repeats=size.repeats,
                 limit=size.largest[name],
                 texts=[chunk for query in asked for chunk in query.texts],
-                context=_context(runtime, asked),
+                sizes=Sizes(context=_context(runtime, asked)),
             )
             measured[name] = runtime.start(profiler.measure()).result()
         profile = _profile(runtime, measured, asked)

@@ -123,6 +123,7 @@ def _teola(stack: ExitStack, asked: dict[str, Any]) -> Iterator[Served]:
 @contextmanager
 def _serve(*arguments: str) -> Iterator[str]:
     command = [sys.executable, "-m", "teola", "serve", *arguments, "--port", "0"]
+    command += ["--learn", "off"]
     with _process(command) as url:
         until = time.monotonic() + START_S
         while not _ready(url):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +17,12 @@ from teola.config import Configuration
 from teola.errors import DocumentError, InputError, UnknownName
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig
 from teola.runtime.fitting import Fitting
+from teola.runtime.observe.noting import note
+from teola.runtime.remembering import default_folder, unusable
 from teola.runtime.runtime import Runtime
 from teola.workflow.kinds import Kind
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class Engines:
     ray: str | None = None
     embedding: Sequence[str] | None = None
     dimensions: int | None = None
+    learn: str | None = None
 
     def configs(self, base: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
         """`base` with the options put over it. Raises InputError."""
@@ -66,6 +72,7 @@ class Engines:
             profile=self.profile or (own.profile if own else None),
             debug=self.debug,
             ray=self._cluster(own),
+            learn=self._learn(_learning(own)),
         )
         if own is not None:
             runtime.fitting = Fitting(own.fitting)
@@ -75,13 +82,16 @@ class Engines:
         """A runtime for `apps`, with the engines that they bring along, as a configuration file
         says, with the options put over it. Raises InputError."""
         policies, apps = base.policies, list(apps)
+        configs = self.configs(base.engine_configs(brought(apps)))
+        learn = self._learn(policies.learn)
         runtime = Runtime(
-            self.configs(base.engine_configs(brought(apps))),
+            configs,
             batching=self.batching,
             profile=self.profile or policies.profile,
             max_queries=base.server.max_queries,
             debug=self.debug,
             ray=base.ray if self.ray is None else self._cluster(None),
+            learn=kept_with_data(configs) if learn is True else learn,
         )
         runtime.fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
         return runtime
@@ -90,6 +100,30 @@ class Engines:
         if self.ray is None:
             return own.ray if own else False
         return True if self.ray == "local" else self.ray
+
+    def _learn(self, otherwise: bool | str | Path) -> bool | str | Path:
+        """What `Runtime` takes as `learn`. otherwise: where no option says it."""
+        if self.learn is None:
+            return otherwise
+        return False if self.learn == "off" else self.learn
+
+
+def _learning(own: Runtime | None) -> bool | Path:
+    """How an application's own runtime learns; without one in memory only."""
+    if own is None or own.memory is None:
+        return own is None or own.learner is not None
+    return own.memory.folder
+
+
+def kept_with_data(configs: Mapping[str, EngineConfig]) -> Path | bool:
+    """Where a server keeps what it learns unless it is told; True, in memory, where it cannot."""
+    folder = default_folder(configs["vectorstore"].options.get("data_dir"))
+    reason = unusable(folder)
+    if not reason:
+        return folder
+    told = "what is learned is not kept: %(error)s (--learn names another folder)"
+    note(log, logging.WARNING, "lessons_unkept", told, error=reason)
+    return True
 
 
 def _give(

@@ -80,6 +80,18 @@ ProfileName = Annotated[
         "learned.",
     ),
 ]
+Learn = Annotated[
+    str | None,
+    typer.Option(
+        "--learn",
+        metavar="FOLDER|off",
+        show_default=False,
+        rich_help_panel=OPTIMISER,
+        help="Keep in this folder how long engines take and how much components write, and go by "
+        "what it holds; [bold]off[/bold] learns nothing. By default it is learned, and kept by "
+        "`teola serve` only, with its data. `teola profile show` shows it.",
+    ),
+]
 Batching = Annotated[
     str | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""`teola profile`: measure an engine on this machine and keep what was found."""
+"""`teola profile`: what engines take on this machine, as it is measured, and as it was learned."""
 
 from __future__ import annotations
 
@@ -9,18 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from teola.cli import options as o
+from teola.cli import remembered
 
 if TYPE_CHECKING:
     from teola.runtime.profiler import Measured, Point
 
-PROFILE_EXAMPLES = o.examples(
-    "teola profile embedding",
-    "teola profile llm --llm http://localhost:8000/v1 --out here.json",
+MEASURE_EXAMPLES = o.examples(
+    "teola profile measure embedding",
+    "teola profile measure llm --llm http://localhost:8000/v1 --out here.json",
     "teola explain advanced-rag --profile here.json",
 )
 
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure how long engines take, or show what was learned of it.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("show", epilog=remembered.SHOW_EXAMPLES)(remembered.show)
 
-def profile(
+
+@app.command("measure", epilog=MEASURE_EXAMPLES)
+def measure(
     engine: Annotated[
         str,
         typer.Argument(

@@ -26,6 +26,7 @@ RUN_EXAMPLES = o.examples(
 )
 EXPLAIN_EXAMPLES = o.examples(
     "teola explain advanced-rag --profile paper-13b",
+    "teola explain advanced-rag --learn learned/",
     "teola explain advanced-rag --format dot | dot -Tsvg > graph.svg",
     'teola explain naive-rag --analyze -i question="Why?" -i documents=notes.md',
 )
@@ -47,6 +48,7 @@ def run(
     deadline: o.Deadline = 120.0,
     passes: o.Passes = None,
     profile: o.ProfileName = None,
+    learn: o.Learn = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
     embedding: o.Embedding = None,
@@ -90,7 +92,18 @@ def run(
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
     engines = Engines(
-        llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray, embedding, dimensions
+        llm=llm,
+        dsn=dsn,
+        data_dir=data_dir,
+        dtype=dtype,
+        batching=batching,
+        profile=profile,
+        debug=debug,
+        web_search=web_search,
+        ray=ray,
+        embedding=embedding,
+        dimensions=dimensions,
+        learn=learn,
     )
     with at_home(chosen, engines) as runtime, watching() as watch:
         events = chosen.stream(given, overrides=overrides, passes=passes, deadline_s=deadline)
@@ -137,6 +150,7 @@ def explain(
     sets: o.Sets = None,
     passes: o.Passes = None,
     profile: o.ProfileName = None,
+    learn: o.Learn = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
     embedding: o.Embedding = None,
@@ -164,13 +178,19 @@ def explain(
     """Show how a query would run: its graph before and after each pass, and why.
 
     Nothing is run or stored, unless with --analyze. Without documents, 48 chunks
-    are assumed. The formats mermaid and dot show the optimised graph.
+    are assumed. The times are those of --profile, else what the folder for --learn
+    holds, else what the engines declare. The formats mermaid and dot show the
+    optimised graph.
     """
     from teola.catalogue import load_app
     from teola.cli.given import Engines, at_home, parse_inputs, parse_overrides
     from teola.cli.showing import print_json, show_explanation
     from teola.cli.watching import watching
+    from teola.errors import InputError
 
+    kept = None if analyze or learn == "off" else learn
+    if kept and not Path(kept).expanduser().is_dir():
+        raise InputError(f"there is no folder {learn!r} for --learn: run the application with it")
     chosen = load_app(app)
     given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
     engines = Engines(
@@ -183,6 +203,7 @@ def explain(
         web_search=web_search,
         embedding=embedding,
         dimensions=dimensions,
+        learn=learn,
     )
     with at_home(chosen, engines), watching() as watch:
         if analyze or given.get("documents"):

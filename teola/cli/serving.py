@@ -92,6 +92,7 @@ def serve(
         ),
     ] = None,
     profile: o.ProfileName = None,
+    learn: o.Learn = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
     embedding: o.Embedding = None,
@@ -133,7 +134,18 @@ def serve(
     if len(served) < len(chosen):
         raise InputError("two applications have the same name; rename one")
     engines = Engines(
-        llm, dsn, data_dir, dtype, batching, profile, debug, web_search, ray, embedding, dimensions
+        llm=llm,
+        dsn=dsn,
+        data_dir=data_dir,
+        dtype=dtype,
+        batching=batching,
+        profile=profile,
+        debug=debug,
+        web_search=web_search,
+        ray=ray,
+        embedding=embedding,
+        dimensions=dimensions,
+        learn=learn,
     )
     keys = keys or (Path(where.keys) if where.keys else None)
     address = (host or where.host, where.port if port is None else port)

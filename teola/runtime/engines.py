@@ -54,6 +54,8 @@ class EngineConfig:
     pool: for instances that are not equal: the options of each, over `options`. `resources` among
         them go over `resources`; `profile` is the instance's own, a name, a file, or an engine's
         part of one. What instances must share is checked when they start.
+    probe: whether it is measured when it starts, where what is learned is kept and nothing is known
+        of it; by default (None) if it runs on this machine: calls of others cost money.
     """
 
     factory: str | Callable[..., Engine]
@@ -66,6 +68,7 @@ class EngineConfig:
     host: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
     pool: Sequence[Mapping[str, Any]] = ()
+    probe: bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pool", entries_of(self.pool))
@@ -145,6 +148,13 @@ class EngineConfig:
     def names_models(self) -> bool:
         """Whether the pool names a model for each instance, which are one model under two names."""
         return bool(self.pool) and all("model" in entry for entry in self.pool)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is a client of a server: its type takes a URL, or it is given a DSN."""
+        factory = REGISTRY.find(self.factory) if isinstance(self.factory, str) else self.factory
+        given = self.options.keys() | {key for entry in self.pool for key in entry}
+        return "url" in {*inspect.signature(factory).parameters, *given} or "dsn" in given
 
     @property
     def _called(self) -> str:

@@ -91,7 +91,7 @@ def picked(
             return found.engines[key]
     raise InputError(
         f"{where}: profile {found.name!r} knows neither {name!r} nor the kind {kind.value!r}: "
-        f"measure it with `teola profile {name}`"
+        f"measure it with `teola profile measure {name}`"
     )
 
 

@@ -47,41 +47,36 @@ from teola.runtime.hosts.local import LocalHost
 CHUNK_WORDS: Final = 180
 DIMENSIONS: Final = 384
 """Of vectors for a store that does not tell its own."""
-DECODED: Final = 33
-PROMPTS: Final = (64, 128, 256, 512, 1024, 2048)
-"""Tokens of the prompts that a language model is measured with."""
-SEQUENCES: Final = (1, 2, 4, 8, 16)
-CONTEXT: Final = 256
-"""Tokens of the prompts behind which steps are measured: the longer they are, the longer a step of
-several sequences takes, and a prompt with a retrieved passage has about as many."""
 _WORDS: Final = [
-    "time",
-    "engine",
-    "graph",
-    "query",
-    "answer",
-    "table",
-    "river",
-    "machine",
-    "letter",
-    "school",
-    "number",
-    "system",
-    "water",
-    "paper",
-    "light",
-    "market",
-    "season",
-    "window",
-    "garden",
-    "doctor",
-    "winter",
-    "office",
-    "bridge",
-    "travel",
-    "music",
-    "nature",
-]
+    "time", "engine", "graph", "query", "answer", "table", "river", "machine", "letter", "school",
+    "number", "system", "water", "paper", "light", "market", "season", "window", "garden",
+    "doctor", "winter", "office", "bridge", "travel", "music", "nature"
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is tried.
+
+    batches: of a batch engine; without any they are doubled up to four times its largest.
+    prompts: tokens of a language model's. sequences: that decode side by side. context: tokens of
+    the prompts behind which steps are measured: the longer they are, the longer a step of several
+    sequences takes, and a prompt with a retrieved passage has about 256. decoded: tokens of an
+    answer whose steps are timed.
+    """
+
+    batches: Sequence[int] = ()
+    prompts: Sequence[int] = (64, 128, 256, 512, 1024, 2048)
+    sequences: Sequence[int] = (1, 2, 4, 8, 16)
+    context: int = 256
+    decoded: int = 33
+
+
+THOROUGH: Final = Sizes()
+QUICK: Final = Sizes(batches=(1, 4, 16), prompts=(64, 512), sequences=(1, 4), context=64, decoded=9)
+"""Seconds on a CPU: enough to tell what depends on the size and what does not."""
+MEASURABLE: Final = (Op.PREFILLING, Op.EMBEDDING, Op.RERANKING, Op.SEARCHING)
+"""An engine with one of these can be measured alone."""
 
 
 class Point(NamedTuple):
@@ -112,8 +107,7 @@ class Profiler:
 
     repeats: runs of each size. limit: largest batch tried. texts: what is embedded and reranked;
     by default random words, `CHUNK_WORDS` each; texts of different lengths take an embedder up to a
-    fifth longer a token. context: tokens of the prompts behind which steps of a
-    language model are measured.
+    fifth longer a token. sizes: what is tried.
     """
 
     def __init__(
@@ -123,11 +117,11 @@ class Profiler:
         repeats: int = 3,
         limit: int | None = None,
         texts: Sequence[str] = (),
-        context: int = CONTEXT,
+        sizes: Sizes = THOROUGH,
         seed: int = 0,
     ) -> None:
         self.host, self.repeats, self.limit = host, repeats, limit
-        self._texts, self._context = texts, context
+        self._texts, self._sizes = texts, sizes
         self.spec: EngineSpec = host.engine.spec
         self._random = random.Random(seed)
         self._points: list[Point] = []
@@ -153,7 +147,9 @@ class Profiler:
     async def _batches(self, ops: dict[Op, Once], *, by_tokens: bool = False) -> EngineProfile:
         costs: dict[Op, Cost] = {}
         best = 1
-        sizes = _doubled(self.limit or 4 * self.spec.max_batch)
+        largest = self.limit or 4 * self.spec.max_batch
+        given = [size for size in self._sizes.batches if size <= largest]
+        sizes = given or _doubled(largest)
         self._planned = len(ops) * len(sizes)
         for number, (op, once) in enumerate(ops.items()):
             self._done = number * len(sizes)
@@ -255,15 +251,16 @@ class Profiler:
     # --- language models ------------------------------------------------------------------
 
     async def _language_model(self) -> EngineProfile:
-        sizes = [s for s in PROMPTS if self.limit is None or s <= self.limit] or [self.limit or 1]
-        widths = [width for width in SEQUENCES if width <= self.spec.max_sequences]
+        tried, limit = self._sizes, self.limit
+        sizes = [s for s in tried.prompts if limit is None or s <= limit] or [limit or 1]
+        widths = [width for width in tried.sequences if width <= self.spec.max_sequences]
         self._planned = len(sizes) + len(widths)
         prefills, best = await self._prefills(sizes)
         self._done = len(sizes)
         fitting = sizes[: len(prefills)]
         if len(fitting) < len(sizes):  # the window may have no room for an answer behind the last
             fitting = fitting[:-1] or fitting
-        context = min(self._context, fitting[-1])
+        context = min(tried.context, fitting[-1])
         steps = [await self._step(width, context) for width in widths]
         self._points += prefills + steps
         return EngineProfile(
@@ -306,7 +303,7 @@ class Profiler:
         for _ in range(self.repeats):
             prompts = [self._prompt(context) for _ in range(width)]
             await asyncio.gather(*(self._generate(prompt, 1) for prompt in prompts))
-            done = await asyncio.gather(*(self._generate(p, DECODED) for p in prompts))
+            done = await asyncio.gather(*(self._generate(p, self._sizes.decoded) for p in prompts))
             runs.append(statistics.median(run[1] / max(run[3] - 1, 1) for run in done))
         return Point("decoding", width, 0, statistics.median(runs))
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from teola.errors import InputError
 from teola.learning import Learner, Lessons
 from teola.runtime.engines import EngineConfig
-from teola.runtime.machine import describe
+from teola.runtime.machine import hardware
 from teola.runtime.observe.noting import note
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 COMPONENTS: Final = "components.json"
 KEPT_S: Final = 60.0
 """Lessons are written at the end, and so often before."""
-_MACHINE: Final = ("cpu", "cores", "memory_gib", "accelerator")
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,16 @@ class Memento:
 
 
 class Memory:
-    """Lessons of one runtime in a folder, which is made. Raises InputError if it cannot be."""
+    """Lessons of one runtime in a folder, which is made when there is something to keep. Raises
+    InputError if it cannot be."""
 
     def __init__(self, folder: str | Path, learner: Learner) -> None:
-        self.folder, self._learner = Path(folder).expanduser(), learner
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot keep what is learned in {str(folder)!r}: {error}") from None
+        self.folder, self.learner = Path(folder).expanduser(), learner
+        if reason := unusable(self.folder):
+            raise InputError(f"cannot keep what is learned in {str(folder)!r}: {reason}")
         self._paths: dict[str, tuple[Path, str]] = {}
+        self._known: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._written = -1
         kept = _read(self.folder / COMPONENTS)
         if kept is not None:
@@ -67,27 +67,31 @@ class Memory:
     def recall(
         self, engine: str, config: EngineConfig, loop: asyncio.AbstractEventLoop | None = None
     ) -> bool:
-        """Teach the learner what is kept of an engine that is about to work here; whether there is
-        something. loop: on which to write down what is learned, from time to time."""
-        if loop is not None and not self._paths:
+        """Teach the learner what is kept of an engine, the first time that it is asked for; whether
+        there is something. loop: on which to write down what is learned, from time to time."""
+        if loop is not None and self._loop is None:
+            self._loop = loop
             loop.call_later(KEPT_S, self._again, loop)
-        factory = config.factory
-        kind = factory if isinstance(factory, str) else getattr(factory, "__name__", repr(factory))
-        name = re.sub(r"[^\w.-]", "_", engine)
-        self._paths[engine] = self.folder / f"{name}-{_digest(engine, kind, config)}.json", kind
-        kept = _read(self._paths[engine][0])
-        if kept is not None:
-            self._learner.recall(kept.lessons)
-        return kept is not None
+        if engine not in self._paths:
+            factory = config.factory
+            named = isinstance(factory, str)
+            kind = str(factory) if named else getattr(factory, "__name__", repr(factory))
+            name = re.sub(r"[^\w.-]", "_", engine)
+            self._paths[engine] = self.folder / f"{name}-{_digest(engine, kind, config)}.json", kind
+            kept = _read(self._paths[engine][0])
+            if kept is not None:
+                self._known.add(engine)
+                self.learner.recall(kept.lessons)
+        return engine in self._known
 
     def _again(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._learner.lessons.epoch != self._written:
-            loop.run_in_executor(None, self._write, self._learner.snapshot())
+        if self.learner.lessons.epoch != self._written:
+            loop.run_in_executor(None, self._write, self.learner.snapshot())
         loop.call_later(KEPT_S, self._again, loop)
 
     def keep(self) -> None:
         """Write everything that is known by now."""
-        self._write(self._learner.snapshot())
+        self._write(self.learner.snapshot())
 
     def _write(self, lessons: Lessons) -> None:
         self._written = lessons.epoch
@@ -107,16 +111,30 @@ def kept_in(folder: Path) -> Iterator[Memento]:
             yield found
 
 
+def unusable(folder: Path) -> str:
+    """Why nothing can be kept in a folder that is there or is to be made; empty where it can."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        return f"{there} is no folder"
+    return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written to"
+
+
+def default_folder(data_dir: str | Path | None = None) -> Path:
+    """Where a server keeps what it learns unless it is told: with its data."""
+    import platformdirs
+
+    return Path(data_dir or platformdirs.user_data_path("teola")).expanduser() / "learned"
+
+
 def _digest(engine: str, kind: str, config: EngineConfig) -> str:
     """Of its name, and of what its times depend on: how it is made, and the machine."""
-    machine = {name: value for name, value in describe(()).items() if name in _MACHINE}
     made = {
         "engine": engine,
         "type": kind,
         "options": dict(config.options),
         "pool": list(config.pool),
     }
-    told = json.dumps({**made, "host": config.host, **machine}, sort_keys=True, default=repr)
+    told = json.dumps({**made, "host": config.host, **hardware()}, sort_keys=True, default=repr)
     return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
 
 
@@ -134,9 +152,9 @@ def _read(path: Path) -> Memento | None:
 
 
 def _write(path: Path, engine: str, kind: str, lessons: Lessons) -> None:
-    machine = {name: value for name, value in describe(()).items() if name in _MACHINE}
-    data = {"engine": engine, "type": kind, "machine": machine, "lessons": lessons.to_json()}
+    data = {"engine": engine, "type": kind, "machine": hardware(), "lessons": lessons.to_json()}
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as file:
             try:
                 json.dump(data, file, indent=1)

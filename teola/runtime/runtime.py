@@ -40,6 +40,7 @@ from teola.runtime.likeness import check_alike
 from teola.runtime.live.live import Live
 from teola.runtime.observe.noting import note
 from teola.runtime.pools import joint
+from teola.runtime.probing import like, probe
 from teola.runtime.remembering import Memory
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
 from teola.schedule.engine_queue import EngineQueue
@@ -63,7 +64,7 @@ class Runtime:
     True starts Ray on this machine, an address (or "auto") joins a cluster; engines that compute
     much then run there. max_queries: more at once are refused with Overloaded. debug: verify every
     pass's result. learn: whether to learn how long engines take and how much components write; a
-    folder is where that is kept.
+    folder is where that is kept, and an engine of which it holds nothing is probed when it starts.
 
     Use it as a context manager, or call `close`; a process that ends closes what is left. Raises
     UnknownName and InputError where an engine cannot be made as it is configured.
@@ -178,7 +179,10 @@ class Runtime:
 
     def profile_for(self, names: Iterable[str]) -> Profile:
         """The profile that passes go by now, with an entry for each of the engines `names`."""
-        declared = self.declared_for(names)
+        declared = self.declared_for(names := list(names))
+        if self.memory:
+            for name in names:
+                self.memory.recall(name, self.configs[name])
         return self.learner.lessons.over(declared) if self.learner else declared
 
     def runs(self, names: Iterable[str]) -> bool:
@@ -221,8 +225,6 @@ class Runtime:
         queues = self.live.core.queues
         if name not in queues:
             own = self.profile_for([name]).engine(self.spec(name).name)
-            if self.memory:
-                self.memory.recall(name, self.configs[name], self.loop)
             queues[name] = queue_for(name, engines, self.configs[name], own, self.learner)
         return queues[name]
 
@@ -233,6 +235,7 @@ class Runtime:
             hosts = [self.live.hosts["llm", i] for i in range(len(engines))]
             if not any(isinstance(host.engine, RemoteEngine) for host in hosts):
                 # one model in memory, queues of their own
+                like(name, "llm", config, self.memory)
                 self._serve(name, hosts, began)
                 return
         await self._join(engines)
@@ -244,6 +247,7 @@ class Runtime:
                     raise error
             if config.pool:
                 await check_alike(name, engines, named=config.names_models)
+            await probe(name, hosts[0], config, self.memory)
         except BaseException:
             for host in hosts:
                 await host.close()
@@ -263,15 +267,9 @@ class Runtime:
         for host in hosts:
             self.live.hosts[name, host.instance] = host
             self.live.prefixes.watch(self.live.core.queues[name], host.instance, host)
-        note(
-            log,
-            logging.INFO,
-            "engine_started",
-            "engine %(engine)s runs, after %(start_s).1f s",
-            engine=name,
-            instances=len(hosts),
-            start_s=round(self.loop.time() - began, 3),
-        )
+        told, count = "engine %(engine)s runs, after %(start_s).1f s", len(hosts)
+        took = round(self.loop.time() - began, 3)
+        note(log, logging.INFO, "engine_started", told, engine=name, instances=count, start_s=took)
 
     async def _join(self, engines: Iterable[Engine]) -> None:
         """Before the first engine on Ray: start it, or join the cluster. Raises as `connect`."""

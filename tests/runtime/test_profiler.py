@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.profiler import CONTEXT, SEQUENCES, Profiler, line
+from teola.runtime.profiler import THOROUGH, Profiler, line
 from tests.deterministic import HashModel
 
 
-@pytest.mark.parametrize(("limit", "context"), [(None, CONTEXT), (64, 64)])
+@pytest.mark.parametrize(("limit", "context"), [(None, THOROUGH.context), (64, 64)])
 async def test_steps_are_measured_behind_prompts_that_are_computed_by_then(
     limit: int | None, context: int
 ) -> None:
@@ -24,11 +24,13 @@ async def test_steps_are_measured_behind_prompts_that_are_computed_by_then(
         await host.close()
     asked = Counter(model.prompts)
     twice = [prompt for prompt, times in asked.items() if times == 2]
-    assert len(twice) == sum(SEQUENCES), "each is asked for one token first, and only then timed"
+    assert len(twice) == sum(THOROUGH.sequences), (
+        "each is asked for one token first, and only then timed"
+    )
     for prompt in twice:
         assert context <= model.count_tokens(prompt) < context + 64
     assert max(asked.values()) == 2
-    assert [p.items for p in found.points if p.op == "decoding"] == list(SEQUENCES)
+    assert [p.items for p in found.points if p.op == "decoding"] == list(THOROUGH.sequences)
 
 
 # --- a line through what was measured -----------------------------------------------------------

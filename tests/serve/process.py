@@ -27,9 +27,11 @@ def started(
     prefix: Sequence[str] = (),
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process and its URL, without a slash at its end, as soon as it listens; killed where it
-    has not ended by itself. words: behind `teola serve`. log: what its stderr is added to.
-    environment: in place of this process's. prefix: a command that becomes it."""
+    has not ended by itself. words: behind `teola serve`; without --learn among them it learns
+    nothing, and probes no engine. log: what its stderr is added to. environment: in place of this
+    process's. prefix: a command that becomes it."""
     command = [*prefix, sys.executable, "-m", "teola", "serve", *words, "--port", "0"]
+    command += [] if "--learn" in words else ["--learn", "off"]
     with (
         log.open("a") as errors,
         subprocess.Popen(

@@ -140,6 +140,7 @@ def test_a_person_at_a_terminal_gets_text(tmp_path: Path) -> None:
     )
     mine, theirs = pty.openpty()
     words = [sys.executable, "-m", "teola", "serve", str(tmp_path / "observed.py"), "--port", "0"]
+    words += ["--learn", "off"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
         told = b""
