@@ -150,7 +150,7 @@ class App(Application):
     ) -> Explanation:
         """How a query would run: p-graph, e-graph, what each pass did and why, and the times.
 
-        profile: `paper-13b`, a file or a Profile; by default what the engines declare. Without
+        profile: `paper-13b`, a file or a Profile; by default what is known by now. Without
         documents, 48 chunks are assumed. analyze: run it, and put what was measured beside; the
         graphs are then those that ran.
         """

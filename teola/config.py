@@ -117,7 +117,8 @@ class PoliciesTable(_Table):
     routing: str | None = Field(default=None, description="Routing policy.")
     profile: str | None = Field(
         default=None,
-        description="Latency profile: a name or a file; else what the engines declare.",
+        description="Latency profile: a name or a file; else what engines declare, "
+        "until it is learned.",
     )
     learn: bool | str = Field(
         default=True,

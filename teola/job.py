@@ -44,8 +44,8 @@ class Job:
     trace: what has run of it, from its admission on.
     chunks: of its documents, once they are prepared.
 
-    id: of a query that was begun before. profile: what its passes go by, in place of what the
-    engines declare. Raises InputError, UnknownName, and QueryCancelled if it is asked by a
+    id: of a query that was begun before. profile: what its passes go by, in place of what is
+    known of the engines. Raises InputError, UnknownName, and QueryCancelled if it is asked by a
     component that nobody waits for.
     """
 

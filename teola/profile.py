@@ -5,8 +5,9 @@ continuous batching takes, by what is in it.
 
 A profile is data (JSON, versioned). Passes read from it the maximum efficient batch size and
 whether a prefix computed ahead is worth anything, or kept anyway; policies, `explain` and the
-simulator read times. `paper("13b")` is the testbed of the paper, fixed in specs (sections 1, 7 and
-8 of the paper; derived and assumed values are marked in docs/benchmarks.md).
+simulator read times, in whose place comes what is learned (teola.learning). `paper("13b")` is the
+testbed of the paper, fixed in specs (sections 1, 7 and 8 of the paper; derived and assumed values
+are marked in docs/benchmarks.md).
 """
 
 from __future__ import annotations

@@ -254,7 +254,9 @@ class VLLMServer:
             return [*known, *await tokens.ids(parts, complete=complete, after=before)]
 
     def _body(self, call: Call, ids: list[int], *, complete: bool) -> dict[str, Any]:
-        body = self._plain.body(call, {"prompt": ids}, complete=complete)
+        body = self._plain.body(call, {"prompt": ""}, complete=complete)
+        # The SDK looks at every item of what it knows: 15 ms for 1,700 ids. Not at what is extra.
+        body["extra_body"]["prompt"] = ids
         if self._kept is not None and self._plain.served.is_vllm:
             size, salt = self.block_tokens, self._plain.salt(call.context)
             first = follow(root(salt), ids[:size], size)

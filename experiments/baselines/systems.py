@@ -13,6 +13,7 @@ from experiments.baselines.tuning import tuned
 from experiments.common import workloads
 from experiments.common.testbed import Testbed
 from teola.graph import Graph
+from teola.learning import Learner
 from teola.policies.batching import DEFAULT
 from teola.profile import Profile
 from teola.runtime.optimiser import Optimiser
@@ -53,15 +54,15 @@ VARIANTS: Final = tuple(
 """The same, given a profile: the engines' own, another testbed's, twice and half the times."""
 TOPOLOGY: Final = replace(TEOLA, name="teola_topology", batching="topology")
 """The same with the paper's own batching policy, to the letter."""
-_PO: Final = System("llamadist_po", chain, "none", "per_invocation")
-_TO: Final = System("llamadist_to", chain, "none", "fifo", waits=True)
+_PO: Final = System("llamadist_po", chain, "none", "per_invocation", knows=Knows.EXACT)
+_TO: Final = System("llamadist_to", chain, "none", "fifo", waits=True, knows=Knows.EXACT)
 PAPERS: Final = (
     _PO,
     _TO,
     replace(_PO, name="llamadist_pc_po", p_graph=side_by_side),
     replace(_TO, name="llamadist_pc_to", p_graph=side_by_side),
 )
-"""The baselines of the paper."""
+"""The baselines of the paper. They ask for no times, so there is nothing to learn."""
 CROSS: Final = System("llamadist_pc_critical_path", side_by_side, "none")
 """Their best graph under our batching policy."""
 BASELINES: Final = (
@@ -101,15 +102,21 @@ def deployed(graph: Graph) -> Graph:
 
 class Planner:
     """Plans the queries of one application for one system, by what its core knows; equal plans are
-    shared."""
+    shared. learner: what it finds out."""
 
     def __init__(
-        self, system: System, app: str, testbed: Testbed, overrides: Overrides | None = None
+        self,
+        system: System,
+        app: str,
+        testbed: Testbed,
+        overrides: Overrides | None = None,
+        learner: Learner | None = None,
     ) -> None:
         builder: Any = Rewritten(
             workloads.find_app(app).builder, lambda graph: system.p_graph(deployed(graph))
         )
-        self.optimiser = Optimiser(builder, _caching(system, known(system.knows, testbed)))
+        declared = _caching(system, known(system.knows, testbed))
+        self.optimiser = Optimiser(builder, declared, learner)
         self._passes, self._listed = system.passes, app != "search-agent"
         self._overrides = workloads.overrides(app, testbed.values, overrides or {})
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
+from experiments.baselines.knowledge import Knows
 from experiments.baselines.systems import Planner, System, batching_options, profile_of
 from experiments.common import workloads
 from experiments.common.arrivals import arrivals
 from experiments.common.latencies import percentile
 from experiments.common.testbed import Testbed
 from experiments.common.workloads import Answers, Drawn
+from teola.learning import Learner
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimResult
 from teola.schedule.events import State
@@ -162,7 +164,8 @@ def simulate(
     Raises AssertionError if a query is lost or does not end well.
     """
     testbed, app = setting.testbed, setting.app
-    planner = Planner(system, app, testbed, setting.overrides)
+    learner = Learner() if system.knows is Knows.LEARNED else None
+    planner = Planner(system, app, testbed, setting.overrides, learner)
     answers = Answers(app, drawn, testbed.values)
 
     def ended(query: Query, result: SimResult) -> None:
@@ -175,6 +178,7 @@ def simulate(
         batching=system.batching,
         policy_options=batching_options(system, testbed),
         outcomes=answers,
+        learner=learner,
         on_finish=ended,
     )
 

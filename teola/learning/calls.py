@@ -131,6 +131,8 @@ class CallTimes(Observer):
         self._instances: dict[int, _Instance] = {}
         self._calls: dict[Key, _Call] = {}
         self._prompts: dict[tuple[str, str, int], _Prompts] = {}
+        self._tells = False
+        """Whether its engine says how much of a prompt it had kept."""
         self._seen = 0
 
     def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
@@ -186,13 +188,15 @@ class CallTimes(Observer):
             instance.decoding -= 1
             instance.context -= call.context
             instance.ages -= now - call.first
+        self._tells = self._tells or cached is not None
         self._prefilled(call.batch, work, cached)
         app, spec = work.app, work.spec
         planned = spec.planned_tokens + work.fused_tokens
         if planned and not (failed or work.withdrawn):
             kept = None if spec.continues else cached
             self._habits.prompted(app, spec.component, work.total / planned, kept)
-            self._remember(work, kept or 0)
+            if cached is not None or not self._tells:
+                self._remember(work, kept or 0)
         if not generated or call.sums is None:
             return
         if spec.planned_output and (work.withdrawn or not failed):
@@ -220,7 +224,10 @@ class CallTimes(Observer):
         self._calls = {key: call for key, call in self._calls.items() if call.instance != i}
 
     def _prefilled(self, batch: _Batch, work: Work, cached: int | None) -> None:
-        """A call of the batch is over: how much of its prompt was computed is known now."""
+        """A call of the batch is over: how much of its prompt was computed is known now (but of a
+        prefix, for instance, of which an engine does not tell what it tells of others)."""
+        if cached is None and self._tells:
+            batch.took = 0.0
         tokens, pairs = self._computed(work, cached)
         batch.tokens += tokens
         batch.pairs += pairs

@@ -49,8 +49,7 @@ class LeastSquares:
 
     def add(self, quantities: Sequence[float], seconds: float) -> None:
         """A measurement: so much of each term took so long (more than 0 seconds)."""
-        self.count += 1
-        if self._at * 2 <= self.count:
+        if self.count and self._at * 2 <= self.count:
             self.solve()
         self._weight /= FORGETTING
         if self._solved is not None and self._have_changed(self._off(quantities, seconds)):
@@ -63,8 +62,11 @@ class LeastSquares:
             if error > ROBUST * usual:
                 weight *= ROBUST * usual / error
                 scale = max(seconds, self._expected(quantities))
-            self._error += (min(error, 2 * ROBUST * usual) - self._error) / min(self.count, 32)
+            self._error += (min(error, 2 * ROBUST * usual) - self._error) / min(
+                max(1, self.count), 32
+            )
         row, took = [quantity / scale for quantity in quantities], seconds / scale
+        self.count += 1
         for j, value in enumerate(row):
             if value:
                 scaled = weight * value

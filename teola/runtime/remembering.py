@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,11 @@ class Memory:
             self._loop = loop
             loop.call_later(KEPT_S, self._again, loop)
         if engine not in self._paths:
-            kind = config.factory if isinstance(config.factory, str) else config.factory.__name__
-            self._paths[engine] = self.folder / f"{engine}-{_digest(kind, config)}.json", kind
+            factory = config.factory
+            named = isinstance(factory, str)
+            kind = str(factory) if named else getattr(factory, "__name__", repr(factory))
+            name = re.sub(r"[^\w.-]", "_", engine)
+            self._paths[engine] = self.folder / f"{name}-{_digest(engine, kind, config)}.json", kind
             kept = _read(self._paths[engine][0])
             if kept is not None:
                 self._known.add(engine)
@@ -122,9 +126,14 @@ def default_folder(data_dir: str | Path | None = None) -> Path:
     return Path(data_dir or platformdirs.user_data_path("teola")).expanduser() / "learned"
 
 
-def _digest(kind: str, config: EngineConfig) -> str:
-    """Of what an engine's times depend on: how it is made, and the machine."""
-    made = {"type": kind, "options": dict(config.options), "pool": list(config.pool)}
+def _digest(engine: str, kind: str, config: EngineConfig) -> str:
+    """Of its name, and of what its times depend on: how it is made, and the machine."""
+    made = {
+        "engine": engine,
+        "type": kind,
+        "options": dict(config.options),
+        "pool": list(config.pool),
+    }
     told = json.dumps({**made, "host": config.host, **hardware()}, sort_keys=True, default=repr)
     return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
 
@@ -147,8 +156,13 @@ def _write(path: Path, engine: str, kind: str, lessons: Lessons) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as file:
-            json.dump(data, file, indent=1)
-        os.replace(file.name, path)
+            try:
+                json.dump(data, file, indent=1)
+                file.flush()
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
     except OSError as error:
         told = "what was learned cannot be written to %(path)s: %(error)s"
         note(log, logging.WARNING, "lessons_unwritten", told, path=str(path), error=str(error))

@@ -84,7 +84,7 @@ def test_a_chain_takes_exactly_its_bound(app: str, llm: str, searches: bool) -> 
 
 
 @pytest.mark.parametrize("app", APPS)
-@pytest.mark.parametrize("system", ["teola", "llamadist_pc_po", "llamadist_pc_to"])
+@pytest.mark.parametrize("system", ["teola_exact", "llamadist_pc_po", "llamadist_pc_to"])
 def test_no_query_is_faster_than_its_bound(app: str, system: str) -> None:
     setting = Setting(app, testbed("13b"), seed=2)
     for query in setting.drawn(25):

@@ -12,12 +12,14 @@ from experiments.common.pages import DOCS
 from experiments.common.simulate import Setting, alone
 from experiments.common.testbed import Testbed, testbed
 from experiments.common.workloads import Answers, Drawn
-from experiments.real_engines.bounds import bounds
+from experiments.real_engines.bounds import Bounds, bounds
 from teola.engine import Usage
+from teola.graph import Ref
 from teola.graph.ops import GROUP_HEADS
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim.sim import SimResult
+from tests.schedule.plans import call, plan
 
 OTHERS = [system for system in SYSTEMS.values() if system.name != "teola"]
 NONE: frozenset[str] = frozenset()
@@ -46,6 +48,21 @@ def measured(system: System, setting: Setting, query: Drawn) -> tuple[Trace, flo
 
     seconds = alone(system, setting, query, watch)
     return traces[-1], seconds
+
+
+def test_prefillings_that_share_the_engine_share_its_time() -> None:
+    """Two prompts for 2 s side by side and 10 steps of 0.1 s: 2 x 1 s of work, and one answer."""
+    outputs = {name: Ref(name, "out") for name in ("a", "b")}
+    made = plan(*call("a"), *call("b"), outputs=outputs)
+    trace = Trace("q", "test", made, 0.0)
+    for name in ("a", "b"):
+        head, decoding = made.index[f"{name}.prefill"], made.index[name]
+        trace.sent(head, 0, 1, 0.0, 0.0, instance=0, batch=head)
+        trace.ended(head, 0, 2.0)
+        trace.ended(decoding, 0, 3.0)
+        trace.used(Usage(completion_tokens=11), head)
+    trace.finish("ok", 3.0)
+    assert bounds([trace]) == Bounds(pytest.approx(2.0), pytest.approx(3.0))
 
 
 @pytest.mark.parametrize("app", ["naive-rag", "advanced-rag"])

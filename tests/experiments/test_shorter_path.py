@@ -35,10 +35,10 @@ def test_the_ways_differ_in_one_thing(step: Step) -> None:
 @pytest.mark.parametrize(
     ("key", "app", "least"),
     [
-        ("documents", "naive-rag", 1.5),
+        ("documents", "naive-rag", 1.3),
         ("prefixes", "advanced-rag", 1.005),
         ("reranking", "advanced-rag", 1.005),
-        ("reranking, known", "advanced-rag", 1.1),
+        ("reranking, known", "advanced-rag", 1.05),
         ("rounds", "advanced-rag", 1.02),
         ("speculation", "search-agent", 1.2),
         ("guessed prefix", "search-agent", 1.1),

@@ -146,7 +146,7 @@ def test_ops_are_learned_apart() -> None:
     batches.run(1, op=Op.RERANKING)
     assert batches.cost(Op.INGESTION).seconds(8, 0) == pytest.approx(8.0, rel=0.02)
     assert batches.cost(Op.SEARCHING).seconds(8, 0) == pytest.approx(0.1, rel=0.1)
-    assert Op.RERANKING not in batches.times.costs, "one batch says too little"
+    assert set(batches.times.costs) == {Op.INGESTION, Op.SEARCHING, Op.RERANKING}
 
 
 @catches(

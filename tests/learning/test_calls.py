@@ -123,6 +123,23 @@ def test_what_was_kept_of_a_prompt_took_no_time() -> None:
 
 
 @catches(
+    "calls-untold-computed",
+    "a prefix of which nothing is told is held to be computed",
+    edited(CallTimes._prefilled, "batch.took = 0.0", "pass"),
+)
+def test_of_what_is_not_told_nothing_is_learned() -> None:
+    """A live prefix was kept, and took no time for that reason; only whole calls tell so."""
+    calls = Calls()
+    for k in range(40):
+        calls.alone(300 + 10 * (k % 9), 5, cached=0)
+        prefix = head(f"p{k}", 300, members=())
+        calls.observer.sent(0, 1000 + k, [Slice(prefix, 0, 300)], calls.now)
+        calls.now += TRUE.prefill(1)
+        calls.observer.ended(prefix, False, None, None, calls.now)
+    assert calls.step.prefill(300) == pytest.approx(TRUE.prefill(300), rel=0.05)
+
+
+@catches(
     "calls-steps-of-batch",
     "prompts that were sent together are held to take one step",
     edited(CallTimes._prefilled, "max(batch.steps, ", "max(1, "),

@@ -205,7 +205,9 @@ def test_estimates_of_calls_go_by_them() -> None:
     prompt, text = seconds(graph, "m.ahead"), seconds(graph, "m")
     assert prompt == pytest.approx(0.01 + 0.016)
     assert seconds(graph, "m.ahead", m=Habit(prompt=3.0)) == pytest.approx(0.01 + 0.048)
-    assert seconds(graph, "m.ahead", m=Habit(calls=1, prompt=3.0, cached=32)) == pytest.approx(0.01 + 0.016)
+    assert seconds(graph, "m.ahead", m=Habit(calls=1, prompt=3.0, cached=32)) == pytest.approx(
+        0.01 + 0.016
+    )
     assert seconds(graph, "m.ahead", m=Habit(calls=1, cached=500)) == pytest.approx(0.01 + 0.001)
     continued = seconds(graph, "m.prefill", m=Habit(calls=1, cached=500))
     assert continued == seconds(graph, "m.prefill"), "what it continues is not in its prompt"

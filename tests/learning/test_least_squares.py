@@ -246,3 +246,13 @@ def test_solving_twice_gives_the_same_and_nothing_known_is_nothing() -> None:
     assert squares.solve() == (0.0, 0.0)
     feed(squares, 20)
     assert squares.solve() is squares.solve()
+
+
+def test_every_measurement_counts_at_once() -> None:
+    """The first one, too: of an op that a query uses once, it is all there is."""
+    squares = LeastSquares((1e-4, 1e-4))
+    for count, (units, seconds) in enumerate([(18.0, 2.2), (10.0, 1.4), (40.0, 4.4)] * 3, 1):
+        squares.add((1.0, units), seconds)
+        base, per_unit = squares.solve()
+        assert squares.count == count
+        assert base + per_unit * units == pytest.approx(seconds, rel=0.05)

@@ -1,10 +1,11 @@
 """VLLMServer against servers that can do less than a vLLM, or misbehave."""
 
+import time
 from contextlib import asynccontextmanager
 
 import pytest
 
-from teola.engine import TextPart
+from teola.engine import SequenceHandle, TextPart
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph.prompt import Role
 from teola_engines.llm import VLLMServer, vllm_metrics
@@ -46,6 +47,20 @@ async def test_parts_become_ids_that_begin_the_whole_prompt():
     assert len({seen.body["cache_salt"] for seen in server.calls}) == 1
     assert server.calls[2].body["priority"] == -4
     assert last.usage.cached_tokens > 0
+
+
+async def test_a_long_prompt_takes_the_loop_little_longer_to_send_than_a_short_one():
+    """The SDK transforms what it knows item by item, on the loop: 6,000 ids took 50 ms."""
+    took = {}
+    with FakeOpenAI(tokenizes=True) as server:
+        async with started(server) as engine:
+            for count in (10, 6000) * 3:
+                known = SequenceHandle("llm", 0, (PROMPT[0],), tuple(range(count)))
+                began = time.thread_time()
+                await engine.prefill(a_call(PROMPT[1:2], prefix=known))
+                took[count] = min(time.thread_time() - began, took.get(count, 1.0))
+    assert [len(seen.body["prompt"]) > 6000 for seen in server.calls[-2:]] == [False, True]
+    assert took[6000] < took[10] + 0.015
 
 
 async def test_a_base_model_gets_its_texts_after_one_beginning():

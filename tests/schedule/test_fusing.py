@@ -1,0 +1,132 @@
+"""A piece of a prompt that was not sent is computed with the rest of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from teola.graph import Part, Prompt, Ref, Role
+from teola.passes.rewrite import map_refs
+from teola.schedule.core import Core
+from teola.schedule.events import Cancelled, Fused, Release, State
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.plan import Plan
+from teola.schedule.validate import validate, validate_stored
+from tests.planted import catches, edited
+from tests.schedule.ends import ended
+from tests.schedule.plans import call, plan, tool
+from tests.schedule.test_submitting import Bed
+
+LATE = plan(tool("late"), *call("m", ahead=True, late="late"))
+"""`m.prefill` continues `m.ahead` and reads `late`."""
+
+
+FULL = 1000
+"""Tokens that the LLM has room for."""
+
+
+def busy(p: Plan = LATE) -> Bed:
+    """The LLM has room for nothing but what is there."""
+    bed = Bed(max_batch=FULL)
+    bed.begin("other", plan(*call("n")), sizes={"n.prefill": FULL})
+    bed.begin("q", p)
+    return bed
+
+
+def run_functions(bed: Bed, now: float) -> list[Any]:
+    """A round, after which all functions that were sent are done; the commands that follow."""
+    found: list[Any] = []
+    for sent in bed.sent(now):
+        if sent.engine == "python":
+            found += bed.core.handle(ended(sent, *[{"out": 1}] * len(sent.slices)), now)
+            validate(bed.core, now)
+    return found
+
+
+@catches(
+    "never-fused",
+    "a piece that is queued is computed by itself",
+    edited(GraphRun._settled, "self._fuse(piece, child)", "pass"),
+)
+def test_a_call_takes_a_piece_along_that_still_waits() -> None:
+    bed = busy()
+    ahead, rest = LATE.index["m.ahead"], LATE.index["m.prefill"]
+    assert Fused("q", ahead) in run_functions(bed, 0.0)
+    run, works = bed.core.runs["q"], bed.core.queues["llm"].works
+    assert run.fused == {rest: (ahead,)}
+    assert run.before(rest) == -1
+    assert ("q", ahead) not in works
+    assert works["q", rest].fused_tokens == LATE.specs[ahead].planned_tokens > 0
+    assert works["q", rest].home == -1
+
+
+def test_what_a_piece_gave_is_not_to_be_found() -> None:
+    bed = busy()
+    run_functions(bed, 0.0)
+    validate_stored(bed.core.runs["q"], {LATE.index["late"]})
+
+
+@catches(
+    "taken-back-late",
+    "a piece is taken back that an instance works on",
+    edited(Core._recall, "or work.flying or work.tries", ""),
+)
+def test_a_piece_that_was_sent_is_waited_for() -> None:
+    bed = Bed(max_batch=FULL)
+    bed.begin("q", LATE)
+    run_functions(bed, 0.0)
+    assert not bed.core.runs["q"].fused
+    assert ("q", LATE.index["m.ahead"]) in bed.core.queues["llm"].works
+
+
+@catches(
+    "too-large",
+    "a prompt is made that no instance has room for beside others",
+    edited(Core._recall, "tokens > queue.instances.least", "False"),
+)
+def test_a_prompt_that_would_wait_for_an_idle_instance_stays_in_pieces() -> None:
+    bed = busy()
+    bed.begin("large", LATE, sizes={"m.ahead": FULL - 100})
+    run_functions(bed, 0.0)
+    assert bed.core.runs["q"].fused
+    assert not bed.core.runs["large"].fused
+
+
+@catches(
+    "let-go-early",
+    "what a fused piece reads is gone when its call is tried again",
+    edited(GraphRun._keeps, "return True", "return False"),
+)
+def test_what_a_piece_reads_is_kept_until_the_call_is_over() -> None:
+    """The call may have to be repeated, with the piece."""
+    early = Part(Role.QUESTION, Ref("early", "out"), required=True)
+    ahead, *rest = call("m", ahead=True, late="late")
+    ahead = replace(ahead, inputs=(("prompt", Prompt((early,))),))
+    p = plan(tool("early"), tool("late", "early"), ahead, *rest)
+    bed = busy(p)
+    done = [*run_functions(bed, 0.0), *run_functions(bed, 1.0)]
+    assert Fused("q", p.index["m.ahead"]) in done
+    assert Release("q", p.index["early"]) not in done
+
+
+def test_a_query_that_is_cancelled_leaves_nothing() -> None:
+    bed = busy()
+    run_functions(bed, 0.0)
+    run = bed.core.runs["q"]
+    bed.core.tell("q", Cancelled(), 2.0)
+    assert run.state is State.CANCELLED
+    assert not [key for key in bed.core.queues["llm"].works if key[0] == "q"]
+
+
+def test_a_piece_that_two_calls_read_is_nobody_s() -> None:
+    ahead, *one = call("m", ahead=True)
+    _, *two = call("n", ahead=True)
+    shared = [
+        map_refs(p, lambda ref: replace(ref, producer=OTHER.get(ref.producer, ref.producer)))
+        for p in two
+    ]
+    p = plan(ahead, *one, *shared)
+    assert set(p.rest) == set(p.piece) == {-1}
+
+
+OTHER = {"n.ahead": "m.ahead"}
