@@ -181,8 +181,7 @@ def test_another_model_has_a_file_of_its_own(tmp_path: Path) -> None:
     with steady(tmp_path, model="a") as runtime:
         ask(runtime)
     with steady(tmp_path, model="b") as runtime:
-        one = ask(runtime, 1)
-        assert "not known yet" in one.explain(question="?").text()
+        assert not runtime.profile_for(["llm"]).engine("llm").timed, "before it is probed"
 
 
 @catches(
