@@ -55,9 +55,10 @@ def replay(run: Recorded, time: StepTime) -> Replayed:
             repeats = min(repeats, time.steps(until, step.decodes, step.context))
         now += time.seconds(step.decodes, step.context, step.tokens, step.pairs, repeats)
         spent = spent + terms(step, repeats)
-        for id, kind, _ in server.finish(step, now, repeats):
+        for event in server.finish(step, now, repeats):
+            id = event.id
             assert isinstance(id, int)
-            if kind == "first":
+            if event.kind == "first":
                 until_first[id], answered[id] = spent, answered[id]._replace(first=now)
             else:
                 decode[id] = spent - until_first[id]

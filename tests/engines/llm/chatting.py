@@ -48,7 +48,7 @@ class Foretelling(PrefixAffinity):
 
     def observe(self, event: Happening, now: float) -> None:
         if isinstance(event, Dispatched):
-            size = self.view.limits.block_tokens
+            size = self.view.limits[event.instance].block_tokens
             for work in event.works:
                 blocks = self.view.hits(work.keys, now).get(event.instance, 0)
                 self._predicted[work.run, work.primitive] = found_tokens(work, blocks, size)
