@@ -35,28 +35,28 @@ def prefill(seq: int, arrival: float, latest_s: float = 0.0, **more: Any) -> Wor
 
 
 def test_of_two_queries_of_one_age_the_shorter_goes_first() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, work(0, run="long", estimate=Estimate(total_s=5.0)))
     add(policy, work(1, run="short", estimate=Estimate(total_s=2.0)))
     assert seqs(policy) == [1, 0]
 
 
 def test_an_old_query_goes_before_a_short_one() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, work(0, run="long", admitted=1.0, estimate=Estimate(total_s=5.0)))
     add(policy, work(1, run="short", admitted=4.5, estimate=Estimate(total_s=2.0)))
     assert seqs(policy) == [0, 1]
 
 
 def test_age_counts_from_admission_and_not_from_the_queue() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, work(0, run="young", admitted=3.0, arrival=3.0))
     add(policy, work(1, run="old", admitted=1.0, arrival=4.0))
     assert seqs(policy) == [1, 0]
 
 
 def test_within_a_query_the_longest_remaining_path_goes_first() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, *(work(k, estimate=Estimate(rest_s=rest)) for k, rest in enumerate([1, 5, 3])))
     assert seqs(policy) == [1, 2, 0]
 
@@ -67,7 +67,7 @@ def test_a_query_is_overtaken_only_by_those_that_come_less_than_its_length_after
     seed: int, lengths: list[float]
 ) -> None:
     """However many short queries come: whoever is served before an older one was near enough."""
-    draw, policy, queued = random.Random(seed), CriticalPath(), {}
+    draw, policy, queued = random.Random(seed), CriticalPath(patience=1.0), {}
     for k in range(120):
         length = draw.choice(lengths)
         w = work(k, run=f"q{k}", admitted=k / 4, arrival=k / 4, estimate=Estimate(total_s=length))
@@ -85,14 +85,14 @@ def test_a_query_is_overtaken_only_by_those_that_come_less_than_its_length_after
 
 
 def test_nothing_waits_where_nothing_runs() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, prefill(0, arrival=1.0, latest_s=99.0))
     assert seqs(policy, 1.0, weight=1024) == [0]
 
 
 def test_a_prefill_waits_until_that_has_cost_as_much_as_it_does() -> None:
     """Three calls run: to go costs 3 x 0.2 s. Alone it waits 0.6 s."""
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, prefill(0, arrival=1.0))
     assert seqs(policy, 1.0, weight=1024, running=3) == []
     assert policy.wake_at(1.0) == pytest.approx(1.6)
@@ -102,7 +102,7 @@ def test_a_prefill_waits_until_that_has_cost_as_much_as_it_does() -> None:
 
 def test_several_that_wait_wait_less() -> None:
     """Two wait from 1.0 and 1.2 on: at 1.4 they have waited 0.6 s together."""
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, prefill(0, arrival=1.0))
     assert seqs(policy, 1.0, weight=1024, running=3) == []
     add(policy, prefill(1, arrival=1.2))
@@ -113,7 +113,7 @@ def test_several_that_wait_wait_less() -> None:
 
 def test_what_has_slack_waits_for_nothing_until_it_is_used_up() -> None:
     """It must start at 5.0; then it waits 0.6 s more, as any other."""
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, prefill(0, arrival=1.0, latest_s=5.0))
     assert seqs(policy, 4.0, weight=1024, running=3) == []
     assert policy.wake_at(4.0) == pytest.approx(5.0)
@@ -123,7 +123,7 @@ def test_what_has_slack_waits_for_nothing_until_it_is_used_up() -> None:
 
 
 def test_what_has_slack_goes_along_with_what_has_none() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, prefill(0, arrival=1.0, latest_s=50.0), prefill(1, arrival=1.0))
     assert seqs(policy, 1.0, weight=1024, running=3) == []
     assert seqs(policy, 1.5, weight=1024, running=3) == []
@@ -131,7 +131,7 @@ def test_what_has_slack_goes_along_with_what_has_none() -> None:
 
 
 def test_where_nothing_runs_what_has_slack_does_not_lengthen_what_has_none() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, prefill(0, arrival=1.0, latest_s=50.0), prefill(1, arrival=1.0))
     assert [w.seq for w in take(policy, slots(1024), now=1.0)] == [1]
     assert seqs(policy, 1.0, weight=1024, running=1) == []
@@ -139,7 +139,7 @@ def test_where_nothing_runs_what_has_slack_does_not_lengthen_what_has_none() -> 
 
 
 def test_elsewhere_what_has_slack_goes_along_as_long_as_there_is_room() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, work(0, estimate=Estimate(latest_s=50.0)), work(1, arrival=1.0))
     assert seqs(policy, 1.0) == [0, 1]
 
@@ -147,7 +147,7 @@ def test_elsewhere_what_has_slack_goes_along_as_long_as_there_is_room() -> None:
 @pytest.mark.parametrize("weight", [400, 350])
 def test_behind_a_full_batch_all_wait(weight: int) -> None:
     """No more fit: five wait for the three that run, 0.12 s each are 0.2 s x 3."""
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, *(prefill(k, arrival=1.0) for k in range(5)))
     assert seqs(policy, 1.0, weight=weight, running=3) == []
     assert policy.wake_at(1.0) == pytest.approx(1.12)
@@ -156,7 +156,7 @@ def test_behind_a_full_batch_all_wait(weight: int) -> None:
 
 
 def test_a_full_batch_goes_when_what_runs_has_ended() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, *(prefill(k, arrival=1.0) for k in range(5)))
     assert seqs(policy, 1.0, weight=400, running=3) == []
     assert seqs(policy, 1.05, weight=400) == [0, 1, 2, 3]
@@ -164,7 +164,7 @@ def test_a_full_batch_goes_when_what_runs_has_ended() -> None:
 
 def test_while_a_prefill_is_under_way_none_follows() -> None:
     """It could not begin, and what comes until then would have to go without it."""
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, prefill(0, arrival=1.0))
     assert seqs(policy, 99.0, weight=900, idle=False, running=1) == []
     assert policy.wake_at(99.0) is None, "its end is an event"
@@ -183,7 +183,7 @@ def test_if_waiting_saves_nothing_prefills_follow_each_other(
 
 
 def test_small_calls_fill_what_a_large_one_leaves() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, *(prefill(k, arrival=1.0, total=n) for k, n in enumerate([500, 600, 100, 450, 40])))
     assert [w.seq for w in take(policy, slots(1024), now=1.0)] == [0, 2, 4]
     assert seqs(policy, 1.0, weight=1024) == [1], "the large one comes first now"
@@ -191,14 +191,14 @@ def test_small_calls_fill_what_a_large_one_leaves() -> None:
 
 def test_small_calls_do_not_top_up_what_is_under_way_for_ever() -> None:
     """Else a large one, which needs all the room, would never get it."""
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     calls = [(0, 600), (1, 100)]
     add(policy, *(work(k, lane=None, total=n, cuttable=False) for k, n in calls))
     assert seqs(policy, 1.0, weight=500, idle=False, running=1) == []
 
 
 def test_the_search_for_what_fits_ends() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     lengths = [500, *([600] * (FEW + 1)), 100]
     add(policy, *(prefill(k, arrival=1.0, total=n) for k, n in enumerate(lengths)))
     assert seqs(policy, 1.0, weight=1024) == [0]
@@ -206,7 +206,7 @@ def test_the_search_for_what_fits_ends() -> None:
 
 def test_if_only_calls_are_used_up_it_waits_for_more_of_them() -> None:
     """A place has come free at 5 s: it is worth 0.2 s x 31 to wait, from then on."""
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, *(prefill(k, arrival=1.0) for k in range(9)))
     assert seqs(policy, 5.0, weight=1024, entries=1, running=31) == []
     assert policy.wake_at(5.0) == pytest.approx(11.2)
@@ -224,13 +224,13 @@ def test_no_patience_never_waits() -> None:
 
 
 def test_without_a_profile_nothing_waits() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, work(0, lane=None, total=100, cuttable=False))
     assert seqs(policy, 0.0, weight=1024, running=30) == [0]
 
 
 def test_the_earliest_of_several_instances_wakes() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, prefill(0, arrival=1.0))
     for instance, running in enumerate((5, 2, 4)):
         assert seqs(policy, 1.0, weight=1024, instance=instance, running=running) == []
@@ -238,7 +238,7 @@ def test_the_earliest_of_several_instances_wakes() -> None:
 
 
 def test_the_clock_begins_anew_when_what_waited_has_gone_alone() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, prefill(0, arrival=1.0))
     assert seqs(policy, 1.0, weight=1024, running=3) == []
     assert [w.seq for w in take(policy, slots(1024), now=1.1)] == [0]
@@ -258,7 +258,7 @@ def test_the_clock_begins_anew_when_what_waited_has_gone_alone() -> None:
     ],
 )
 def test_what_is_queued_alone_goes_where_it_may(given: Any, expected: Any) -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, work(0, **given))
     assert chosen(policy) == expected
 
@@ -267,7 +267,7 @@ def test_what_is_queued_alone_goes_where_it_may(given: Any, expected: Any) -> No
 
 
 def test_the_lane_with_the_most_urgent_work_goes_first() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, work(0, admitted=2.0), work(1, lane=Op.SEARCHING, admitted=1.0), work(2))
     assert seqs(policy, weight=1) == [2]
     assert seqs(policy) == [2, 0]
@@ -276,7 +276,7 @@ def test_the_lane_with_the_most_urgent_work_goes_first() -> None:
 
 
 def test_a_lane_whose_works_avoid_the_instance_does_not_hold_up_another() -> None:
-    policy = CriticalPath()
+    policy = CriticalPath(patience=1.0)
     add(policy, work(0, avoid=0), work(1, lane=Op.SEARCHING, admitted=1.0))
     assert seqs(policy) == [1]
 

@@ -14,9 +14,11 @@ length. To go now therefore costs `base_s` x running calls; to wait until they h
 others come that would share it, costs one second a second for each call that waits although the
 instance has room, and nothing for one whose path has slack (before `admitted + latest_s`): a prefix
 computed ahead, for instance. Behind a batch whose tokens are used up, all that is queued waits. A
-batch goes when waiting has cost as much as going does, or when nothing runs. This is the break-even
-rule of ski rental: without knowing what will come, at most twice the cost of the best choice, and
-with room for it no call waits longer than `base_s` x running calls beyond its slack.
+batch goes when waiting has cost `patience` times what going does, or when nothing runs. With 1 this
+is the break-even rule of ski rental: without knowing what will come, at most twice the cost of the
+best choice. The default is 0.5: close to what instances sustain, others come soon enough, and half
+the wait is better; at lower loads it costs little. No call waits longer than `base_s` x running
+calls beyond its slack.
 
 While a prefill is under way none follows: it could not begin, and sent ahead it would go without
 those that come until then. Where nothing runs, what has slack does not go along with what has none,
@@ -52,7 +54,7 @@ class CriticalPath:
 
     eager = True
 
-    def __init__(self, patience: float = 1.0) -> None:
+    def __init__(self, patience: float = 0.5) -> None:
         number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
         if not number or not 0 <= patience < inf:
             raise InputError(
