@@ -82,9 +82,10 @@ def section(report: Report, picture: Path) -> str:
     return "\n\n".join(
         [
             "## How far the simulator is from real engines",
-            f"{command_line} profiles MiniLM, the reranker, the embedded\n"
-            "pgvector and a small random Llama in this process, runs a workload on them, and\n"
-            "simulates it with that profile. [More](../experiments/fidelity/README.md).",
+            f"{command_line} runs a workload on MiniLM, the reranker,\n"
+            "the embedded pgvector and a small random Llama in this process, and simulates it\n"
+            "with the times that were learned from queries before it.\n"
+            "[More](../experiments/fidelity/README.md).",
             f"{about['cpu']}, {about['cores']} cores; load average {about['load_1min']}.",
             f"![Live and simulated]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),

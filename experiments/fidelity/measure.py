@@ -1,4 +1,5 @@
-"""Profiles the engines, runs the workload on them, and simulates it with that profile.
+"""Runs the workload on real engines, and simulates it with the times that were learned from queries
+before it.
 
 The clock of a query starts once its document has been read and split: that step is before the
 graph, and the simulator has no part in it. Both see the same arrivals at the graph.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -22,11 +23,12 @@ from experiments.common.arrivals import arrivals
 from experiments.common.scratch import scratch_runtime
 from experiments.common.simulate import Latencies
 from experiments.common.tiny_model import make_model
-from experiments.fidelity.workload import ANSWER_TOKENS, INSTRUCTION, Asked, app, queries
+from experiments.fidelity.workload import ANSWER_TOKENS, Asked, app, queries
 from teola import App, EngineConfig, Runtime
+from teola.learning import Lessons
+from teola.passes.estimate import CHUNK_TOKENS, ITEM_TOKENS
 from teola.profile import Profile
 from teola.runtime.observe.trace import Trace
-from teola.runtime.profiler import Measured, Profiler, Sizes
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
@@ -44,24 +46,17 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Size:
-    """How large the workload is. model: width and layers of the LLM. largest: where the profiler
-    stops doubling, by engine; the workload has nothing larger."""
+    """How large the workload is. taught: queries before them, that the times are learned from.
+    model: width and layers of the LLM."""
 
     queries: int
+    taught: int
     chunks: tuple[int, int]
     model: tuple[int, int]
-    repeats: int
-    largest: Mapping[str, int]
 
 
-QUICK: Final = Size(
-    20,
-    (6, 10),
-    (256, 4),
-    1,
-    {"embedding": 16, "rerank": 8, "vectorstore": 16, "llm": 1024},
-)
-FULL: Final = replace(QUICK, queries=200, repeats=3)
+QUICK: Final = Size(20, 10, (6, 10), (256, 4))
+FULL: Final = replace(QUICK, queries=200, taught=50)
 
 
 @dataclass(frozen=True)
@@ -96,26 +91,21 @@ def measure(size: Size, seed: int, told: Told) -> dict[str, Any]:
         told("starting the engines")
         runtime.start(runtime.ensure(application.engine_names)).result()
         encode = runtime.host("embedding").engine.encode  # type: ignore[attr-defined]
-        asked = queries(size.queries + 1, size.chunks, encode, seed)
-        measured = {}
-        for name in ENGINES:
-            told(f"profiling: {name}")
-            profiler = Profiler(
-                runtime.host(name),
-                repeats=size.repeats,
-                limit=size.largest[name],
-                texts=[chunk for query in asked for chunk in query.texts],
-                sizes=Sizes(context=_context(runtime, asked)),
-            )
-            measured[name] = runtime.start(profiler.measure()).result()
-        profile = _profile(runtime, measured, asked)
-        _ask(application, asked[:1], [0.0])  # the first one loads what only runs bring in
-        runs = _runs(application, asked[1:], profile, seed, told)
+        asked = queries(size.queries + size.taught, size.chunks, encode, seed)
+        told("learning")
+        teaching, asked = asked[: size.taught], asked[size.taught :]
+        alone = [_ask(application, [query], [0.0])[0].latency_s for query in teaching[::2]]
+        each = fmean(alone[1:])  # the first one loads what only runs bring in
+        others = teaching[1::2]
+        _ask(application, others, arrivals(max(LOADS) / each, len(others), seed=seed))
+        lessons = _learned(runtime)
+        profile = _profile(runtime, lessons, asked)
+        runs = _runs(application, asked, profile, seed, told)
     together = [run.errors() for run in runs]
     return {
         **{f"{name}_error": max(one[f"{name}_error"] for one in together) for name in TOLD},
         "runs": together,
-        "profile": {name: _points(found) for name, found in measured.items()},
+        "profile": lessons.to_json()["engines"],
     }
 
 
@@ -199,13 +189,13 @@ def _run(
     at: Sequence[float],
     profile: Profile,
 ) -> Run:
-    mean_chunk = round(fmean(length for query in asked for length in query.chunks))
-    sim = Sim(profile, outcomes=Planned(answer_tokens=ANSWER_TOKENS, chunk_tokens=mean_chunk))
+    planned = CHUNK_TOKENS / fmean(length for query in asked for length in query.chunks)
+    sim = Sim(profile, outcomes=Planned(answer_tokens=ANSWER_TOKENS, chunk_tokens=CHUNK_TOKENS))
     for i, (query, trace, start) in enumerate(zip(asked, traces, at, strict=True)):
         assert trace.plan is not None
         given = {
-            "question": Tokens(query.question_tokens),
-            "chunks": [Tokens(length) for length in query.chunks],
+            "question": Tokens(ITEM_TOKENS),
+            "chunks": [Tokens(round(length * planned)) for length in query.chunks],
             "scope": Tokens(0),
         }
         sim.submit(trace.plan, given, at=start, id=str(i))
@@ -214,35 +204,36 @@ def _run(
     return Run(load, live, [simulated[i] for i in range(len(asked))])
 
 
-# --- the profile ----------------------------------------------------------------------------
+# --- what is learned ------------------------------------------------------------------------
 
 
-def _profile(runtime: Runtime, measured: dict[str, Measured], asked: Sequence[Asked]) -> Profile:
-    """What was measured, in the embedder's tokens, of which an LLM counts more."""
-    engines = {name: found.profile for name, found in measured.items()}
-    step = engines["llm"].step
-    more = replace(step, per_token_s=step.per_token_s * _ratio(runtime, asked))
-    engines["llm"] = replace(engines["llm"], step=more)
-    specs = [runtime.spec(name) for name in ENGINES]
-    return Profile("measured", engines, structure=False).for_engines(specs)
+def _learned(runtime: Runtime) -> Lessons:
+    async def snapshot() -> Lessons:
+        assert runtime.learner is not None
+        return runtime.learner.snapshot()
+
+    found = runtime.start(snapshot()).result()
+    engines = {name: times for name, times in found.engines.items() if name in ENGINES}
+    return replace(found, engines=engines)
 
 
-def _ratio(runtime: Runtime, asked: Sequence[Asked]) -> float:
-    """Tokens of the LLM for each of the embedder."""
-    count = runtime.host("llm").engine.count_tokens  # type: ignore[attr-defined]
-    theirs = sum(count(chunk) for query in asked for chunk in query.texts)
-    return float(theirs / sum(length for query in asked for length in query.chunks))
-
-
-def _context(runtime: Runtime, asked: Sequence[Asked]) -> int:
-    """Tokens of the LLM in the prompt of an answer from one chunk."""
-    count = runtime.host("llm").engine.count_tokens  # type: ignore[attr-defined]
-    return round(
-        count(INSTRUCTION)
-        + fmean(count(query.question) for query in asked)
-        + fmean(count(chunk) for query in asked for chunk in query.texts)
+def _profile(runtime: Runtime, lessons: Lessons, asked: Sequence[Asked]) -> Profile:
+    """What was learned, for prompts in the unit that the simulation counts in: planned tokens, as
+    those of which embeddings are learned. An LLM's own tokens are so many more or fewer."""
+    found = lessons.over(runtime.declared_for(ENGINES))
+    llm, more = found.engines["llm"], _llm_tokens(runtime, asked) / CHUNK_TOKENS
+    step = replace(
+        llm.step,
+        per_context_s=llm.step.per_context_s * more,
+        per_token_s=llm.step.per_token_s * more,
+        per_pair_s=llm.step.per_pair_s * more**2,
     )
+    block = max(1, round(llm.block_tokens / more))
+    scaled = replace(llm, step=step, block_tokens=block, max_batch=round(llm.max_batch / more))
+    return replace(found, engines={**found.engines, "llm": scaled})
 
 
-def _points(measured: Measured) -> list[dict[str, Any]]:
-    return [point._asdict() for point in measured.points]
+def _llm_tokens(runtime: Runtime, asked: Sequence[Asked]) -> float:
+    """Tokens of the LLM in a chunk."""
+    count = runtime.host("llm").engine.count_tokens  # type: ignore[attr-defined]
+    return fmean(count(chunk) for query in asked for chunk in query.texts)
