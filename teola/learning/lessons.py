@@ -30,15 +30,17 @@ class EngineTimes:
     varied: frozenset[Op] = frozenset()
 
     def over(self, profile: EngineProfile) -> EngineProfile:
-        """`profile` with these times instead of its own."""
+        """`profile` with these times instead of its own, also of instances in its pool that have
+        none of their own: what was observed is their mean."""
         source = f"learned from {self.seen} {'calls' if self.step else 'batches'}"
+        pool = tuple(one if one.timed else self.over(one) for one in profile.pool)
         if self.step is not None:
-            return replace(profile, step=self.step, source=source)
+            return replace(profile, step=self.step, pool=pool, source=source)
         limit = profile.max_efficient
         if limit is not None and self.varied.issuperset(self.costs):
             limit = None
         costs = {**profile.costs, **self.costs}
-        return replace(profile, costs=costs, max_efficient=limit, source=source)
+        return replace(profile, costs=costs, max_efficient=limit, pool=pool, source=source)
 
 
 @dataclass(frozen=True)

@@ -156,3 +156,16 @@ def test_lessons_are_frozen() -> None:
         KNOWN.epoch = 8  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
         KNOWN.engines["llm"].seen = 8  # type: ignore[misc]
+
+
+@catches(
+    "pool-untaught",
+    "instances of a pool stay without times",
+    edited(EngineTimes.over, "one if one.timed else self.over(one)", "one"),
+)
+def test_instances_of_a_pool_take_the_times_that_they_have_not_themselves() -> None:
+    own = EngineProfile(step=StepTime(base_s=9.0))
+    engine = EngineProfile(pool=(EngineProfile(max_sequences=3), own))
+    found = EngineTimes(step=StepTime(base_s=2.0), seen=7).over(engine)
+    assert [one.step.base_s for one in found.pool] == [2.0, 9.0]
+    assert found.pool[0].max_sequences == 3
