@@ -4,15 +4,26 @@ import { plural, seconds } from "./format.js";
 import { words } from "./ops.js";
 import { hold, lit, point } from "./pointing.js";
 
+const UNKNOWN = "not known yet";
+
 export function passes(explanation) {
   const { rewrites, critical_path_s: path } = explanation;
   const names = [...new Set([...explanation.passes, ...rewrites.map((r) => r.pass)])];
   const on = lit(explanation);
-  return html`<p class="lead">The longest path was expected to take <b>${seconds(path.p_graph)}</b> as the
-      template has it and <b>${seconds(path.e_graph)}</b> after the passes, by the profile
-      <code>${explanation.profile}</code>.</p>
+  return html`<p class="lead">${expected(path, explanation)}</p>
     ${names.length ? nothing : html`<p class="empty">This query ran without passes: both graphs are the same.</p>`}
     ${names.map((name) => one(name, rewrites.filter((r) => r.pass === name), explanation, on))}`;
+}
+
+function expected(path, explanation) {
+  if (path.e_graph === null || path.p_graph === null) {
+    const missing = Object.entries(explanation.times).filter(([, from]) => from === UNKNOWN);
+    return `How long it would take was not known yet: the times of ${
+      missing.map(([name]) => name).join(", ") || "an engine"} are learned as it works.`;
+  }
+  return html`The longest path was expected to take <b>${seconds(path.p_graph)}</b> as the
+      template has it and <b>${seconds(path.e_graph)}</b> after the passes, by the profile
+      <code>${explanation.profile}</code>.`;
 }
 
 function one(name, decided, explanation, on) {
