@@ -25,7 +25,7 @@ from teola.learning.observer import Observer
 from teola.policies.work import Slice, Work
 from teola.profile import StepTime
 
-ENOUGH: Final = 6
+ENOUGH: Final = 3
 """Measurements after which the times of a step are known."""
 TOGETHER_S: Final = 0.003
 """First tokens that come so close on each other come from one step."""

@@ -32,7 +32,7 @@ def indexed(runtime: Runtime) -> Explanation:
 def rows(found: Explanation) -> dict[str, list[str]]:
     """Primitive of the e-graph -> its columns from the estimate to the measured time."""
     text = found.text()
-    table = text[text.index("e-graph:") : text.index("what the passes did")].splitlines()
+    table = text[text.index("e-graph:") : text.index("where the times come from")].splitlines()
     at = [table[1].index(title) + len(title) for title in ("items", "est. s", "queued s", "ran s")]
     return {
         line.split()[1]: [line[a:b].strip() for a, b in pairwise(at)]

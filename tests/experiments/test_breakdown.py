@@ -82,7 +82,7 @@ def test_parts_of_a_simulated_query_are_its_latency(app: str) -> None:
 
 def test_little_goes_into_optimisation_and_communication() -> None:
     """At most 1 % and 3 % of the latency in simulation; more load means more queueing."""
-    options = Options(True, 40, 0, 1, None, None)  # type: ignore[arg-type]
+    options = Options(True, 40, 0, 1, 1, None, None)  # type: ignore[arg-type]
     one, low, high = rows("advanced-rag", options)
     for row in (one, low, high):
         assert sum(row[name] for name in NAMES) == pytest.approx(1.0, abs=1e-4)

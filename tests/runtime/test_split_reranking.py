@@ -48,7 +48,7 @@ def runtime(data_dir: Path) -> Iterator[Runtime]:
     }
     with FakeOpenAI(says) as server:
         engines["llm"] = EngineConfig("openai", {"url": server.url})
-        with Runtime(engines, debug=True) as runtime:
+        with Runtime(engines, debug=True, profile="paper-13b", learn=False) as runtime:
             yield runtime
 
 

@@ -319,7 +319,7 @@ def test_an_application_answers_alike_with_and_without_passes(served, place):
 
 def test_it_is_profiled_from_the_command_line(served, tmp_path, capsys):
     file = str(tmp_path / "here.json")
-    words = ["profile", "llm", "--llm", served.url, "--limit", "128", "--repeats", "1"]
+    words = ["profile", "measure", "llm", "--llm", served.url, "--limit", "128", "--repeats", "1"]
     assert command_line([*words, "--out", file]) == 0
     assert capsys.readouterr().err == ""
     found = load(file).engines["llm"]
