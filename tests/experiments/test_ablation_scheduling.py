@@ -72,7 +72,7 @@ def test_calls_in_turn_wait_for_those_before(together: int, waiting: list[int]) 
 
 
 def test_what_is_shown(report: dict[str, Any]) -> None:
-    console = Console(width=100, file=StringIO())
+    console = Console(width=120, file=StringIO())
     ablation.EXPERIMENT.table(report, console)
     assert "│ advanced-rag │ one query │" in console.file.getvalue()  # type: ignore[attr-defined]
     section = ablation.EXPERIMENT.section(report, Path("images/x.svg"))
