@@ -97,8 +97,8 @@ def section(report: Report, picture: Path) -> str:
     return "\n\n".join(
         [
             "## How the simulator scales",
-            f"{pages.called('scale', about)} simulates advanced RAG, with instructions computed\n"
-            "ahead, on ever more instances and with ever more queries. The rate grows with the\n"
+            f"{pages.called('scale', about)} simulates advanced RAG, by what engines declare,\n"
+            "on ever more instances and with ever more queries. The rate grows with the\n"
             "instances, so that engines are busy for about 60 % of the time. On average\n"
             f"{_growth(report)}.\n\n"
             f"{_long(report)}.\n\n"
