@@ -203,10 +203,11 @@ class GraphRun:
                 if status[child] == WAITING:
                     if waits[child] == 0:
                         self._ready(child)
+                    elif self._short:
+                        if self._absence.skips(child, self.ended):
+                            self._skip(child)
                     elif waits[child] == 1 and (piece := plan.piece[child]) >= 0:
                         self._fuse(piece, child)
-                    elif self._short and self._absence.skips(child, self.ended):
-                        self._skip(child)
         worklist.clear()
 
     def _fuse(self, piece: int, rest: int) -> None:
@@ -215,7 +216,7 @@ class GraphRun:
         rest reads."""
         if self.status[piece] != RUNNING or self._short:
             return
-        if self._ask(Recall(self.id, piece, rest)) is not True:
+        if not self._ask(Recall(self.id, piece, rest)):
             return
         self.fused[rest] = (*self.fused.pop(piece, ()), piece)
         self.status[piece] = DONE

@@ -14,28 +14,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from teola.engine import EngineKind
-from teola.policies.routing.base import Load, Loads
+from teola.policies.routing.base import Capacity, Load, Loads
 from teola.policies.work import Slots
 from teola.schedule.health import Health
 
 
-class Declares(Protocol):
+class Declares(Capacity, Protocol):
     """Who says what one instance can take: its EngineSpec, or its EngineProfile."""
 
     @property
-    def max_batch(self) -> int: ...
-
-    @property
-    def max_sequences(self) -> int: ...
-
-    @property
-    def concurrency(self) -> int: ...
-
-    @property
     def kv_blocks(self) -> int | None: ...
-
-    @property
-    def block_tokens(self) -> int: ...
 
 
 class Limits(NamedTuple):

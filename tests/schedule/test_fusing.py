@@ -8,7 +8,7 @@ from typing import Any
 from teola.graph import Part, Prompt, Ref, Role
 from teola.passes.rewrite import map_refs
 from teola.schedule.core import Core
-from teola.schedule.events import Cancelled, Fused, Release, State
+from teola.schedule.events import AbortRequest, Cancelled, Fused, Release, Skipped, State
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 from teola.schedule.validate import validate, validate_stored
@@ -130,3 +130,22 @@ def test_a_piece_that_two_calls_read_is_nobody_s() -> None:
 
 
 OTHER = {"n.ahead": "m.ahead"}
+
+
+@catches(
+    "skipped-late",
+    "the rest of a prompt that will have no data waits for its piece all the same",
+    edited(GraphRun._settled, "elif self._short:", "elif self._short and plan.piece[child] < 0:"),
+)
+def test_a_rest_without_data_is_skipped_while_its_piece_is_computed() -> None:
+    """And the piece with it: nobody will read that."""
+    ahead, rest, *decoding = call("m", ahead=True, late="late")
+    needed = Prompt((Part(Role.CONTEXT, Ref("late", "out"), required=True),))
+    rest = replace(rest, inputs=(rest.inputs[0], ("prompt", needed)))
+    p = plan(tool("late"), ahead, rest, *decoding)
+    bed = Bed(max_batch=FULL)
+    bed.begin("q", p)
+    (late,) = (sent for sent in bed.sent(0.0) if sent.engine == "python")
+    done = bed.core.handle(ended(late, {}), 1.0)
+    assert Skipped("q", p.index["m.prefill"]) in done
+    assert any(isinstance(c, AbortRequest) and c.primitive == p.index["m.ahead"] for c in done)

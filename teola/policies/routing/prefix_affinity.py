@@ -20,8 +20,8 @@ class PrefixAffinity(RoutingPolicy):
     def attach(self, view: EngineView) -> None:
         super().attach(view)
         times = [profile.step.per_token_s for profile in view.profiles]
-        known = all(time > 0 for time in times)
-        self._token_s = times if known else [1.0] * len(times)
+        known = bool(times) and all(time > 0 for time in times)
+        self._token_s = times if known else [1.0] * len(view)
 
     def place(self, work: Work, now: float) -> int:
         if work.home >= 0:
