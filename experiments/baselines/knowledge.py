@@ -6,14 +6,12 @@ user would have given it, right or wrong, or what it finds out by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Final
 
 from experiments.common.testbed import Testbed
-from teola.engine import EngineKind, EngineSpec
-from teola.profile import EngineProfile, Profile, StepTime, default, paper
+from teola.profile import EngineProfile, Profile, StepTime, paper
 
 
 class Knows(Enum):
@@ -29,14 +27,6 @@ class Knows(Enum):
 LENDER: Final = {"paper-7b": "13b", "paper-13b": "30b", "paper-30b": "7b"}
 """Whose times a testbed borrows: those of another LLM."""
 FACTORS: Final = {Knows.DOUBLE: 2.0, Knows.HALF: 0.5}
-KINDS: Final[Mapping[str, EngineKind]] = {
-    "embedding": EngineKind.EMBEDDING,
-    "rerank": EngineKind.RERANK,
-    "vectorstore": EngineKind.VECTORSTORE,
-    "websearch": EngineKind.WEBSEARCH,
-    "tool": EngineKind.TOOL,
-}
-"""Of the testbed's engines; the others are LLMs."""
 
 
 def known(knows: Knows, testbed: Testbed) -> Profile:
@@ -46,26 +36,8 @@ def known(knows: Knows, testbed: Testbed) -> Profile:
     if knows is Knows.BORROWED:
         return paper(LENDER[testbed.profile.name])
     if knows is Knows.LEARNED:
-        return default(declared(testbed.profile))
+        return testbed.profile.untimed()
     return scaled(testbed.profile, FACTORS[knows])
-
-
-def declared(profile: Profile) -> list[EngineSpec]:
-    """The engines of a profile as they declare themselves: limits, and no times."""
-    return [
-        EngineSpec(
-            name=name,
-            kind=KINDS.get(name, EngineKind.LLM),
-            ops=frozenset(engine.costs),
-            max_batch=engine.max_batch,
-            max_sequences=engine.max_sequences,
-            concurrency=engine.concurrency,
-            prefix_reuse=engine.prefix_reuse,
-            keeps_prefixes=engine.keeps_prefixes,
-            block_tokens=engine.block_tokens,
-        )
-        for name, engine in profile.engines.items()
-    ]
 
 
 def scaled(profile: Profile, factor: float) -> Profile:
