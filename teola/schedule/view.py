@@ -56,6 +56,10 @@ class QueueView:
         """The same, with what it is to compute for calls that were sent or bound there."""
         return self._look(keys, now)[1]
 
+    def kept(self, i: int) -> int:
+        """How many blocks instance `i` keeps, as far as one knows."""
+        return self._prefixes.size(i) if self._prefixes is not None else 0
+
     def depth(self, i: int, keys: Sequence[Hashable], before: int) -> int:
         """How many of these blocks instance `i` keeps, which kept `before` of them when one last
         looked. O(what has changed)."""

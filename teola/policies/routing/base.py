@@ -199,6 +199,10 @@ class EngineView(Protocol):
         """The same, with what it is to compute for calls that were sent or bound there."""
         ...
 
+    def kept(self, i: int) -> int:
+        """How many blocks instance `i` keeps, as far as one knows."""
+        ...
+
     def depth(self, i: int, keys: Sequence[Hashable], before: int) -> int:
         """How many of these blocks instance `i` keeps, which kept `before` of them when one last
         looked. O(what has changed)."""
