@@ -8,7 +8,7 @@ import pytest
 
 from teola.errors import InputError
 from teola.policies.routing import ANY, ROUTING, make
-from teola.policies.routing.candidates import bound, prefill_s, wait_s
+from teola.policies.routing.destinations import bound, prefill_s, wait_s
 from teola.policies.routing.dualmap import LAST
 from teola.policies.routing.marginal_cost import MarginalCost
 from teola.profile import EngineProfile, StepTime

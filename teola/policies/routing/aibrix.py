@@ -9,7 +9,7 @@ from __future__ import annotations
 from statistics import fmean, pstdev
 
 from teola.policies.routing.base import ANY, RoutingPolicy
-from teola.policies.routing.candidates import bound, candidates
+from teola.policies.routing.destinations import bound, destinations
 from teola.policies.work import Work
 
 
@@ -20,7 +20,7 @@ class AIBrix(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         at = bound(self.view, work, now)
-        some = [] if at >= 0 else candidates(self.view, work, now)
+        some = [] if at >= 0 else destinations(self.view, work, now)
         if not some:
             return at if at >= 0 else ANY
         calls = [to.calls for to in some]

@@ -15,7 +15,7 @@ from typing import Final
 
 from teola.errors import InputError
 from teola.policies.routing.base import ANY, RoutingPolicy
-from teola.policies.routing.candidates import Candidate, bound, candidates, prefill_s, wait_s
+from teola.policies.routing.destinations import Destination, bound, destinations, prefill_s, wait_s
 from teola.policies.work import Work
 
 LAST: Final = 400
@@ -40,7 +40,7 @@ class DualMap(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         at = bound(self.view, work, now)
-        some = [] if at >= 0 else candidates(self.view, work, now)
+        some = [] if at >= 0 else destinations(self.view, work, now)
         if not some:
             return at if at >= 0 else ANY
         prefix = self._prefix(work)
@@ -68,7 +68,7 @@ class DualMap(RoutingPolicy):
         share = LAST / len(self.view)
         return next((key for key in begun if self._begun[key] <= share), begun[-1])
 
-    def _first_s(self, work: Work, to: Candidate) -> float:
+    def _first_s(self, work: Work, to: Destination) -> float:
         profile = self.view.profiles[to.instance]
         return wait_s(profile, to.seen.pending) + prefill_s(profile, to.missing, work.total)
 

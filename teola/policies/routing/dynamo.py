@@ -6,7 +6,7 @@ The least of max((pending + prompt) / block - overlap, 0) + active KV blocks + p
 from __future__ import annotations
 
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.routing.candidates import Candidate, least
+from teola.policies.routing.destinations import Destination, least
 from teola.policies.work import Work
 
 
@@ -16,7 +16,7 @@ class Dynamo(RoutingPolicy):
     wants_keys = True
 
     def place(self, work: Work, now: float) -> int:
-        def cost(to: Candidate) -> float:
+        def cost(to: Destination) -> float:
             block = self.view.limits[to.instance].block_tokens
             prefill = (to.seen.pending + work.total - to.found) / block
             return max(prefill, 0.0) + (to.seen.context + work.total) / block

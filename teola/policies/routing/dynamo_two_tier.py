@@ -8,7 +8,7 @@ the most; else the least loaded one.
 from __future__ import annotations
 
 from teola.policies.routing.base import ANY, RoutingPolicy
-from teola.policies.routing.candidates import bound, candidates
+from teola.policies.routing.destinations import bound, destinations
 from teola.policies.work import Work
 
 
@@ -19,7 +19,7 @@ class DynamoTwoTier(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         at = bound(self.view, work, now)
-        some = [] if at >= 0 else candidates(self.view, work, now)
+        some = [] if at >= 0 else destinations(self.view, work, now)
         if not some:
             return at if at >= 0 else ANY
         calls = [to.calls for to in some]

@@ -37,9 +37,9 @@ from teola.policies.routing.base import (
     RoutingPolicy,
     WentDown,
 )
-from teola.policies.routing.candidates import bound, prefill_s
-from teola.policies.routing.history import History, Routed, overloaded
+from teola.policies.routing.destinations import bound, prefill_s
 from teola.policies.routing.radix import Node, RadixTree
+from teola.policies.routing.recent_load import History, Routed, overloaded
 from teola.policies.work import Work
 
 ANSWER: Final = 45

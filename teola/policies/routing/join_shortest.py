@@ -6,7 +6,7 @@ The least of 4 x waiting + running calls; content does not count.
 from __future__ import annotations
 
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.routing.candidates import least
+from teola.policies.routing.destinations import least
 from teola.policies.work import Work
 
 

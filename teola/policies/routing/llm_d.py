@@ -7,7 +7,7 @@ shortest); a queue is what waits, and not what runs.
 from __future__ import annotations
 
 from teola.policies.routing.base import EngineView, RoutingPolicy
-from teola.policies.routing.candidates import Candidate, least
+from teola.policies.routing.destinations import Destination, least
 from teola.policies.work import Work
 
 
@@ -21,14 +21,14 @@ class LLMD(RoutingPolicy):
         queues = [view.instance(i, now).waiting for i in range(len(view))]
         longest, apart = max(queues), max(queues) - min(queues)
 
-        def cost(to: Candidate) -> float:
+        def cost(to: Destination) -> float:
             queue = (longest - to.seen.waiting) / apart if apart else 1.0
             return -(3 * to.found / work.total + 2 * (1 - usage(view, to)) + 2 * queue)
 
         return least(view, work, now, cost)
 
 
-def usage(view: EngineView, to: Candidate) -> float:
+def usage(view: EngineView, to: Destination) -> float:
     """Which part of its KV memory calls occupy (0: nobody knows how much there is)."""
     limits = view.limits[to.instance]
     if limits.kv_blocks is None:

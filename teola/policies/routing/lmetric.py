@@ -6,7 +6,7 @@ The least of (pending tokens + those that the call itself is to have computed) x
 from __future__ import annotations
 
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.routing.candidates import least
+from teola.policies.routing.destinations import least
 from teola.policies.work import Work
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from teola.policies.routing.base import Finished, Happening, RoutingPolicy
-from teola.policies.routing.candidates import Candidate, least, prefill_s, times_of, wait_s
+from teola.policies.routing.destinations import Destination, least, prefill_s, times_of, wait_s
 from teola.policies.work import Work
 
 STALLED: Final = 0.3
@@ -38,7 +38,7 @@ class MarginalCost(RoutingPolicy):
         self._answers = 0
 
     def place(self, work: Work, now: float) -> int:
-        def cost(to: Candidate) -> float:
+        def cost(to: Destination) -> float:
             profile = self.view.profiles[to.instance]
             stalls = min(MOST, 1 + STALLED * to.calls)
             context = to.seen.context + to.seen.awaited

@@ -7,7 +7,7 @@ with what is found of it.
 from __future__ import annotations
 
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.routing.candidates import Candidate, least, prefill_s, wait_s
+from teola.policies.routing.destinations import Destination, least, prefill_s, wait_s
 from teola.policies.work import Work
 
 
@@ -17,7 +17,7 @@ class Mooncake(RoutingPolicy):
     wants_keys = True
 
     def place(self, work: Work, now: float) -> int:
-        def first_s(to: Candidate) -> float:
+        def first_s(to: Destination) -> float:
             profile = self.view.profiles[to.instance]
             return wait_s(profile, to.seen.pending) + prefill_s(profile, to.missing, work.total)
 

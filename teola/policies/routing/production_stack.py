@@ -8,7 +8,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.routing.candidates import Candidate, least
+from teola.policies.routing.destinations import Destination, least
 from teola.policies.work import Work
 
 
@@ -21,7 +21,7 @@ class ProductionStack(RoutingPolicy):
         view = self.view
         mean = fmean(view.instance(i, now).calls for i in range(len(view)))
 
-        def cost(to: Candidate) -> float:
+        def cost(to: Destination) -> float:
             return (to.calls - mean) / max(1.0, mean) - to.found / work.total
 
         return least(view, work, now, cost)

@@ -7,7 +7,7 @@ the least.
 from __future__ import annotations
 
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.routing.candidates import Candidate, least
+from teola.policies.routing.destinations import Destination, least
 from teola.policies.work import Work
 
 
@@ -17,7 +17,7 @@ class RayServe(RoutingPolicy):
     wants_keys = True
 
     def place(self, work: Work, now: float) -> int:
-        def cost(to: Candidate) -> tuple[float, float]:
+        def cost(to: Destination) -> tuple[float, float]:
             counts = to.found >= 0.1 * work.total
             return (-to.found if counts else 0), self.view.kept(to.instance)
 

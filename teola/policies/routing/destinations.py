@@ -21,7 +21,7 @@ TYPICAL: Final = 8000
 """Tokens before one that is computed, where nobody knows how many."""
 
 
-class Candidate(NamedTuple):
+class Destination(NamedTuple):
     """An instance that a call may go to. found: tokens of its prompt that it finds there; missing:
     those that it computes."""
 
@@ -43,27 +43,30 @@ def bound(view: EngineView, work: Work, now: float) -> int:
     return at if at >= 0 and at != work.avoid and view.instance(at, now).usable else ANY
 
 
-def candidates(view: EngineView, work: Work, now: float) -> list[Candidate]:
+def destinations(view: EngineView, work: Work, now: float) -> list[Destination]:
     """The instances that a call may go to, by number."""
     expected = view.expected(work.keys, now)
-    found: list[Candidate] = []
+    found: list[Destination] = []
     for i in range(len(view)):
         seen = view.instance(i, now)
         if seen.usable and i != work.avoid:
             there = found_tokens(work, expected.get(i, 0), view.limits[i].block_tokens)
-            found.append(Candidate(i, seen, there, work.total - there))
+            found.append(Destination(i, seen, there, work.total - there))
     return found
 
 
 def least(
-    view: EngineView, work: Work, now: float, cost: Callable[[Candidate], float | tuple[float, ...]]
+    view: EngineView,
+    work: Work,
+    now: float,
+    cost: Callable[[Destination], float | tuple[float, ...]],
 ) -> int:
-    """Where a call stays, else the candidate of the least cost, the first of those by number; ANY
+    """Where a call stays, else the destination of the least cost, the first of those by number; ANY
     if there is none."""
     at = bound(view, work, now)
     if at >= 0:
         return at
-    one = min(candidates(view, work, now), key=cost, default=None)
+    one = min(destinations(view, work, now), key=cost, default=None)
     return ANY if one is None else one.instance
 
 
