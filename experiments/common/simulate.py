@@ -89,14 +89,17 @@ def under_load(
 
 
 def alone(system: System, setting: Setting, query: Drawn, watch: Watch | None = None) -> float:
-    """Latency in seconds of one query with all engines to itself. Another one like it was there
-    before, so that what engines keep is there."""
+    """Latency in seconds of one query with all engines to itself. Others like it were there before,
+    as many as an engine has instances, so that whichever is free keeps what it could keep."""
+    before = max(engine.instances for engine in setting.testbed.profile.engines.values())
 
-    def second(asked: Query, result: SimResult) -> None:
-        if watch is not None and asked.id == "1":
+    def last(asked: Query, result: SimResult) -> None:
+        if watch is not None and asked.id == str(before):
             watch(asked, result)
 
-    return simulate(system, setting, [query, query], [-LONG_BEFORE_S, 0.0], 1, second).seconds[0]
+    arrivals = [-LONG_BEFORE_S * (before - i) for i in range(before + 1)]
+    found = simulate(system, setting, [query] * (before + 1), arrivals, before, last)
+    return found.seconds[0]
 
 
 def sustained(
