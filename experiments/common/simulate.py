@@ -81,10 +81,13 @@ class Latencies:
 def under_load(
     system: System, setting: Setting, rate: float, watch: Watch | None = None
 ) -> Latencies:
-    """Queries arriving `rate` a second; the first tenth warms up and is not counted."""
+    """Queries arriving `rate` a second, after a warm-up of a tenth as many at half the rate, which
+    are not counted: a service is seldom at its limit when it starts, and knows no times then."""
     warm_up = int(setting.queries * WARM_UP)
     count = setting.queries + warm_up
     times = arrivals(rate, count, kind=setting.kind, seed=setting.seed, data=setting.data)
+    begins = times[warm_up]
+    times = [at + min(at, begins) for at in times]
     return simulate(system, setting, setting.drawn(count), times, warm_up, watch)
 
 
