@@ -71,7 +71,10 @@ class BlockCache:
         self, keys: Sequence[Hashable], blocks: int, access: Access, now: float = 0.0
     ) -> Table | None:
         """Reference the longest cached prefix of `keys` and allocate the rest of `blocks` blocks,
-        evicting as needed; None, and nothing changed, if that cannot be had now."""
+        evicting as needed; None, and nothing changed, if that cannot be had now.
+
+        A cached block behind a missing one cannot be used; if nobody references it, it is given to
+        the request, which computes it again where it lies."""
         cached, references = self._cached, self._references
         prefix: list[int] = []
         for key in keys[:blocks]:
@@ -81,8 +84,13 @@ class BlockCache:
             prefix.append(found)
         hits = len(prefix)
         idle = [block for block in prefix if not references[block]]
-        fresh = blocks - hits
-        if fresh > self.available - len(idle):
+        cut_off = [
+            (at, block)
+            for at in range(hits + 1, min(len(keys), blocks))
+            if (block := cached.get(keys[at])) is not None and not references[block]
+        ]
+        fresh = blocks - hits - len(cut_off)
+        if fresh > self.available - len(idle) - len(cut_off):
             return None
         if prefix:
             self._policy.touch(prefix, keys[:hits], 0, access, now)
@@ -91,7 +99,14 @@ class BlockCache:
                 self._offered -= len(idle)
             for block in prefix:
                 references[block] += 1
-        return Table(prefix + self._allocate(fresh, now), hits, hits, access)
+        if cut_off:
+            self._policy.withdraw([block for _, block in cut_off])
+            self._offered -= len(cut_off)
+        prefix += self._allocate(fresh, now)
+        for at, block in cut_off:
+            references[block] = 1
+            prefix.insert(at, block)
+        return Table(prefix, hits, hits, access)
 
     def _allocate(self, count: int, now: float) -> list[int]:
         """So many blocks that hold nothing: free ones, then fresh ones, then evicted ones."""
@@ -134,9 +149,9 @@ class BlockCache:
                 self._touch(table, keys, first, i, now)
                 first = i + 1
                 continue
-            held[block] = key
-            if self._noted is not None:
+            if self._noted is not None and held[block] is None:
                 self._note(key, True)
+            held[block] = key
         self._touch(table, keys, first, end, now)
         table.committed = max(table.committed, end)
 
