@@ -132,7 +132,7 @@ class E2(RoutingPolicy):
         kept = [node for node in path if node.cached_on]
         if 2 * sum(node.length for node in kept) > work.total:
             key = self.key(kept)
-            replicas = {i for i, at in key.replicas.items() if self._in_use(key, i, at, now)}
+            replicas = {i for i, at in [*key.replicas.items()] if self._in_use(key, i, at, now)}
             some = [i for i in there if i in key.cached_on or i in replicas]
             if some:
                 return min(some, key=lambda i: (self._load(i), -found(path, i), i))
