@@ -72,6 +72,7 @@ class Work:
     total: items; of an LLM call, prompt tokens.
     arrival, seq: when it was queued, and the tie-break.
     admitted: when its query was.
+    program: of which it is a call: its query, or a session of whoever asks.
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
     keys: of its prompt's full blocks, if a policy of its engine wants to know (see Size).
@@ -99,6 +100,7 @@ class Work:
     tenant: str = "default"
     app: str = ""
     admitted: float = 0.0
+    program: str = ""
     avoid: int = -1
     tries: int = 0
     excused: int = 0

@@ -27,6 +27,7 @@ from teola.schedule.events import (
     MemberCompleted,
     Outbox,
     PrefixChanged,
+    ProgramPaused,
     QueueEvent,
     Recall,
     RunEvent,
@@ -106,6 +107,9 @@ class Core:
         run.handle(event, now, self._commands, self._asked)
         if run.state is not None:
             del self.runs[id]
+            if run.program == id:
+                for queue in self.queues.values():
+                    queue.placing.paused(ProgramPaused(queue.engine, id, ended=True), now)
 
     def _ask(self, command: Submit | Withdraw | Recall) -> bool:
         """Do at once what a run wants of a queue, at which a round is due then; whether it was
@@ -152,6 +156,7 @@ class Core:
             run.tenant,
             run.app,
             run.admitted,
+            run.program,
         )
         if run.fused:
             work.fused_tokens = sum(
@@ -179,5 +184,6 @@ _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]
     InstanceChanged: EngineQueue.changed,
     Sized: EngineQueue.sized,
     PrefixChanged: EngineQueue.prefixes,
+    ProgramPaused: EngineQueue.paused,
 }
 """What becomes of each event at the queue of its engine."""

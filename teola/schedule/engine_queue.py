@@ -12,7 +12,6 @@ none is left that is up or worth waiting for, what is queued fails.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 from teola.errors import EngineUnavailable
 from teola.learning.observer import Observer
@@ -39,6 +38,7 @@ from teola.schedule.events import (
     Outbox,
     Outcome,
     PrefixChanged,
+    ProgramPaused,
     Recovered,
     Retried,
     SetTimer,
@@ -50,9 +50,6 @@ from teola.schedule.instances import Instances, Limits
 from teola.schedule.placing import Placing
 from teola.schedule.requeue import Requeue
 from teola.schedule.waiting_line import WaitingLine
-
-FEW: Final = 8
-"""Works that may be bound anew in one round because an instance has nothing to do."""
 
 Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | Tell
 
@@ -109,8 +106,8 @@ class EngineQueue:
 
     def _enter(self, work: Work, now: float) -> None:
         work.spans = [(0, work.total)]
-        self.placing.bind(work, now)
-        self.line.add(work, now)
+        held = self.placing.bind(work, now, may_hold=True)
+        (self.line.hold if held else self.line.add)(work, now)
 
     def withdraw(self, run: str, primitive: int, now: float, out: Outbox | None = None) -> Outbox:
         """Forget a primitive: dequeue it, abort what runs, free its slot when that has ended."""
@@ -279,6 +276,11 @@ class EngineQueue:
         self.placing.changed(event, now)
         return []
 
+    def paused(self, event: ProgramPaused, now: float) -> list[Output]:
+        """A program told what comes next."""
+        self.placing.paused(event, now)
+        return []
+
     def changed(self, event: InstanceChanged, now: float) -> list[Output]:
         """An instance told how much more its KV memory can take."""
         self.instances.told(event.instance, event.free_tokens)
@@ -305,6 +307,7 @@ class EngineQueue:
     def dispatch(self, now: float, out: Outbox | None = None) -> Outbox:
         """One scheduling round: fill every instance that has room."""
         out = [] if out is None else out
+        self.again.reconsider(now)
         alone = self.line.alone
         if alone is not None:
             slots = self.instances.room(0, now)
@@ -314,11 +317,9 @@ class EngineQueue:
                 out.append(self._send(0, [Slice(alone, 0, alone.total)], now))
                 return out
             self.line.tell(now)
-        if self.placing.early and self.line.asking.bound and self.instances.open(now).idle:
-            self.again.rebind(now, FEW)  # what waits for a busy one may go to an idle one
-        while self.line.count and (sent := self._round(now)) is not None:
+        while self.line.ready and (sent := self._round(now)) is not None:
             out.append(sent)
-        wake = self.line.asking.wake(now) if self.line.count else None
+        wake = self.again.wake(now) if self.line.count else None
         if wake is not None and wake != self._timer:
             self._timer = wake
             out.append(SetTimer(self.engine, wake))

@@ -127,6 +127,17 @@ class PrefixChanged:
 
 
 @dataclass(slots=True)
+class ProgramPaused:
+    """A program (Work.program) has an answer. reason: what it waits for until its next call, in its
+    own words ("tool", "person"). ended: there is none, as the core knows of queries by itself."""
+
+    engine: str
+    program: str
+    reason: str = ""
+    ended: bool = False
+
+
+@dataclass(slots=True)
 class FirstToken:
     """The prefilling of a group is over. to_client: its tokens leave for the client at once, so it
     cannot be repeated any more."""
@@ -367,6 +378,7 @@ QueueEvent = (
     | InstanceChanged
     | Sized
     | PrefixChanged
+    | ProgramPaused
 )
 RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
 Command = (

@@ -46,10 +46,14 @@ Asked = Callable[[Submit | Withdraw | Recall], object]
 
 
 class GraphRun:
-    """State of one query. `handle` takes events and gives commands; nothing else happens."""
+    """State of one query. `handle` takes events and gives commands; nothing else happens. program:
+    whose calls its own are, if not those of a program that it is alone."""
 
-    def __init__(self, id: str, plan: Plan, *, tenant: str = "default", app: str = "") -> None:
+    def __init__(
+        self, id: str, plan: Plan, *, tenant: str = "default", app: str = "", program: str = ""
+    ) -> None:
         self.id, self.plan, self.tenant, self.app = id, plan, tenant, app or plan.graph.name
+        self.program = program or id
         self.admitted = 0.0
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)

@@ -11,20 +11,23 @@ from collections.abc import Hashable, Sequence
 from teola.policies.batching.base import wants_keys
 from teola.policies.routing.base import (
     ANY,
+    HELD,
     CameUp,
     Dispatched,
     Evicted,
     Finished,
     Happening,
     Left,
+    Paused,
     Prefilled,
     RoutingPolicy,
     WentDown,
     found_tokens,
+    holdable,
 )
 from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
-from teola.schedule.events import PrefixChanged
+from teola.schedule.events import PrefixChanged, ProgramPaused
 from teola.schedule.instances import Instances
 from teola.schedule.prefix_index import PrefixIndex
 from teola.schedule.view import QueueView
@@ -64,14 +67,16 @@ class Placing:
         self._expected: dict[tuple[str, int], tuple[int, float]] = {}
         self._coming: dict[tuple[str, int], tuple[int, Sequence[Hashable]]] = {}
 
-    def bind(self, work: Work, now: float) -> None:
-        """Bind a work that is about to be queued, or leave it free."""
+    def bind(self, work: Work, now: float, *, may_hold: bool = False) -> bool:
+        """Bind a work that is about to be queued, or leave it free. Whether it is to be held
+        instead, if that may be."""
         self._came(work)
         self._view.consider(work.keys)
         at = work.home
         if self.early:
             at = ANY if work.spec.cuttable else self.routing.place(work, now)
-        if at >= 0 and (at == work.avoid or not self._instances[at].usable(now)):
+        held = at == HELD and may_hold and holdable(work, now)
+        if at < 0 or at == work.avoid or not self._instances[at].usable(now):
             at = ANY
         work.affinity = at
         work.found = 0
@@ -81,6 +86,7 @@ class Placing:
             work.found = found_tokens(work, blocks, block_tokens)
             self._comes(work, at, work.keys[work.found // block_tokens :])
         self._view.consider(None)
+        return held
 
     def _comes(self, work: Work, i: int, keys: Sequence[Hashable]) -> None:
         """A work is on its way to instance `i`, which will compute these blocks for it."""
@@ -153,6 +159,11 @@ class Placing:
             self.prefixes.told(event.instance, event.stored, event.evicted, now)
         if event.evicted and Evicted in self._observed:
             self._observe(Evicted(event.instance, event.evicted), now)
+
+    def paused(self, event: ProgramPaused, now: float) -> None:
+        """A program makes no call for a while, or none any more."""
+        if Paused in self._observed:
+            self._observe(Paused(event.program, event.reason, event.ended), now)
 
     def down(self, i: int, now: float, *, lost: bool) -> None:
         """Nothing more is sent to instance `i`. lost: with all that it kept."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice, takewhile
 from typing import Final
 
+from teola.policies.routing.base import MOST_HELD_S, holdable
 from teola.policies.work import Work
 from teola.schedule.events import Cause
 from teola.schedule.instances import Instances
 from teola.schedule.placing import Placing
 from teola.schedule.waiting_line import WaitingLine
 
+FEW: Final = 8
+"""Works that may be bound anew in one round because an instance has nothing to do."""
 RETRY_BUDGET: Final = 0.1
 RETRY_FLOOR: Final = 10
 """Retries may be 10 % of an engine's requests, and always at least this many."""
@@ -69,6 +72,34 @@ class Requeue:
             at, old.affinity, old.found = old.affinity, before, found
             if at != before:
                 self._elsewhere(old, -1, now)
+
+    def reconsider(self, now: float) -> None:
+        """Before a round: what is held may go, what waits for a busy instance to an idle one."""
+        if not self._placing.early:
+            return
+        if self._line.held:
+            self._free(now)
+        if self._line.asking.bound and self._instances.open(now).idle:
+            self.rebind(now, FEW)
+
+    def _free(self, now: float) -> None:
+        """Ask the routing again for what it holds: what it names, and what waited long enough."""
+        held = self._line.held
+        again = list(takewhile(lambda work: not holdable(work, now), held.values()))
+        for work in chain(again, self._placing.routing.free(now)):
+            if held.get((work.run, work.primitive)) is not work:
+                continue
+            if not self._placing.bind(work, now, may_hold=True):
+                self._line.release(work, now)
+
+    def wake(self, now: float) -> float | None:
+        """When to begin a round though nothing has happened."""
+        asked = self._line.asking.wake(now) if self._line.ready else None
+        if not self._line.held:
+            return asked
+        wanted = self._placing.routing.wake_at(now)
+        due = next(iter(self._line.held.values())).arrival + MOST_HELD_S
+        return min(at for at in (due, asked, wanted) if at is not None and (at > now or at == due))
 
     def _elsewhere(self, old: Work, home: int, now: float) -> None:
         self._line.remove(old, now)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 from itertools import pairwise
 
+from teola.policies.routing.base import MOST_HELD_S
 from teola.policies.work import Work
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
@@ -44,8 +45,8 @@ def _validate_submitted(core: Core, run: GraphRun) -> None:
         work = core.queues[plan.primitives[i].engine].works.get((run.id, i))
         assert work is not None, f"{plan.ids[i]} of {run.id!r} runs, but no engine knows it"
         assert not work.withdrawn, f"{plan.ids[i]} of {run.id!r} runs, but was withdrawn"
-        told = (work.tenant, work.app, work.admitted, work.spec)
-        known = (run.tenant, run.app, run.admitted, plan.specs[i])
+        told = (work.tenant, work.app, work.admitted, work.program, work.spec)
+        known = (run.tenant, run.app, run.admitted, run.program, plan.specs[i])
         assert told == known, f"{plan.ids[i]} of {run.id!r} is queued as {told} and not {known}"
 
 
@@ -117,7 +118,13 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
     """What is in flight is what its instances count; what is queued, what is still to be sent."""
     works = [work for work in queue.works.values() if work.queued]
     assert queue.queued == len(works), f"{queue.engine}: {queue.queued} queued of {len(works)}"
-    queue.line.asking.validate(work for work in works if work is not queue.line.alone)
+    line, held = queue.line, list(queue.line.held.values())
+    line.asking.validate(w for w in works if w is not line.alone and w not in held)
+    for work in held:
+        where = f"{queue.engine}: primitive {work.primitive} of {work.run!r} "
+        assert queue.works.get((work.run, work.primitive)) is work, f"{where}is held, but is gone"
+        assert work.affinity < 0, f"{where}is held, and bound to {work.affinity}"
+        assert now < work.arrival + MOST_HELD_S + 1, f"{where}is held for too long"
     flying: dict[int, Counter[tuple[str, int, int, int]]] = {}
     entries: Counter[tuple[int, int]] = Counter()
     weights: Counter[int] = Counter()

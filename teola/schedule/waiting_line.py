@@ -20,7 +20,25 @@ class WaitingLine:
         self.count = 0
         self.alone: Work | None = None
         """The only work, while the policy has not been told of it."""
+        self.held: dict[tuple[str, int], Work] = {}
+        """What the routing policy does not want to be sent yet, of which nobody was told."""
         self._lone = lone
+
+    @property
+    def ready(self) -> int:
+        """How many may be sent."""
+        return self.count - len(self.held)
+
+    def hold(self, work: Work, now: float) -> None:
+        """`work` is queued, but not to be sent yet."""
+        self.count += 1
+        self.held[work.run, work.primitive] = work
+
+    def release(self, work: Work, now: float) -> None:
+        """`work` is held no longer."""
+        del self.held[work.run, work.primitive]
+        self.count -= 1
+        self.add(work, now)
 
     def add(self, work: Work, now: float) -> None:
         """`work` was queued."""
@@ -49,6 +67,8 @@ class WaitingLine:
         self.count -= 1
         if work is self.alone:
             self.alone = None
+            return
+        if self.held and self.held.pop((work.run, work.primitive), None) is not None:
             return
         self.asking.left(work)
         self.policy.remove(work, now)

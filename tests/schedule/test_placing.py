@@ -20,7 +20,7 @@ from teola.policies.routing.base import (
     found_tokens,
 )
 from teola.policies.work import Size, Work
-from teola.schedule.engine_queue import FEW, EngineQueue
+from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     BatchCompleted,
     CallEnded,
@@ -38,7 +38,7 @@ from teola.schedule.events import (
 )
 from teola.schedule.instances import Limits
 from teola.schedule.placing import Placing
-from teola.schedule.requeue import Requeue
+from teola.schedule.requeue import FEW, Requeue
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
 from tests.recording import work

@@ -12,6 +12,10 @@ from teola.profile import EngineProfile
 
 ANY: Final = -1
 """Bound to no instance: whichever has room."""
+HELD: Final = -2
+"""Bound to no instance, and not to be sent yet (`holdable`)."""
+MOST_HELD_S: Final = 300.0
+"""How long after its arrival a work may still be held."""
 
 
 class Load(NamedTuple):
@@ -127,6 +131,15 @@ class Evicted(NamedTuple):
     keys: Sequence[Hashable]
 
 
+class Paused(NamedTuple):
+    """A program waits for something else than its engine until its next call, of which `reason`
+    tells, or makes none any more (ended)."""
+
+    program: str
+    reason: str
+    ended: bool
+
+
 class WentDown(NamedTuple):
     """An instance is gone, or is to be sent nothing more; what it kept may be lost."""
 
@@ -139,7 +152,7 @@ class CameUp(NamedTuple):
     instance: int
 
 
-Happening = Dispatched | Prefilled | Finished | Left | Evicted | WentDown | CameUp
+Happening = Dispatched | Prefilled | Finished | Left | Evicted | Paused | WentDown | CameUp
 
 
 class InstanceView(NamedTuple):
@@ -234,6 +247,11 @@ def found_tokens(work: Work, blocks: int, block_tokens: int) -> int:
     return min(blocks, max(0, work.total - 1) // block_tokens) * block_tokens
 
 
+def holdable(work: Work, now: float) -> bool:
+    """Whether `place` may answer HELD: not for what was sent or bound before, nor for long."""
+    return not work.tries and work.affinity < 0 and now < work.arrival + MOST_HELD_S
+
+
 class RoutingPolicy:
     """Decides where work runs: late, when an instance has room (`order`), or early, when it is
     queued (`place`). No I/O, no clock, no randomness; ties are broken by instance.
@@ -258,8 +276,20 @@ class RoutingPolicy:
     def place(self, work: Work, now: float) -> int:
         """The instance to bind `work` to, or ANY. Asked when it is queued, and again when the
         instance is not to be had or another came up. What can be cut is never bound. By default
-        its home, if it has one."""
+        its home, if it has one.
+
+        HELD, if it is `holdable`: it waits where no batching policy knows of it, until `free` names
+        it or it is no longer holdable; then this is asked again."""
         return work.home
+
+    def free(self, now: float) -> Iterable[Work]:
+        """Of what it holds, what to ask `place` about again, in this order. Asked in every round
+        while something is held; it has to be quick when nothing has changed."""
+        return ()
+
+    def wake_at(self, now: float) -> float | None:
+        """When to ask `free` again, though nothing happened (a time to come)."""
+        return None
 
     def observe(self, event: Happening, now: float) -> None:
         """Something happened that `observes` names."""

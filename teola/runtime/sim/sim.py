@@ -129,15 +129,16 @@ class Sim(Driver[Query]):
         id: str | None = None,
         app: str = "",
         tenant: str = "default",
+        program: str = "",
         deadline_s: float | None = None,
         cancel_after_s: float | None = None,
     ) -> str:
         """Let a query arrive at time `at`; inputs are Tokens or lists of them. plan: a function is
-        asked for it then, when more is known."""
+        asked for it then, when more is known. program: whose calls its own are (GraphRun)."""
         id = id or f"q{self._count}"
         if isinstance(plan, Plan):
             self._add_engines(plan)
-        self.at(at, self._arrive, id, plan, inputs, app, tenant)
+        self.at(at, self._arrive, id, plan, inputs, app, tenant, program)
         if deadline_s is not None:
             self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
         if cancel_after_s is not None:
@@ -305,11 +306,12 @@ class Sim(Driver[Query]):
         inputs: Mapping[str, Any],
         app: str,
         tenant: str,
+        program: str,
     ) -> None:
         if not isinstance(plan, Plan):
             plan = plan()
             self._add_engines(plan)
-        run = GraphRun(id, plan, tenant=tenant, app=app)
+        run = GraphRun(id, plan, tenant=tenant, app=app, program=program)
         trace = Trace(id, app, plan, self.now)
         self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)
 
