@@ -12,6 +12,7 @@ from teola.policies.routing.dualmap import DualMap
 from teola.policies.routing.dynamo import Dynamo
 from teola.policies.routing.dynamo_two_tier import DynamoTwoTier
 from teola.policies.routing.e2 import E2
+from teola.policies.routing.graph_aware import GraphAware
 from teola.policies.routing.join_shortest import JoinShortest
 from teola.policies.routing.least_loaded import LeastLoaded
 from teola.policies.routing.llm_d import LLMD
@@ -33,6 +34,7 @@ ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "round_robin": RoundRobin,
     "prefix_affinity": PrefixAffinity,
     "marginal_cost": MarginalCost,
+    "graph_aware": GraphAware,
     "e2": E2,
     "join_shortest": JoinShortest,
     "lmetric": LMetric,

@@ -34,23 +34,24 @@ class MarginalCost(RoutingPolicy):
     observes = (Finished,)
 
     def __init__(self) -> None:
-        self._answer = ANSWER
+        self.answer = ANSWER
         self._answers = 0
 
     def place(self, work: Work, now: float) -> int:
-        def cost(to: Destination) -> float:
-            profile = self.view.profiles[to.instance]
-            stalls = min(MOST, 1 + STALLED * to.calls)
-            context = to.seen.context + to.seen.awaited
-            return (
-                wait_s(profile, to.seen.pending)
-                + stalls * prefill_s(profile, to.missing, work.total)
-                + self._answer * times_of(profile).per_context_s * context
-            )
+        return least(self.view, work, now, lambda to: self.cost(work, to))
 
-        return least(self.view, work, now, cost)
+    def cost(self, work: Work, to: Destination) -> float:
+        """Seconds that `work` costs everybody there."""
+        profile = self.view.profiles[to.instance]
+        stalls = min(MOST, 1 + STALLED * to.calls)
+        context = to.seen.context + to.seen.awaited
+        return (
+            wait_s(profile, to.seen.pending)
+            + stalls * prefill_s(profile, to.missing, work.total)
+            + self.answer * times_of(profile).per_context_s * context
+        )
 
     def observe(self, event: Happening, now: float) -> None:
         if isinstance(event, Finished) and event.generated:
             self._answers += 1
-            self._answer += (event.generated - self._answer) / min(self._answers, 1000)
+            self.answer += (event.generated - self.answer) / min(self._answers, 1000)

@@ -1,0 +1,299 @@
+"""graph_aware: marginal_cost, by one who knows what comes next.
+
+Routers see calls. An orchestrator sees programs: queries whose graphs have more calls, sessions
+that come back (`programs.py`). Five switches, each of which can be left out:
+
+    gate      a call that finds hardly anything may not push out what a program will read again
+              within `returns_s`, as far as one knows: it is held until there is room
+    hits      such a call is held, too, while others are being computed on its instance: what is
+              found goes first. Of those held, the one that is computed soonest goes first, for
+              which one that has waited `ageing` seconds counts as a second shorter
+    home      a program's call goes where its last one left its KV, unless the wait there is longer
+              than the wait elsewhere and what would be computed again
+    siblings  of a program's calls that share what nobody keeps yet one leads; the others are held
+              until it is there, and placed then
+    ahead     a piece of a prompt is computed ahead when the rest comes within the time that it
+              takes, and not earlier, on an instance that has other work
+
+What is held goes after `held_s` at the latest, which bounds the time to the first token. Calls
+whose programs have no other are placed as marginal_cost does, and never held.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Hashable, Iterator
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from teola.errors import InputError
+from teola.graph import Op
+from teola.policies.routing.base import (
+    HELD,
+    MOST_HELD_S,
+    CameUp,
+    EngineView,
+    Finished,
+    Happening,
+    Left,
+    Paused,
+    Prefilled,
+    RoutingPolicy,
+    WentDown,
+    found_tokens,
+    holdable,
+)
+from teola.policies.routing.destinations import (
+    Destination,
+    bound,
+    destinations,
+    prefill_s,
+    wait_s,
+)
+from teola.policies.routing.marginal_cost import MarginalCost
+from teola.policies.routing.programs import Program, Programs
+from teola.policies.work import Work
+
+FEW: Final = 4
+"""Of what is held, how many are asked about at a time."""
+SWITCHES: Final = ("gate", "hits", "home", "siblings", "ahead")
+
+
+class Waiting(NamedTuple):
+    """A call that is held for room. rank: the lowest goes first."""
+
+    rank: float
+    seq: int
+    work: Work
+
+
+class GraphAware(RoutingPolicy):
+    """See above. returns_s: how soon a program has to come back for its KV to be kept for it.
+    ageing: seconds that a wait of one second makes a prefill shorter by."""
+
+    wants_keys = True
+    observes = (Prefilled, Finished, Left, Paused, WentDown, CameUp)
+
+    def __init__(
+        self,
+        gate: bool = True,
+        hits: bool = True,
+        home: bool = True,
+        siblings: bool = True,
+        ahead: bool = True,
+        returns_s: float = 150.0,
+        held_s: float = MOST_HELD_S,
+        ageing: float = 0.05,
+    ) -> None:
+        for name, value in zip(SWITCHES, (gate, hits, home, siblings, ahead), strict=True):
+            if not isinstance(value, bool):
+                raise _wrong(name, "true or false", value)
+        _check("returns_s", returns_s, 0.0, inf, "a number of seconds above 0")
+        _check("held_s", held_s, -1.0, MOST_HELD_S, f"seconds from 0 to {MOST_HELD_S:g}")
+        _check("ageing", ageing, -1.0, inf, "a number from 0 on")
+        self.gate, self.hits, self.home = gate, hits, home
+        self.siblings, self.ahead = siblings, ahead
+        self.returns_s, self.held_s, self.ageing = returns_s, held_s, ageing
+        self._costs = MarginalCost()
+        self._held: dict[Hashable, Waiting] = {}
+        self._line: list[Waiting] = []
+        self._following: dict[str, dict[Hashable, Work]] = {}
+        self._early: dict[Hashable, tuple[float, Work]] = {}
+        self._again: list[Work] = []
+        self._changed = False
+
+    def attach(self, view: EngineView) -> None:
+        super().attach(view)
+        self._costs.attach(view)
+        self.programs = Programs(len(view), self.returns_s)
+        self._room = [
+            inf if one.kv_blocks is None else one.kv_blocks * one.block_tokens
+            for one in view.limits
+        ]
+
+    # --- where ------------------------------------------------------------------------------
+
+    def place(self, work: Work, now: float) -> int:
+        self._forget(work)
+        self.programs.expire(now)
+        at = bound(self.view, work, now)
+        there = destinations(self.view, work, now)
+        if at < 0 and there:
+            at = self._choose(work, there, now)
+        if at >= 0:
+            here = next((to for to in there if to.instance == at), None)
+            self.programs.joined(work, at, here.found if here else 0, self._answer, now)
+        return at
+
+    @property
+    def _answer(self) -> int:
+        return round(self._costs.answer)
+
+    def _choose(self, work: Work, there: list[Destination], now: float) -> int:
+        program = self.programs.get(work.program)
+        may_hold = holdable(work, now) and now < work.arrival + self.held_s
+        if program is not None and program.at >= 0:
+            self._lost(work, program, there)
+        best = self._best(work, program, there)
+        if not may_hold:
+            return best.instance
+        if self.siblings and program is not None and self._follows(work, program, best, now):
+            self._following.setdefault(work.program, {})[_key(work)] = work
+            return HELD
+        if self.ahead and (due := self._due(work, best)) > now:
+            self._early[_key(work)] = due, work
+            return HELD
+        if not (self.gate or self.hits) or not any(self.programs.owners):
+            return best.instance
+        if not self._long(work, best):
+            return best.instance
+        open = [to for to in there if self._open(work, to)]
+        if open:
+            return min(open, key=lambda to: self._cost(work, to)).instance
+        shortest = min(self._prefill_s(work, to) for to in there)
+        waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work)
+        self._held[_key(work)] = waiting
+        insort(self._line, waiting)
+        return HELD
+
+    def _best(self, work: Work, program: Program | None, there: list[Destination]) -> Destination:
+        best = min(there, key=lambda to: self._cost(work, to))
+        if not self.home or program is None or program.at == best.instance:
+            return best
+        at = next((to for to in there if to.instance == program.at), None)
+        if at is None or not at.found:
+            return best
+        here, other = (
+            wait_s(self.view.profiles[to.instance], to.seen.pending) + self._prefill_s(work, to)
+            for to in (at, best)
+        )
+        return at if here <= other else best
+
+    def _cost(self, work: Work, to: Destination) -> float:
+        """marginal_cost's, and of what programs own there, what has to be computed again if the
+        call pushes it out."""
+        i, cost = to.instance, self._costs.cost(work, to)
+        if not self.programs.owners[i]:
+            return cost
+        others = self.programs.owned[i] - self.programs.owns(work.program, i)
+        over = others + work.total + self._answer - self._room[i]
+        pushed = min(over, to.missing)
+        if pushed <= 0:
+            return cost
+        return cost + prefill_s(self.view.profiles[i], pushed, work.total)
+
+    def _prefill_s(self, work: Work, to: Destination) -> float:
+        return prefill_s(self.view.profiles[to.instance], to.missing, work.total)
+
+    # --- when -------------------------------------------------------------------------------
+
+    def _lost(self, work: Work, program: Program, there: list[Destination]) -> None:
+        """What a program that comes back does not find is not its own any more."""
+        at = next((to for to in there if to.instance == program.at), None)
+        if at is not None and 2 * at.found < work.total:
+            self.programs.lost(work.program, max(0, at.found - program.common))
+
+    def _long(self, work: Work, to: Destination) -> bool:
+        """Whether a call finds hardly anything, and takes more than a step to compute."""
+        limit = self.view.limits[to.instance].max_batch
+        return to.missing > limit and 2 * to.found < work.total
+
+    def _open(self, work: Work, to: Destination) -> bool:
+        """Whether a call that finds hardly anything may go there now."""
+        i = to.instance
+        if not self.programs.owners[i]:
+            return True
+        if self.hits and to.seen.pending:
+            return False
+        if not self.gate:
+            return True
+        others = self.programs.claimed[i] - self.programs.claims(work.program, i)
+        return others + work.total + self._answer <= self._room[i]
+
+    def _follows(self, work: Work, program: Program, to: Destination, now: float) -> bool:
+        """Whether most of what a call does not find is being computed for one of its program."""
+        if not program.works:
+            return False
+        kept = self.view.hits(work.keys, now).get(to.instance, 0)
+        found = found_tokens(work, kept, self.view.limits[to.instance].block_tokens)
+        return 2 * (to.found - found) > work.total - found and to.found > found
+
+    def _due(self, work: Work, to: Destination) -> float:
+        """When a piece of a prompt is to be sent, of which the rest comes later."""
+        if work.spec.op is not Op.PARTIAL_PREFILLING or not to.calls:
+            return -inf
+        return work.admitted + work.spec.estimate.latest_s - self._prefill_s(work, to)
+
+    def free(self, now: float) -> Iterator[Work]:
+        self._changed |= self.programs.expire(now)
+        again, self._again = self._again, []
+        yield from again
+        if self._early:
+            yield from [work for due, work in self._early.values() if due <= now]
+        late = [one.work for one in self._line if now >= one.work.arrival + self.held_s]
+        yield from late
+        if not self._changed:
+            return
+        self._changed = False
+        yield from [one.work for one in self._line[:FEW]]
+
+    def wake_at(self, now: float) -> float | None:
+        times = [due for due, _ in self._early.values()]
+        if self._line:
+            times += [min(one.work.arrival for one in self._line) + self.held_s]
+            expiry = self.programs.next_expiry
+            times += [] if expiry is None else [expiry]
+        return min((at for at in times if at > now), default=None)
+
+    def _forget(self, work: Work) -> None:
+        """It is not held, so far."""
+        key = _key(work)
+        waiting = self._held.pop(key, None)
+        if waiting is not None:
+            self._line.remove(waiting)
+        self._early.pop(key, None)
+        followers = self._following.get(work.program)
+        if followers is not None and followers.pop(key, None) is not None and not followers:
+            del self._following[work.program]
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def observe(self, event: Happening, now: float) -> None:
+        self._changed = True
+        match event:
+            case Prefilled(_, work):
+                self._led(work)
+            case Finished(_, work, _, _, generated):
+                self._costs.observe(event, now)
+                self._led(work)
+                self.programs.left(work, now, generated)
+            case Left(work):
+                self._forget(work)
+                self._led(work)
+                self.programs.left(work, now)
+            case Paused(program, reason, ended):
+                self.programs.paused(program, reason, ended)
+            case WentDown(i):
+                self.programs.down(i)
+                for followers in self._following.values():
+                    self._again += followers.values()
+
+    def _led(self, work: Work) -> None:
+        """Whoever followed this call need not wait for it."""
+        followers = self._following.get(work.program)
+        if followers:
+            self._again += followers.values()
+
+
+def _key(work: Work) -> Hashable:
+    return work.run, work.primitive
+
+
+def _check(name: str, value: Any, above: float, most: float, what: str) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not above < value <= most:
+        raise _wrong(name, what, value)
+
+
+def _wrong(name: str, what: str, value: Any) -> InputError:
+    return InputError(f"routing policy 'graph_aware': {name} must be {what}, got {value!r}")

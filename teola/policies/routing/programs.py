@@ -1,0 +1,192 @@
+"""Who owns which part of the instances' KV memory, and will read it again.
+
+A program (`Work.program`) owns what its last call left: its KV lies where that ran. It is *claimed*
+while the program has a call there, or is away and to be waited for (`Returns`). What others brought
+first, as a common system prompt, is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from teola.policies.routing.returns import FORGOTTEN_S, Returns
+from teola.policies.work import Work
+
+
+@dataclass(slots=True, eq=False)
+class Program:
+    """at: the instance of its last call. tokens: of KV that it owns there. common: of its prompts,
+    tokens that were there before it. works: calls that are on their way there. calls: so far.
+    since: when the last one ended (None: none has). reason: why it pauses. until: how long it is
+    waited for. last_s: its last pause. claim: tokens that count on `at`.
+    owner: it has come back, or is waited for."""
+
+    name: str
+    at: int = -1
+    tokens: int = 0
+    common: int = 0
+    works: set[Hashable] = field(default_factory=set)
+    calls: int = 0
+    category: Hashable = None
+    since: float | None = None
+    reason: str = ""
+    until: float = 0.0
+    last_s: float | None = None
+    claim: int = 0
+    owner: bool = False
+
+
+class Programs:
+    """The programs of one engine. By instance: claimed, owned, tokens; owners, programs with a
+    claim that have come back, or are waited for."""
+
+    def __init__(self, instances: int, within_s: float) -> None:
+        self.claimed = [0] * instances
+        self.owners = [0] * instances
+        self.owned = [0] * instances
+        self._returns = Returns(within_s)
+        self._all: dict[str, Program] = {}
+        self._away: list[tuple[float, str]] = []
+        self._seen: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def get(self, name: str) -> Program | None:
+        """One that has called before."""
+        return self._all.get(name)
+
+    def claims(self, name: str, i: int) -> int:
+        """What a program claims on instance `i`."""
+        program = self._all.get(name)
+        return program.claim if program is not None and program.at == i else 0
+
+    def owns(self, name: str, i: int) -> int:
+        """Tokens that a program left on instance `i`."""
+        program = self._all.get(name)
+        return program.tokens if program is not None and program.at == i else 0
+
+    def joined(self, work: Work, i: int, found: int, answer: int, now: float) -> None:
+        """A call goes to instance `i`, which keeps so many tokens of its prompt. answer: as many
+        tokens as it is expected to have."""
+        program = self._all.get(work.program)
+        if program is None:
+            program = self._all[work.program] = Program(work.program, common=found)
+        key = work.run, work.primitive
+        self._unclaim(program)
+        if key not in program.works:
+            program.works.add(key)
+            program.calls += 1
+            self._back(program, now)
+        tokens = max(0, work.total + answer - program.common)
+        tokens = max(program.tokens, tokens) if program.at == i else tokens
+        self._owns(program, i, tokens)
+        program.category = work.app, work.spec.component
+        self._claim(program)
+
+    def _back(self, program: Program, now: float) -> None:
+        if program.since is not None and len(program.works) == 1:
+            program.last_s = now - program.since
+            self._returns.back(self._kind(program), program.last_s)
+        program.since = None
+
+    def _kind(self, program: Program) -> Hashable:
+        return self._returns.kind(program.category, program.reason, program.last_s)
+
+    def left(self, work: Work, now: float, generated: int | None = None) -> None:
+        """A call has ended, or is not on its way any more. generated: tokens of its answer."""
+        program = self._all.get(work.program)
+        key = work.run, work.primitive
+        if program is None or key not in program.works:
+            return
+        self._unclaim(program)
+        program.works.discard(key)
+        if generated is not None:
+            self._owns(program, program.at, max(0, work.total + generated - program.common))
+        if not program.works:
+            program.since, program.reason = now, ""
+            self._waited_for(program)
+        self._claim(program)
+
+    def _waited_for(self, program: Program) -> None:
+        assert program.since is not None
+        program.until = program.since + self._returns.hope_s(self._kind(program))
+        heappush(self._away, (program.until, program.name))
+        heappush(self._seen, (program.since + FORGOTTEN_S, program.name))
+
+    def paused(self, name: str, reason: str, ended: bool) -> None:
+        """What a program tells of its pause."""
+        program = self._all.get(name)
+        if program is None:
+            return
+        self._unclaim(program)
+        if ended:
+            self._owns(program, -1, 0)
+            del self._all[name]
+            return
+        if program.since is not None:
+            program.reason = reason
+            self._waited_for(program)
+        self._claim(program)
+
+    def lost(self, name: str, tokens: int) -> None:
+        """A program that is away finds no more than that of what it left."""
+        program = self._all.get(name)
+        if program is not None and program.since is not None and tokens < program.claim:
+            self._unclaim(program)
+            self._owns(program, program.at, tokens)
+            self._claim(program)
+
+    def down(self, i: int) -> None:
+        """What instance `i` kept is gone."""
+        for program in self._all.values():
+            if program.at == i:
+                self._unclaim(program)
+                self._owns(program, -1, 0)
+
+    def expire(self, now: float) -> bool:
+        """Give up those who are not waited for any more; whether there was one."""
+        away, changed = self._away, False
+        while away and away[0][0] <= now:
+            until, name = heappop(away)
+            program = self._all.get(name)
+            if program is not None and program.since is not None and program.until == until:
+                self._unclaim(program)
+                changed = True
+        while self._seen and self._seen[0][0] <= now:
+            at, name = heappop(self._seen)
+            program = self._all.get(name)
+            if program is None or program.since is None or program.since + FORGOTTEN_S != at:
+                continue
+            self._returns.gone(self._kind(program), FORGOTTEN_S)
+            self._unclaim(program)
+            self._owns(program, -1, 0)
+            del self._all[name]
+        return changed
+
+    @property
+    def next_expiry(self) -> float | None:
+        """When `expire` may have something to do next."""
+        return self._away[0][0] if self._away else None
+
+    def _owns(self, program: Program, i: int, tokens: int) -> None:
+        if program.at >= 0:
+            self.owned[program.at] -= program.tokens
+        program.at, program.tokens = i, tokens
+        if i >= 0:
+            self.owned[i] += tokens
+
+    def _claim(self, program: Program) -> None:
+        away = program.since is not None
+        if program.at < 0 or (away and program.since == program.until):
+            return
+        program.claim, program.owner = program.tokens, away or program.calls > 1
+        self.claimed[program.at] += program.claim
+        self.owners[program.at] += program.owner
+
+    def _unclaim(self, program: Program) -> None:
+        self.claimed[program.at] -= program.claim
+        self.owners[program.at] -= program.owner
+        program.claim, program.owner = 0, False
