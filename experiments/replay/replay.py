@@ -36,8 +36,8 @@ from teola.profile import EngineProfile, Profile, StepTime
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimResult
 from teola.runtime.sim.outcome import Delivery
-from teola.runtime.values import Tokens
-from teola.schedule.events import State
+from teola.runtime.values import Tokens, number_of
+from teola.schedule.events import ProgramPaused, State
 from teola.schedule.plan import Plan
 
 LLM: Final = "llm"
@@ -45,6 +45,8 @@ HEAD, DECODING = 0, 1
 """The primitives of a call's plan."""
 ANSWERS: Final = 1 << 52
 """The texts of answers have numbers from here on, which no prompt's have."""
+TENANT: Final = number_of("default")
+"""Whose keys all are."""
 HORIZON_S: Final = 3900.0
 """An hour, and the warm-up before it."""
 WARM_UP_S: Final = 300.0
@@ -157,32 +159,42 @@ def replay_sessions(
     seed: int = 0,
     horizon_s: float = HORIZON_S,
     warm_up_s: float = WARM_UP_S,
+    tells: bool = True,
+    reads: Callable[[Sequence[int], float], None] | None = None,
 ) -> ReplayResult:
     """So many sessions at a time, for a fixed time: one that has ended is replaced at once. Calls
-    count that were asked after the warm-up and answered before the horizon."""
-    player = _Player(fleet, "agents", SESSION_BLOCK)
-    coming = Coming(threads, seed)
+    count that were asked after the warm-up and answered before the horizon.
 
-    def ask(session: AgentSession) -> None:
+    tells: a session says what it does with an answer, and that it has ended. reads: told which
+    blocks are read next, and when, as soon as that is certain.
+    """
+    player = _Player(fleet, "agents", SESSION_BLOCK)
+    coming, block_tokens = Coming(threads, seed), fleet.block_tokens or SESSION_BLOCK
+
+    def begin(at: float) -> None:
+        go_on(coming.begin(), at)
+
+    def go_on(session: AgentSession, at: float) -> None:
         request = session.next
         assert request is not None
-        category = turn_category(session.asked + 1)
-        prompt, now = session.ask(), player.sim.now
-        call = TracedCall(now, prompt, request.output, category, session.id)
-        player.ask(call, lambda: go_on(session))
+        category, prompt = turn_category(session.asked + 1), session.ask()
+        if reads is not None:
+            keys = prompt.keys(block_tokens, TENANT)
+            reads(keys[: request.reused // block_tokens], at)
+        call = TracedCall(at, prompt, request.output, category, session.id)
+        player.sim.at(at, player.ask, call, lambda: answered(session, request.stop))
 
-    def go_on(session: AgentSession) -> None:
-        following = session.next
+    def answered(session: AgentSession, stop: str) -> None:
+        following, now = session.next, player.sim.now
+        if tells:
+            player.pauses(session.id, stop, ended=following is None)
         if following is None:
-            session = coming.begin()
-            following = session.next
-            think_s = 0.0
+            begin(now)
         else:
-            think_s = following.think_s
-        player.sim.at(player.sim.now + think_s, ask, session)
+            go_on(session, now + following.think_s)
 
     for at in coming.starts(sessions):
-        player.sim.at(at, ask, coming.begin())
+        begin(at)
     player.sim.run(until=horizon_s)
     return replace(player.outcome(since=warm_up_s), horizon_s=horizon_s)
 
@@ -216,7 +228,13 @@ class _Player:
         if then is not None:
             self._then[id] = then
         given = {"prompt": call.prompt}
-        self.sim.submit(self._plan(call.category), given, at=call.at, id=id, app=self.name)
+        plan = self._plan(call.category)
+        self.sim.submit(plan, given, at=call.at, id=id, app=self.name, program=call.session)
+
+    def pauses(self, session: str, reason: str, *, ended: bool) -> None:
+        """A session has an answer, and tells what it does with it."""
+        event = ProgramPaused(LLM, session, reason, ended)
+        self.sim.at(self.sim.now, self.sim.handle, event, self.sim.now)
 
     def outcome(self, since: float = 0.0) -> ReplayResult:
         """Of all calls that were asked from then on and have ended."""

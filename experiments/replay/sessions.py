@@ -36,12 +36,14 @@ FIELDS: Final = ("in", "out", "reuse_tokens", "think_time")
 
 class AgentRequest(NamedTuple):
     """prompt, output, reused: tokens; the first `reused` ones are those of an earlier prompt.
-    think_s: from the last answer to this request."""
+    think_s: from the last answer to this request. stop: why its answer ended, which tells what its
+    session does then (empty: nobody knows)."""
 
     prompt: int
     output: int
     reused: int
     think_s: float
+    stop: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,12 @@ def agent_sessions(
 def _requests(row: Mapping[str, Any]) -> Iterator[AgentRequest]:
     columns = row["fields"].split(",")
     at = [columns.index(name) for name in FIELDS]
+    why = columns.index("stop") if "stop" in columns else -1
     for request in row["requests"]:
         prompt, output, reused, think = (request[k] for k in at)
         think_s = min(float(think or 0.0), MOST_THINK_S)
-        yield AgentRequest(int(prompt), max(1, int(output)), int(reused), think_s)
+        stop = str(request[why] or "") if why >= 0 else ""
+        yield AgentRequest(int(prompt), max(1, int(output)), int(reused), think_s, stop)
 
 
 class AgentSession:
