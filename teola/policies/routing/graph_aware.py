@@ -21,8 +21,10 @@ whose programs have no other are placed as marginal_cost does, and never held.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator
+from heapq import heappop, heappush
+from itertools import takewhile
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -60,7 +62,7 @@ SWITCHES: Final = ("gate", "hits", "home", "siblings", "ahead")
 
 
 class Waiting(NamedTuple):
-    """A call that is held for room. rank: the lowest goes first."""
+    """A call that is held. rank: the lowest goes first; of a piece, when it goes."""
 
     rank: float
     seq: int
@@ -88,17 +90,19 @@ class GraphAware(RoutingPolicy):
         for name, value in zip(SWITCHES, (gate, hits, home, siblings, ahead), strict=True):
             if not isinstance(value, bool):
                 raise _wrong(name, "true or false", value)
-        _check("returns_s", returns_s, 0.0, inf, "a number of seconds above 0")
-        _check("held_s", held_s, -1.0, MOST_HELD_S, f"seconds from 0 to {MOST_HELD_S:g}")
-        _check("ageing", ageing, -1.0, inf, "a number from 0 on")
+        _check("returns_s", returns_s, 1e-3, inf, "a number of seconds above 0")
+        _check("held_s", held_s, 0.0, MOST_HELD_S, f"seconds from 0 to {MOST_HELD_S:g}")
+        _check("ageing", ageing, 0.0, inf, "a number from 0 on")
         self.gate, self.hits, self.home = gate, hits, home
         self.siblings, self.ahead = siblings, ahead
         self.returns_s, self.held_s, self.ageing = returns_s, held_s, ageing
         self._costs = MarginalCost()
         self._held: dict[Hashable, Waiting] = {}
         self._line: list[Waiting] = []
+        self._oldest: list[tuple[float, int, Hashable]] = []
         self._following: dict[str, dict[Hashable, Work]] = {}
-        self._early: dict[Hashable, tuple[float, Work]] = {}
+        self._early: dict[Hashable, Waiting] = {}
+        self._dues: list[Waiting] = []
         self._again: list[Work] = []
         self._changed = False
 
@@ -114,6 +118,8 @@ class GraphAware(RoutingPolicy):
     # --- where ------------------------------------------------------------------------------
 
     def place(self, work: Work, now: float) -> int:
+        if work.spec.lane is not None:
+            return self._costs.place(work, now)
         self._forget(work)
         self.programs.expire(now)
         at = bound(self.view, work, now)
@@ -137,11 +143,12 @@ class GraphAware(RoutingPolicy):
         best = self._best(work, program, there)
         if not may_hold:
             return best.instance
-        if self.siblings and program is not None and self._follows(work, program, best, now):
+        if self.siblings and program is not None and self._follows(work, program, there, now):
             self._following.setdefault(work.program, {})[_key(work)] = work
             return HELD
         if self.ahead and (due := self._due(work, best)) > now:
-            self._early[_key(work)] = due, work
+            early = self._early[_key(work)] = Waiting(due, work.seq, work)
+            heappush(self._dues, early)
             return HELD
         if not (self.gate or self.hits) or not any(self.programs.owners):
             return best.instance
@@ -154,6 +161,7 @@ class GraphAware(RoutingPolicy):
         waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work)
         self._held[_key(work)] = waiting
         insort(self._line, waiting)
+        insort(self._oldest, (work.arrival, work.seq, _key(work)))
         return HELD
 
     def _best(self, work: Work, program: Program | None, there: list[Destination]) -> Destination:
@@ -210,13 +218,17 @@ class GraphAware(RoutingPolicy):
         others = self.programs.claimed[i] - self.programs.claims(work.program, i)
         return others + work.total + self._answer <= self._room[i]
 
-    def _follows(self, work: Work, program: Program, to: Destination, now: float) -> bool:
-        """Whether most of what a call does not find is being computed for one of its program."""
-        if not program.works:
+    def _follows(self, work: Work, program: Program, there: list[Destination], now: float) -> bool:
+        """Whether most of what a call finds nowhere is being computed for one of its program."""
+        if not program.begun:
             return False
-        kept = self.view.hits(work.keys, now).get(to.instance, 0)
-        found = found_tokens(work, kept, self.view.limits[to.instance].block_tokens)
-        return 2 * (to.found - found) > work.total - found and to.found > found
+        kept = self.view.hits(work.keys, now)
+        found = max(
+            found_tokens(work, kept.get(i, 0), self.view.limits[i].block_tokens)
+            for i in range(len(self.view))
+        )
+        coming = max(to.found for to in there) - found
+        return coming > 0 and 2 * coming > work.total - found
 
     def _due(self, work: Work, to: Destination) -> float:
         """When a piece of a prompt is to be sent, of which the rest comes later."""
@@ -228,19 +240,21 @@ class GraphAware(RoutingPolicy):
         self._changed |= self.programs.expire(now)
         again, self._again = self._again, []
         yield from again
-        if self._early:
-            yield from [work for due, work in self._early.values() if due <= now]
-        late = [one.work for one in self._line if now >= one.work.arrival + self.held_s]
-        yield from late
+        while self._dues and self._dues[0].rank <= now:
+            early = heappop(self._dues)
+            if self._early.get(_key(early.work)) is early:
+                yield early.work
+        late = takewhile(lambda one: one[0] + self.held_s <= now, self._oldest)
+        yield from [self._held[key].work for _, _, key in late]
         if not self._changed:
             return
         self._changed = False
         yield from [one.work for one in self._line[:FEW]]
 
     def wake_at(self, now: float) -> float | None:
-        times = [due for due, _ in self._early.values()]
+        times = [self._dues[0].rank] if self._dues else []
         if self._line:
-            times += [min(one.work.arrival for one in self._line) + self.held_s]
+            times += [self._oldest[0][0] + self.held_s]
             expiry = self.programs.next_expiry
             times += [] if expiry is None else [expiry]
         return min((at for at in times if at > now), default=None)
@@ -250,7 +264,8 @@ class GraphAware(RoutingPolicy):
         key = _key(work)
         waiting = self._held.pop(key, None)
         if waiting is not None:
-            self._line.remove(waiting)
+            del self._line[bisect_left(self._line, waiting)]
+            del self._oldest[bisect_left(self._oldest, (work.arrival, work.seq))]
         self._early.pop(key, None)
         followers = self._following.get(work.program)
         if followers is not None and followers.pop(key, None) is not None and not followers:
@@ -262,6 +277,7 @@ class GraphAware(RoutingPolicy):
         self._changed = True
         match event:
             case Prefilled(_, work):
+                self.programs.prefilled(work)
                 self._led(work)
             case Finished(_, work, _, _, generated):
                 self._costs.observe(event, now)
@@ -289,9 +305,9 @@ def _key(work: Work) -> Hashable:
     return work.run, work.primitive
 
 
-def _check(name: str, value: Any, above: float, most: float, what: str) -> None:
+def _check(name: str, value: Any, least: float, most: float, what: str) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not above < value <= most:
+    if not number or not least <= value <= most:
         raise _wrong(name, what, value)
 
 

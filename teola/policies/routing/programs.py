@@ -7,9 +7,10 @@ first, as a common system prompt, is nobody's.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from teola.policies.routing.returns import FORGOTTEN_S, Returns
 from teola.policies.work import Work
@@ -18,7 +19,8 @@ from teola.policies.work import Work
 @dataclass(slots=True, eq=False)
 class Program:
     """at: the instance of its last call. tokens: of KV that it owns there. common: of its prompts,
-    tokens that were there before it. works: calls that are on their way there. calls: so far.
+    tokens that were there before it. works: calls that are on their way there; begun: those of them
+    that have given no token. calls: so far.
     since: when the last one ended (None: none has). reason: why it pauses. until: how long it is
     waited for. last_s: its last pause. claim: tokens that count on `at`.
     owner: it has come back, or is waited for."""
@@ -28,6 +30,7 @@ class Program:
     tokens: int = 0
     common: int = 0
     works: set[Hashable] = field(default_factory=set)
+    begun: set[Hashable] = field(default_factory=set)
     calls: int = 0
     category: Hashable = None
     since: float | None = None
@@ -49,7 +52,7 @@ class Programs:
         self._returns = Returns(within_s)
         self._all: dict[str, Program] = {}
         self._away: list[tuple[float, str]] = []
-        self._seen: list[tuple[float, str]] = []
+        self._since: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -78,6 +81,7 @@ class Programs:
         self._unclaim(program)
         if key not in program.works:
             program.works.add(key)
+            program.begun.add(key)
             program.calls += 1
             self._back(program, now)
         tokens = max(0, work.total + answer - program.common)
@@ -87,6 +91,7 @@ class Programs:
         self._claim(program)
 
     def _back(self, program: Program, now: float) -> None:
+        self._since.pop(program.name, None)
         if program.since is not None and len(program.works) == 1:
             program.last_s = now - program.since
             self._returns.back(self._kind(program), program.last_s)
@@ -94,6 +99,12 @@ class Programs:
 
     def _kind(self, program: Program) -> Hashable:
         return self._returns.kind(program.category, program.reason, program.last_s)
+
+    def prefilled(self, work: Work) -> None:
+        """A call has given its first token."""
+        program = self._all.get(work.program)
+        if program is not None:
+            program.begun.discard((work.run, work.primitive))
 
     def left(self, work: Work, now: float, generated: int | None = None) -> None:
         """A call has ended, or is not on its way any more. generated: tokens of its answer."""
@@ -103,6 +114,7 @@ class Programs:
             return
         self._unclaim(program)
         program.works.discard(key)
+        program.begun.discard(key)
         if generated is not None:
             self._owns(program, program.at, max(0, work.total + generated - program.common))
         if not program.works:
@@ -113,8 +125,12 @@ class Programs:
     def _waited_for(self, program: Program) -> None:
         assert program.since is not None
         program.until = program.since + self._returns.hope_s(self._kind(program))
+        self._since[program.name] = program.since
+        self._since.move_to_end(program.name)
         heappush(self._away, (program.until, program.name))
-        heappush(self._seen, (program.since + FORGOTTEN_S, program.name))
+        if len(self._away) > 64 + 2 * len(self._since):
+            self._away = [(self._all[name].until, name) for name in self._since]
+            heapify(self._away)
 
     def paused(self, name: str, reason: str, ended: bool) -> None:
         """What a program tells of its pause."""
@@ -123,8 +139,7 @@ class Programs:
             return
         self._unclaim(program)
         if ended:
-            self._owns(program, -1, 0)
-            del self._all[name]
+            self._drop(program)
             return
         if program.since is not None:
             program.reason = reason
@@ -155,21 +170,22 @@ class Programs:
             if program is not None and program.since is not None and program.until == until:
                 self._unclaim(program)
                 changed = True
-        while self._seen and self._seen[0][0] <= now:
-            at, name = heappop(self._seen)
-            program = self._all.get(name)
-            if program is None or program.since is None or program.since + FORGOTTEN_S != at:
-                continue
+        while self._since and (oldest := next(iter(self._since.items())))[1] <= now - FORGOTTEN_S:
+            program = self._all[oldest[0]]
             self._returns.gone(self._kind(program), FORGOTTEN_S)
             self._unclaim(program)
-            self._owns(program, -1, 0)
-            del self._all[name]
+            self._drop(program)
         return changed
 
     @property
     def next_expiry(self) -> float | None:
         """When `expire` may have something to do next."""
         return self._away[0][0] if self._away else None
+
+    def _drop(self, program: Program) -> None:
+        self._owns(program, -1, 0)
+        self._since.pop(program.name, None)
+        del self._all[program.name]
 
     def _owns(self, program: Program, i: int, tokens: int) -> None:
         if program.at >= 0:

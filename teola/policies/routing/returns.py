@@ -2,8 +2,8 @@
 
 A pause is of a kind: what the last call was, what the program waits for, as far as it told, and the
 magnitude of its pause before this one (who was away for long will be so again). By kind one knows
-how often a program that has been away for so long comes back, for each second that one waits
-(`teola.kv.policies.pauses`); it is waited for while that is at least once in `within_s`.
+how often a program that has been away for so long comes back, for each second that one waits; it is
+waited for while that is at least once in `within_s`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from math import log
 from typing import Final
 
-from teola.kv.policies.pauses import AGES, FEW, MAGNITUDE, MAGNITUDES, guess, worth
+from teola.kv.policies.pauses import AGES, FEW, MAGNITUDE, MAGNITUDES, PRIOR
 
 REFIT: Final = 50
 """Pauses after which what is known is summed up anew."""
@@ -69,13 +69,30 @@ class Returns:
         back, gone = self._back.get(kind, nothing), self._gone.get(kind, nothing)
         if sum(back) + sum(gone) < FEW:
             back, gone = _together(self._back), _together(self._gone)
-        known = sum(back) + sum(gone) >= FEW
-        rates = worth(back, gone) if known else [guess(age) for age in AGES]
-        return max(
-            (age for age, rate in zip(AGES[1:], rates, strict=False) if rate >= self._least),
-            default=0.0,
-        )
+        if sum(back) + sum(gone) < FEW:
+            return max(0.0, 1.0 / self._least - 1.0)  # after as long again, as far as one knows
+        rates = _rates(back, gone)
+        return next((AGES[k] for k, rate in enumerate(rates) if rate < self._least), AGES[-1])
 
 
 def _together(bins: dict[Hashable, list[float]]) -> list[float]:
     return [sum(counts) for counts in zip(*bins.values(), strict=True)] or [0.0] * len(AGES)
+
+
+def _rates(back: list[float], gone: list[float]) -> list[float]:
+    """At the beginning of each bin of ages: the most returns for each second that one can have by
+    waiting until the beginning of a later one. gone: those who were away so long, and maybe are."""
+    risk = PRIOR + sum(back) + sum(gone)
+    seconds, away = [0.0], [1.0]
+    for k in range(len(AGES) - 1):
+        staying = away[k] * (1.0 - back[k] / (risk - gone[k] / 2)) if back[k] else away[k]
+        seconds.append(seconds[k] + (away[k] + staying) / 2 * (AGES[k + 1] - AGES[k]))
+        away.append(staying)
+        risk -= back[k] + gone[k]
+    return [
+        max(
+            (away[k] - away[j]) / max(seconds[j] - seconds[k], 1e-9)
+            for j in range(k + 1, len(AGES))
+        )
+        for k in range(len(AGES) - 1)
+    ]

@@ -1,0 +1,443 @@
+"""graph_aware: each switch where it decides otherwise, and marginal_cost without graphs."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from teola.errors import InputError
+from teola.graph import Op
+from teola.policies.routing import make
+from teola.policies.routing.graph_aware import SWITCHES, GraphAware
+from teola.policies.routing.marginal_cost import MarginalCost
+from teola.policies.routing.programs import Programs
+from teola.policies.routing.returns import Returns
+from teola.policies.work import Estimate, WorkSpec
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import InstanceDown, ProgramPaused
+from teola.schedule.validate import validate_queue
+from tests.planted import catches, edited
+from tests.policies.routed import call, end, first, prompt, route, router, send
+
+LONG = 50
+"""Tokens of a step, beyond which a call that finds nothing is long."""
+
+
+def routed(**options: Any) -> EngineQueue:
+    """Two instances with room for 1,000 tokens each."""
+    return router(GraphAware(**options), max_batch=LONG, kv_blocks=1000)
+
+
+def turn(queue: EngineQueue, program: str, keys: tuple[Any, ...], now: float, **more: Any) -> int:
+    """A call of a program, from its arrival to its end; where it was."""
+    run = f"{program} at {now}"
+    at = route(queue, run, keys, now, program=program, **more)
+    first(queue, run, now)
+    end(queue, run, now, 1)
+    return at
+
+
+def ask(queue: EngineQueue, run: str, keys: tuple[Any, ...], now: float, program: str = "") -> int:
+    """Where a call is bound (-1: it is held); nothing is sent."""
+    queue.submit(call(run, keys, now, program=program or run), now)
+    return queue.works[run, 0].affinity
+
+
+def held(queue: EngineQueue) -> set[str]:
+    return {run for run, _ in queue.line.held}
+
+
+def owned(queue: EngineQueue, *, now: float = 0.0, tokens: int = 800) -> dict[str, tuple[Any, ...]]:
+    """Two programs that have called twice and are away, with most of an instance each."""
+    prompts = {name: prompt((name, tokens)) for name in ("p", "q")}
+    for i, (name, keys) in enumerate(prompts.items()):
+        turn(queue, name, keys, now, affinity=i)
+        turn(queue, name, (*keys, f"more of {name}"), now + 1)
+    return prompts
+
+
+# --- gate -----------------------------------------------------------------------------------
+
+
+@catches(
+    "gate-is-open",
+    "a call without a prefix pushes out what will be read again",
+    edited(GraphAware._open, "<= self._room[i]", "< float('inf')"),
+)
+def test_a_new_program_waits_for_room() -> None:
+    queue = routed()
+    owned(queue)
+    assert ask(queue, "new", prompt(("new", 300)), 2.0) == -1
+    assert held(queue) == {"new"}
+    without = routed(gate=False)
+    owned(without)
+    assert ask(without, "new", prompt(("new", 300)), 2.0) >= 0
+
+
+def test_what_fits_does_not_wait() -> None:
+    queue = routed()
+    owned(queue, tokens=400)
+    assert ask(queue, "new", prompt(("new", 300)), 2.0) >= 0
+
+
+def test_what_is_found_does_not_wait() -> None:
+    queue = routed()
+    prompts = owned(queue)
+    assert ask(queue, "again", (*prompts["p"], *range(150)), 2.0, "p") >= 0
+
+
+def test_room_is_there_when_a_program_has_ended() -> None:
+    queue = routed()
+    owned(queue)
+    ask(queue, "new", prompt(("new", 300)), 2.0)
+    queue.dispatch(2.0)
+    assert held(queue) == {"new"}
+    queue.paused(ProgramPaused("e", "p", ended=True), 3.0)
+    queue.dispatch(3.0)
+    assert not held(queue)
+    assert queue.works["new", 0].on(0)
+    validate_queue(queue, 3.0)
+
+
+def test_room_is_there_when_nobody_waits_for_a_program_any_more() -> None:
+    queue = routed(returns_s=10.0)
+    owned(queue)
+    ask(queue, "new", prompt(("new", 300)), 2.0)
+    now = 2.0
+    while held(queue):
+        wake = queue.placing.routing.wake_at(now)
+        assert wake is not None
+        assert now < wake < 12.0
+        queue.dispatch(now := wake)
+    assert queue.works["new", 0].flying
+
+
+def test_a_program_is_waited_for_by_what_it_waits_for_itself() -> None:
+    returns, seconds = Returns(60.0), {"person": 1200.0, "tool": 5.0}
+    for reason, pause_s in seconds.items():
+        for _ in range(60):
+            returns.back(returns.kind("c", reason, None), pause_s)
+    person, tool = (returns.hope_s(returns.kind("c", reason, None)) for reason in seconds)
+    assert person == 0.0
+    assert 4.0 < tool < 60.0
+
+
+@catches(
+    "deaf",
+    "what a program tells of its pause is not heard",
+    edited(Programs.paused, "program.reason = reason", "pass"),
+)
+def test_what_a_program_tells_of_its_pause_decides_whether_it_keeps_its_room() -> None:
+    for reason, room in (("person", True), ("tool", False)):
+        queue = routed()
+        policy = queue.placing.routing
+        assert isinstance(policy, GraphAware)
+        returns = policy.programs._returns
+        for told, pause_s in (("person", 1200.0), ("tool", 5.0)):
+            for last_s in (None, 1.0):
+                for _ in range(60):
+                    returns.back(returns.kind(("", "c"), told, last_s), pause_s)
+        owned(queue)
+        for name in ("p", "q"):
+            queue.paused(ProgramPaused("e", name, reason), 1.0)
+        assert (ask(queue, "new", prompt(("new", 300)), 2.0) >= 0) == room
+
+
+def test_whoever_never_comes_back_is_not_waited_for() -> None:
+    returns = Returns(60.0)
+    for _ in range(60):
+        returns.gone("k", 3600.0)
+    assert returns.hope_s("k") == 0.0
+
+
+@catches(
+    "held-beyond-its-time",
+    "what is held by the policy's own bound is not",
+    edited(GraphAware.free, "one[0] + self.held_s", "one[0] + 300"),
+)
+def test_nothing_is_held_for_longer_than_held_s() -> None:
+    queue = routed(held_s=5.0)
+    owned(queue)
+    ask(queue, "new", prompt(("new", 300)), 2.0)
+    assert queue.placing.routing.wake_at(2.0) == 7.0
+    queue.dispatch(6.9)
+    assert held(queue) == {"new"}
+    queue.dispatch(7.0)
+    assert not held(queue)
+    at_once = routed(held_s=0)
+    owned(at_once)
+    assert ask(at_once, "new", prompt(("new", 300)), 2.0) >= 0
+
+
+# --- hits first -----------------------------------------------------------------------------
+
+
+@catches(
+    "misses-first",
+    "what finds nothing goes though others are being computed",
+    edited(GraphAware._open, "self.hits and to.seen.pending", "False"),
+)
+def test_what_finds_nothing_lets_others_go_first() -> None:
+    for hits in (True, False):
+        queue = routed(hits=hits)
+        prompts = owned(queue, tokens=100)
+        for name, keys in prompts.items():
+            assert route(queue, name, (*keys, *range(40)), 2.0, program=name) >= 0
+        ask(queue, "new", prompt(("new", 300)), 2.0)
+        assert held(queue) == ({"new"} if hits else set())
+        if hits:
+            first(queue, "p", 3.0)
+            queue.dispatch(3.0)
+            assert not held(queue)
+
+
+@catches(
+    "no-ageing",
+    "the longest waits for all that come",
+    edited(GraphAware._choose, "self.ageing * work.arrival", "0.0"),
+)
+def test_of_those_held_the_shortest_goes_first_unless_one_is_old() -> None:
+    for later_s, order in ((1.0, ["short", "long"]), (20.0, ["long", "short"])):
+        queue = routed(ageing=0.05)
+        owned(queue)
+        ask(queue, "long", prompt(("long", 900)), 2.0)
+        ask(queue, "short", prompt(("short", 300)), 2.0 + later_s)
+        policy = queue.placing.routing
+        assert isinstance(policy, GraphAware)
+        assert [one.work.run for one in policy._line] == order
+
+
+# --- home -----------------------------------------------------------------------------------
+
+
+def _with_a_busy_home(**options: Any) -> tuple[int, int]:
+    """Where a program's KV lies, which has calls decoding there, and where its call goes."""
+    queue = routed(**options)
+    home = turn(queue, "p", prompt(("p", 100)), 0.0)
+    for k in range(40):
+        one = call(f"busy {k}", (), 0.0, total=1, affinity=home, program="busy")
+        queue.submit(one, 0.0)
+        send(queue)
+        first(queue, f"busy {k}", 0.0)
+    return home, ask(queue, "again", (*prompt(("p", 100)), *range(100)), 1.0, "p")
+
+
+@catches("homeless", "a program's call leaves its KV", edited(GraphAware._best, "here <=", "0 >"))
+def test_a_program_keeps_its_home_where_others_would_move_it() -> None:
+    home, at = _with_a_busy_home()
+    assert at == home
+    home, at = _with_a_busy_home(home=False)
+    assert at != home
+
+
+def test_a_program_leaves_a_home_that_has_a_longer_wait_than_what_it_saves() -> None:
+    queue = routed()
+    home = turn(queue, "p", prompt(("p", 100)), 0.0)
+    queue.submit(call("busy", (), 0.0, total=400, affinity=home, program="b"), 0.0)
+    assert ask(queue, "again", (*prompt(("p", 100)), "more"), 1.0, "p") == 1 - home
+
+
+# --- siblings -------------------------------------------------------------------------------
+
+
+@catches(
+    "nobody-leads",
+    "what a program's other call computes is computed again",
+    edited(GraphAware._follows, "not program.begun", "True"),
+)
+def test_of_siblings_one_leads() -> None:
+    shared = prompt(("shared", 100))
+    for siblings in (True, False):
+        queue = routed(siblings=siblings)
+        leader = route(queue, "a", (*shared, "a"), 0.0, program="p")
+        for run in ("b", "c"):
+            ask(queue, run, (*shared, run), 0.0, "p")
+        assert held(queue) == ({"b", "c"} if siblings else set())
+        if siblings:
+            first(queue, "a", 1.0)
+            queue.dispatch(1.0)
+            assert not held(queue)
+            assert queue.works["b", 0].found == 100
+            assert queue.works["b", 0].on(leader)
+            validate_queue(queue, 1.0)
+
+
+@catches(
+    "followers-of-nobody",
+    "who follows a call that is withdrawn waits for it",
+    edited(GraphAware._led, "self._again += followers.values()", "pass"),
+)
+def test_siblings_go_when_their_leader_is_gone() -> None:
+    queue = routed()
+    shared = prompt(("shared", 100))
+    ask(queue, "a", (*shared, "a"), 0.0, "p")
+    ask(queue, "b", (*shared, "b"), 0.0, "p")
+    queue.withdraw("a", 0, 1.0)
+    queue.dispatch(1.0)
+    assert not held(queue)
+    assert queue.works["b", 0].flying
+
+
+def test_siblings_go_elsewhere_when_their_leaders_instance_dies() -> None:
+    queue = routed()
+    shared = prompt(("shared", 100))
+    leader = route(queue, "a", (*shared, "a"), 0.0, program="p")
+    ask(queue, "b", (*shared, "b"), 0.0, "p")
+    queue.down(InstanceDown("e", leader), 1.0)
+    for _ in range(2):
+        queue.dispatch(1.0)
+    first(queue, "a", 2.0)
+    queue.dispatch(2.0)
+    assert queue.works["b", 0].on(1 - leader)
+    validate_queue(queue, 2.0)
+
+
+def test_calls_of_others_do_not_follow() -> None:
+    queue = routed()
+    shared = prompt(("shared", 100))
+    ask(queue, "a", (*shared, "a"), 0.0)
+    ask(queue, "b", (*shared, "b"), 0.0)
+    assert not held(queue)
+
+
+# --- prefill ahead --------------------------------------------------------------------------
+
+
+def _piece(queue: EngineQueue, latest_s: float) -> None:
+    spec = WorkSpec(
+        engine="e",
+        op=Op.PARTIAL_PREFILLING,
+        component="c",
+        lane=None,
+        cuttable=False,
+        depth=0,
+        estimate=Estimate(latest_s=latest_s),
+    )
+    piece = call("piece", prompt(("piece", 40)), 0.0)
+    piece.spec = spec
+    queue.submit(piece, 0.0)
+
+
+@catches(
+    "too-early",
+    "a piece goes long before the rest of its prompt comes",
+    edited(GraphAware._choose, "self.ahead and", "False and"),
+)
+def test_a_piece_goes_one_prefill_before_the_rest_of_its_prompt() -> None:
+    queue = routed()
+    for i in (0, 1):
+        queue.submit(call(f"busy {i}", (), total=1, affinity=i), 0.0)
+    _piece(queue, 2.0)
+    assert held(queue) == {"piece"}
+    due = queue.placing.routing.wake_at(0.0)
+    assert due is not None
+    assert 1.9 < due < 2.0
+    queue.dispatch(1.9)
+    assert held(queue) == {"piece"}
+    queue.dispatch(due)
+    assert not held(queue)
+
+
+def test_a_piece_goes_at_once_where_there_is_nothing_to_do() -> None:
+    queue = routed()
+    _piece(queue, 2.0)
+    assert not held(queue)
+
+
+# --- without graphs -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_graphs_it_decides_as_marginal_cost(seed: int) -> None:
+    """Calls that are programs of their own, in a crowd that pushes each other's KV out."""
+    decided = []
+    for policy in (GraphAware(), MarginalCost()):
+        chance = random.Random(seed)
+        queue = router(policy, 3, max_batch=LONG, kv_blocks=300)
+        running, found = list[str](), list[int]()
+        for k in range(200):
+            now = k / 10
+            keys = prompt((f"s{chance.randrange(6)}", 80), (k, chance.randrange(1, 90)))
+            found.append(ask(queue, f"r{k}", keys, now))
+            queue.dispatch(now)
+            assert not queue.line.held
+            running.append(f"r{k}")
+            for run in chance.sample(running, min(len(running), chance.randrange(3))):
+                if queue.works[run, 0].flying:
+                    first(queue, run, now)
+                    end(queue, run, now, chance.randrange(200))
+                    queue.paused(ProgramPaused("e", run, ended=True), now)
+                    running.remove(run)
+            queue.dispatch(now)
+            validate_queue(queue, now)
+        decided.append(found)
+    assert decided[0] == decided[1]
+    assert len(set(decided[0])) == 3
+
+
+# --- what it counts, and its options --------------------------------------------------------
+
+
+def recounted(programs: Programs) -> None:
+    everybody = list(programs._all.values())
+    for i in range(len(programs.claimed)):
+        here = [program for program in everybody if program.at == i]
+        assert programs.owned[i] == sum(program.tokens for program in here)
+        assert programs.claimed[i] == sum(program.claim for program in here)
+        assert programs.owners[i] == sum(program.owner for program in here)
+    away = {program.name for program in everybody if program.since is not None}
+    assert programs._since.keys() == away
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_it_counts_follows_from_what_happened(seed: int) -> None:
+    chance = random.Random(seed)
+    queue = routed(returns_s=30.0, held_s=20.0)
+    policy = queue.placing.routing
+    assert isinstance(policy, GraphAware)
+    running, said, now = list[str](), {f"p{k}": prompt((k, 60)) for k in range(8)}, 0.0
+    for k in range(400):
+        now += chance.choice((0.0, 0.1, 5.0, 4000.0 if k % 100 == 0 else 1.0))
+        name = chance.choice(list(said))
+        said[name] = (*said[name], *((name, k, j) for j in range(chance.randrange(40))))
+        ask(queue, f"{name}/{k}", said[name], now, name)
+        running.append(f"{name}/{k}")
+        queue.dispatch(now)
+        for run in chance.sample(running, min(len(running), chance.randrange(4))):
+            program = run.split("/")[0]
+            if queue.works[run, 0].flying:
+                first(queue, run, now)
+                end(queue, run, now, chance.randrange(20))
+                ended = chance.random() < 0.1
+                queue.paused(ProgramPaused("e", program, chance.choice("ab"), ended), now)
+                running.remove(run)
+            elif chance.random() < 0.3:
+                queue.withdraw(run, 0, now)
+                running.remove(run)
+        queue.dispatch(now)
+        validate_queue(queue, now)
+        recounted(policy.programs)
+        assert len(policy._line) == len(policy._held) == len(policy._oldest)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gate": 1}, "gate must be true or false, got 1"),
+        ({"returns_s": 0}, "returns_s must be a number of seconds above 0, got 0"),
+        ({"held_s": 301}, "held_s must be seconds from 0 to 300, got 301"),
+        ({"held_s": -1}, "held_s must be seconds from 0 to 300, got -1"),
+        ({"ageing": "x"}, "ageing must be a number from 0 on, got 'x'"),
+        ({"ageing": -0.5}, "ageing must be a number from 0 on, got -0.5"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make("graph_aware", **options)
+
+
+def test_every_switch_is_an_option() -> None:
+    policy = make("graph_aware", **dict.fromkeys(SWITCHES, False))
+    assert not any(getattr(policy, switch) for switch in SWITCHES)
