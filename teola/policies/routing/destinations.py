@@ -17,6 +17,7 @@ from teola.profile import EngineProfile, StepTime
 GUESSED: Final = StepTime(base_s=0.0067, per_context_s=4.6e-8, per_token_s=2.3e-5, per_pair_s=1e-9)
 """Of an instance whose times nobody knows: those of a model of 8B on an H100. Routers compare times
 of instances that are then all alike, so that only their proportions matter."""
+UNKNOWN: Final = StepTime()
 TYPICAL: Final = 8000
 """Tokens before one that is computed, where nobody knows how many."""
 
@@ -72,7 +73,8 @@ def least(
 
 def times_of(profile: EngineProfile) -> StepTime:
     """How long its steps take, as far as somebody knows."""
-    return profile.step if profile.step != StepTime() else GUESSED
+    step = profile.step
+    return step if step.per_token_s or step != UNKNOWN else GUESSED
 
 
 def prefill_s(profile: EngineProfile, missing: float, total: float) -> float:

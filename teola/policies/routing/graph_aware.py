@@ -83,7 +83,7 @@ class GraphAware(RoutingPolicy):
         home: bool = True,
         siblings: bool = True,
         ahead: bool = True,
-        returns_s: float = 150.0,
+        returns_s: float = 300.0,
         held_s: float = MOST_HELD_S,
         ageing: float = 0.05,
     ) -> None:
@@ -123,6 +123,8 @@ class GraphAware(RoutingPolicy):
         self._forget(work)
         self.programs.expire(now)
         at = bound(self.view, work, now)
+        if at >= 0 and self.programs.has(work, at):
+            return at
         there = destinations(self.view, work, now)
         if at < 0 and there:
             at = self._choose(work, there, now)

@@ -43,12 +43,12 @@ class MarginalCost(RoutingPolicy):
     def cost(self, work: Work, to: Destination) -> float:
         """Seconds that `work` costs everybody there."""
         profile = self.view.profiles[to.instance]
-        stalls = min(MOST, 1 + STALLED * to.calls)
-        context = to.seen.context + to.seen.awaited
+        seen = to.seen
+        stalls = min(MOST, 1 + STALLED * seen.calls)
         return (
-            wait_s(profile, to.seen.pending)
+            (wait_s(profile, seen.pending) if seen.pending else 0.0)
             + stalls * prefill_s(profile, to.missing, work.total)
-            + self.answer * times_of(profile).per_context_s * context
+            + self.answer * times_of(profile).per_context_s * (seen.context + seen.awaited)
         )
 
     def observe(self, event: Happening, now: float) -> None:

@@ -61,6 +61,13 @@ class Programs:
         """One that has called before."""
         return self._all.get(name)
 
+    def has(self, work: Work, i: int) -> bool:
+        """Whether a call is known to be on its way to instance `i`."""
+        program = self._all.get(work.program)
+        return (
+            program is not None and program.at == i and (work.run, work.primitive) in program.works
+        )
+
     def claims(self, name: str, i: int) -> int:
         """What a program claims on instance `i`."""
         program = self._all.get(name)
