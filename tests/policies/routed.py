@@ -42,7 +42,19 @@ def prompt(*parts: tuple[Hashable, int]) -> tuple[Hashable, ...]:
 
 def call(run: str, keys: tuple[Hashable, ...], now: float = 0.0, **more: Any) -> Work:
     given = {"op": Op.PREFILLING, "lane": None, "cuttable": False, "retries": 2, "total": len(keys)}
-    return work(0, **{**given, "run": run, "arrival": now, "admitted": now, "keys": keys, **more})
+    seq = more.pop("seq", 0)
+    return work(
+        seq,
+        **{
+            **given,
+            "primitive": 0,
+            "run": run,
+            "arrival": now,
+            "admitted": now,
+            "keys": keys,
+            **more,
+        },
+    )
 
 
 def route(

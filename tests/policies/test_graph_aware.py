@@ -1,8 +1,12 @@
-"""graph_aware: each switch where it decides otherwise, and marginal_cost without graphs."""
+"""graph_aware: each switch where it decides otherwise, and marginal_cost without graphs.
+
+Long because each switch is shown with the case that it is for.
+"""
 
 from __future__ import annotations
 
 import random
+from itertools import count
 from typing import Any
 
 import pytest
@@ -21,6 +25,8 @@ from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
 from tests.policies.routed import call, end, first, prompt, route, router, send
 
+NUMBERS = count()
+"""Of calls, in the order in which they come."""
 LONG = 50
 """Tokens of a step, beyond which a call that finds nothing is long."""
 
@@ -41,7 +47,7 @@ def turn(queue: EngineQueue, program: str, keys: tuple[Any, ...], now: float, **
 
 def ask(queue: EngineQueue, run: str, keys: tuple[Any, ...], now: float, program: str = "") -> int:
     """Where a call is bound (-1: it is held); nothing is sent."""
-    queue.submit(call(run, keys, now, program=program or run), now)
+    queue.submit(call(run, keys, now, seq=next(NUMBERS), program=program or run), now)
     return queue.works[run, 0].affinity
 
 
@@ -224,7 +230,11 @@ def _with_a_busy_home(**options: Any) -> tuple[int, int]:
     return home, ask(queue, "again", (*prompt(("p", 100)), *range(100)), 1.0, "p")
 
 
-@catches("homeless", "a program's call leaves its KV", edited(GraphAware._best, "here <=", "0 >"))
+@catches(
+    "homeless",
+    "a program's call leaves its KV",
+    edited(GraphAware._best, "return at if here", "return at if 9e9 + here"),
+)
 def test_a_program_keeps_its_home_where_others_would_move_it() -> None:
     home, at = _with_a_busy_home()
     assert at == home

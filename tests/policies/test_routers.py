@@ -243,7 +243,7 @@ def test_marginal_cost_goes_where_the_prefix_is_unless_others_wait_there() -> No
 @catches(
     "stalls-nobody",
     "whom a prefill stalls costs nothing",
-    edited(MarginalCost.place, "STALLED * to.calls", "0.0"),
+    edited(MarginalCost.cost, "STALLED * seen.calls", "0.0"),
 )
 def test_marginal_cost_counts_whom_a_prefill_stalls() -> None:
     queue = router(make("marginal_cost"))
@@ -269,7 +269,7 @@ def test_marginal_cost_learns_how_long_answers_are() -> None:
         route(queue, f"q{k}", S)
         first(queue, f"q{k}", 1.0)
         end(queue, f"q{k}", 2.0, generated=tokens)
-    assert policy._answer == 200
+    assert policy.answer == 200
 
 
 # --- what they compare ----------------------------------------------------------------------

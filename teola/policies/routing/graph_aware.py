@@ -9,7 +9,7 @@ that come back (`programs.py`). Five switches, each of which can be left out:
               found goes first. Of those held, the one that is computed soonest goes first, for
               which one that has waited `ageing` seconds counts as a second shorter
     home      a program's call goes where its last one left its KV, unless the wait there is longer
-              than the wait elsewhere and what would be computed again
+              than the wait elsewhere and twice what would be computed again
     siblings  of a program's calls that share what nobody keeps yet one leads; the others are held
               until it is there, and placed then
     ahead     a piece of a prompt is computed ahead when the rest comes within the time that it
@@ -58,6 +58,9 @@ from teola.policies.work import Work
 
 FEW: Final = 4
 """Of what is held, how many are asked about at a time."""
+TWICE: Final = 2.0
+"""How often one counts what is computed again for a program that leaves its home: there it pushes
+out as much, which has to be computed again, too."""
 SWITCHES: Final = ("gate", "hits", "home", "siblings", "ahead")
 
 
@@ -174,10 +177,10 @@ class GraphAware(RoutingPolicy):
         if at is None or not at.found:
             return best
         here, other = (
-            wait_s(self.view.profiles[to.instance], to.seen.pending) + self._prefill_s(work, to)
-            for to in (at, best)
+            wait_s(self.view.profiles[to.instance], to.seen.pending) for to in (at, best)
         )
-        return at if here <= other else best
+        again = TWICE * self._prefill_s(work, best)
+        return at if here + self._prefill_s(work, at) <= other + again else best
 
     def _cost(self, work: Work, to: Destination) -> float:
         """marginal_cost's, and of what programs own there, what has to be computed again if the
