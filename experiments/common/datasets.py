@@ -96,14 +96,14 @@ def trace(name: str, folder: Path | None) -> Sequence[float]:
             if path.suffix == ".jsonl":
                 times = [json.loads(line)["timestamp"] / 1000 for line in file if line.strip()]
             else:
-                times = [_timestamp(row["TIMESTAMP"]) for row in csv.DictReader(file)]
+                times = [timestamp(row["TIMESTAMP"]) for row in csv.DictReader(file)]
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path} is not the expected {name} trace: {error!r}") from None
     times.sort()
     return tuple(at - times[0] for at in times)
 
 
-def _timestamp(text: str) -> float:
+def timestamp(text: str) -> float:
     """Seconds; the traces give seven decimals, Python reads six."""
     return datetime.fromisoformat(text.strip()[:26]).timestamp()
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from teola.engine import Chunk, Hit
 from teola.errors import OutputError
-from teola.kv import Excerpt
+from teola.kv import Excerpt, excerpt_keys
 from teola.schedule.plan import ABSENT
 
 CHARACTERS_PER_TOKEN = 4
@@ -43,6 +43,46 @@ class Tokens(int):
         if not self.text:
             self.text = new_text()
         return Excerpt(self.text, self.start, int(self))
+
+
+class Composite(Tokens):
+    """A simulated text made of parts of numbered texts, as a trace's prompts are. It remembers the
+    keys of its blocks, so that they are worked out once, however often it is asked."""
+
+    excerpts: tuple[Excerpt, ...] = ()
+    _known: tuple[int, int, tuple[int, ...]] = (0, 0, ())
+
+    @classmethod
+    def made_of(cls, excerpts: Iterable[Excerpt]) -> Composite:
+        """These parts, one after another."""
+        parts = tuple(excerpts)
+        made = cls(sum(part.length for part in parts))
+        made.excerpts = parts
+        return made
+
+    def continued(self, length: int, *more: Excerpt) -> Composite:
+        """Its first `length` tokens, and then `more`. What keys are known of those stay known."""
+        parts, left = list[Excerpt](), length
+        for text, start, tokens in self.excerpts:
+            if left <= 0:
+                break
+            parts.append(Excerpt(text, start, min(tokens, left)))
+            left -= tokens
+        made = Composite.made_of([*parts, *more])
+        block_tokens, salt, keys = self._known
+        if block_tokens:
+            made._known = (block_tokens, salt, keys[: length // block_tokens])
+        return made
+
+    def keys(self, block_tokens: int, salt: int) -> tuple[int, ...]:
+        """As `excerpt_keys` of its parts."""
+        size, by, known = self._known
+        if (size, by) != (block_tokens, salt):
+            known = ()
+        if not known or len(known) < self // block_tokens:
+            known = excerpt_keys(self.excerpts, block_tokens, salt, known)
+            self._known = (block_tokens, salt, known)
+        return known
 
 
 new_text = itertools.count(1).__next__
@@ -121,7 +161,7 @@ def tokens_of(value: Any) -> int:
     kind = type(value)
     if kind is str:
         return len(value) // CHARACTERS_PER_TOKEN + 1
-    if kind is Tokens:
+    if kind is Tokens or kind is Composite:
         return int(value)
     if kind is list:
         return sum(map(tokens_of, value))

@@ -371,7 +371,7 @@ async def compare(seeds: range, eviction: str) -> tuple[int, int]:
 @catches(
     "always-lru",
     "a simulated cache evicts by lru, whatever is configured",
-    edited(Stepper.__init__, "make_policy(eviction)", 'make_policy("lru")'),
+    edited(Sim._server, "_named(self._eviction, name, eviction_policies.DEFAULT)", '"lru"'),
 )
 @pytest.mark.parametrize("eviction", ["lru", "newest"])
 async def test_200_random_traces_hit_evict_and_end_alike(eviction: str) -> None:

@@ -11,7 +11,7 @@ from teola.kv import Excerpt, excerpt_keys
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
 from teola.runtime.sim.outcome import Delivery
-from teola.runtime.values import Tokens, new_text, number_of, text_of, tokens_of
+from teola.runtime.values import Composite, Tokens, new_text, number_of, text_of, tokens_of
 
 
 class Said(NamedTuple):
@@ -57,9 +57,20 @@ def said(
         excerpts, tokens = prefix.excerpts + excerpts, prefix.tokens + tokens
         if not known and prefix.block_tokens == block_tokens:
             known = prefix.keys
+    elif block_tokens and not known and i not in query.run.fused:
+        known = _beginning(query, i, block_tokens, salt)
     if block_tokens and len(known) < tokens // block_tokens:
         known = excerpt_keys(excerpts, block_tokens, salt, known)
     return Said(excerpts, tokens, block_tokens, known)
+
+
+def _beginning(query: Query, i: int, block_tokens: int, salt: int) -> tuple[int, ...]:
+    """The keys of what the prompt of primitive `i` begins with, if that remembers them."""
+    prompt = query.plan.primitives[i].input("prompt")
+    assert isinstance(prompt, Prompt)
+    first = prompt.parts[0].content
+    value = None if isinstance(first, str) else query.store.read(first)
+    return value.keys(block_tokens, salt) if type(value) is Composite else ()
 
 
 def prompt_of(query: Query, i: int) -> tuple[Excerpt, ...]:
@@ -78,7 +89,9 @@ def prompt_of(query: Query, i: int) -> tuple[Excerpt, ...]:
 
 
 def _add(found: list[Excerpt], value: Any) -> None:
-    if isinstance(value, Tokens):
+    if type(value) is Composite:
+        found += value.excerpts
+    elif isinstance(value, Tokens):
         found.append(value.excerpt())
     elif isinstance(value, list):
         for item in value:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol, cast
 
+from teola.engine import Usage
 from teola.errors import EngineError, QueryCancelled
 from teola.instance import Step, StepServer, TokenSequence
-from teola.kv import Access, BlockCache, policies
+from teola.kv import Access, BlockCache
+from teola.kv.policies import Policy
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
 from teola.runtime.sim.content import Prefix, Said, answer_of, said, salt_of
@@ -72,7 +74,7 @@ class Called(NamedTuple):
 
 
 class Stepper:
-    """Drives one StepServer through virtual time. eviction: name of its cache's policy. tells: what
+    """Drives one StepServer through virtual time. eviction: its cache's policy. tells: what
     its cache keeps. dead: its instance died, and another has its place."""
 
     def __init__(
@@ -81,14 +83,13 @@ class Stepper:
         engine: str,
         instance: int,
         profile: EngineProfile,
+        eviction: Policy,
         *,
-        eviction: str = policies.DEFAULT,
         tells: bool = False,
     ) -> None:
         self.sim, self.engine, self.instance, self.profile = sim, engine, instance, profile
         self._tells, self.dead = tells, False
-        policy = policies.make_policy(eviction)
-        cache = BlockCache(profile.kv_blocks, profile.block_tokens, policy, noting=tells)
+        cache = BlockCache(profile.kv_blocks, profile.block_tokens, eviction, noting=tells)
         self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
         self.calls: dict[tuple[str, int], Called] = {}
         self._step: Step | None = None
@@ -195,9 +196,12 @@ class Stepper:
                     self._store_sequence(query, i, self.calls[id], now)
                 sim.handle(FirstToken(self.engine, self.instance, run, i), now)
             elif event.kind == "mark":
-                delivery = self.calls[id].deliveries[event.mark]
+                called = self.calls[id]
+                delivery = called.deliveries[event.mark]
                 if query is not None and not query.run.ended(delivery.primitive):
                     counts = query.store.put(delivery.primitive, delivery.result)
+                    if delivery is called.deliveries[-1]:  # with it the query may end
+                        _note_usage(query, i, called)
                     query.trace.ended(delivery.primitive, 0, now)
                     member = MemberCompleted(
                         self.engine, self.instance, run, i, delivery.primitive, counts
@@ -207,6 +211,7 @@ class Stepper:
                 called = self.calls.pop(id)
                 if query is not None and not called.deliveries:
                     self._store_sequence(query, i, called, now)
+                    _note_usage(query, i, called)
                 self._end(id, called, {"sequence": 1})
 
     def _store_sequence(self, query: Query, i: int, called: Called, now: float) -> None:
@@ -229,6 +234,14 @@ class Stepper:
         sequence = called.sequence
         cached, generated = (sequence.cached, sequence.generated) if sequence else (None, None)
         sim.handle(CallEnded(self.engine, called.batch, *id, outcome, cached, generated), now)
+
+
+def _note_usage(query: Query, i: int, called: Called) -> None:
+    """Let the query's trace say what its call took."""
+    sequence = called.sequence
+    if sequence is not None:
+        usage = Usage(sequence.prompt, sequence.generated, sequence.cached)
+        query.trace.used(usage, i)
 
 
 @lru_cache(1024)

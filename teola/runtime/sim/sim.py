@@ -81,8 +81,9 @@ class Sim(Driver[Query]):
     """Simulates queries on engines described by `profile`.
 
     batching, routing, eviction: policy names, one for all engines or by engine name.
-    policy_options: keyword arguments for batching policies, by engine. instances: by engine, where
-    not the profile's. learner: is told what happens, and publishes lessons when a query ends.
+    policy_options, routing_options, eviction_options: keyword arguments of these policies (the
+    first: of batching), by engine. instances: by engine, where not the profile's. learner: is told
+    what happens, and publishes lessons when a query ends.
     on_finish: called with (query, result) while the query's trace is at hand.
     """
 
@@ -94,6 +95,8 @@ class Sim(Driver[Query]):
         routing: str | Mapping[str, str] = routing_policies.DEFAULT,
         eviction: str | Mapping[str, str] = eviction_policies.DEFAULT,
         policy_options: Mapping[str, Mapping[str, Any]] | None = None,
+        routing_options: Mapping[str, Mapping[str, Any]] | None = None,
+        eviction_options: Mapping[str, Mapping[str, Any]] | None = None,
         instances: Mapping[str, int] | None = None,
         outcomes: Outcomes | None = None,
         learner: Learner | None = None,
@@ -103,6 +106,8 @@ class Sim(Driver[Query]):
         self.profile, self.outcomes = profile, outcomes or Planned()
         self._batching, self._routing, self._eviction = batching, routing, eviction
         self._options, self._instances = policy_options or {}, instances or {}
+        self._routing_options = routing_options or {}
+        self._eviction_options = eviction_options or {}
         self.on_finish = on_finish
         self.now = 0.0
         self.results: list[SimResult] = []
@@ -172,6 +177,7 @@ class Sim(Driver[Query]):
             _named(self._batching, name, batching_policies.DEFAULT),
             self._options.get(name),
             _named(self._routing, name, routing_policies.DEFAULT),
+            self._routing_options.get(name),
             learner=self.learner,
         )
         self._profiles[name] = profile
@@ -183,8 +189,11 @@ class Sim(Driver[Query]):
         if not continuous:
             return object()
         tells = self.core.queues[name].placing.by_keys
-        eviction = _named(self._eviction, name, eviction_policies.DEFAULT)
-        return Stepper(self, name, i, profile, eviction=eviction, tells=tells)
+        eviction = eviction_policies.make_policy(
+            _named(self._eviction, name, eviction_policies.DEFAULT),
+            **self._eviction_options.get(name, {}),
+        )
+        return Stepper(self, name, i, profile, eviction, tells=tells)
 
     def kill(self, engine: str, instance: int, *, at: float, back_s: float | None) -> None:
         """Let an instance die at time `at`, with all that it has and keeps; a successor is up

@@ -1,0 +1,1 @@
+"""Traces of LLM services, replayed under the scheduler's policies in virtual time."""
