@@ -1,7 +1,8 @@
 """Generate: an LLM answers the question from the context, in one of three ways.
 
 simple   one call over the whole context
-tree     one call for each piece of context, then one over their answers; of very many, some first
+tree     one call for each piece of context, then one over their answers; of very many, some first;
+         the answer from a single piece is the answer
 refine   one call for each piece of context, each improving the answer before
 """
 
@@ -156,17 +157,24 @@ class Generate(Component):
         return max(2, (block.window - asked - answer) // (answer + SEPARATOR_TOKENS))
 
     def _merge(self, block: Block, key: str, answers: Sequence[Ref], final: bool = False) -> Ref:
+        """One answer from several. Where there turns out to be but one, it is that, unless it was
+        not asked for as the final one has to be."""
         if len(answers) == 1:
             return answers[0]
-        drafts = block.add(
-            f"{key}drafts",
-            Op.AGGREGATE,
-            {"parts": tuple(answers)},
-            ("out",),
-            AggregateParams(Aggregation.CONCAT),
+        config = block.config
+        alone = not final or not (config.json_schema or config.stop)
+        drafts = self._gather(
+            block, f"{key}drafts", answers, Aggregation.SEVERAL if alone else Aggregation.CONCAT
         )
-        parts = (*MERGED, Part(Role.CONTEXT, Ref(drafts, "out"), required=True))
-        return self._call(block, f"merge.{key}", parts, final)
+        parts = (*MERGED, Part(Role.CONTEXT, drafts, required=True))
+        merged = self._call(block, f"merge.{key}", parts, final)
+        if not alone:
+            return merged
+        return self._gather(block, f"{key}merged", (*answers, merged), Aggregation.MERGED)
+
+    def _gather(self, block: Block, key: str, parts: Sequence[Ref], mode: Aggregation) -> Ref:
+        inputs = {"parts": tuple(parts)}
+        return Ref(block.add(key, Op.AGGREGATE, inputs, ("out",), AggregateParams(mode)), "out")
 
     def _refine(self, block: Block, context: Feed, count: int) -> Ref:
         """Every round is a final call, because it may be the last. The next one reads its text: a
@@ -181,16 +189,7 @@ class Generate(Component):
                 )
                 parts = parts + before if block.config.answer_last else before + parts
             rounds.append(self._call(block, f"{i + 1}.", parts, final=True))
-        if count == 1:
-            return rounds[0]
-        last = block.add(
-            "last",
-            Op.AGGREGATE,
-            {"parts": tuple(rounds)},
-            ("out",),
-            AggregateParams(Aggregation.LAST),
-        )
-        return Ref(last, "out")
+        return rounds[0] if count == 1 else self._gather(block, "last", rounds, Aggregation.LAST)
 
     def _context(self, ref: Ref, required: bool) -> tuple[Part, ...]:
         return (
