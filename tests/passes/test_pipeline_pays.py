@@ -22,6 +22,7 @@ from teola import (
 from teola.engine import Chunk, Scope
 from teola.graph import Graph, Op, Primitive
 from teola.passes import PIPELINE, Optimised, optimise
+from teola.passes.decompose_stages import _match
 from teola.passes.pipeline_decoding import _followers, _Pieces
 from teola.passes.split_reranking import _in_time, _united
 from teola.passes.timetable import timetable
@@ -218,6 +219,22 @@ def test_the_question_and_its_rewritings_are_searched_for_and_scored_one_by_one(
         assert [len(before(graph, p)) for p in pieces] == [0, 1, 2, 3]
     scored = [len(before(graph, p)) for p in of(graph, Op.RERANKING)]
     assert scored == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@catches(
+    "stages-of-a-list-that-is-being-written",
+    "a list is cut into stages before its items can go on one by one",
+    edited(_match, "if _written(graph, p):", "if False:"),
+)
+@pytest.mark.parametrize("app", [BOTH, advanced_rag], ids=["both", "advanced"])
+def test_no_pass_makes_it_later_where_an_embedder_gains_nothing_from_batches(app: App) -> None:
+    """Its maximum efficient batch is then smaller than the list."""
+    bed = with_base(0.003)
+    made = took(optimised(app, 3, bed, 0), bed, 0)
+    for name in PIPELINE:
+        without = optimised(app, 3, bed, 0, [p for p in PIPELINE if p != name])
+        assert made <= took(without, bed, 0) * 1.02
+    assert made < 0.95 * took(optimised(app, 3, bed, 0, [*PIPELINE][:3]), bed, 0)
 
 
 # --- the answer -------------------------------------------------------------------------------
