@@ -144,9 +144,9 @@ class EngineProfile:
 
     max_batch: items of one batch (an LLM: prompt tokens of one step). max_efficient: where it is
     known without a cost, else it is derived. instances: how many the profile assumes. kv_blocks:
-    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound). pool:
-    profiles of unequal instances, in order; those that it does not reach are as the engine.
-    source: where the times come from, for `explain`.
+    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound). window:
+    of an LLM (None: not known). pool: profiles of unequal instances, in order; those that it does
+    not reach are as the engine. source: where the times come from, for `explain`.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
@@ -159,6 +159,7 @@ class EngineProfile:
     keeps_prefixes: bool = False
     block_tokens: int = 16
     kv_blocks: int | None = None
+    window: int | None = None
     max_efficient: int | None = None
     pool: tuple[EngineProfile, ...] = ()
     source: str = field(default="", compare=False)
@@ -248,7 +249,7 @@ class Profile:
 
     def for_engines(self, specs: Iterable[EngineSpec]) -> Profile:
         """This profile with one entry for each engine by name: as the engine declares itself where
-        the profile knows nothing of it."""
+        the profile knows nothing of it (or of its window)."""
         engines = {}
         for spec in specs:
             entry = self.engines.get(spec.name, self.engines.get(spec.kind.value))
@@ -256,7 +257,7 @@ class Profile:
                 entry = declared(spec)
             elif not entry.source:
                 entry = replace(entry, source=f"profile {self.name}")
-            engines[spec.name] = entry
+            engines[spec.name] = replace(entry, window=entry.window or spec.window)
         return replace(self, engines=engines)
 
 
@@ -387,6 +388,7 @@ def declared(spec: EngineSpec) -> EngineProfile:
         prefix_reuse=spec.prefix_reuse,
         keeps_prefixes=spec.keeps_prefixes,
         block_tokens=spec.block_tokens,
+        window=spec.window,
         max_efficient=spec.max_batch,
         source="not known yet",
     )

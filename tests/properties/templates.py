@@ -226,6 +226,7 @@ class _Grower:
             self._name("generate"),
             mode=mode,
             context_required=self.draw(st.booleans()),
+            fan_in=self.draw(st.sampled_from([None, 2, 3])),
             inputs=inputs if self.draw(st.booleans()) else {**inputs, "history": "question"},
             outputs={"answer": self._give(visible, "text")},
         )
