@@ -74,7 +74,8 @@ class Work:
     admitted: when its query was.
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
-    keys: of its prompt's full blocks, if its engine's routing wants to know (see Size).
+    keys: of its prompt's full blocks, if a policy of its engine wants to know (see Size).
+    found: tokens of its prompt that its instance kept, or was to compute, when it was bound.
     fused_tokens: planned tokens of the pieces of its prompt that are computed with it.
     avoid: the instance where it failed (-1: none).
     tries: tries used up; excused: those of them that were not its own fault.
@@ -112,12 +113,18 @@ class Work:
     priority: int = 0
     home: int = -1
     keys: tuple[Hashable, ...] = ()
+    found: int = 0
     fused_tokens: int = 0
 
     @property
     def remaining(self) -> int:
         """Items (tokens) not yet dispatched."""
         return sum(hi - lo for lo, hi in self.spans)
+
+    @property
+    def missing(self) -> int:
+        """Items; of an LLM call, tokens of its prompt that are to be computed."""
+        return self.total - self.found
 
     def take(self, lo: int, hi: int) -> None:
         """Items lo..hi are being dispatched."""
@@ -200,7 +207,7 @@ class Taker:
             return False
         self.lane = work.spec.lane
         for lo, hi in work.spans:
-            size = hi - lo
+            size = hi - lo - work.found
             if size > self.weight:
                 if not work.spec.cuttable:
                     if self.slices or not self.slots.idle:
@@ -208,7 +215,7 @@ class Taker:
                 else:
                     hi = lo + self.weight
             self.slices.append(Slice(work, lo, hi))
-            self.weight -= hi - lo
+            self.weight -= hi - lo - work.found
             if self.weight <= 0:
                 self.entries -= 1
                 return False

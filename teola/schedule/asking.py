@@ -35,6 +35,7 @@ class Asking:
     def __init__(self) -> None:
         self._bound: dict[int, int] = {}
         self._tokens: dict[int, int] = {}
+        self._context: dict[int, int] = {}
         self._ask: set[int] = set()
         """Of those that something is bound to, who is to be asked when it has room."""
         self._free = 0
@@ -50,7 +51,8 @@ class Asking:
             self._version += 1
         else:
             self._bound[i] = self._bound.get(i, 0) + 1
-            self._tokens[i] = self._tokens.get(i, 0) + work.total
+            self._tokens[i] = self._tokens.get(i, 0) + work.missing
+            self._context[i] = self._context.get(i, 0) + work.total
             self._declined.pop(i, None)
             self._ask.add(i)
 
@@ -64,9 +66,10 @@ class Asking:
             self._declined.pop(i, None)
             self._ask.add(i)
             self._bound[i] -= 1
-            self._tokens[i] -= work.total
+            self._tokens[i] -= work.missing
+            self._context[i] -= work.total
             if not self._bound[i]:
-                del self._bound[i], self._tokens[i]
+                del self._bound[i], self._tokens[i], self._context[i]
                 self._ask.discard(i)
 
     @property
@@ -74,19 +77,33 @@ class Asking:
         """How many works are bound to an instance."""
         return sum(self._bound.values())
 
+    def calls(self, i: int) -> int:
+        """How many works are bound to instance `i`."""
+        return self._bound.get(i, 0)
+
     def tokens(self, i: int) -> int:
-        """Of the works that are bound to instance `i`."""
+        """To be computed for the works that are bound to instance `i`."""
         return self._tokens.get(i, 0)
+
+    def context(self, i: int) -> int:
+        """Of the prompts of the works that are bound to instance `i`."""
+        return self._context.get(i, 0)
 
     def validate(self, works: Iterable[Work]) -> None:
         """Raises AssertionError if other works are queued than these. O(n): for tests."""
+        works = list(works)
         counts = Counter(work.affinity for work in works)
         free = sum(count for i, count in counts.items() if i < 0)
         bound = {i: count for i, count in counts.items() if i >= 0}
         assert self._free == free, f"{self._free} works are bound to none, and not {free}"
         assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
         assert self._ask <= bound.keys(), f"{self._ask - bound.keys()} are asked for nothing"
-        assert self._tokens.keys() == bound.keys(), "tokens are bound where no work is"
+        for told, each in ((self._tokens, "missing"), (self._context, "total")):
+            tokens = Counter[int]()
+            for work in works:
+                tokens[work.affinity] += getattr(work, each) if work.affinity >= 0 else 0
+            found = {i: count for i, count in tokens.items() if i >= 0}
+            assert told == found, f"{each} tokens by instance: {told}, and not {found}"
 
     def part(self, i: int, idle: int) -> int:
         """Works for instance `i` if `idle` instances share evenly what is bound to none."""

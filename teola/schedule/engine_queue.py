@@ -76,7 +76,7 @@ class EngineQueue:
         self._batches: dict[int, Dispatch] = {}
         self._one, eager = len(limits) == 1, is_eager(batching)
         self.line = WaitingLine(batching, lone=self._one and eager and not self.continuous)
-        self.placing = Placing(routing, self.instances, profiles, self.line.asking)
+        self.placing = Placing(routing, self.line, self.instances, profiles)
         self._priority, self._next_batch = priorities(batching), 0
         self.again = Requeue(self.works, self.line, self.placing, self.instances)
         self._timer: float | None = None
@@ -117,7 +117,9 @@ class EngineQueue:
         out = [] if out is None else out
         if (work := self.works.get((run, primitive))) is None:
             return out
-        self.line.remove(work, now)
+        if work.queued:
+            self.line.remove(work, now)
+            self.placing.left(work, now)
         work.withdrawn = True
         if not work.flying:
             del self.works[run, primitive]
@@ -146,10 +148,10 @@ class EngineQueue:
         instance, batch = work.flying.get((0, work.total), (-1, -1))
         if batch != event.batch:
             return []  # of an instance that is gone
-        failed = type(event.outcome) is Cause
-        self.observer.ended(work, failed, event.cached, event.generated, now)
+        usage = event.cached, event.generated
+        self.observer.ended(work, type(event.outcome) is Cause, *usage, now)
         out: Outbox = []
-        self._ended(out, key, 0, work.total, instance, batch, event.outcome, now, event.cached)
+        self._ended(out, key, 0, work.total, instance, batch, event.outcome, now, usage)
         return out
 
     def _ended(
@@ -162,17 +164,16 @@ class EngineQueue:
         batch: int,
         outcome: Outcome,
         now: float,
-        cached: int | None = None,
+        usage: tuple[int | None, int | None] = (None, None),
     ) -> None:
         """A slice of what `key` names has come back: add to `out` what follows."""
         work = self.works[key]
         del work.flying[lo, hi]
-        weight = hi - lo if work.prefilling or not self.continuous else 0
+        weight = hi - lo - work.found if work.prefilling or not self.continuous else 0
         work.prefilling = False
         health = self.instances.land(instance, batch, hi - lo, weight).health
         if self.placing.follows:
-            failed = isinstance(outcome, Cause)
-            self.placing.finished(instance, work, now, failed=failed, cached=cached)
+            self.placing.finished(instance, work, now, type(outcome) is Cause, *usage)
         if work.withdrawn and not work.flying:
             del self.works[key]
         if isinstance(outcome, Cause):
@@ -224,7 +225,7 @@ class EngineQueue:
         if work is None or not work.prefilling or not work.on(event.instance):
             return []
         work.prefilling, work.streamed = False, event.to_client
-        self.instances.prefilled(event.instance, work.total)
+        self.instances.prefilled(event.instance, work.missing)
         self.observer.first(event.instance, work, now)
         if self.placing.follows:
             self.placing.prefilled(event.instance, work, now)
@@ -315,10 +316,7 @@ class EngineQueue:
             self.line.tell(now)
         if self.placing.early and self.line.asking.bound and self.instances.open(now).idle:
             self.again.rebind(now, FEW)  # what waits for a busy one may go to an idle one
-        while self.line.count:
-            sent = self._round(now)
-            if sent is None:
-                break
+        while self.line.count and (sent := self._round(now)) is not None:
             out.append(sent)
         wake = self.line.asking.wake(now) if self.line.count else None
         if wake is not None and wake != self._timer:
@@ -364,7 +362,7 @@ class EngineQueue:
         return self.line.asking.candidates(self.placing.routing, loads, now)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
-        batch, weight, continuous = self._next_batch, 0, self.continuous
+        batch, items, found, continuous = self._next_batch, 0, 0, self.continuous
         self._next_batch += 1
         for work, lo, hi in slices:
             work.flying[lo, hi] = (i, batch)
@@ -374,8 +372,9 @@ class EngineQueue:
             work.take(lo, hi)
             if not work.spans:
                 self.line.remove(work, now)
-            weight += hi - lo
-        self.instances.send(i, batch, weight, len(slices))
+            items += hi - lo
+            found += work.found
+        self.instances.send(i, batch, items, len(slices), found)
         if self.placing.follows:
             self.placing.dispatched(i, slices, now)
         sent = Dispatch(self.engine, i, batch, tuple(slices))

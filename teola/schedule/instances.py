@@ -11,19 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from teola.engine import EngineKind
 from teola.policies.routing.base import Capacity, Load, Loads
 from teola.policies.work import Slots
 from teola.schedule.health import Health
-
-
-class Declares(Capacity, Protocol):
-    """Who says what one instance can take: its EngineSpec, or its EngineProfile."""
-
-    @property
-    def kv_blocks(self) -> int | None: ...
 
 
 class Limits(NamedTuple):
@@ -38,8 +31,9 @@ class Limits(NamedTuple):
     block_tokens: int = 16
 
     @classmethod
-    def of(cls, declared: Declares, kind: EngineKind) -> Limits:
-        """As `declared`, of an instance of an engine of this kind."""
+    def of(cls, declared: Capacity, kind: EngineKind) -> Limits:
+        """As `declared`, by its EngineSpec or EngineProfile, of an instance of an engine of this
+        kind."""
         return cls(
             declared.max_batch,
             declared.max_sequences,
@@ -52,12 +46,12 @@ class Limits(NamedTuple):
 
 @dataclass(slots=True)
 class Instance:
-    """What one instance can take, and what is in flight there. weight: items, or tokens of calls
-    that have given none; context: tokens of all calls. batches: slices left in each. free: tokens
-    its KV memory could take when it last told, less what was sent since (None: it does not tell).
-    up: it can be reached. gone: nothing need wait for it, though it may come back. health: None
-    while nothing ever failed there. ejections, restarts: how often so far. waiting: batches that
-    have left their places to others."""
+    """What one instance can take, and what is in flight there. weight: items, or tokens to be
+    computed of calls that have given none; context: tokens of all calls. batches: slices left in
+    each. free: tokens its KV memory could take when it last told, less what was sent since (None:
+    it does not tell). up: it can be reached. gone: nothing need wait for it, though it may come
+    back. health: None while nothing ever failed there. ejections, restarts: how often so far.
+    waiting: batches that have left their places to others."""
 
     limits: Limits
     up: bool = True
@@ -174,14 +168,15 @@ class Instances:
         self._all[i].waiting += change
         self.changed.add(i)
 
-    def send(self, i: int, batch: int, weight: int, entries: int) -> None:
-        """A batch of so many items (tokens) and slices goes to instance `i`."""
+    def send(self, i: int, batch: int, items: int, entries: int, found: int = 0) -> None:
+        """A batch of so many items (tokens, some of which are found) and slices goes to instance
+        `i`."""
         instance = self._all[i]
-        instance.weight += weight
-        instance.context += weight
+        instance.weight += items - found
+        instance.context += items
         instance.entries += entries
         if instance.free is not None:
-            instance.free -= weight
+            instance.free -= items
         instance.batches[batch] = entries
         self.changed.add(i)
 

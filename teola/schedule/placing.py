@@ -6,45 +6,54 @@ to whichever instance has room (late binding, `EngineQueue._round`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
+from teola.policies.batching.base import wants_keys
 from teola.policies.routing.base import (
     ANY,
     CameUp,
     Dispatched,
+    Evicted,
     Finished,
     Happening,
+    Left,
     Prefilled,
     RoutingPolicy,
     WentDown,
+    found_tokens,
 )
 from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
-from teola.schedule.asking import Asking
 from teola.schedule.events import PrefixChanged
 from teola.schedule.instances import Instances
 from teola.schedule.prefix_index import PrefixIndex
 from teola.schedule.view import QueueView
+from teola.schedule.waiting_line import WaitingLine
 
 
 class Placing:
-    """A routing policy and the index of prefixes, fed with what happens. profiles: of each
-    instance; none if nothing is known."""
+    """A routing policy and the index of prefixes, fed with what happens. line: what is queued,
+    whose policy may want to know of prefixes, too. profiles: of each instance; none if nothing is
+    known."""
 
     def __init__(
         self,
         routing: RoutingPolicy,
+        line: WaitingLine,
         instances: Instances,
         profiles: Sequence[EngineProfile],
-        asking: Asking,
     ) -> None:
         self.routing, self._instances = routing, instances
         blocks = [instance.limits.kv_blocks for instance in instances]
-        self.prefixes = PrefixIndex(blocks) if routing.wants_keys else None
+        grouped = wants_keys(line.policy)
+        self.by_keys = routing.wants_keys or grouped
+        """Whether one of them wants the keys of prompts."""
+        self.prefixes = PrefixIndex(blocks) if self.by_keys else None
         known = profiles or (EngineProfile(),) * len(instances)
-        routing.attach(QueueView(instances, known, asking, self.prefixes))
-        self.by_keys = routing.wants_keys
-        """Whether it wants the keys of prompts."""
+        self._view = QueueView(instances, known, line.asking, self.prefixes)
+        routing.attach(self._view)
+        if grouped:
+            line.policy.attach(self._view)  # type: ignore[attr-defined]
         self.early = type(routing).place is not RoutingPolicy.place
         """Whether it may bind what has no home."""
         self._observed = frozenset(routing.observes)
@@ -53,15 +62,37 @@ class Placing:
         self._telling: set[int] = set()
         """Instances that have told a hit, so that none means none."""
         self._expected: dict[tuple[str, int], tuple[int, float]] = {}
+        self._coming: dict[tuple[str, int], tuple[int, Sequence[Hashable]]] = {}
 
     def bind(self, work: Work, now: float) -> None:
         """Bind a work that is about to be queued, or leave it free."""
+        self._came(work)
+        self._view.consider(work.keys)
         at = work.home
         if self.early:
             at = ANY if work.spec.cuttable else self.routing.place(work, now)
         if at >= 0 and (at == work.avoid or not self._instances[at].usable(now)):
             at = ANY
         work.affinity = at
+        work.found = 0
+        if at >= 0 and work.keys:
+            block_tokens = self._instances[at].limits.block_tokens
+            blocks = self._view.expected(work.keys, now).get(at, 0)
+            work.found = found_tokens(work, blocks, block_tokens)
+            self._comes(work, at, work.keys[work.found // block_tokens :])
+        self._view.consider(None)
+
+    def _comes(self, work: Work, i: int, keys: Sequence[Hashable]) -> None:
+        """A work is on its way to instance `i`, which will compute these blocks for it."""
+        if self.prefixes is not None:
+            self.prefixes.come(i, keys)
+            self._coming[work.run, work.primitive] = i, keys
+
+    def _came(self, work: Work) -> None:
+        """What it was to compute is there, or will not be."""
+        coming = self._coming.pop((work.run, work.primitive), None) if self._coming else None
+        if coming is not None and self.prefixes is not None:
+            self.prefixes.came(*coming)
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -71,6 +102,8 @@ class Placing:
             for work, _, _ in slices:
                 if work.keys:
                     self._expected[work.run, work.primitive] = self.prefixes.last_used(i, work.keys)
+                    if work.affinity < 0:
+                        self._comes(work, i, work.keys)
         if Dispatched in self._observed:
             self._observe(Dispatched(i, [work for work, _, _ in slices]), now)
 
@@ -78,14 +111,30 @@ class Placing:
         """A call on instance `i` has given its first token."""
         if self.prefixes is not None:
             self.prefixes.computed(i, work.keys, now)
+            self._came(work)
         if Prefilled in self._observed:
             self._observe(Prefilled(i, work), now)
 
-    def finished(self, i: int, work: Work, now: float, *, failed: bool, cached: int | None) -> None:
+    def left(self, work: Work, now: float) -> None:
+        """A work that was queued is withdrawn."""
+        self._came(work)
+        if Left in self._observed:
+            self._observe(Left(work), now)
+
+    def finished(
+        self,
+        i: int,
+        work: Work,
+        now: float,
+        failed: bool,
+        cached: int | None,
+        generated: int | None,
+    ) -> None:
         """A slice came back from instance `i`. Where that found less in its cache than one thought,
         it has evicted whatever was used no later than what it lacked. Servers compute a prompt's
         last token in any case, and the block that ends with it."""
         if self.prefixes is not None and work.keys:
+            self._came(work)
             blocks, used = self._expected.pop((work.run, work.primitive), (0, 0.0))
             if cached:
                 self._telling.add(i)
@@ -94,7 +143,7 @@ class Placing:
             if tells and (cached or 0) < (blocks - 1) * tokens:
                 self.prefixes.expire(i, used)
         if Finished in self._observed:
-            self._observe(Finished(i, work, failed, cached), now)
+            self._observe(Finished(i, work, failed, cached, generated), now)
 
     def changed(self, event: PrefixChanged, now: float) -> None:
         """An instance tells what it keeps."""
@@ -102,6 +151,8 @@ class Placing:
             if event.cleared:
                 self.prefixes.forget(event.instance)
             self.prefixes.told(event.instance, event.stored, event.evicted, now)
+        if event.evicted and Evicted in self._observed:
+            self._observe(Evicted(event.instance, event.evicted), now)
 
     def down(self, i: int, now: float, *, lost: bool) -> None:
         """Nothing more is sent to instance `i`. lost: with all that it kept."""

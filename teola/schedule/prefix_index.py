@@ -5,6 +5,9 @@ needs no tree. An entry is *told* (the instance said so) or *assumed* (a prompt 
 computed there). What is assumed is forgotten when the instance must have evicted it: as many blocks
 later as its cache has, the least recently used first, or after ten minutes where nobody knows how
 many it has. An instance that tells is not assumed anything of.
+
+Besides, a block is *coming* while a call is on its way that will compute it: whoever goes to the
+same instance meanwhile finds it there.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ class PrefixIndex:
         self._blocks = blocks
         self._of_unknown_size = [i for i, most in enumerate(blocks) if most is None]
         self._where: dict[Hashable, int] = {}
-        """By key, a bit for each instance."""
+        """By key, a bit for each instance that keeps it; above those, one for each where it is
+        coming (it may be both)."""
+        self._coming = len(blocks)
+        self._all = (1 << len(blocks)) - 1
         self._look_again = 0.0
         self._kept: list[OrderedDict[Hashable, float]] = [OrderedDict() for _ in blocks]
         self._tells = [False] * len(blocks)
@@ -34,22 +40,68 @@ class PrefixIndex:
     def hits(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
         """How many blocks, from the first on, each instance keeps; none: left out. O(what is kept
         of the prompt anywhere)."""
+        return self.look(keys, now)[0]
+
+    def look(
+        self, keys: Sequence[Hashable], now: float
+    ) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """How many blocks, from the first on, each instance keeps, and how many it keeps or is to
+        compute; none: left out."""
         if self._of_unknown_size and now >= self._look_again:
             self._forget_old(now)
-        found: dict[int, int] = {}
-        left, depth, where = -1, 0, self._where
+        kept: dict[int, int] = {}
+        expected: dict[int, int] = {}
+        keep = expect = self._all
+        depth, before, where = 0, -1, self._where.get
         for key in keys:
-            here = left & where.get(key, 0)
-            if here != left:
-                if left >= 0:
-                    found.update(dict.fromkeys(_numbers(left & ~here), depth))
-                left = here
-                if not left:
-                    return found
+            bits = where(key, 0)
+            if bits != before:
+                before = bits
+                here = keep & bits
+                if here != keep:
+                    if depth:
+                        kept.update(dict.fromkeys(_numbers(keep & ~here), depth))
+                    keep = here
+                here = expect & (bits | bits >> self._coming)
+                if here != expect:
+                    if depth:
+                        expected.update(dict.fromkeys(_numbers(expect & ~here), depth))
+                    expect = here
+                    if not expect:
+                        return kept, expected
             depth += 1
         if depth:
-            found.update(dict.fromkeys(_numbers(left), depth))
-        return found
+            kept.update(dict.fromkeys(_numbers(keep), depth))
+            expected.update(dict.fromkeys(_numbers(expect), depth))
+        return kept, expected
+
+    def depth(self, i: int, keys: Sequence[Hashable], before: int) -> int:
+        """How many of these blocks instance `i` keeps, which kept `before` of them when one last
+        looked. O(what has changed): it keeps no block without the one before."""
+        bit, where, depth = 1 << i, self._where.get, min(before, len(keys))
+        while depth and not where(keys[depth - 1], 0) & bit:
+            depth -= 1
+        while depth < len(keys) and where(keys[depth], 0) & bit:
+            depth += 1
+        return depth
+
+    def come(self, i: int, keys: Sequence[Hashable]) -> None:
+        """A call that will compute these blocks is on its way to instance `i`."""
+        bit, where = 1 << i + self._coming, self._where
+        get = where.get
+        for key in keys:
+            where[key] = get(key, 0) | bit
+
+    def came(self, i: int, keys: Sequence[Hashable]) -> None:
+        """That call has computed them, or never will."""
+        mask, where = ~(1 << i + self._coming), self._where
+        get = where.get
+        for key in keys:
+            bits = get(key, 0)
+            if bits & mask:
+                where[key] = bits & mask
+            elif bits:
+                del where[key]
 
     def _forget_old(self, now: float) -> None:
         """What was assumed of instances long ago."""
@@ -97,10 +149,13 @@ class PrefixIndex:
         if not self._tells[i]:
             self.forget(i)
             self._tells[i] = True
+        kept, where, bit = self._kept[i], self._where, 1 << i
         for key in evicted:
             self._forget(i, key)
+        get = where.get
         for key in stored:
-            self._keep(i, key, now)
+            kept[key] = now
+            where[key] = get(key, 0) | bit
 
     def forget(self, i: int) -> None:
         """Instance `i` keeps nothing, and has to tell anew."""
@@ -131,7 +186,8 @@ class PrefixIndex:
         for i, kept in enumerate(self._kept):
             for key in kept:
                 found[key] = found.get(key, 0) | 1 << i
-        assert found == self._where, "the index of prefixes and what instances keep differ"
+        where = {key: here for key, bits in self._where.items() if (here := bits & self._all)}
+        assert found == where, "the index of prefixes and what instances keep differ"
 
 
 def _numbers(bits: int) -> Iterator[int]:

@@ -64,9 +64,9 @@ class Requeue:
         the oldest."""
         bound = (w for w in self._works.values() if w.queued and w.affinity >= 0 and w.home < 0)
         for old in list(islice(bound, most)):
-            before = old.affinity
+            before, found = old.affinity, old.found
             self._placing.bind(old, now)
-            at, old.affinity = old.affinity, before
+            at, old.affinity, old.found = old.affinity, before, found
             if at != before:
                 self._elsewhere(old, -1, now)
 

@@ -131,7 +131,7 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
             entries[at, batch] += 1
             flying.setdefault(batch, Counter())[run, i, lo, hi] += 1
             if work.prefilling or not queue.continuous:
-                weights[at] += hi - lo
+                weights[at] += hi - lo - work.found
     if not queue.continuous:
         sent = {
             batch: Counter((work.run, work.primitive, lo, hi) for work, lo, hi in dispatch.slices)

@@ -11,6 +11,7 @@ from teola.schedule.instances import Instances
 from teola.schedule.prefix_index import PrefixIndex
 
 _NONE: Mapping[int, int] = {}
+_NEITHER: tuple[Mapping[int, int], Mapping[int, int]] = _NONE, _NONE
 
 
 class QueueView:
@@ -27,6 +28,8 @@ class QueueView:
         self.limits: Sequence[Capacity] = [instance.limits for instance in instances]
         self.profiles = profiles
         self._instances, self._asking, self._prefixes = instances, asking, prefixes
+        self._about: Sequence[Hashable] | None = None
+        self._found = _NEITHER
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -41,8 +44,38 @@ class QueueView:
             here.context,
             self._asking.tokens(i),
             here.free,
+            self._asking.calls(i),
+            self._asking.context(i),
         )
 
     def hits(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
         """How many of these blocks, from the first on, each instance keeps (none: left out)."""
-        return self._prefixes.hits(keys, now) if self._prefixes is not None and keys else _NONE
+        return self._look(keys, now)[0]
+
+    def expected(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
+        """The same, with what it is to compute for calls that were sent or bound there."""
+        return self._look(keys, now)[1]
+
+    def kept(self, i: int) -> int:
+        """How many blocks instance `i` keeps, as far as one knows."""
+        return self._prefixes.size(i) if self._prefixes is not None else 0
+
+    def depth(self, i: int, keys: Sequence[Hashable], before: int) -> int:
+        """How many of these blocks instance `i` keeps, which kept `before` of them when one last
+        looked. O(what has changed)."""
+        return self._prefixes.depth(i, keys, before) if self._prefixes is not None else 0
+
+    def consider(self, keys: Sequence[Hashable] | None) -> None:
+        """Until this is called again nothing changes, so that these keys are looked up once."""
+        self._about, self._found = keys, _NEITHER
+
+    def _look(
+        self, keys: Sequence[Hashable], now: float
+    ) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        if self._prefixes is None or not keys:
+            return _NEITHER
+        if keys is not self._about:
+            return self._prefixes.look(keys, now)
+        if self._found is _NEITHER:
+            self._found = self._prefixes.look(keys, now)
+        return self._found

@@ -9,6 +9,7 @@ from teola.policies.batching.critical_path import CriticalPath
 from teola.policies.batching.fair import Fair
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.per_invocation import PerInvocation
+from teola.policies.batching.prefix_groups import PrefixGroups
 from teola.policies.batching.topology import Topology
 from teola.policies.work import Slots, Work
 
@@ -51,6 +52,8 @@ def kept(policy: BatchingPolicy, works_only: bool = True) -> int:
         return len(policy._arrivals) + sum(map(len, policy._buckets.values())) * works_only
     if isinstance(policy, Fifo):
         return len(policy._queue)
+    if isinstance(policy, PrefixGroups):
+        return max(len(policy._queue), len(policy._kept))
     if isinstance(policy, CriticalPath):
         return sum(len(heap) for heaps in policy._lanes.values() for heap in heaps.values())
     if isinstance(policy, Fair):

@@ -12,7 +12,9 @@ from teola.policies.routing import ANY, RoutingPolicy, make
 from teola.policies.routing.base import (
     CameUp,
     Dispatched,
+    Evicted,
     Finished,
+    Left,
     Prefilled,
     WentDown,
     found_tokens,
@@ -301,6 +303,74 @@ def test_a_prefix_that_is_told_leaves_nothing_behind_when_its_call_fails() -> No
     assert [type(o.event) for o in out if isinstance(o, Tell)] == [Failed]
     assert queue.placing._expected == {}
     assert queue.idle
+
+
+# --- what is coming -------------------------------------------------------------------------
+
+
+class ByNameAndKeys(ByName):
+    wants_keys = True
+    observes = (Left, Evicted)
+
+
+@catches(
+    "found-counts",
+    "what an instance finds counts as if it had to be computed",
+    edited(Placing.bind, "work.found = found_tokens(", "found_tokens("),
+)
+def test_what_an_instance_finds_takes_none_of_its_room() -> None:
+    """100 tokens of room: 36 and 20 of 64 that are to be computed, then 36 more."""
+    queue = queue_of(ByNameAndKeys(a=1, b=1, c=1))
+    queue.prefixes(PrefixChanged("e", 1, ("a", "b")), 0.0)
+    queue.submit(call("a", 68, ("a", "b")), 0.0)
+    queue.submit(call("b", 68, ("a", "b", "c")), 0.0)
+    queue.submit(call("c", 68, ("a", "b", "c", "d")), 0.0)
+    view = queue.placing.routing.view
+    assert view.instance(1, 0.0).pending == 36 + 36 + 20  # the third finds what the second computes
+    assert (view.instance(1, 0.0).waiting, view.instance(1, 0.0).awaited) == (3, 3 * 68)
+    assert sent(queue) == [(1, ["a", "b", "c"])]
+    assert (view.instance(1, 0.0).prefilling, view.instance(1, 0.0).context) == (92, 204)
+    end(queue, "b", 1.0)
+    assert view.instance(1, 1.0).prefilling == 56
+
+
+@pytest.mark.parametrize("how", ["prefilled", "withdrawn", "lost", "moved"])
+def test_what_was_coming_is_expected_no_more(how: str) -> None:
+    routing = ByNameAndKeys(a=1, b=1)
+    queue = queue_of(routing)
+    queue.submit(call("a", 64, LONG), 0.0)
+    assert routing.view.expected(LONG, 0.0) == {1: 4}
+    if how == "withdrawn":
+        queue.withdraw("a", 0, 0.0)
+        assert [type(event) for event in routing.told] == [Left]
+    else:
+        sent(queue)
+    if how == "prefilled":
+        end(queue, "a", 1.0)
+    elif how == "lost":
+        queue.down(InstanceDown("e", 1), 0.0)
+        assert routing.view.expected(LONG, 0.0) == {}
+        routing.at = {}
+        sent(queue)
+        assert routing.view.expected(LONG, 0.0) == {0: 4}  # it is tried again elsewhere
+        end(queue, "a", 1.0)
+    elif how == "moved":
+        queue.submit(call("b", 64, (*LONG[:2], "x", "y")), 0.0)
+        assert routing.view.expected(("k0", "k1", "x", "y"), 0.0) == {1: 4}
+        queue.draining(InstanceDraining("e", 1), 0.0)
+        assert routing.view.expected(("k0", "k1", "x", "y"), 0.0) == {1: 2}
+        end(queue, "a", 1.0)
+    kept = {"withdrawn": {}, "lost": {0: 4}}.get(how, {1: 4})
+    assert routing.view.expected(LONG, 2.0) == routing.view.hits(LONG, 2.0) == kept
+    assert queue.placing._coming == {}
+
+
+def test_evictions_that_are_told_are_told_to_the_policy() -> None:
+    routing = ByNameAndKeys()
+    queue = queue_of(routing)
+    queue.prefixes(PrefixChanged("e", 1, LONG), 0.0)
+    queue.prefixes(PrefixChanged("e", 1, (), LONG[2:]), 1.0)
+    assert routing.told == [Evicted(1, LONG[2:])]
 
 
 def test_batches_are_told_too() -> None:

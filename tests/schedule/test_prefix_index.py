@@ -113,3 +113,36 @@ def test_the_index_agrees_with_a_plain_model(blocks: int | None) -> None:
                 expected[k] = found
         assert index.hits(keys, float(step) / 1000) == expected
     index.validate()
+
+
+@catches(
+    "coming-not-expected",
+    "what a call on its way will compute is not expected",
+    edited(PrefixIndex.look, "bits | bits >> self._coming", "bits"),
+)
+def test_what_is_coming_is_expected_behind_what_is_kept() -> None:
+    index = PrefixIndex([None] * 3)
+    index.told(0, ["a"], [], 0.0)
+    index.told(1, list(AB), [], 0.0)
+    index.come(0, ("ab", "abc"))
+    index.come(2, X)
+    assert index.look(ABC, 0.0) == ({0: 1, 1: 2}, {0: 3, 1: 2})
+    assert index.look(X, 0.0) == ({}, {2: 2})
+    index.told(0, ["ab"], [], 1.0)  # it is there, and the rest is not
+    assert index.look(ABC, 1.0) == ({0: 2, 1: 2}, {0: 3, 1: 2})
+    index.came(0, ("ab", "abc"))
+    index.came(2, X)
+    assert index.look(ABC, 1.0) == ({0: 2, 1: 2}, {0: 2, 1: 2})
+    assert index.look(X, 1.0) == ({}, {})
+    index.validate()
+
+
+def test_a_depth_is_found_again_from_where_it_was() -> None:
+    index = PrefixIndex([None] * 2)
+    index.told(1, list(AB), [], 0.0)
+    assert [index.depth(1, ABC, before) for before in range(4)] == [2] * 4
+    index.told(1, ["abc"], [], 0.0)
+    assert index.depth(1, ABC, 2) == 3
+    index.told(1, [], ["abc", "ab"], 0.0)
+    assert index.depth(1, ABC, 3) == 1
+    assert index.depth(0, ABC, 3) == 0

@@ -11,6 +11,7 @@ from teola.policies.batching.critical_path import CriticalPath
 from teola.policies.batching.fair import Fair
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.per_invocation import PerInvocation
+from teola.policies.batching.prefix_groups import PrefixGroups
 from teola.policies.batching.topology import Topology
 from teola.registry import Factories
 
@@ -33,6 +34,7 @@ BATCHING: Final[dict[str, Callable[..., BatchingPolicy]]] = {
     "per_invocation": PerInvocation,
     "critical_path": CriticalPath,
     "fair": _fair,
+    "prefix_groups": PrefixGroups,
 }
 REGISTRY: Final = Factories(
     "batching policy", "teola.policies", BATCHING, [BatchingPolicy], "batching."

@@ -18,6 +18,10 @@ class BatchingPolicy(Protocol):
     It may have a method `priority(work, now) -> int`, asked when an LLM call is sent: how urgent
     the server's own queue is to take it; more is sooner. It has to be the order in which `choose`
     would have sent them.
+
+    If its class declares `wants_keys = True`, LLM calls come with the keys of their prompts'
+    blocks, and `attach(view)` is called once, before anything else: the view
+    (teola.policies.routing) knows which instance keeps which.
     """
 
     def add(self, work: Work, now: float) -> None:
@@ -41,6 +45,11 @@ def is_eager(policy: Any) -> bool:
     """Whether a policy's own class declares it `eager`. A subclass may do more with each work than
     the class that it inherits from, and has to say so again."""
     return "eager" in vars(type(policy)) and bool(policy.eager)
+
+
+def wants_keys(policy: Any) -> bool:
+    """Whether a policy wants the keys of prompts."""
+    return bool(getattr(policy, "wants_keys", False))
 
 
 def priorities(policy: Any) -> Callable[[Work, float], int]:

@@ -27,7 +27,8 @@ from sys import maxsize
 from typing import Final
 
 from teola.errors import InputError, UnknownName
-from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
+from teola.policies.batching.base import BatchingPolicy, is_eager, priorities, wants_keys
+from teola.policies.routing.base import EngineView
 from teola.policies.work import Slice, Slots, Work
 
 BY: Final[Mapping[str, Callable[[Work], str]]] = {
@@ -78,13 +79,25 @@ class Fair:
                 )
         made = inner()  # what is wrong with its name or options is told now
         self._eager, self._priority = is_eager(made), priorities(made)
-        self._inner, self._name, self._weights = inner, BY[by], dict(weights)
+        self._make, self._name, self._weights = inner, BY[by], dict(weights)
+        self.wants_keys = wants_keys(made)
+        self._view: EngineView | None = None
         self._begin_anew()
 
     @property
     def eager(self) -> bool:
         """Whether the policy within flows is: of what is alone, no flow is kept."""
         return self._eager
+
+    def attach(self, view: EngineView) -> None:
+        self._view = view
+
+    def _inner(self) -> BatchingPolicy:
+        """The policy of a flow."""
+        made = self._make()
+        if self.wants_keys:
+            made.attach(self._view)  # type: ignore[attr-defined]
+        return made
 
     def _begin_anew(self) -> None:
         self._flows: dict[str, Flow] = {}

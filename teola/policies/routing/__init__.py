@@ -6,10 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from teola.policies.routing.aibrix import AIBrix
 from teola.policies.routing.base import ANY, Load, Loads, RoutingPolicy
+from teola.policies.routing.dualmap import DualMap
+from teola.policies.routing.dynamo import Dynamo
+from teola.policies.routing.dynamo_two_tier import DynamoTwoTier
+from teola.policies.routing.e2 import E2
+from teola.policies.routing.join_shortest import JoinShortest
 from teola.policies.routing.least_loaded import LeastLoaded
+from teola.policies.routing.llm_d import LLMD
+from teola.policies.routing.lmetric import LMetric
+from teola.policies.routing.marginal_cost import MarginalCost
+from teola.policies.routing.mooncake import Mooncake
 from teola.policies.routing.prefix_affinity import PrefixAffinity
+from teola.policies.routing.production_stack import ProductionStack
+from teola.policies.routing.ray_serve import RayServe
 from teola.policies.routing.round_robin import RoundRobin
+from teola.policies.routing.sglang import SGLang
 from teola.registry import Factories
 
 DEFAULT: Final = "least_loaded"
@@ -17,8 +30,21 @@ DEFAULT: Final = "least_loaded"
 
 ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "least_loaded": LeastLoaded,
-    "prefix_affinity": PrefixAffinity,
     "round_robin": RoundRobin,
+    "prefix_affinity": PrefixAffinity,
+    "marginal_cost": MarginalCost,
+    "e2": E2,
+    "join_shortest": JoinShortest,
+    "lmetric": LMetric,
+    "dynamo": Dynamo,
+    "dynamo_two_tier": DynamoTwoTier,
+    "sglang": SGLang,
+    "llm_d": LLMD,
+    "aibrix": AIBrix,
+    "production_stack": ProductionStack,
+    "ray_serve": RayServe,
+    "mooncake": Mooncake,
+    "dualmap": DualMap,
 }
 REGISTRY: Final = Factories(
     "routing policy", "teola.policies", ROUTING, [RoutingPolicy], "routing."
@@ -27,7 +53,7 @@ REGISTRY: Final = Factories(
 
 def make(name: str, **options: Any) -> RoutingPolicy:
     """A fresh policy called `name`. Raises UnknownName, also for an option that it does not take,
-    and InputError if what was made is no policy."""
+    and InputError for an option's value, or if what was made is no policy."""
     return REGISTRY.make(name, options)
 
 

@@ -105,12 +105,26 @@ class Prefilled(NamedTuple):
 
 class Finished(NamedTuple):
     """A slice came back, or failed. cached: of a call's prompt, tokens that the instance found in
-    its cache (None: it does not tell)."""
+    its cache; generated: tokens of its answer (None: it does not tell)."""
 
     instance: int
     work: Work
     failed: bool
     cached: int | None
+    generated: int | None = None
+
+
+class Left(NamedTuple):
+    """A work that was queued is so no more, and was not dispatched: nobody waits for it."""
+
+    work: Work
+
+
+class Evicted(NamedTuple):
+    """An instance tells that it keeps these blocks no more."""
+
+    instance: int
+    keys: Sequence[Hashable]
 
 
 class WentDown(NamedTuple):
@@ -125,18 +139,20 @@ class CameUp(NamedTuple):
     instance: int
 
 
-Happening = Dispatched | Prefilled | Finished | WentDown | CameUp
+Happening = Dispatched | Prefilled | Finished | Left | Evicted | WentDown | CameUp
 
 
 class InstanceView(NamedTuple):
-    """An instance as it is now. Tokens are those of prompts, before anything is found in a cache.
+    """An instance as it is now. Tokens are those of prompts.
 
     usable: it may be sent something, if it has room.
     running: calls (slices) in flight there.
-    prefilling: tokens of those that have given no token yet (items in flight).
-    context: tokens of all of them.
-    queued: tokens of what is bound to it and was not sent.
+    prefilling: tokens that are to be computed of those that have given none yet (items in flight).
+    context: tokens of all of them, whether computed or found.
+    queued: tokens that are to be computed of what is bound to it and was not sent.
     free: how many more its KV memory could take when it last told (None: it does not tell).
+    waiting: calls (works) that are bound to it and were not sent.
+    awaited: tokens of those, whether computed or found.
     """
 
     usable: bool
@@ -145,6 +161,18 @@ class InstanceView(NamedTuple):
     context: int
     queued: int
     free: int | None
+    waiting: int = 0
+    awaited: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Tokens that it is to compute before anything that comes now."""
+        return self.prefilling + self.queued
+
+    @property
+    def calls(self) -> int:
+        """That run there or wait for it."""
+        return self.running + self.waiting
 
 
 class EngineView(Protocol):
@@ -167,6 +195,19 @@ class EngineView(Protocol):
         """How many of these blocks, from the first on, each instance keeps (none: left out)."""
         ...
 
+    def expected(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
+        """The same, with what it is to compute for calls that were sent or bound there."""
+        ...
+
+    def kept(self, i: int) -> int:
+        """How many blocks instance `i` keeps, as far as one knows."""
+        ...
+
+    def depth(self, i: int, keys: Sequence[Hashable], before: int) -> int:
+        """How many of these blocks instance `i` keeps, which kept `before` of them when one last
+        looked. O(what has changed)."""
+        ...
+
 
 class Capacity(Protocol):
     """What one instance can take."""
@@ -182,6 +223,9 @@ class Capacity(Protocol):
 
     @property
     def block_tokens(self) -> int: ...
+
+    @property
+    def kv_blocks(self) -> int | None: ...
 
 
 def found_tokens(work: Work, blocks: int, block_tokens: int) -> int:

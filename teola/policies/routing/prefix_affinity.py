@@ -35,7 +35,7 @@ class PrefixAffinity(RoutingPolicy):
             if not seen.usable or i == work.avoid:
                 continue
             kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
-            before = seen.prefilling + seen.queued + work.total - kept
+            before = seen.pending + work.total - kept
             if before * self._token_s[i] < least:
                 best, least = i, before * self._token_s[i]
         return best

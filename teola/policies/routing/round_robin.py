@@ -19,4 +19,5 @@ class RoundRobin(RoutingPolicy):
         return (load.instance for load in loads.after(self._last))
 
     def observe(self, event: Happening, now: float) -> None:
-        self._last = event.instance
+        if isinstance(event, Dispatched):
+            self._last = event.instance

@@ -1,0 +1,36 @@
+"""llm_d: a weighted sum of scores (llm-d's inference scheduler, its precise prefix scorer).
+
+The most of 3 x found / prompt + 2 x (1 - KV usage) + 2 x (longest queue - queue) / (longest queue -
+shortest); a queue is what waits, and not what runs.
+"""
+
+from __future__ import annotations
+
+from teola.policies.routing.base import EngineView, RoutingPolicy
+from teola.policies.routing.destinations import Destination, least
+from teola.policies.work import Work
+
+
+class LLMD(RoutingPolicy):
+    """Prefix, memory and queue, each from 0 to 1."""
+
+    wants_keys = True
+
+    def place(self, work: Work, now: float) -> int:
+        view = self.view
+        queues = [view.instance(i, now).waiting for i in range(len(view))]
+        longest, apart = max(queues), max(queues) - min(queues)
+
+        def cost(to: Destination) -> float:
+            queue = (longest - to.seen.waiting) / apart if apart else 1.0
+            return -(3 * to.found / work.total + 2 * (1 - usage(view, to)) + 2 * queue)
+
+        return least(view, work, now, cost)
+
+
+def usage(view: EngineView, to: Destination) -> float:
+    """Which part of its KV memory calls occupy (0: nobody knows how much there is)."""
+    limits = view.limits[to.instance]
+    if limits.kv_blocks is None:
+        return 0.0
+    return min(1.0, to.seen.context / (limits.kv_blocks * limits.block_tokens))

@@ -1,0 +1,27 @@
+"""production_stack: the router of vLLM's production stack that weighs prefix and load.
+
+The most of found / prompt - (calls - mean) / max(1, mean).
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from teola.policies.routing.base import RoutingPolicy
+from teola.policies.routing.destinations import Destination, least
+from teola.policies.work import Work
+
+
+class ProductionStack(RoutingPolicy):
+    """A whole prompt found is worth as many calls as an instance has in the mean."""
+
+    wants_keys = True
+
+    def place(self, work: Work, now: float) -> int:
+        view = self.view
+        mean = fmean(view.instance(i, now).calls for i in range(len(view)))
+
+        def cost(to: Destination) -> float:
+            return (to.calls - mean) / max(1.0, mean) - to.found / work.total
+
+        return least(view, work, now, cost)

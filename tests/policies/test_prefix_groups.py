@@ -1,0 +1,139 @@
+"""Priority groups by the part of a prompt that is kept (Preble), by the properties of its sheet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from teola.errors import InputError
+from teola.policies import batching
+from teola.policies.batching.prefix_groups import PrefixGroups, next_group
+from teola.policies.routing import make
+from teola.policies.work import Work
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import Dispatch, PrefixChanged
+from teola.schedule.instances import Limits
+from tests.planted import catches, edited
+from tests.policies.routed import call, end, prompt
+
+
+@pytest.mark.parametrize(
+    ("found", "group"), [(63, 6), (60, 6), (9, 0), (10, 1), (99, 9), (100, 9), (0, 0)]
+)
+def test_groups_by_the_part_that_is_found(found: int, group: int) -> None:
+    assert PrefixGroups().group(call("q", (), total=100), found) == group
+
+
+def turns(groups: tuple[int, ...], slots: int) -> list[int]:
+    """Whose turns they are, while all have enough."""
+    waiting: dict[int, list[Work]] = {group: [] for group in groups}
+    credit = [0] * 10
+    return [next_group(waiting, credit) for _ in range(slots)]
+
+
+@catches(
+    "equal-weights",
+    "all groups weigh the same",
+    edited(next_group, "credit[group] += group + 1", "credit[group] += 1"),
+)
+def test_places_go_round_by_weight() -> None:
+    assert turns((9, 0), 11) == [9, 9, 9, 9, 9, 0, 9, 9, 9, 9, 9]
+    assert Counter(turns((9, 4, 0), 16)) == {9: 10, 4: 5, 0: 1}
+    assert turns((2, 1, 0), 6) == [2, 1, 2, 0, 1, 2]
+
+
+def test_nothing_starves() -> None:
+    found = turns(tuple(range(10)), 300)
+    for first in range(len(found) - 55):
+        assert found[first : first + 55].count(0) == 1
+
+
+def queue_with(sequences: int = 1, routing: str = "least_loaded", **options: Any) -> EngineQueue:
+    limits = Limits(10**6, sequences, 1, True, None, 1)
+    return EngineQueue("e", [limits], batching.make("prefix_groups", **options), make(routing))
+
+
+def keys_of(name: str, found: int) -> tuple[Any, ...]:
+    """Of a prompt of 101 tokens, so many of which are told to be kept."""
+    return (*prompt(("kept", found)), *prompt((name, 101 - found)))
+
+
+def sent(queue: EngineQueue) -> list[str]:
+    return [
+        work.run
+        for command in queue.dispatch(0.0)
+        if isinstance(command, Dispatch)
+        for work, _, _ in command.slices
+    ]
+
+
+@catches(
+    "credits-lost",
+    "credits begin anew with every batch",
+    edited(PrefixGroups.remove, "self._credit = credit", "pass"),
+)
+def test_credits_are_kept_from_batch_to_batch() -> None:
+    queue = queue_with()
+    queue.prefixes(PrefixChanged("e", 0, prompt(("kept", 100))), 0.0)
+    for k in range(12):
+        queue.submit(call(f"hit{k}", keys_of(f"hit{k}", 95)), 0.0)
+    queue.submit(call("new", keys_of("new", 0)), 0.0)
+    order: list[str] = []
+    while batch := sent(queue):
+        order += batch
+        for run in batch:
+            end(queue, run, 0.0)
+    assert order.index("new") == 5
+    assert order[:5] == [f"hit{k}" for k in range(5)]
+
+
+def test_what_is_withdrawn_pays_for_no_place() -> None:
+    one, other = call("one", (), total=5), call("other", (), total=5)
+    queue = queue_with()
+    policy = queue.line.policy
+    assert isinstance(policy, PrefixGroups)
+    queue.submit(one, 0.0)
+    queue.submit(other, 0.0)
+    assert sent(queue) == ["one"]
+    before = policy._credit
+    queue.withdraw("other", 0, 0.0)
+    assert policy._credit is before
+
+
+@catches(
+    "grouped-once",
+    "a call stays in the group that it came into",
+    edited(PrefixGroups._found, "self._view.depth(i, work.keys, kept.get(i, 0))", "kept.get(i, 0)"),
+)
+def test_groups_follow_what_is_kept() -> None:
+    queue = queue_with()
+    queue.submit(call("first", (), total=1), 0.0)
+    assert sent(queue) == ["first"]
+    queue.submit(call("a", keys_of("a", 0)), 0.0)
+    queue.submit(call("b", keys_of("b", 90)), 0.0)
+    assert sent(queue) == []
+    queue.prefixes(PrefixChanged("e", 0, prompt(("kept", 90))), 0.0)
+    end(queue, "first", 0.0)
+    assert sent(queue) == ["b"]
+    queue.prefixes(PrefixChanged("e", 0, (), prompt(("kept", 90))), 0.0)
+    queue.submit(call("c", keys_of("c", 90)), 0.0)
+    end(queue, "b", 0.0)
+    assert sent(queue) == ["a"]
+
+
+def test_they_work_within_tenants_too() -> None:
+    limits = Limits(10**6, 1, 1, True, None, 1)
+    fair = batching.make("fair", inner="prefix_groups")
+    queue = EngineQueue("e", [limits], fair, make("least_loaded"))
+    queue.prefixes(PrefixChanged("e", 0, prompt(("kept", 100))), 0.0)
+    queue.submit(call("new", keys_of("new", 0)), 0.0)
+    queue.submit(call("hit", keys_of("hit", 95)), 0.0)
+    assert sent(queue) == ["hit"]
+
+
+@pytest.mark.parametrize("groups", [0, 1001, 2.5, True, "10"])
+def test_groups_that_make_no_sense_are_refused(groups: Any) -> None:
+    with pytest.raises(InputError, match="groups must be a whole number from 1 to 1000"):
+        batching.make("prefix_groups", groups=groups)
