@@ -29,7 +29,7 @@ from teola.graph import (
 )
 from teola.workflow.block import Block, Feed
 from teola.workflow.component import Component, Config
-from teola.workflow.components.history import history_parts, instruction_parts
+from teola.workflow.components.history import opening_parts
 from teola.workflow.kinds import Kind
 
 INSTRUCTION = (
@@ -63,8 +63,10 @@ class GenerateConfig(Config):
 
     context_required: without context nothing is generated and the answer is absent. answer_last: a
     refinement reads its context before the answer so far, so that the context can be prefilled
-    while that answer is still being written. fan_in: answers of a tree that one call merges at
-    most; by default as many as fit the model's window, or 32 where nobody knows that.
+    while that answer is still being written. history_first: the conversation stands before all
+    instructions, as in other components with this option, which then share it. fan_in: answers of
+    a tree that one call merges at most; by default as many as fit the model's window, or 32 where
+    nobody knows that.
     """
 
     mode: Literal["simple", "tree", "refine"] = "simple"
@@ -76,6 +78,7 @@ class GenerateConfig(Config):
     ignore_eos: bool = False
     context_required: bool = True
     answer_last: bool = False
+    history_first: bool = False
     fan_in: int | None = Field(None, ge=2)
     json_schema: dict[str, Any] | None = None
 
@@ -99,7 +102,7 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 class Generate(Component):
     """`answer` to `question` from `context`. `instructions`, for a whole conversation, and
-    `history` go before the question if there are any."""
+    `history` go before the question if there are any (see `teola.workflow.components.history`)."""
 
     default_name = "generate"
     default_engine = "llm"
@@ -200,9 +203,7 @@ class Generate(Component):
     def _head(self, block: Block) -> tuple[Part, ...]:
         """What the prompts of all calls begin with."""
         return (
-            Part(Role.INSTRUCTION, block.config.instruction),
-            *instruction_parts(block),
-            *history_parts(block),
+            *opening_parts(block, block.config.instruction),
             Part(Role.INSTRUCTION, "Question: "),
             Part(Role.QUESTION, block.read("question").ref, required=True),
         )
