@@ -173,6 +173,17 @@ class EngineProfile:
         """The profile of one instance."""
         return self.pool[instance] if instance < len(self.pool) else self
 
+    def untimed(self) -> EngineProfile:
+        """What such an engine declares, without the times: nobody knows them yet."""
+        return replace(
+            self,
+            costs={},
+            step=StepTime(),
+            max_efficient=self.max_efficient or self.max_batch,
+            pool=tuple(one.untimed() for one in self.pool),
+            source="not known yet",
+        )
+
     def __post_init__(self) -> None:
         for op in self.costs.keys() & (PREFILLS | DECODES):
             raise ValueError(f"no cost of {op.value}: an LLM's times are those of its step")
@@ -230,17 +241,7 @@ class Profile:
 
     def untimed(self) -> Profile:
         """What engines like these declare, without the times: nobody knows them yet."""
-        engines = {
-            name: replace(
-                entry,
-                costs={},
-                step=StepTime(),
-                max_efficient=entry.max_efficient or entry.max_batch,
-                pool=(),
-                source="not known yet",
-            )
-            for name, entry in self.engines.items()
-        }
+        engines = {name: entry.untimed() for name, entry in self.engines.items()}
         return replace(self, engines=engines, dispatch_s=0.0)
 
     def habit(self, app: str, component: str) -> Habit:
