@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from teola.cli import options as o
-from teola.cli import remembered
+from teola.cli import profile_fit, remembered
 
 if TYPE_CHECKING:
     from teola.runtime.profiler import Measured, Point
@@ -22,10 +22,12 @@ MEASURE_EXAMPLES = o.examples(
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Measure how long engines take, or show what was learned of it.",
+    help="Measure how long engines take, fit it to runs that were measured, or show what was "
+    "learned of it.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("show", epilog=remembered.SHOW_EXAMPLES)(remembered.show)
+app.command("fit", epilog=profile_fit.FIT_EXAMPLES)(profile_fit.fit)
 
 
 @app.command("measure", epilog=MEASURE_EXAMPLES)
@@ -67,17 +69,11 @@ def measure(
     from teola.cli.showing import print_json
     from teola.cli.watching import watching
     from teola.errors import InputError
-    from teola.profile import load
     from teola.runtime.machine import describe
     from teola.runtime.profiler import Profiler
 
     path = out or Path("profile.json")
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {str(path.parent)!r} for --out: make it first")
-    kept: dict[str, Any] = {"engines": {}, "measured": {}}
-    if path.exists():
-        load(str(path))  # raises InputError if it is no profile, which must not be overwritten
-        kept = json.loads(path.read_text())
+    kept = kept_in(path)
     options = Engines(
         llm=llm,
         dsn=dsn,
@@ -107,6 +103,21 @@ def measure(
     return 0
 
 
+def kept_in(path: Path) -> dict[str, Any]:
+    """What the profile says that is to be written to, if there is one. Raises InputError if that is
+    something else, which must not be overwritten."""
+    from teola.errors import InputError
+    from teola.profile import load
+
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {str(path.parent)!r} for --out: make it first")
+    if not path.exists():
+        return {"engines": {}}
+    load(str(path))
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
 def _joined(
     kept: dict[str, Any], engine: str, measured: Measured, on: dict[str, Any], name: str
 ) -> dict[str, Any]:
@@ -116,6 +127,7 @@ def _joined(
     fresh = to_json(Profile(name, {engine: measured.profile}))
     points = [point._asdict() for point in measured.points]
     return {
+        **kept,
         **fresh,
         "engines": {**kept["engines"], **fresh["engines"]},
         "measured": {**kept.get("measured", {}), engine: points},
