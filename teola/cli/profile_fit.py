@@ -83,7 +83,6 @@ def fit(
     meta.json. Of all times that have no negative term, the one of least relative
     error is taken. What is written is a profile, as `--profile` takes it.
     """
-    from teola.cli.profiling import kept_in
     from teola.cli.showing import console, print_json
     from teola.profile import EngineProfile, Profile, to_json
 
@@ -114,6 +113,21 @@ def fit(
     else:
         console().print(_told(engine, found, path))
     return 0
+
+
+def kept_in(path: Path) -> dict[str, Any]:
+    """What the profile says that is to be written to, if there is one. Raises InputError if that is
+    something else, which must not be overwritten."""
+    from teola.errors import InputError
+    from teola.profile import load
+
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {str(path.parent)!r} for --out: make it first")
+    if not path.exists():
+        return {"engines": {}}
+    load(str(path))
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
 
 def _told(engine: str, found: _Fitted, path: Path) -> str:

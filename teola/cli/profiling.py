@@ -73,7 +73,7 @@ def measure(
     from teola.runtime.profiler import Profiler
 
     path = out or Path("profile.json")
-    kept = kept_in(path)
+    kept = profile_fit.kept_in(path)
     options = Engines(
         llm=llm,
         dsn=dsn,
@@ -101,21 +101,6 @@ def measure(
     else:
         _show(engine, measured, path)
     return 0
-
-
-def kept_in(path: Path) -> dict[str, Any]:
-    """What the profile says that is to be written to, if there is one. Raises InputError if that is
-    something else, which must not be overwritten."""
-    from teola.errors import InputError
-    from teola.profile import load
-
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {str(path.parent)!r} for --out: make it first")
-    if not path.exists():
-        return {"engines": {}}
-    load(str(path))
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
 
 
 def _joined(
