@@ -150,9 +150,14 @@ class PrefixIndex:
             self.forget(i)
             self._tells[i] = True
         kept, where, bit = self._kept[i], self._where, 1 << i
-        for key in evicted:
-            self._forget(i, key)
         get = where.get
+        for key in evicted:
+            if kept.pop(key, None) is not None:
+                left = where[key] & ~bit
+                if left:
+                    where[key] = left
+                else:
+                    del where[key]
         for key in stored:
             kept[key] = now
             where[key] = get(key, 0) | bit
