@@ -138,8 +138,8 @@ class _Bert:
         for layer in self.layers:
             found = layer(found, runs)
         return [
-            one.unflatten(0, (count, n))
-            for one, (n, count) in zip(found.split(_rows(runs)), runs, strict=True)
+            one.view(count, n, -1)
+            for one, (n, count) in zip(found.split_with_sizes(_rows(runs)), runs, strict=True)
         ]
 
 
@@ -158,7 +158,7 @@ class _Layer:
 
     def __call__(self, given: Tensor, runs: Sequence[_Run]) -> Tensor:
         """given: the tokens of all texts, [tokens, d]."""
-        three = self.attend(given).split(_rows(runs))
+        three = self.attend(given).split_with_sizes(_rows(runs))
         attended = [self._attended(one, run) for one, run in zip(three, runs, strict=True)]
         found = self.norm1(given + self.join(torch.cat(attended)))
         return self.norm2(found + self.narrow(gelu(self.widen(found))))

@@ -87,7 +87,8 @@ class TransformersModel:
 
     @property
     def spec(self) -> EngineSpec:
-        """`prefix_reuse` is false if, as `start` finds, the chat template cannot be cut."""
+        """`window` is known after `start`, which may find that the chat template cannot be cut:
+        then `prefix_reuse` is false."""
         return EngineSpec(
             name=self._name,
             kind=EngineKind.LLM,
@@ -97,6 +98,7 @@ class TransformersModel:
             prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
             keeps_prefixes=True,
             block_tokens=self._block_tokens,
+            window=self._window or None,
             description=f"{self._model} in this process, {self._dtype}",
         )
 

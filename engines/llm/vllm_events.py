@@ -28,8 +28,8 @@ from typing import Any, Final
 from teola.engine import PrefixChange
 from teola.kv import follow, root
 
-REPORT_ALL: Final = {"vllm_xargs": {"kv_cache_report_mode": "full"}}
-"""In a request: what it finds in the cache is published as if it were stored now."""
+REPORT_ALL: Final = {"kv_cache_report_mode": "full"}
+"""A request's extra arguments: what it finds in the cache is published as if it were stored now."""
 CLEARED: Final = PrefixChange(cleared=True)
 GPU: Final = "GPU"
 """The medium of the cache itself, on any device; others are where blocks are moved out to."""

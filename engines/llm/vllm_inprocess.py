@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -36,10 +36,11 @@ from teola.engine import (
 )
 from teola.errors import EngineError, EngineUnavailable, InputError
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
+from teola.kv import follow, root
 
 from . import block_keys, local_keys, local_tokens, vllm_process
 from .local_tokens import LocalTokens, PromptIds
-from .vllm_events import StoredBlocks
+from .vllm_events import REPORT_ALL, StoredBlocks
 from .vllm_feed import PrivateFeed
 from .vllm_process import Event, VLLMProcess
 from .vllm_sessions import Session, Sessions
@@ -119,13 +120,15 @@ class VLLMInProcess:
         self.sessions = Sessions(sessions, session_idle_s)
         self._kv_events = kv_events and "kv_events_config" not in self._arguments
         self._feed: PrivateFeed | None = None
+        self._kept: StoredBlocks | None = None
         self._tokens: LocalTokens | None = None
         self._process: VLLMProcess | None = None
         self._starting: asyncio.Task[VLLMProcess] | None = None
 
     @property
     def spec(self) -> EngineSpec:
-        """`prefix_reuse` is certain after `start`: a chat template might not be cut."""
+        """`window` is known after `start`, and `prefix_reuse` certain: a chat template might not be
+        cut."""
         return EngineSpec(
             name=self._name,
             kind=EngineKind.LLM,
@@ -135,6 +138,7 @@ class VLLMInProcess:
             prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
             keeps_prefixes=bool(self._arguments["enable_prefix_caching"]),
             block_tokens=self._block_tokens,
+            window=self._process.limits.max_model_len if self._process else None,
             description=f"{Path(self._model).name} on a vLLM of its own",
         )
 
@@ -213,7 +217,8 @@ class VLLMInProcess:
         """What vLLM's cache keeps, across restarts."""
         if self._feed is None:
             return
-        async with aclosing(self._feed.changes(StoredBlocks(self._block_tokens))) as changes:
+        self._kept = StoredBlocks(self._block_tokens)
+        async with aclosing(self._feed.changes(self._kept)) as changes:
             async for change in changes:
                 yield change
 
@@ -356,6 +361,7 @@ class VLLMInProcess:
                 stop=decode.stop,
                 schema=decode.schema,
                 seed=decode.seed,
+                extra=self._extra(call, ids) if op != "more" else {},
             )
             while not done:
                 event = await self._within(call.context, process.receive(id), self._timeout_s)
@@ -368,6 +374,13 @@ class VLLMInProcess:
         finally:
             if last or not done:
                 process.close(id, abort=not done)
+
+    def _extra(self, call: Call, ids: Sequence[int]) -> Mapping[str, str]:
+        """Asks for a report of what the prompt finds, if who listens may not know of it."""
+        size = self._block_tokens
+        first = follow(root(self._salt(call)), ids[:size], size)
+        missed = self._kept is not None and first and self._kept.missed(first[0])
+        return REPORT_ALL if missed else {}
 
     async def _within(self, context: QueryContext, wait: Awaitable[_T], silence_s: float) -> _T:
         """Awaits the next sign of life, and says so if it does not come in time."""

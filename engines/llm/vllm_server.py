@@ -261,7 +261,7 @@ class VLLMServer:
             size, salt = self.block_tokens, self._plain.salt(call.context)
             first = follow(root(salt), ids[:size], size)
             if first and self._kept.missed(first[0]):
-                body["extra_body"] |= REPORT_ALL
+                body["extra_body"]["vllm_xargs"] = REPORT_ALL
         return body
 
     def _check(self, ids: list[int], output: int) -> None:

@@ -144,6 +144,7 @@ def sampling(message: Message) -> Any:
         ignore_eos=message["ignore_eos"],
         stop=message["stop"] or None,
         seed=message.get("seed"),
+        extra_args=message.get("extra") or None,
         detokenize=bool(message["stop"]),
         structured_outputs=StructuredOutputsParams(json=schema) if schema else None,
         output_kind=RequestOutputKind.DELTA,

@@ -81,22 +81,28 @@ class Latencies:
 def under_load(
     system: System, setting: Setting, rate: float, watch: Watch | None = None
 ) -> Latencies:
-    """Queries arriving `rate` a second; the first tenth warms up and is not counted."""
+    """Queries arriving `rate` a second, after a warm-up of a tenth as many at half the rate, which
+    are not counted: a service is seldom at its limit when it starts, and knows no times then."""
     warm_up = int(setting.queries * WARM_UP)
     count = setting.queries + warm_up
     times = arrivals(rate, count, kind=setting.kind, seed=setting.seed, data=setting.data)
+    begins = times[warm_up]
+    times = [at + min(at, begins) for at in times]
     return simulate(system, setting, setting.drawn(count), times, warm_up, watch)
 
 
 def alone(system: System, setting: Setting, query: Drawn, watch: Watch | None = None) -> float:
-    """Latency in seconds of one query with all engines to itself. Another one like it was there
-    before, so that what engines keep is there."""
+    """Latency in seconds of one query with all engines to itself. Others like it were there before,
+    as many as an engine has instances, so that whichever is free keeps what it could keep."""
+    before = max(engine.instances for engine in setting.testbed.profile.engines.values())
 
-    def second(asked: Query, result: SimResult) -> None:
-        if watch is not None and asked.id == "1":
+    def last(asked: Query, result: SimResult) -> None:
+        if watch is not None and asked.id == str(before):
             watch(asked, result)
 
-    return simulate(system, setting, [query, query], [-LONG_BEFORE_S, 0.0], 1, second).seconds[0]
+    arrivals = [-LONG_BEFORE_S * (before - i) for i in range(before + 1)]
+    found = simulate(system, setting, [query] * (before + 1), arrivals, before, last)
+    return found.seconds[0]
 
 
 def sustained(

@@ -215,7 +215,7 @@ def singles(report: Report) -> list[list[str]]:
 def show(report: Report, console: Console) -> None:
     """Tables on the terminal."""
     rows = by_place(report["rows"])
-    title = "The second of two queries, alone (baseline / Teola)"
+    title = "One query alone, others like it having been there (baseline / Teola)"
     console.print(pages.terminal(title, SINGLES_HEAD, singles(report), left=2))
     for measure in MEASURES:
         title = f"{measure[:-2]} under load (baseline / Teola)"
@@ -316,7 +316,7 @@ def section(report: Report, picture: Path) -> str:
             ),
             "### One query at a time",
             pages.prose(
-                "The second of two queries over 48 chunks with mean lengths, so that what",
+                "A query over 48 chunks with mean lengths, after others like it, so that what",
                 "engines keep is there. The bound is worked out from the plan that ran and the",
                 "engines' times (experiments/common/bound.py): its longest path, and what each",
                 "engine has to do.",

@@ -146,8 +146,8 @@ def _rows(point: Point, name: str, best: float) -> list[dict[str, Any]]:
 
 
 def one_query(point: Point) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The second of two example queries: ours with the lower bound of the plan that ran, and the
-    latency of every system."""
+    """An example query after others like it: ours with the lower bound of the plan that ran, and
+    the latency of every system."""
     query, setting = example(point.app), point.setting
     times = {
         name: round(alone(SYSTEMS[name], setting, query), 4) for name in ONCE if name != TEOLA.name

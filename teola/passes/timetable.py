@@ -6,10 +6,11 @@
     ingest.2        ░
 
 List scheduling: whenever an instance is free, it takes of what is ready the primitive with the
-longest path behind it, and of the same kind of work as much as its batch holds. Decodings run
-beside each other; a prefilling stops those that run on its instance, so it waits for them as long
-as that delays nothing. Branches that are not expected take no instance. Backwards (from the outputs
-to the inputs), the same schedule says how long the query goes on after a primitive begins.
+longest path behind it, and of the same kind of work as much as its batch holds; prefills that are
+ready together are shared by the instances that have nothing to do. Decodings run beside each other;
+a prefilling stops those that run on its instance, so it waits for them as long as that delays
+nothing. Branches that are not expected take no instance. Backwards (from the outputs to the
+inputs), the same schedule says how long the query goes on after a primitive begins.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class _Scheduling:
     def _dispatch(self, now: float) -> None:
         for (engine, lane), ready in sorted(self._ready.items(), key=lambda lane: lane[1][:1]):
             while ready and (instance := self._room(engine, lane, ready[0], now)):
-                batch = self._batch(ready)
+                batch = self._batch(ready, self._part(engine, lane, len(ready), now))
                 taken_s = self._batch_seconds(batch)
                 if lane is Op.PREFILLING:
                     for id in instance.decoding:
@@ -174,12 +175,22 @@ class _Scheduling:
             free = quiet if quiet or latest > now else free
         return free[0] if free else None
 
-    def _batch(self, ready: list[tuple[float, int, str]]) -> list[str]:
-        """The most urgent, and what has room beside it."""
+    def _part(self, engine: str, lane: Op, ready: int, now: float) -> int:
+        """How many of them one instance takes: prefills are shared evenly by those without work."""
+        if lane is not Op.PREFILLING:
+            return ready
+        idle = sum(i.free_s <= now and not i.decoding for i in self._instances[engine])
+        return -(-ready // max(1, idle))
+
+    def _batch(self, ready: list[tuple[float, int, str]], most: int) -> list[str]:
+        """The most urgent, and what has room beside it, but at most so many."""
         first = heappop(ready)[2]
         batch, p = [first], self.graph[first]
         room = self.profile.engine(p.engine).max_batch - self._weight(p)
-        while ready and (weight := self._weight(self.graph[ready[0][2]])) <= room:
+        while len(batch) < most and ready:
+            weight = self._weight(self.graph[ready[0][2]])
+            if weight > room:
+                break
             room -= weight
             batch.append(heappop(ready)[2])
         return batch

@@ -26,6 +26,11 @@ class Listener:
                 assert not self._task.done(), self._task
                 await asyncio.sleep(0.02)
 
+    async def caught_up(self):
+        """With all that was told until now: only its own turn on the event loop was missing, and
+        nothing that is told from now on comes before the caller's next one."""
+        await asyncio.sleep(0)
+
     async def ended(self):
         async with asyncio.timeout(60.0):
             await self._task

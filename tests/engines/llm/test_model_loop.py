@@ -123,9 +123,11 @@ async def test_what_the_cache_keeps_is_told_before_the_answers_that_changed_it(
             if chance.random() < 0.3:
                 parts = [TextPart(Role.INSTRUCTION, text_of(chance))]
                 handle = await engine.prefill(call(parts))
+                await early.caught_up()
                 assert early.kept == found(engine)
                 engine.release(handle)
             await answer(engine, call(parts_of(chance, 20), max_tokens=20))
+            await early.caught_up()
             assert early.kept == found(engine)
             kept |= early.kept
         assert len(kept) > 3 * len(early.kept), "much had to go"
@@ -134,6 +136,7 @@ async def test_what_the_cache_keeps_is_told_before_the_answers_that_changed_it(
         assert late.kept == early.kept
         await early.stop()
         await asyncio.gather(*(answer(engine, call(parts_of(chance))) for _ in range(8)))
+        await late.caught_up()
         assert late.kept == found(engine) != early.kept
         assert len(engine._started()._listeners) == 1
     finally:

@@ -386,6 +386,13 @@ async def test_what_it_keeps_is_told_in_the_keys_of_calls(engine):
     assert ended.blocks[: len(begun.blocks)] == begun.blocks
     assert (found, cached) == (len(begun.blocks), begun.tokens), "a session keeps half blocks too"
     await listener.stop()
+    late = Listener(engine)
+    await late.until(lambda: late.clearings)
+    assert not late.kept
+    _, keys, cached = await asked(engine, late, whole)
+    assert cached > 0, "it kept what nobody here had heard of, and has said so by now"
+    assert (await asked(engine, late, whole))[0] == (keys.tokens - 1) // engine.block_tokens
+    await late.stop()
 
 
 async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine):
@@ -415,9 +422,12 @@ async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine
     await until(lambda: removed(shared))
     assert await engine.capacity() is None
     text, _ = await answer(engine, a_call(parts[2:], prefix=prefix))
+    await listener.until(lambda: listener.clearings > 2)  # the new one is listened to
     assert text == (await answer(engine, a_call(parts, tenant="once")))[0]
-    found = await asked(engine, listener, a_call(parts, tenant="once", max_tokens=2))
-    assert found[0] * engine.block_tokens == found[2], "told as before"
+    again = a_call(parts, tenant="once", max_tokens=2)
+    await asked(engine, listener, again)
+    found, _, cached = await asked(engine, listener, again)
+    assert cached == found * engine.block_tokens > 0, "told as before"
     await listener.stop()
 
 
