@@ -9,6 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.common import datasets
 from experiments.replay.calls import Recording, TracedCall
 from experiments.replay.replay import LLM, Fleet, ReplayResult, replay
 from experiments.replay.synthetic import PREBLE
@@ -22,8 +23,8 @@ from teola.runtime.values import Composite
 MOONCAKE: Final = "mooncake-conversation"
 AZURE: Final = "azure-arrivals"
 FILES: Final = {
-    MOONCAKE: "mooncake_conversation_trace.jsonl",
-    AZURE: "azure_llm_conv_2023.csv",
+    MOONCAKE: datasets.TRACES["mooncake"],
+    AZURE: datasets.TRACES["azure-conv"],
 }
 """What the workloads that are no Preble's need of the folder with data."""
 FACTORS: Final = (0.5, 0.8, 1.1)

@@ -251,12 +251,18 @@ def test_marginal_cost_counts_whom_a_prefill_stalls() -> None:
     assert goes("marginal_cost", queue) == 1
 
 
+@catches(
+    "priced-once",
+    "what is learned of times changes nothing",
+    edited(MarginalCost._priced, "profiles[0] is not self._profile", "self._profile is None"),
+)
 def test_marginal_cost_counts_the_context_that_is_decoded() -> None:
+    """By times that are learned after its first call."""
     policy = make("marginal_cost")
     queue = router(policy)
+    assert goes("marginal_cost", queue) == 0
     profile = EngineProfile(step=StepTime(per_context_s=1e-6))
     policy.view.profiles = [profile, profile]
-    policy.attach(policy.view)
     busy(queue, 0, 1, 1000)
     busy(queue, 1, 1, 999)
     assert goes("marginal_cost", queue) == 1

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from teola.policies.routing.base import ANY, EngineView, Finished, Happening, RoutingPolicy
+from teola.policies.routing.base import ANY, Capacity, Finished, Happening, RoutingPolicy
 from teola.policies.routing.destinations import bound, times_of, wait_s
 from teola.policies.work import Work
+from teola.profile import EngineProfile
 
 STALLED: Final = 0.5
 MOST: Final = 20.0
@@ -43,6 +44,19 @@ class Prices(NamedTuple):
     block_tokens: int
     blocks: int
 
+    @classmethod
+    def of(cls, profile: EngineProfile, limits: Capacity) -> Prices:
+        """By its profile."""
+        step = times_of(profile)
+        return cls(
+            wait_s(profile, 1),
+            step.base_s / profile.max_batch + step.per_token_s,
+            step.per_pair_s,
+            step.per_context_s,
+            limits.block_tokens,
+            limits.kv_blocks or 0,
+        )
+
 
 class MarginalCost(RoutingPolicy):
     """Prefix, queue, decoding and memory in one currency. O(blocks of the prompt + instances)."""
@@ -52,22 +66,17 @@ class MarginalCost(RoutingPolicy):
 
     def __init__(self) -> None:
         self._answer, self._answers = ANSWER, 0
-
-    def attach(self, view: EngineView) -> None:
-        super().attach(view)
+        self._profile: EngineProfile | None = None
         self._prices: list[Prices] = []
-        for profile, limits in zip(view.profiles, view.limits, strict=True):
-            step = times_of(profile)
-            self._prices.append(
-                Prices(
-                    wait_s(profile, 1),
-                    step.base_s / profile.max_batch + step.per_token_s,
-                    step.per_pair_s,
-                    step.per_context_s,
-                    limits.block_tokens,
-                    limits.kv_blocks or 0,
-                )
-            )
+
+    def _priced(self) -> list[Prices]:
+        """Of each instance. Where times are learned, profiles are others whenever that changes."""
+        profiles, limits = self.view.profiles, self.view.limits
+        if profiles and profiles[0] is not self._profile:
+            self._profile = profiles[0]
+            pairs = zip(profiles, limits, strict=True)
+            self._prices = [Prices.of(profile, one) for profile, one in pairs]
+        return self._prices
 
     def place(self, work: Work, now: float) -> int:
         view, total, avoid = self.view, work.total, work.avoid
@@ -76,7 +85,7 @@ class MarginalCost(RoutingPolicy):
             return at
         expected = view.expected(work.keys, now)
         best, least = ANY, float("inf")
-        for i, prices in enumerate(self._prices):
+        for i, prices in enumerate(self._priced()):
             seen = view.instance(i, now)
             if not seen.usable or i == avoid:
                 continue
