@@ -23,6 +23,7 @@ ORDER: Final = (
     "fidelity",
     "explained",
     "scale",
+    "eviction",
     "serving",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
