@@ -291,7 +291,7 @@ class TransformersModel:
             output=min(max(1, decode.max_tokens), room) if decode else 0,
             keys=token_keys(ids, self._block_tokens, tenant),
             grown=grown,
-            access=Access(call.category),
+            access=Access(call.category, query=call.context.query_id),
             keep=decode is None,
         )
         assert self._tokens is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from teola.engine import Usage
@@ -120,7 +120,7 @@ class Stepper:
             length,
             tuple([delivery.at for delivery in deliveries]),
             found.keys,
-            access=_access(query.run.app, query.plan.primitives[id[1]].component),
+            access=Access((query.run.app, query.plan.primitives[id[1]].component), query=query.id),
         )
         called = self.calls[id] = Called(batch, deliveries, found, sequence)
         if profile.prefix_reuse:
@@ -242,8 +242,3 @@ def _note_usage(query: Query, i: int, called: Called) -> None:
     if sequence is not None:
         usage = Usage(sequence.prompt, sequence.generated, sequence.cached)
         query.trace.used(usage, i)
-
-
-@lru_cache(1024)
-def _access(app: str, component: str) -> Access:
-    return Access((app, component))

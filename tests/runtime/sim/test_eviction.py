@@ -9,9 +9,11 @@ import pytest
 
 import teola
 from teola.errors import UnknownName
+from teola.kv import POLICIES
 from teola.kv.policies.lru import Lru
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.runtime.sim import Sim
+from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
@@ -64,3 +66,29 @@ def test_blocks_go_as_the_policy_says_that_is_named() -> None:
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(UnknownName, match="eviction policy 'oldest'"):
         seconds("oldest")
+
+
+@catches(
+    "nobody-asked",
+    "the policy is not told whose the blocks are",
+    edited(Stepper._begin, ", query=query.id", ""),
+)
+def test_a_policy_is_told_whose_the_blocks_are() -> None:
+    told = set[object]()
+
+    class Told(Lru):
+        def touch(self, blocks, keys, position, access, now):  # type: ignore[no-untyped-def]
+            told.add((access.category, access.query))
+
+    with teola.register("eviction", "told", Told):
+        sim = Sim(Profile("small", {"llm": LLM}), eviction="told")
+        for k in range(2):
+            sim.submit(asking("llm"), {"question": Tokens(14)}, at=100.0 * k, app="shop")
+        sim.run()
+    assert {query for _, query in told} == {"q0", "q1"}
+    assert {app for (app, _), _ in told} == {"shop"}
+
+
+def test_every_policy_serves_the_simulator() -> None:
+    for name in POLICIES:
+        assert len(seconds(name)) == 4
