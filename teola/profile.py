@@ -144,7 +144,9 @@ class EngineProfile:
 
     max_batch: items of one batch (an LLM: prompt tokens of one step). max_efficient: where it is
     known without a cost, else it is derived. instances: how many the profile assumes. kv_blocks:
-    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound). pool:
+    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound).
+    host_blocks: of a tier below it, which takes what is evicted there. host_block_s: to bring one
+    of them back, its bytes by the link's bandwidth; host_swap_s: once for each step with any. pool:
     profiles of unequal instances, in order; those that it does not reach are as the engine.
     source: where the times come from, for `explain`.
     """
@@ -159,6 +161,9 @@ class EngineProfile:
     keeps_prefixes: bool = False
     block_tokens: int = 16
     kv_blocks: int | None = None
+    host_blocks: int = 0
+    host_block_s: float = 0.0
+    host_swap_s: float = 0.0
     max_efficient: int | None = None
     pool: tuple[EngineProfile, ...] = ()
     source: str = field(default="", compare=False)
