@@ -144,12 +144,10 @@ class EngineProfile:
 
     max_batch: items of one batch (an LLM: prompt tokens of one step). max_efficient: where it is
     known without a cost, else it is derived. instances: how many the profile assumes. kv_blocks:
-    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound).
-    host_blocks: of a tier below it, which takes what is evicted there. host_block_s: to bring one
-    of them back, its bytes by the link's bandwidth; host_swap_s: once for each step with any. pool:
-    profiles of unequal instances, in order; those that it does not reach are as the engine.
-    source: where the times come from, for `explain`.
-    """
+    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound); host:
+    of a tier below, for what is evicted, with what bringing one back takes (its bytes by the
+    link's bandwidth) and each step with any (swap). pool: profiles of unequal instances, in order
+    (the rest are as the engine). source: where times are from."""
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
     step: StepTime = StepTime()
