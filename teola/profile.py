@@ -36,9 +36,11 @@ class EngineProfile:
 
     max_batch: items of one batch (an LLM: prompt tokens of one step). max_efficient: where it is
     known without a cost, else it is derived. instances: how many the profile assumes. kv_blocks:
-    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound). window:
-    of an LLM (None: not known). pool: profiles of unequal instances, in order; those that it does
-    not reach are as the engine. source: where the times come from, for `explain`.
+    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound); host:
+    of a tier below, for what is evicted, with what bringing one back takes (its bytes by the
+    link's bandwidth) and each step with any (swap). window: of an LLM (None: not known). pool:
+    profiles of unequal instances, in order; those that it does not reach are as the engine. source:
+    where the times come from, for `explain`.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
@@ -51,6 +53,9 @@ class EngineProfile:
     keeps_prefixes: bool = False
     block_tokens: int = 16
     kv_blocks: int | None = None
+    host_blocks: int = 0
+    host_block_s: float = 0.0
+    host_swap_s: float = 0.0
     window: int | None = None
     max_efficient: int | None = None
     pool: tuple[EngineProfile, ...] = ()

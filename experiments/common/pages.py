@@ -24,6 +24,7 @@ ORDER: Final = (
     "explained",
     "scale",
     "routing",
+    "eviction",
     "serving",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""

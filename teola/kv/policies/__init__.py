@@ -7,12 +7,24 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from teola.kv.policies.base import Access, Policy
+from teola.kv.policies.first_in import FirstIn
+from teola.kv.policies.gdfs import Gdfs
+from teola.kv.policies.lfu import Lfu
 from teola.kv.policies.lru import Lru
+from teola.kv.policies.next_use import NextUse
+from teola.kv.policies.workload_aware import WorkloadAware
 from teola.registry import Factories
 
 DEFAULT: Final = "lru"
 
-POLICIES: Final[dict[str, Callable[..., Policy]]] = {"lru": Lru}
+POLICIES: Final[dict[str, Callable[..., Policy]]] = {
+    "lru": Lru,
+    "fifo": FirstIn,
+    "lfu": Lfu,
+    "gdfs": Gdfs,
+    "workload_aware": WorkloadAware,
+    "next_use": NextUse,
+}
 REGISTRY: Final = Factories("eviction policy", "teola.policies", POLICIES, [Policy], "eviction.")
 
 

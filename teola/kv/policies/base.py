@@ -9,11 +9,16 @@ from typing import NamedTuple, Protocol
 class Access(NamedTuple):
     """Who uses the cache.
 
-    category: (app, component) of the request. turn: of its conversation, from 0.
+    category: (app, component) of the request. turn: of its conversation, from 0. query: whose it
+    is, where that is known: what only one has read is its alone. next_s: what is known from its
+    graph of when what it holds is read again, in seconds after its end (inf: never by this query;
+    None: nothing).
     """
 
     category: tuple[str, str] = ("", "")
     turn: int = 0
+    query: Hashable = None
+    next_s: float | None = None
 
 
 class Policy(Protocol):

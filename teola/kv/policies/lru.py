@@ -34,3 +34,6 @@ class Lru:
 
     def evict(self, now: float) -> int:
         return self._offered.popitem(last=False)[0]
+
+    def below(self) -> Lru:
+        return Lru()

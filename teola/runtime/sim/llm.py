@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from teola.engine import Usage
@@ -89,7 +89,13 @@ class Stepper:
     ) -> None:
         self.sim, self.engine, self.instance, self.profile = sim, engine, instance, profile
         self._tells, self.dead = tells, False
-        cache = BlockCache(profile.kv_blocks, profile.block_tokens, eviction, noting=tells)
+        cache = BlockCache(
+            profile.kv_blocks,
+            profile.block_tokens,
+            eviction,
+            noting=tells,
+            host=profile.host_blocks,
+        )
         self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
         self.calls: dict[tuple[str, int], Called] = {}
         self._step: Step | None = None
@@ -120,7 +126,7 @@ class Stepper:
             length,
             tuple([delivery.at for delivery in deliveries]),
             found.keys,
-            access=_access(query.run.app, query.plan.primitives[id[1]].component),
+            access=Access((query.run.app, query.plan.primitives[id[1]].component), query=query.id),
         )
         called = self.calls[id] = Called(batch, deliveries, found, sequence)
         if profile.prefix_reuse:
@@ -164,8 +170,11 @@ class Stepper:
                 self.sim.handle(told, now)
 
     def _seconds(self, step: Step, repeat: int) -> float:
-        times = self.profile.step
-        return times.seconds(step.decodes, step.context, step.tokens, step.pairs, repeat)
+        profile, swapped = self.profile, step.swapped
+        copying = profile.host_swap_s + swapped * profile.host_block_s if swapped else 0.0
+        return copying + profile.step.seconds(
+            step.decodes, step.context, step.tokens, step.pairs, repeat
+        )
 
     def _interrupt(self) -> None:
         """Something changed: decode only to the next step boundary, then plan anew."""
@@ -242,8 +251,3 @@ def _note_usage(query: Query, i: int, called: Called) -> None:
     if sequence is not None:
         usage = Usage(sequence.prompt, sequence.generated, sequence.cached)
         query.trace.used(usage, i)
-
-
-@lru_cache(1024)
-def _access(app: str, component: str) -> Access:
-    return Access((app, component))

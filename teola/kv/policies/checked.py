@@ -1,0 +1,31 @@
+"""Options of eviction policies, checked alike."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from teola.errors import InputError
+
+
+def number(policy: str, option: str, value: Any, *, above: bool = True, most: float = inf) -> float:
+    """A number above 0, or from 0 on, up to `most` (inf: infinity itself too). Raises InputError.
+
+    above: 0 is too little.
+    """
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if real and 0 <= value <= most and not (above and value == 0):
+        return float(value)
+    least = "above 0" if above else "from 0 on"
+    raise InputError(
+        f"eviction policy {policy!r}: {option} must be a number {least}, got {value!r}"
+    )
+
+
+def count(policy: str, option: str, value: Any) -> int:
+    """A whole number from 1 on. Raises InputError."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise InputError(
+        f"eviction policy {policy!r}: {option} must be a whole number from 1 on, got {value!r}"
+    )

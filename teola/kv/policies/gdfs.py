@@ -1,0 +1,63 @@
+"""gdfs: greedy dual by frequency and size. What was used often, or recently, or is dear to compute
+again, stays.
+
+    priority = clock + uses * cost / size
+
+The size of a block is 1. The clock is 0 at first and then the priority of what was evicted last, so
+that old fame fades. Priorities are set at each use; of equal ones, the block goes whose last use
+ended longest ago.
+
+    Cherkasova: Improving WWW proxies performance with greedy-dual-size-frequency caching, 1998.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from teola.kv.policies.base import Access
+from teola.kv.policies.checked import number
+from teola.kv.policies.ranks import Ranks
+
+
+class Gdfs:
+    """dearer: how much more the cost of a block is than that of the one before it in its prompt, as
+    a fraction of the first one's: attention makes later tokens slower (0: all cost the same).
+
+    clock: what was evicted last had this priority. priorities: by block, at its last use.
+    """
+
+    def __init__(self, dearer: float = 0.0) -> None:
+        self._dearer = number("gdfs", "dearer", dearer, above=False, most=1e9)
+        self.clock = 0.0
+        self.priorities: dict[int, float] = {}
+        self._uses: dict[int, int] = {}
+        self._offered = Ranks()
+
+    def touch(
+        self,
+        blocks: Sequence[int],
+        keys: Sequence[Hashable],
+        position: int,
+        access: Access,
+        now: float,
+    ) -> None:
+        uses, priorities, clock, dearer = self._uses, self.priorities, self.clock, self._dearer
+        for at, block in enumerate(blocks, position):
+            uses[block] = often = uses.get(block, 0) + 1
+            priorities[block] = clock + often * (1.0 + dearer * at)
+
+    def offer(self, blocks: Sequence[int], now: float) -> None:
+        for block in blocks:
+            self._offered.put(block, self.priorities[block])
+
+    def withdraw(self, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            self._offered.drop(block)
+
+    def evict(self, now: float) -> int:
+        self.clock, block = self._offered.pop()
+        del self._uses[block], self.priorities[block]
+        return block
+
+    def below(self) -> Gdfs:
+        return Gdfs(self._dearer)

@@ -1,0 +1,139 @@
+"""lru, fifo, lfu and gdfs, by the sequences of the paper's sheet; what holds for all policies."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from teola.errors import InputError, UnknownName
+from teola.kv import POLICIES, Access, make_policy
+from teola.kv.policies import FirstIn, Gdfs, Lfu
+from tests.kv.policies.replaying import Watched, asked
+from tests.planted import catches, edited
+
+
+@catches(
+    "fifo-like-lru",
+    "a block that is found counts as having come again",
+    edited(FirstIn.touch, "came.setdefault(block, now)", "came[block] = now"),
+)
+def test_three_blocks_for_a_b_c_a_d_a_a_b() -> None:
+    lru, fifo = asked("lru", 3, "abcadaab"), asked("fifo", 3, "abcadaab")
+    assert (lru.hits, lru.evicted) == (3, ["b", "c"])
+    assert (fifo.hits, fifo.evicted) == (2, ["a", "b", "c"])
+
+
+@catches(
+    "gdfs-without-clock",
+    "old fame does not fade",
+    edited(Gdfs.evict, "self.clock, block", "_, block"),
+)
+def test_greedy_dual_keeps_what_was_used_often() -> None:
+    made = asked(policy := Gdfs(), 3, "abcadaab")
+    assert made.hits == 3
+    assert policy.clock == 1
+    assert sorted(policy.priorities.values()) == [2, 2, 5]
+
+
+def test_greedy_dual_breaks_ties_by_the_last_use() -> None:
+    made = asked(policy := Gdfs(), 2, "aabcda")
+    assert (made.hits, made.evicted) == (1, ["b", "a", "c"])
+    assert policy.clock == 2
+    assert sorted(policy.priorities.values()) == [3, 3]
+    lru = asked("lru", 2, "aabcda")
+    assert (lru.hits, lru.evicted) == (1, ["a", "b", "c"])
+
+
+def test_greedy_dual_may_hold_the_ends_of_long_prompts_dearer() -> None:
+    for dearer, first in ((0.0, "d"), (1.0, "a")):
+        made = Watched(4, Gdfs(dearer))
+        made.ask("abcd", now=0.0)
+        made.ask("x", now=1.0)
+        assert made.evicted == [first]
+
+
+@catches(
+    "lfu-forgets-nothing",
+    "a block that comes again is as often used as it was before",
+    edited(Lfu.evict, "del self._uses[block]", "pass"),
+)
+def test_least_frequently_used_counts_since_a_block_came() -> None:
+    made = asked("lfu", 2, "aabcbb")
+    assert made.evicted == ["b", "c"]
+    assert made.hits == 2
+
+
+def test_a_block_behind_a_missing_one_is_found_again_once_that_is_back() -> None:
+    made = Watched(4, "fifo")
+    made.ask("a", now=0.0)
+    made.ask("abc", now=1.0)
+    made.ask("xy", now=2.0)
+    assert sorted(made.cache.keys(), key=str) == ["b", "c", "x", "y"], "the beginning went first"
+    assert made.ask("abc", now=3.0) == 0
+    assert "b" not in made.evicted
+    assert made.cache.match("abc") == 3
+    assert made.ask("abc", now=4.0) == 3
+
+
+def test_what_an_unlimited_cache_finds() -> None:
+    for policy in POLICIES:
+        made = Watched(None, policy)
+        assert [made.ask(keys) for keys in ((1, 2, 3), (1, 2, 4), (1, 2, 3, 5))] == [0, 2, 3]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_policy_finds_more_than_there_is_or_loses_a_block(policy: str) -> None:
+    chance = random.Random(policy)
+    for _ in range(20):
+        ideal = Watched(None, "lru")
+        made = Watched(chance.randint(1, 30), policy)
+        prompts: list[tuple[int, ...]] = [()]
+        now = 0.0
+        for number in range(120):
+            now += chance.choice([0.0, 0.1, 3.0, 70.0])
+            before = chance.choice(prompts[-20:])
+            prompt = before + tuple(1000 * number + k for k in range(chance.randint(1, 6)))
+            prompts.append(prompt)
+            access = Access(
+                (chance.choice("ab"), ""),
+                chance.randint(0, 6),
+                chance.choice([None, 1, 2]),
+                chance.choice([None, 1.0, 50.0, float("inf")]),
+            )
+            assert made.ask(prompt, access, now) <= ideal.ask(prompt, access, now)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_somebody_holds_is_never_evicted(policy: str) -> None:
+    made = Watched(4, policy)
+    held = made.cache.acquire("ab", 2, Access(query=1), 0.0)
+    assert held is not None
+    made.cache.commit(held, "ab", 0.0)
+    for now in range(1, 9):
+        made.ask(f"{now}x", Access(query=2), float(now))
+    assert made.cache.match("ab") == 2
+    assert made.cache.acquire((), 3, Access(), 9.0) is None, "two of four are taken"
+
+
+@pytest.mark.parametrize(
+    ("policy", "option", "value"),
+    [
+        ("gdfs", "dearer", -1),
+        ("workload_aware", "life_s", 0),
+        ("workload_aware", "life_s", "long"),
+        ("workload_aware", "window_s", True),
+        ("workload_aware", "min_samples", 1.5),
+        ("workload_aware", "refit_s", 4000),
+        ("next_use", "refit_s", 0),
+        ("next_use", "life_s", "fitted"),
+    ],
+)
+def test_options_are_checked(policy: str, option: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"eviction policy '{policy}': {option}"):
+        make_policy(policy, **{option: value})
+
+
+def test_an_unknown_option_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'life_s'"):
+        make_policy("workload_aware", live_s=1.0)
