@@ -232,6 +232,7 @@ class Plan:
                     estimate.planned_output(self.primitives[m]) for m in self.members[i]
                 ),
                 continues=self._continued(i),
+                ahead=self.rest[i] >= 0,
             )
             for i, p in enumerate(self.primitives)
         )

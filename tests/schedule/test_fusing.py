@@ -69,7 +69,7 @@ def test_what_a_piece_gave_is_not_to_be_found() -> None:
 @catches(
     "taken-back-late",
     "a piece is taken back that an instance works on",
-    edited(Core._recall, "or work.flying or work.tries", ""),
+    edited(Core._recall, "work.flying or work.tries or ", ""),
 )
 def test_a_piece_that_was_sent_is_waited_for() -> None:
     bed = Bed(max_batch=FULL)
@@ -90,6 +90,8 @@ def test_a_prompt_that_would_wait_for_an_idle_instance_stays_in_pieces() -> None
     run_functions(bed, 0.0)
     assert bed.core.runs["q"].fused
     assert not bed.core.runs["large"].fused
+    works = bed.core.queues["llm"].works
+    assert works["large", LATE.index["m.ahead"]].wanted
 
 
 @catches(
