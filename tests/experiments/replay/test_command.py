@@ -61,8 +61,8 @@ def test_traces_come_from_the_data_folder(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
     )
     (tmp_path / "llm_serving").mkdir()
-    fields = "in,out,reuse_tokens,think_time"
-    requests = [[640, 2, 0, 0], [700, 2, 640, 1.0], [900, 2, 640, 1.0]]
+    fields = "in,out,reuse_tokens,think_time,api_time,stop"
+    requests = [[640, 2, 0, 0, 1, ""], [700, 2, 640, 1.0, 1, ""], [900, 2, 640, 1.0, 1, ""]]
     thread = {"id": "t", "parent": None, "fields": fields, "requests": requests}
     (tmp_path / "llm_serving" / "agent_sessions.jsonl").write_text(json.dumps(thread))
     data = ("--data", str(tmp_path))
