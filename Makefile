@@ -28,11 +28,12 @@ VLLM_STAMP := $(VLLM_VENV)/.installed
 TINY := .teola/models/tiny-82m
 CHECKED := teola engines apps experiments tests
 EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling shorter_path breakdown \
-	sensitivity fidelity scale
+	sensitivity fidelity scale routing eviction
 QUERIES_end_to_end = $(QUERIES)
 QUERIES_ablation_graph = $(QUERIES)
 QUERIES_ablation_scheduling = $(QUERIES)
 QUERIES_scale := 20000
+QUERIES_routing = $(QUERIES)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check test nightly bugs soak experiments vllm lint format lock lock-vllm clean

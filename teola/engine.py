@@ -62,8 +62,9 @@ class EngineSpec:
     instance runs at once. prefix_reuse: a partial prefilling makes the later full one cheaper.
     keeps_prefixes: what was computed of a prompt, whoever's query it was (of the same tenant), is
     found by later ones that begin alike. block_tokens: prefixes shorter than one KV block save
-    nothing. kv_blocks: what an instance's cache holds, where that is known. notice: of a language
-    model, what whoever reads its answers has to know of them.
+    nothing. kv_blocks: what an instance's cache holds, where that is known. window: tokens of a
+    prompt and its answer together, where that is known. notice: of a language model, what whoever
+    reads its answers has to know of them.
     """
 
     name: str
@@ -76,6 +77,7 @@ class EngineSpec:
     keeps_prefixes: bool = False
     block_tokens: int = 16
     kv_blocks: int | None = None
+    window: int | None = None
     description: str = ""
     notice: str = ""
 

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from teola.errors import EngineError
-from teola.kv import Access, BlockCache, Table
+from teola.kv import Access, BlockCache, Swap, Table
 
 NO_ACCESS = Access()
 
@@ -82,6 +82,12 @@ class Step:
     tokens: int
     pairs: int
     context: int
+    swaps: tuple[Swap, ...] = ()
+
+    @property
+    def swapped(self) -> int:
+        """Blocks that come back from the host's tier."""
+        return sum(len(swap.back) for swap in self.swaps)
 
 
 @dataclass(slots=True)
@@ -168,7 +174,8 @@ class StepServer:
             return None
         repeat = 1 if chunks else max(1, self._next_stop() - self._clock)
         context = self._offset + decodes * self._clock
-        return Step(tuple(chunks), decodes, repeat, self.token_budget - budget, pairs, context)
+        tokens, swaps = self.token_budget - budget, tuple(self.cache.swaps())
+        return Step(tuple(chunks), decodes, repeat, tokens, pairs, context, swaps)
 
     def _next(self, begun: int, pending: set[Hashable], now: float) -> TokenSequence | None:
         """The sequence that prefills next, when `begun` others do: one that was begun in an earlier

@@ -7,7 +7,7 @@ A profile is data (JSON, versioned). Passes read from it the maximum efficient b
 whether a prefix computed ahead is worth anything, or kept anyway; policies, `explain` and the
 simulator read times, in whose place comes what is learned (teola.learning). `paper("13b")` is the
 testbed of the paper, fixed in specs (sections 1, 7 and 8 of the paper; derived and assumed values
-are marked in docs/benchmarks.md).
+are marked in docs/benchmarks.md). `published("llama-8b-h100")` has an LLM of today (`PUBLISHED`).
 """
 
 from __future__ import annotations
@@ -16,126 +16,18 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from math import sqrt
 from pathlib import Path
 from typing import Any, Final
 
+from teola.cost import FREE, GAIN_THRESHOLD, UNTIMED, Cost, StepTime
 from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
 from teola.graph.ops import DECODES, PREFILLS, Op
 from teola.habit import UNSEEN, Habit
+from teola.published_llms import PUBLISHED
 
 FORMAT_VERSION: Final = 2
 """Version 1, with two costs for an LLM (of a prefill batch, of a decoding step), is read too."""
-GAIN_THRESHOLD: Final = 0.05
-"""Doubling a batch must raise throughput by this fraction to be worth it (paper, section 7.1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Seconds for a batch: base + per_item x items + per_token x tokens.
-
-    item_tokens: tokens of a typical item, for questions about batch sizes alone. sigma: the time is
-    the median of a lognormal distribution of this shape (0: constant).
-    """
-
-    base_s: float = 0.0
-    per_item_s: float = 0.0
-    per_token_s: float = 0.0
-    item_tokens: int = 0
-    sigma: float = 0.0
-
-    def seconds(self, items: float, tokens: float) -> float:
-        """Time of one batch of `items` with `tokens` tokens in all."""
-        return self.base_s + self.per_item_s * items + self.per_token_s * tokens
-
-    def max_efficient(self, limit: int) -> int:
-        """The batch size past which throughput gains less than 5 % by doubling, at most `limit`.
-
-        `limit` where no time is known.
-        """
-        if self.seconds(1, self.item_tokens) <= 0:
-            return limit
-        size = 1
-        while size * 2 <= limit:
-            now = size / self.seconds(size, size * self.item_tokens)
-            then = 2 * size / self.seconds(2 * size, 2 * size * self.item_tokens)
-            if then < now * (1 + GAIN_THRESHOLD):
-                break
-            size *= 2
-        return size
-
-
-FREE: Final = Cost()
-
-
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """Seconds of one step of an LLM: base + per_sequence x sequences that decode + per_context x
-    tokens that they attend to + per_token x prompt tokens + per_pair x pairs of a prompt token and
-    one that it attends to; and `prefill_s` more if there are prompt tokens at all, since engines
-    run such steps by other means (or less, if that is negative and nothing decodes beside them).
-    """
-
-    base_s: float = 0.0
-    per_sequence_s: float = 0.0
-    per_context_s: float = 0.0
-    per_token_s: float = 0.0
-    per_pair_s: float = 0.0
-    prefill_s: float = 0.0
-
-    @classmethod
-    def of(cls, prefill: Cost, decode: Cost) -> StepTime:
-        """As long as `prefill` for a step that computes one prompt, and as `decode` for one that
-        only decodes."""
-        return cls(
-            base_s=decode.base_s,
-            per_sequence_s=decode.per_item_s,
-            per_token_s=prefill.per_token_s,
-            prefill_s=prefill.base_s + prefill.per_item_s - decode.base_s,
-        )
-
-    def seconds(
-        self,
-        sequences: int,
-        context: float = 0,
-        tokens: int = 0,
-        pairs: int = 0,
-        repeat: int = 1,
-    ) -> float:
-        """Time of `repeat` steps, one after another; from each to the next the context grows by a
-        token for each sequence. 0 where there is nothing to compute."""
-        if not sequences and not tokens:
-            return 0.0
-        first = self.base_s + self.per_sequence_s * sequences + self.per_context_s * context
-        if tokens:
-            fixed = max(0.0, self.prefill_s) if sequences else self.prefill_s
-            first += fixed + self.per_token_s * tokens + self.per_pair_s * pairs
-        if repeat == 1:
-            return first
-        growth = self.per_context_s * sequences
-        return repeat * first + growth * (repeat * (repeat - 1) // 2)
-
-    def steps(self, seconds: float, sequences: int, context: float) -> int:
-        """How many steps of decoding have begun after so many seconds of them, at least 1: the
-        inverse of `seconds`."""
-        first, growth = self.seconds(sequences, context), self.per_context_s * sequences
-        if first <= 0:
-            return 1
-        half = first - growth / 2
-        about = (sqrt(half * half + 2 * growth * seconds) - half) / growth if growth else 0.0
-        found = max(1, int(about if growth else seconds / first))
-        while found > 1 and self.seconds(sequences, context, repeat=found - 1) >= seconds:
-            found -= 1
-        while self.seconds(sequences, context, repeat=found) < seconds:
-            found += 1
-        return found
-
-    def prefill(self, tokens: int) -> float:
-        """Time of a step that computes one prompt and nothing else."""
-        pairs = tokens * (tokens + 1) // 2
-        fixed = self.base_s + self.prefill_s
-        return fixed + self.per_token_s * tokens + self.per_pair_s * pairs
 
 
 @dataclass(frozen=True)
@@ -144,13 +36,15 @@ class EngineProfile:
 
     max_batch: items of one batch (an LLM: prompt tokens of one step). max_efficient: where it is
     known without a cost, else it is derived. instances: how many the profile assumes. kv_blocks:
-    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound). pool:
-    profiles of unequal instances, in order; those that it does not reach are as the engine.
-    source: where the times come from, for `explain`.
+    what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound); host:
+    of a tier below, for what is evicted, with what bringing one back takes (its bytes by the
+    link's bandwidth) and each step with any (swap). window: of an LLM (None: not known). pool:
+    profiles of unequal instances, in order; those that it does not reach are as the engine. source:
+    where the times come from, for `explain`.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
-    step: StepTime = StepTime()
+    step: StepTime = UNTIMED
     max_batch: int = 64
     max_sequences: int = 1024
     concurrency: int = 1
@@ -159,6 +53,10 @@ class EngineProfile:
     keeps_prefixes: bool = False
     block_tokens: int = 16
     kv_blocks: int | None = None
+    host_blocks: int = 0
+    host_block_s: float = 0.0
+    host_swap_s: float = 0.0
+    window: int | None = None
     max_efficient: int | None = None
     pool: tuple[EngineProfile, ...] = ()
     source: str = field(default="", compare=False)
@@ -166,11 +64,22 @@ class EngineProfile:
     @property
     def timed(self) -> bool:
         """Whether it knows times at all."""
-        return bool(self.costs) or self.step != StepTime()
+        return bool(self.costs) or self.step != UNTIMED
 
     def of(self, instance: int) -> EngineProfile:
         """The profile of one instance."""
         return self.pool[instance] if instance < len(self.pool) else self
+
+    def untimed(self) -> EngineProfile:
+        """What such an engine declares, without the times: nobody knows them yet."""
+        return replace(
+            self,
+            costs={},
+            step=UNTIMED,
+            max_efficient=self.max_efficient or self.max_batch,
+            pool=tuple(one.untimed() for one in self.pool),
+            source="not known yet",
+        )
 
     def __post_init__(self) -> None:
         for op in self.costs.keys() & (PREFILLS | DECODES):
@@ -229,17 +138,7 @@ class Profile:
 
     def untimed(self) -> Profile:
         """What engines like these declare, without the times: nobody knows them yet."""
-        engines = {
-            name: replace(
-                entry,
-                costs={},
-                step=StepTime(),
-                max_efficient=entry.max_efficient or entry.max_batch,
-                pool=(),
-                source="not known yet",
-            )
-            for name, entry in self.engines.items()
-        }
+        engines = {name: entry.untimed() for name, entry in self.engines.items()}
         return replace(self, engines=engines, dispatch_s=0.0)
 
     def habit(self, app: str, component: str) -> Habit:
@@ -248,7 +147,7 @@ class Profile:
 
     def for_engines(self, specs: Iterable[EngineSpec]) -> Profile:
         """This profile with one entry for each engine by name: as the engine declares itself where
-        the profile knows nothing of it."""
+        the profile knows nothing of it (or of its window)."""
         engines = {}
         for spec in specs:
             entry = self.engines.get(spec.name, self.engines.get(spec.kind.value))
@@ -256,7 +155,7 @@ class Profile:
                 entry = declared(spec)
             elif not entry.source:
                 entry = replace(entry, source=f"profile {self.name}")
-            engines[spec.name] = entry
+            engines[spec.name] = replace(entry, window=entry.window or spec.window)
         return replace(self, engines=engines)
 
 
@@ -316,11 +215,33 @@ def paper(size: str = "13b") -> Profile:
     return Profile(f"paper-{size}", engines, dispatch_s=0.0007)
 
 
-NAMED: Final = ("paper-7b", "paper-13b", "paper-30b")
+@cache
+def published(name: str) -> Profile:
+    """An LLM on a machine of today, whose step was fitted to published runs; everything else as in
+    the paper's testbed. Raises UnknownName for one that PUBLISHED has not."""
+    if name not in PUBLISHED:
+        raise UnknownName("published LLM", name, PUBLISHED)
+    known = PUBLISHED[name]
+    llm = EngineProfile(
+        step=known.step,
+        max_batch=known.token_budget,
+        max_sequences=known.sequences,
+        prefix_reuse=True,
+        keeps_prefixes=True,
+        kv_blocks=known.kv_tokens and known.kv_tokens // 16,
+        source=known.source,
+    )
+    others = {key: one for key, one in paper().engines.items() if one.costs}
+    return Profile(name, {"llm": llm, **others})
+
+
+NAMED: Final = ("paper-7b", "paper-13b", "paper-30b", *PUBLISHED)
 
 
 def load(name: str) -> Profile:
-    """A profile by name (`paper-13b`) or from a JSON file. Raises InputError."""
+    """A profile by name (`paper-13b`, `llama-8b-h100`) or from a JSON file. Raises InputError."""
+    if name in PUBLISHED:
+        return published(name)
     if name in NAMED:
         return paper(name.removeprefix("paper-"))
     path = Path(name)
@@ -387,6 +308,7 @@ def declared(spec: EngineSpec) -> EngineProfile:
         prefix_reuse=spec.prefix_reuse,
         keeps_prefixes=spec.keeps_prefixes,
         block_tokens=spec.block_tokens,
+        window=spec.window,
         max_efficient=spec.max_batch,
         source="not known yet",
     )
@@ -395,3 +317,23 @@ def declared(spec: EngineSpec) -> EngineProfile:
 def default(specs: Iterable[EngineSpec]) -> Profile:
     """What the engines declare: nobody knows their times until they have worked."""
     return Profile("declared", {}).for_engines(specs)
+
+
+__all__ = [
+    "FORMAT_VERSION",
+    "FREE",
+    "GAIN_THRESHOLD",
+    "NAMED",
+    "PUBLISHED",
+    "Cost",
+    "EngineProfile",
+    "Profile",
+    "StepTime",
+    "declared",
+    "default",
+    "from_json",
+    "load",
+    "paper",
+    "published",
+    "to_json",
+]

@@ -92,6 +92,8 @@ class Log:
         return max(1, found if isinstance(found, int) else found.total)
 
     plans: dict[str, Plan] = field(default_factory=dict)
+    weights: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By engine and batch: its items; of LLM calls, tokens that were to be computed then."""
 
 
 class RecordingCore(Core):
@@ -135,7 +137,11 @@ class RecordingCore(Core):
     def _note(self, what: str, given: Any, now: float, found: list[Command]) -> list[Command]:
         validate(self, now)
         self.log.calls.append((what, given, now, list(found)))
-        self.log.story += [c for c in found if isinstance(c, Dispatch)]
+        for command in found:
+            if isinstance(command, Dispatch):
+                self.log.story.append(command)
+                weight = sum(hi - lo - work.found for work, lo, hi in command.slices)
+                self.log.weights[command.engine, command.batch] = weight
         return found
 
     def _tell(self, id: str, event: RunEvent, now: float) -> None:

@@ -175,6 +175,15 @@ def test_what_an_older_profile_says_to_reuse_is_kept() -> None:
         assert from_json(written).engine(name).keeps_prefixes is engine["prefix_reuse"]
 
 
+def test_the_window_is_what_the_profile_says_or_else_the_engine() -> None:
+    given = spec("llm", EngineKind.LLM, window=4096)
+    assert default([given]).engine("llm").window == 4096
+    bed = paper("13b")
+    assert bed.for_engines([given]).engine("llm").window == 4096
+    narrow = replace(bed, engines={"llm": replace(bed.engines["llm"], window=512)})
+    assert narrow.for_engines([given]).engine("llm").window == 512
+
+
 def test_an_engine_unknown_to_the_profile_speaks_for_itself() -> None:
     given = spec("mine", EngineKind.SQL, max_batch=5)
     assert paper("13b").for_engines([given]).engine("mine").max_batch == 5

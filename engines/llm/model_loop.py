@@ -226,6 +226,8 @@ class ModelLoop:
         """Run the step; the next token of each job that generates one, by its id."""
         from .paged_model import Row
 
+        if step.swaps:
+            self._paged.swap(step.swaps)
         jobs: list[ModelJob | None] = []  # None: its prompt goes on
         rows: list[Row] = []
         for sequence in decodes:

@@ -79,8 +79,9 @@ class OpenAIServer:
 
     @property
     def spec(self) -> EngineSpec:
-        """`prefix_reuse` is known after `start`, unless the option says it."""
-        known = self._prefix_reuse
+        """`prefix_reuse` is known after `start`, unless the option says it; so is `window`, where
+        the server tells it."""
+        known, listed = self._prefix_reuse, self.served.models
         caches = self.served.caches_prefixes if known is None else known
         return EngineSpec(
             name=self._name,
@@ -91,6 +92,7 @@ class OpenAIServer:
             prefix_reuse=caches,
             keeps_prefixes=caches,
             block_tokens=self.block_tokens,
+            window=next((one.max_tokens for one in listed if one.name == self._model), None),
             description=f"{self._model or 'first model'} at {openai_probe.shown(self._url)}",
         )
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import Cache
 
+from teola.kv import Swap
+
 PADDING_LIMIT = 1.25
 CPU_BATCH_TOKENS = 512
 """A larger prefill batch only pads on a CPU: its cores are busy with one sequence already."""
@@ -50,11 +52,14 @@ def load(model: str, dtype: str, device: str) -> Any:
 
 class PagedModel:
     """`model` with a pool of KV blocks. memory: bytes for the pool; max_tokens: no more than these.
+    host_memory: bytes for the blocks of a tier below, in the memory of the host.
 
     Not thread-safe.
     """
 
-    def __init__(self, model: Any, block_tokens: int, memory: int, max_tokens: int) -> None:
+    def __init__(
+        self, model: Any, block_tokens: int, memory: int, max_tokens: int, host_memory: int = 0
+    ) -> None:
         self.model, self.block_tokens = model, block_tokens
         self.device: torch.device = model.device
         self._on_cpu = self.device.type == "cpu"
@@ -69,6 +74,29 @@ class PagedModel:
             tuple(torch.zeros(slots, *x.shape, dtype=x.dtype, device=self.device) for x in pair)
             for pair in shapes
         ]
+        self.host_blocks = host_memory // (token_bytes * block_tokens)
+        self.host = [
+            tuple(self._below(x.shape, x.dtype) for x in pair)
+            for pair in shapes
+            if self.host_blocks
+        ]
+
+    def _below(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        size = self.host_blocks, self.block_tokens, *shape
+        return torch.zeros(size, dtype=dtype, pin_memory=not self._on_cpu)
+
+    @torch.inference_mode()
+    def swap(self, swaps: Sequence[Swap]) -> None:
+        """Copy blocks between the pool and the host, before what needs them is computed."""
+        for back, down in swaps:
+            slots, blocks = ([pair[k] for pair in back] for k in (0, 1))
+            leaving, into = ([pair[k] for pair in down] for k in (0, 1))
+            for pools, tiers in zip(self.pool, self.host, strict=True):
+                for pool, tier in zip(pools, tiers, strict=True):
+                    near = pool.view(-1, *tier.shape[1:])
+                    coming = tier[slots].to(pool.device)
+                    tier[into] = near[leaving].to(tier.device)
+                    near[blocks] = coming
 
     @torch.inference_mode()
     def _probe(self) -> list[tuple[Tensor, Tensor]]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from teola.engine import (
     Call,
@@ -24,7 +24,7 @@ from teola.engine import (
     Reading,
     SequenceHandle,
 )
-from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
+from teola.errors import EngineError, EngineUnavailable, InputError, OutputError, UnknownName
 from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.instance import StepServer, TokenSequence
@@ -52,9 +52,10 @@ class TransformersModel:
     model: a folder, or an id where hubs can be reached. dtype: "auto" is float32 on a CPU and
     bfloat16 on a GPU. device: None is a GPU if there is one. max_batch: prompt tokens of one
     step. kv_memory_gib: for KV blocks; None is 2 GiB on a CPU and half of what the model
-    leaves free on a GPU. eviction: policy for cached blocks. chat: use the chat template, if there
-    is one. seed: of sampling, along with the query's id and the prompt. Raises UnknownName (dtype,
-    eviction).
+    leaves free on a GPU. host_memory_gib: for blocks that were evicted there, in the memory of the
+    host; they are copied back when they are found. eviction: policy for cached blocks, with its
+    options. chat: use the chat template, if there is one. seed: of sampling, along with the query's
+    id and the prompt. Raises UnknownName (dtype, eviction), InputError (a number that is none).
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class TransformersModel:
         max_sequences: int = 32,
         block_tokens: int = 16,
         kv_memory_gib: float | None = None,
+        host_memory_gib: float = 0.0,
         eviction: str = policies.DEFAULT,
+        eviction_options: Mapping[str, Any] | None = None,
         threads: int | None = None,
         chat: bool = True,
         seed: int = 0,
@@ -78,7 +81,13 @@ class TransformersModel:
         self._name, self._model, self._dtype, self._device = name, str(model), dtype, device
         self._max_batch, self._max_sequences = max_batch, max_sequences
         self._block_tokens, self._kv_memory_gib = block_tokens, kv_memory_gib
-        self._policy = policies.make_policy(eviction)
+        if not host_memory_gib >= 0:
+            raise InputError(
+                f"engine {name!r}: host_memory_gib must be a number from 0 on, "
+                f"got {host_memory_gib!r}"
+            )
+        self._host_memory_gib = host_memory_gib
+        self._policy = policies.make_policy(eviction, **(eviction_options or {}))
         self._threads, self._chat, self._seed = threads, chat, seed
         self._window = 0
         self._ids = itertools.count()
@@ -87,7 +96,8 @@ class TransformersModel:
 
     @property
     def spec(self) -> EngineSpec:
-        """`prefix_reuse` is false if, as `start` finds, the chat template cannot be cut."""
+        """`window` is known after `start`, which may find that the chat template cannot be cut:
+        then `prefix_reuse` is false."""
         return EngineSpec(
             name=self._name,
             kind=EngineKind.LLM,
@@ -97,6 +107,7 @@ class TransformersModel:
             prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
             keeps_prefixes=True,
             block_tokens=self._block_tokens,
+            window=self._window or None,
             description=f"{self._model} in this process, {self._dtype}",
         )
 
@@ -118,7 +129,9 @@ class TransformersModel:
             return
         self._tokens = load(self._model, self._name, chat=self._chat)
         paged = self._load()
-        cache = BlockCache(paged.blocks, self._block_tokens, self._policy, noting=True)
+        cache = BlockCache(
+            paged.blocks, self._block_tokens, self._policy, noting=True, host=paged.host_blocks
+        )
         self._window = min(self._window, paged.blocks * self._block_tokens)
         server = StepServer(self._max_batch, self._max_sequences, cache)
         eos = paged.model.generation_config.eos_token_id
@@ -146,7 +159,8 @@ class TransformersModel:
         config = model.config.get_text_config()
         self._window = getattr(config, "max_position_embeddings", None) or 2**20
         most = self._max_sequences * self._window
-        return paged_model.PagedModel(model, self._block_tokens, self._kv_bytes(), most)
+        host = int(self._host_memory_gib * GIB)
+        return paged_model.PagedModel(model, self._block_tokens, self._kv_bytes(), most, host)
 
     def _torch_device(self) -> str:
         import torch
@@ -291,7 +305,7 @@ class TransformersModel:
             output=min(max(1, decode.max_tokens), room) if decode else 0,
             keys=token_keys(ids, self._block_tokens, tenant),
             grown=grown,
-            access=Access(call.category),
+            access=Access(call.category, query=call.context.query_id),
             keep=decode is None,
         )
         assert self._tokens is not None

@@ -127,7 +127,8 @@ class VLLMInProcess:
 
     @property
     def spec(self) -> EngineSpec:
-        """`prefix_reuse` is certain after `start`: a chat template might not be cut."""
+        """`window` is known after `start`, and `prefix_reuse` certain: a chat template might not be
+        cut."""
         return EngineSpec(
             name=self._name,
             kind=EngineKind.LLM,
@@ -137,6 +138,7 @@ class VLLMInProcess:
             prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
             keeps_prefixes=bool(self._arguments["enable_prefix_caching"]),
             block_tokens=self._block_tokens,
+            window=self._process.limits.max_model_len if self._process else None,
             description=f"{Path(self._model).name} on a vLLM of its own",
         )
 

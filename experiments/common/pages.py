@@ -23,6 +23,8 @@ ORDER: Final = (
     "fidelity",
     "explained",
     "scale",
+    "routing",
+    "eviction",
     "serving",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""

@@ -32,7 +32,7 @@ from teola.graph import (
 from teola.kv import policies as eviction_policies
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
-from teola.profile import EngineProfile, Profile, StepTime
+from teola.profile import PUBLISHED, EngineProfile, Profile, StepTime
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimResult
 from teola.runtime.sim.outcome import Delivery
@@ -51,9 +51,6 @@ HORIZON_S: Final = 3900.0
 """An hour, and the warm-up before it."""
 WARM_UP_S: Final = 300.0
 """Calls of sessions that were asked earlier are not counted."""
-LLAMA_8B_H100: Final = StepTime(
-    base_s=6.71e-3, per_context_s=0.046e-6, per_token_s=0.023e-3, per_pair_s=1.06e-9
-)
 Options = Mapping[str, Any]
 
 
@@ -66,7 +63,7 @@ class Fleet:
     """
 
     instances: int = 8
-    step: StepTime = LLAMA_8B_H100
+    step: StepTime = PUBLISHED["llama-8b-h100"].step
     kv_tokens: int = 412_000
     sequences: int = 256
     budget: int = 2048

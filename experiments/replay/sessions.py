@@ -31,18 +31,19 @@ REMEMBERED: Final = 3
 """Prompts of a thread that the next one may begin as."""
 TEXTS: Final = 1 << 16
 """Numbers of texts that a session has to itself."""
-FIELDS: Final = ("in", "out", "reuse_tokens", "think_time")
+FIELDS: Final = ("in", "out", "reuse_tokens", "think_time", "api_time", "stop")
 
 
 class AgentRequest(NamedTuple):
     """prompt, output, reused: tokens; the first `reused` ones are those of an earlier prompt.
-    think_s: from the last answer to this request. stop: why its answer ended, which tells what its
-    session does then (empty: nobody knows)."""
+    think_s: from the last answer to this request. api_s: how long its answer took when it was
+    recorded. stop: why that ended."""
 
     prompt: int
     output: int
     reused: int
     think_s: float
+    api_s: float = 0.0
     stop: str = ""
 
 
@@ -78,12 +79,17 @@ def agent_sessions(
 def _requests(row: Mapping[str, Any]) -> Iterator[AgentRequest]:
     columns = row["fields"].split(",")
     at = [columns.index(name) for name in FIELDS]
-    why = columns.index("stop") if "stop" in columns else -1
     for request in row["requests"]:
-        prompt, output, reused, think = (request[k] for k in at)
+        prompt, output, reused, think, api, stop = (request[k] for k in at)
         think_s = min(float(think or 0.0), MOST_THINK_S)
-        stop = str(request[why] or "") if why >= 0 else ""
-        yield AgentRequest(int(prompt), max(1, int(output)), int(reused), think_s, stop)
+        yield AgentRequest(
+            int(prompt),
+            max(1, int(output)),
+            int(reused),
+            think_s,
+            float(api or 0.0),
+            str(stop or ""),
+        )
 
 
 class AgentSession:

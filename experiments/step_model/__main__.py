@@ -15,20 +15,19 @@ from rich.console import Console
 
 from experiments.common import command, pages
 from experiments.common.command import Report
-from experiments.step_model.fit import fitted
-from experiments.step_model.recorded import Answered, Recorded, load
-from experiments.step_model.replay import TERMS, replay
 from teola.errors import InputError, TeolaError
 from teola.profile import StepTime
 from teola.profile import load as load_profile
+from teola.runtime.step_fit import RecordedRequest, RecordedRun, fitted, load
+from teola.runtime.step_fit.stepping import TERMS, replay
 
 LEARNED: Final = 3
 """One part in so many of the requests, the first ones, is what the terms are fitted to."""
 PAGE: Final = Path(__file__).with_name("README.md")
-Figure = Callable[[Sequence[Answered]], float]
+Figure = Callable[[Sequence[RecordedRequest]], float]
 
 
-def _p99(answered: Sequence[Answered]) -> float:
+def _p99(answered: Sequence[RecordedRequest]) -> float:
     return float(numpy.percentile([one.ttft_s for one in answered], 99))
 
 
@@ -165,12 +164,12 @@ def _profiled(name: str) -> StepTime:
     return engine.step
 
 
-def predict(run: Recorded, time: StepTime, count: int) -> dict[str, float]:
+def predict(run: RecordedRun, time: StepTime, count: int) -> dict[str, float]:
     """The figures if steps took this time."""
     return figures(run, replay(run, time).answered, count)
 
 
-def figures(run: Recorded, answered: Sequence[Answered], count: int) -> dict[str, float]:
+def figures(run: RecordedRun, answered: Sequence[RecordedRequest], count: int) -> dict[str, float]:
     """Seconds, of all but the first `count` requests."""
     assert len(answered) == len(run.requests)
     return {name: figure(answered[count:]) for name, (_, figure) in FIGURES.items()}

@@ -76,7 +76,8 @@ ProfileName = Annotated[
         show_default=False,
         rich_help_panel=OPTIMISER,
         help="Latency profile that the passes and the estimates go by: paper-7b, paper-13b, "
-        "paper-30b or a JSON file. By default what the engines declare, until their times are "
+        "paper-30b, one with an LLM of today (llama-8b-h100; a wrong name lists them) or a JSON "
+        "file. By default what the engines declare, until their times are "
         "learned.",
     ),
 ]

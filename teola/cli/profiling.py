@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from teola.cli import options as o
-from teola.cli import remembered
+from teola.cli import profile_fit, remembered
 
 if TYPE_CHECKING:
     from teola.runtime.profiler import Measured, Point
@@ -22,10 +22,12 @@ MEASURE_EXAMPLES = o.examples(
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Measure how long engines take, or show what was learned of it.",
+    help="Measure how long engines take, fit it to runs that were measured, or show what was "
+    "learned of it.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("show", epilog=remembered.SHOW_EXAMPLES)(remembered.show)
+app.command("fit", epilog=profile_fit.FIT_EXAMPLES)(profile_fit.fit)
 
 
 @app.command("measure", epilog=MEASURE_EXAMPLES)
@@ -67,17 +69,11 @@ def measure(
     from teola.cli.showing import print_json
     from teola.cli.watching import watching
     from teola.errors import InputError
-    from teola.profile import load
     from teola.runtime.machine import describe
     from teola.runtime.profiler import Profiler
 
     path = out or Path("profile.json")
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {str(path.parent)!r} for --out: make it first")
-    kept: dict[str, Any] = {"engines": {}, "measured": {}}
-    if path.exists():
-        load(str(path))  # raises InputError if it is no profile, which must not be overwritten
-        kept = json.loads(path.read_text())
+    kept = profile_fit.kept_in(path)
     options = Engines(
         llm=llm,
         dsn=dsn,
@@ -116,6 +112,7 @@ def _joined(
     fresh = to_json(Profile(name, {engine: measured.profile}))
     points = [point._asdict() for point in measured.points]
     return {
+        **kept,
         **fresh,
         "engines": {**kept["engines"], **fresh["engines"]},
         "measured": {**kept.get("measured", {}), engine: points},

@@ -126,10 +126,12 @@ class Aggregation(Enum):
     """How an Aggregate combines the parts that are present."""
 
     CONCAT = "concat"  # lists, in the order of the parts
+    SEVERAL = "several"  # the same of two parts or more: one alone counts as none
     UNION = "union"  # lists of hits, flattened, duplicates dropped, best score kept
     NEW = "new"  # lists of hits: those of the last one that no other has
     TOP_K = "top_k"  # (hits, scores[, scored]): the k best, by score
     LAST = "last"  # the last part that is present
+    MERGED = "merged"  # the last part, made of the others; without it, the only other one
     FIRST = "first"  # the first part that is present
 
     __hash__ = object.__hash__

@@ -2,6 +2,7 @@
 
 from teola.kv.block_keys import Excerpt, chained, excerpt_keys, follow, root, token_keys
 from teola.kv.cache import BlockCache, Table
+from teola.kv.host_tier import Swap
 from teola.kv.policies import POLICIES, Access, Policy, make_policy
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "BlockCache",
     "Excerpt",
     "Policy",
+    "Swap",
     "Table",
     "chained",
     "excerpt_keys",

@@ -16,26 +16,35 @@ import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from teola.kv.host_tier import HostTier, Swap, Use, below
 from teola.kv.policies import Access, Policy
 
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """The blocks of one request, in order. The first `found` ones were in the cache; the first
-    `committed` ones have been offered to it."""
+    """The blocks of one request, in order. The first `found` ones were in the cache, so many of
+    them in the host's tier (`swapped`); the first `committed` ones have been offered to it."""
 
     blocks: list[int]
     found: int
     committed: int
     access: Access
+    swapped: int = 0
 
 
 class BlockCache:
     """`blocks` blocks (None: without bound) of `block_tokens` tokens each. Operations are O(1) a
-    block, times the policy's. noting: remember changes, for `changes`."""
+    block, times the policy's. noting: remember changes, for `changes`. host: blocks of a tier
+    below, which takes what is evicted (0: there is none)."""
 
     def __init__(
-        self, blocks: int | None, block_tokens: int, policy: Policy, *, noting: bool = False
+        self,
+        blocks: int | None,
+        block_tokens: int,
+        policy: Policy,
+        *,
+        noting: bool = False,
+        host: int = 0,
     ) -> None:
         if block_tokens < 1 or (blocks is not None and blocks < 1):
             raise ValueError("a block cache needs at least one block of one token")
@@ -48,6 +57,10 @@ class BlockCache:
         self._cached: dict[Hashable, int] = {}
         self._offered = 0
         self._noted: dict[Hashable, bool] | None = {} if noting else None
+        self.host = HostTier(host, below(policy)) if host else None
+        self._uses: dict[int, Use] = {}
+        self._swaps: list[Swap] = []
+        self._down: list[tuple[int, int]] = []
 
     @property
     def available(self) -> int:
@@ -57,13 +70,13 @@ class BlockCache:
     @property
     def cached(self) -> int:
         """Blocks that can be found by their key, referenced or not."""
-        return len(self._cached)
+        return len(self._cached) + (len(self.host) if self.host else 0)
 
     def match(self, keys: Sequence[Hashable]) -> int:
         """How many blocks, from the first on, are in the cache."""
-        cached = self._cached
+        cached, host = self._cached, self.host
         for i, key in enumerate(keys):
-            if key not in cached:
+            if key not in cached and (host is None or key not in host):
                 return i
         return len(keys)
 
@@ -82,31 +95,103 @@ class BlockCache:
             if found is None:
                 break
             prefix.append(found)
+        if (
+            self.host is not None
+            and keys[len(prefix) : blocks][:1]
+            and keys[len(prefix)] in self.host
+        ):
+            return self._acquire_back(keys, blocks, access, now)
         hits = len(prefix)
         idle = [block for block in prefix if not references[block]]
-        cut_off = [
-            (at, block)
-            for at in range(hits + 1, min(len(keys), blocks))
-            if (block := cached.get(keys[at])) is not None and not references[block]
-        ]
+        cut_off = self._cut_off(keys, hits, blocks)
         fresh = blocks - hits - len(cut_off)
         if fresh > self.available - len(idle) - len(cut_off):
             return None
         if prefix:
-            self._policy.touch(prefix, keys[:hits], 0, access, now)
+            self._told(prefix, keys[:hits], 0, access, now)
             if idle:
                 self._policy.withdraw(idle)
                 self._offered -= len(idle)
             for block in prefix:
                 references[block] += 1
+        self._pin(cut_off)
+        prefix += self._allocate(fresh, now)
+        for at, block in cut_off:
+            prefix.insert(at, block)
+        if self._down:
+            self._swapped(())
+        return Table(prefix, hits, hits, access)
+
+    def _acquire_back(
+        self, keys: Sequence[Hashable], blocks: int, access: Access, now: float
+    ) -> Table | None:
+        """As `acquire`, where some of the prefix is in the host's tier and has to come back."""
+        cached, references, host = self._cached, self._references, self.host
+        assert host is not None
+        hits = min(self.match(keys), blocks)
+        there = [(at, cached[key]) for at, key in enumerate(keys[:hits]) if key in cached]
+        idle = [block for _, block in there if not references[block]]
+        cut_off = self._cut_off(keys, hits, blocks)
+        fresh = blocks - len(there) - len(cut_off)
+        if fresh > self.available - len(idle) - len(cut_off):
+            return None
+        self._policy.withdraw(idle)
+        self._offered -= len(idle)
+        for _, block in there:
+            references[block] += 1
+        self._pin(cut_off)
+        coming = [at for at in range(hits) if keys[at] not in cached]
+        slots = [host.take(keys[at]) for at in coming]
+        made = self._allocate(fresh, now)
+        table, back = made[len(coming) :], made[: len(coming)]
+        for at, block in sorted([*there, *zip(coming, back, strict=True), *cut_off]):
+            table.insert(at, block)
+        for at, block in zip(coming, back, strict=True):
+            cached[keys[at]] = block
+            self._keys[block] = keys[at]
+        self._told(table[:hits], keys[:hits], 0, access, now)
+        self._swapped(tuple(zip(slots, back, strict=True)))
+        return Table(table, hits, hits, access, len(coming))
+
+    def _cut_off(self, keys: Sequence[Hashable], hits: int, blocks: int) -> list[tuple[int, int]]:
+        """Cached blocks behind a missing one that nobody references, with where they stand."""
+        cached, references = self._cached, self._references
+        return [
+            (at, block)
+            for at in range(hits + 1, min(len(keys), blocks))
+            if (block := cached.get(keys[at])) is not None and not references[block]
+        ]
+
+    def _pin(self, cut_off: list[tuple[int, int]]) -> None:
         if cut_off:
             self._policy.withdraw([block for _, block in cut_off])
             self._offered -= len(cut_off)
-        prefix += self._allocate(fresh, now)
-        for at, block in cut_off:
-            references[block] = 1
-            prefix.insert(at, block)
-        return Table(prefix, hits, hits, access)
+            for _, block in cut_off:
+                self._references[block] = 1
+
+    def _told(
+        self,
+        blocks: Sequence[int],
+        keys: Sequence[Hashable],
+        position: int,
+        access: Access,
+        now: float,
+    ) -> None:
+        """Tell the policy of a use, and remember it for the tier below."""
+        self._policy.touch(blocks, keys, position, access, now)
+        if self.host is not None:
+            for at, block in enumerate(blocks, position):
+                self._uses[block] = Use(at, access, now)
+
+    def _swapped(self, back: tuple[tuple[int, int], ...]) -> None:
+        self._swaps.append(Swap(back, tuple(self._down)))
+        self._down = []
+
+    def swaps(self) -> list[Swap]:
+        """What moved between the tiers since this was last asked, request by request: who keeps KV
+        has to copy it before anything is computed."""
+        found, self._swaps = self._swaps, []
+        return found
 
     def _allocate(self, count: int, now: float) -> list[int]:
         """So many blocks that hold nothing: free ones, then fresh ones, then evicted ones."""
@@ -134,8 +219,12 @@ class BlockCache:
         assert key is not None
         del self._cached[key]
         self._keys[block] = None
-        if self._noted is not None:
-            self._note(key, False)
+        gone: Hashable | None = key
+        if self.host is not None:
+            slot, gone = self.host.put(key, self._uses.pop(block), now)
+            self._down.append((block, slot))
+        if self._noted is not None and gone is not None:
+            self._note(gone, False)
         return block
 
     def commit(self, table: Table, keys: Sequence[Hashable], now: float = 0.0) -> None:
@@ -149,7 +238,11 @@ class BlockCache:
                 self._touch(table, keys, first, i, now)
                 first = i + 1
                 continue
-            if self._noted is not None and held[block] is None:
+            host = self.host
+            lower = host is not None and key in host
+            if host is not None and lower:
+                host.take(key)  # it was computed again
+            if self._noted is not None and held[block] is None and not lower:
                 self._note(key, True)
             held[block] = key
         self._touch(table, keys, first, end, now)
@@ -159,7 +252,7 @@ class BlockCache:
         self, table: Table, keys: Sequence[Hashable], first: int, end: int, now: float
     ) -> None:
         if end > first:
-            self._policy.touch(table.blocks[first:end], keys[first:end], first, table.access, now)
+            self._told(table.blocks[first:end], keys[first:end], first, table.access, now)
 
     def release(self, table: Table, now: float = 0.0) -> None:
         """Give up the references of a table, which is empty afterwards."""
@@ -182,7 +275,7 @@ class BlockCache:
 
     def keys(self) -> list[Hashable]:
         """Those of all blocks that can be found."""
-        return list(self._cached)
+        return [*self._cached, *(self.host.keys() if self.host else ())]
 
     def changes(self) -> tuple[list[Hashable], list[Hashable]]:
         """Keys that were stored, and keys that were evicted, since this was last asked. What came
@@ -211,3 +304,6 @@ class BlockCache:
         assert free | idle | held == set(range(len(self._references))), "a block is lost"
         assert len(free) + len(idle) + len(held) == len(self._references), "one is in two states"
         assert len(self._references) <= self.blocks, "there are more blocks than there may be"
+        if self.host is not None:
+            assert not self._cached.keys() & set(self.host.keys()), "a block is in both tiers"
+            assert len(self.host) <= self.host.slots

@@ -193,7 +193,7 @@ class CallTimes(Observer):
         app, spec = work.app, work.spec
         planned = spec.planned_tokens + work.fused_tokens
         if planned and not (failed or work.withdrawn):
-            kept = None if spec.continues else cached
+            kept = None if spec.continues > work.fused_tokens else cached
             self._habits.prompted(app, spec.component, work.total / planned, kept)
             if cached is not None or not self._tells:
                 self._remember(work, kept or 0)
@@ -251,7 +251,7 @@ class CallTimes(Observer):
 
     def _before(self, work: Work) -> float:
         """Tokens of the sequence that its prompt goes on with: as long as such prefixes are."""
-        planned = work.spec.continues
+        planned = max(0, work.spec.continues - work.fused_tokens)
         like = self._prompts.get((work.app, work.spec.component, planned)) if planned else None
         return like.length if like else planned
 
@@ -280,4 +280,4 @@ class CallTimes(Observer):
 
 def _kind(work: Work) -> tuple[str, str, int]:
     """Prompts that were planned alike turn out alike."""
-    return work.app, work.spec.component, work.spec.planned_tokens
+    return work.app, work.spec.component, work.spec.planned_tokens + work.fused_tokens

@@ -7,9 +7,9 @@ never changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, overload
 
 from teola.graph.ops import Op
 from teola.learning.batches import BatchTimes
@@ -17,7 +17,7 @@ from teola.learning.calls import CallTimes
 from teola.learning.habits import MOVED, Habits
 from teola.learning.lessons import NO_LESSONS, EngineTimes, Lessons
 from teola.learning.observer import Observer
-from teola.profile import StepTime
+from teola.profile import EngineProfile, StepTime
 
 EPOCH_S: Final = 1.0
 """Shortest time from an epoch to the next."""
@@ -89,6 +89,31 @@ class Learner:
                 varied = (before.varied - times.costs.keys()) | times.varied
                 times = replace(times, costs=costs, varied=varied)
             yield name, times
+
+
+class LearnedProfiles(Sequence[EngineProfile]):
+    """Of each instance of an engine, as it is known now. profile: what is known without lessons."""
+
+    def __init__(self, learner: Learner, engine: str, profile: EngineProfile, count: int) -> None:
+        self._learner, self._engine, self._profile = learner, engine, profile
+        self._times: EngineTimes | None = None
+        self._now = [profile.of(i) for i in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._now)
+
+    @overload
+    def __getitem__(self, i: int) -> EngineProfile: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> Sequence[EngineProfile]: ...
+
+    def __getitem__(self, i: int | slice) -> EngineProfile | Sequence[EngineProfile]:
+        times = self._learner.lessons.engines.get(self._engine)
+        if times is not None and times is not self._times:
+            profile, self._times = times.over(self._profile), times
+            self._now = [profile.of(k) for k in range(len(self._now))]
+        return self._now[i]
 
 
 def _moved(before: EngineTimes | None, now: EngineTimes) -> bool:

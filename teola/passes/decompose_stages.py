@@ -8,14 +8,16 @@
 The size of a stage is the engine's maximum efficient batch size, or a multiple of it where there
 would be more than 64 stages: the graph of a long document stays small, and the engine cuts batches
 from a stage as it needs them. The last stage takes whatever is left, so that one e-graph serves all
-sizes with equally many stages.
+sizes with equally many stages. A list that an LLM writes stays whole: its items come one after
+another, and to let each go on as it comes (pass 4) is better than to wait for a stage.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from teola.graph import Graph, Primitive, Ref
+from teola.graph import QUERY, AggregateParams, Aggregation, Graph, Primitive, Ref
+from teola.graph.ops import DECODES
 from teola.passes.rewrite import Cut, Rewrite, aligned_successors
 from teola.profile import Profile
 
@@ -48,12 +50,27 @@ def _match(graph: Graph, p: Primitive, size: int) -> tuple[str, list[str]]:
     """Why, and which primitives to cut (none: refused)."""
     if p.items <= size:
         return f"{p.items} items fit the maximum efficient batch of {size}", []
+    if _written(graph, p):
+        return "its items are generated one after another", []
     members = aligned_successors(graph, [p.id], p.items)
     if len(members) == 1:
         return "nothing batchable follows that could be pipelined behind its stages", []
     stages = -(-p.items // size)
     followers = ", ".join(members[1:])
     return f"{p.items} items exceed {size}: {stages} stages, with {followers} behind each", members
+
+
+def _written(graph: Graph, p: Primitive) -> bool:
+    """Whether an LLM writes the list that `p` is cut along, alone or gathered with others."""
+    for producer in {ref.producer for _, ref in p.item_refs()} - {QUERY}:
+        q = graph[producer]
+        decodes = [q, *(graph[r.producer] for r in q.refs() if r.producer != QUERY)]
+        listed = decodes if q.params == AggregateParams(Aggregation.CONCAT) else decodes[:1]
+        if any(d.splittable and d.op in DECODES for d in listed):
+            return True
+        if q.batchable and q.items == p.items and _written(graph, q):
+            return True
+    return False
 
 
 def _cut(graph: Graph, p: Primitive, size: int, members: list[str]) -> Graph:

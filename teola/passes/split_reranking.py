@@ -6,16 +6,16 @@
     after     search.1 ──▶ new.1 ──▶ rerank.1 ──╮
               search.2 ──▶ new.2 ──▶ rerank.2 ──┴▶ scores ──▶ best ◀── union
 
-A hit that several searches find is scored once, with the first of them (`new`), so there is no more
-to score than before. `best` looks the scores up by hit and takes the hits in the order of the
-union, so the answer is the same, ties included. Unions of unions, as hybrid searches make them,
-count as one. It declines where the profile says that the pieces, one after another, would be done
-no sooner: every piece costs the engine a batch.
+A hit that several searches find is scored once, with the one of them that is done first by the
+profile (`new`), so there is no more to score than before. `best` looks the scores up by hit and
+takes the hits in the order of the union, so the answer is the same, ties included. Unions of
+unions, as hybrid searches make them, count as one. It declines where the profile says that the
+pieces, one after another, would be done no sooner: every piece costs the engine a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from teola.graph import AggregateParams, Aggregation, Graph, Op, Primitive, Ref
@@ -33,10 +33,12 @@ def split_reranking(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrite
         if p.op is not Op.RERANKING or p.origin:
             continue
         lists = _lists(graph, p)
-        reason = _refusal(graph, p, lists, profile)
+        ends_s = timetable(graph, profile).ends_s if len(lists) > 1 else {}
+        come = _in_time(graph, lists, ends_s)
+        reason = _refusal(graph, p, [lists[k] for k in come], profile, ends_s)
         if not reason:
             reason = f"the hits of {len(lists)} searches are scored as they come"
-            return _split(graph, p, lists), [Rewrite(NAME, p.id, True, reason)]
+            return _split(graph, p, lists, come), [Rewrite(NAME, p.id, True, reason)]
         refused.append(Rewrite(NAME, p.id, False, reason))
     return graph, refused
 
@@ -64,7 +66,23 @@ def _united(graph: Graph, hits: Ref) -> tuple[Ref, ...]:
     return tuple(found)
 
 
-def _refusal(graph: Graph, p: Primitive, lists: Sequence[Ref], profile: Profile) -> str:
+def _in_time(graph: Graph, lists: Sequence[Ref], ends_s: Mapping[str, float]) -> list[int]:
+    """The lists by when they come; where that is not known, by how much comes before them."""
+
+    def when(k: int) -> tuple[float, int]:
+        producer = lists[k].producer
+        return ends_s[producer], len(graph.ancestors[producer])
+
+    return sorted(range(len(lists)), key=when) if ends_s else list(range(len(lists)))
+
+
+def _refusal(
+    graph: Graph,
+    p: Primitive,
+    lists: Sequence[Ref],
+    profile: Profile,
+    ends_s: Mapping[str, float],
+) -> str:
     """Why `p` stays as it is; empty if it does not."""
     if len(lists) < 2:
         return "its hits come all at once"
@@ -73,7 +91,7 @@ def _refusal(graph: Graph, p: Primitive, lists: Sequence[Ref], profile: Profile)
     given = any(ref.producer == p.id for ref in graph.outputs.values())
     if given or not all(_picks(q, p) for q in graph.consumers(p.id)):
         return "its scores are read by more than the choice of the best"
-    if not _pays(graph, p, lists, profile):
+    if not _pays(graph, p, lists, profile, ends_s):
         return "by the profile its pieces would be done no sooner"
     return ""
 
@@ -85,10 +103,15 @@ def _picks(q: Primitive, p: Primitive) -> bool:
     return dict(q.inputs) == {"hits": p.input("hits"), "scores": Ref(p.id, "scores")}
 
 
-def _pays(graph: Graph, p: Primitive, lists: Sequence[Ref], profile: Profile) -> bool:
+def _pays(
+    graph: Graph,
+    p: Primitive,
+    lists: Sequence[Ref],
+    profile: Profile,
+    finish: Mapping[str, float],
+) -> bool:
     """Whether the pieces, one after another on one instance, are done before the whole would be."""
     engine, hop = profile.engine(p.engine), profile.dispatch_s
-    finish = timetable(graph, profile).ends_s
     hits = {ref.producer for name, ref in p.item_refs() if name == "hits"}
     ready = max((finish[q] for q in graph.parents[p.id] if q not in hits), default=0.0)
     done = 0.0
@@ -103,17 +126,20 @@ def _sizes(p: Primitive, count: int) -> list[int]:
     return [each + (i < more) for i in range(count)]
 
 
-def _split(graph: Graph, p: Primitive, lists: Sequence[Ref]) -> Graph:
+def _split(graph: Graph, p: Primitive, lists: Sequence[Ref], come: Sequence[int]) -> Graph:
+    """come: the lists in the order in which they are scored."""
     made: list[Primitive] = []
     fresh: list[Ref] = []
     for i, items in enumerate(_sizes(p, len(lists))):
-        new = _gather(p, f"new.{i + 1}", lists[: i + 1], Aggregation.NEW)
+        known = [lists[k] for k in come[: i + 1]]
+        new = _gather(p, f"new.{i + 1}", known, Aggregation.NEW)
         fresh.append(Ref(new.id, "out"))
         inputs = tuple((name, fresh[-1] if name == "hits" else v) for name, v in p.inputs)
         made += [new, replace(p, id=f"{p.id}.{i + 1}", inputs=inputs, items=items, origin=p.id)]
     pieces = [Ref(q.id, "scores") for q in made if q.op is Op.RERANKING]
-    scores = _gather(p, "scores", pieces, Aggregation.CONCAT)
-    scored = _gather(p, "scored", fresh, Aggregation.CONCAT)
+    places = [come.index(k) for k in range(len(lists))]  # what ties is told apart by the union
+    scores = _gather(p, "scores", [pieces[i] for i in places], Aggregation.CONCAT)
+    scored = _gather(p, "scored", [fresh[i] for i in places], Aggregation.CONCAT)
     primitives: list[Primitive] = []
     for q in graph.primitives:
         if q.id == p.id:

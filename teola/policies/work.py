@@ -47,6 +47,7 @@ class WorkSpec:
     item_tokens: planned tokens of an item (0: its time does not depend on them).
     planned_tokens: of its prompt. planned_output: that its call generates in all.
     continues: planned tokens of the sequence that its prompt goes on with (0: none).
+    ahead: a piece of a prompt, computed before the rest of it is there, which can take it along.
     """
 
     engine: str
@@ -63,6 +64,7 @@ class WorkSpec:
     planned_tokens: int = 0
     planned_output: int = 0
     continues: int = 0
+    ahead: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +89,7 @@ class Work:
     prefilling: an LLM call is under way and has given no token.
     streamed: its tokens have begun to leave for the client.
     priority: how urgent its engine's own queue is to take it; more is sooner.
+    wanted: of a piece of a prompt: the rest of it is there, and cannot take it along.
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
     """
 
@@ -117,6 +120,7 @@ class Work:
     keys: tuple[Hashable, ...] = ()
     found: int = 0
     fused_tokens: int = 0
+    wanted: bool = False
 
     @property
     def remaining(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
-from teola.learning import Learner
+from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
@@ -76,18 +76,24 @@ Q = TypeVar("Q", bound=Query)
 def queue_of(
     engine: str,
     limits: Sequence[Limits],
-    profiles: Sequence[EngineProfile],
+    profile: EngineProfile | None,
     batching: str = batching_policies.DEFAULT,
     options: Mapping[str, Any] | None = None,
     routing: str = routing_policies.DEFAULT,
     routing_options: Mapping[str, Any] | None = None,
     learner: Learner | None = None,
 ) -> EngineQueue:
-    """The scheduler's queue of an engine. limits, profiles: of each instance. batching, routing:
-    names of policies; options, routing_options: their keyword arguments. learner: who is told how
-    long its work takes. Raises UnknownName, InputError."""
+    """The scheduler's queue of an engine. limits: of each instance. profile: the engine's, if it is
+    known. batching, routing: names of policies; options, routing_options: their keyword arguments.
+    learner: who is told how long its work takes, and tells policies. Raises UnknownName,
+    InputError."""
     policy = batching_policies.make(batching, **options or {})
     router = routing_policies.make(routing, **routing_options or {})
+    profiles: Sequence[EngineProfile] = ()
+    if learner is not None:
+        profiles = LearnedProfiles(learner, engine, profile or EngineProfile(), len(limits))
+    elif profile is not None:
+        profiles = [profile.of(i) for i in range(len(limits))]
     queue = EngineQueue(engine, limits, policy, router, profiles)
     if learner is not None:
         budget = limits[0].max_batch if limits[0].continuous else None

@@ -256,9 +256,8 @@ def queue_for(
     """The scheduler's queue of an engine with these instances; complete when they have been
     started. profile: the engine's, if it is known. learner: is told what they do."""
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
-    profiles = [profile.of(i) for i in range(len(engines))] if profile else []
     policies = config.batching, config.batching_options, config.routing, config.routing_options
-    return queue_of(name, limits, profiles, *policies, learner)
+    return queue_of(name, limits, profile, *policies, learner)
 
 
 def merged(

@@ -23,7 +23,7 @@ def gather(params: AggregateParams, values: Sequence[Any]) -> Any:
     present = [value for value in values if value is not None]
     if mode is Aggregation.FIRST:
         return present[0]
-    if mode is Aggregation.LAST:
+    if mode in (Aggregation.LAST, Aggregation.MERGED):
         return present[-1]
     flat: list[Any] = []
     for value in present:

@@ -110,7 +110,9 @@ class Optimiser:
 
     def _built(self, of: _Shape) -> Graph:
         configs = self.builder.configure(of.overrides)
-        return self.builder.build(configs, of.sizes, of.most_primitives, of.absent)
+        engines = self.profile.engines.items()
+        windows = {name: engine.window for name, engine in engines if engine.window}
+        return self.builder.build(configs, of.sizes, of.most_primitives, of.absent, windows)
 
     def _optimised(
         self, graph: Graph, passes: Steps, debug: bool, most_primitives: float = inf

@@ -107,15 +107,16 @@ def joint(specs: Sequence[EngineSpec]) -> EngineSpec:
         concurrency=min(spec.concurrency for spec in specs),
         prefix_reuse=all(spec.prefix_reuse for spec in specs),
         kv_blocks=_fewest([spec.kv_blocks for spec in specs]),
+        window=_fewest([spec.window for spec in specs]),
         keeps_prefixes=all(spec.keeps_prefixes for spec in specs),
         notice=next((spec.notice for spec in specs if spec.notice), ""),
     )
 
 
-def _fewest(blocks: Sequence[int | None]) -> int | None:
-    """Of the instances' caches; unknown where one of them is."""
-    known = [one for one in blocks if one is not None]
-    return min(known) if len(known) == len(blocks) else None
+def _fewest(figures: Sequence[int | None]) -> int | None:
+    """The smallest of what instances have; unknown where one of them is."""
+    known = [one for one in figures if one is not None]
+    return min(known) if len(known) == len(figures) else None
 
 
 def profiles_of(

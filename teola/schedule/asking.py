@@ -21,6 +21,8 @@ from teola.policies.work import Work
 FIRST: Final = 8
 """Instances that are asked about what is bound to none; what suits no one of them waits."""
 
+NOTHING: Final = (0, 0, 0)
+
 
 class Declined(NamedTuple):
     """version: of the works that are bound to none. wake: when the policy wants to be asked."""
@@ -77,17 +79,12 @@ class Asking:
         """How many works are bound to an instance."""
         return sum(self._bound.values())
 
-    def calls(self, i: int) -> int:
-        """How many works are bound to instance `i`."""
-        return self._bound.get(i, 0)
-
-    def tokens(self, i: int) -> int:
-        """To be computed for the works that are bound to instance `i`."""
-        return self._tokens.get(i, 0)
-
-    def context(self, i: int) -> int:
-        """Of the prompts of the works that are bound to instance `i`."""
-        return self._context.get(i, 0)
+    def for_instance(self, i: int) -> tuple[int, int, int]:
+        """How many works are bound to instance `i`, what of their prompts is to be computed, and
+        all tokens of those."""
+        if i not in self._bound:
+            return NOTHING
+        return self._bound[i], self._tokens[i], self._context[i]
 
     def validate(self, works: Iterable[Work]) -> None:
         """Raises AssertionError if other works are queued than these. O(n): for tests."""

@@ -128,11 +128,12 @@ class Core:
 
     def _recall(self, run: GraphRun, queue: EngineQueue, command: Recall, now: float) -> bool:
         work, into = queue.works.get((run.id, command.primitive)), run.plan.specs[command.into]
-        if work is None or work.flying or work.tries:
+        if work is None:
             return False
         tokens = (work.total or work.spec.planned_tokens) + into.planned_tokens
-        if tokens > queue.instances.least:
-            return False  # so large a prompt would have to wait for an idle instance
+        if work.flying or work.tries or tokens > queue.instances.least:
+            work.wanted = True  # so large a prompt would have to wait for an idle instance
+            return False
         queue.withdraw(run.id, command.primitive, now, self._commands)
         return True
 

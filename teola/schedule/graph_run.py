@@ -207,9 +207,8 @@ class GraphRun:
                 if status[child] == WAITING:
                     if waits[child] == 0:
                         self._ready(child)
-                    elif self._short:
-                        if self._absence.skips(child, self.ended):
-                            self._skip(child)
+                    elif self._short and self._absence.skips(child, self.ended):
+                        self._skip(child)
                     elif waits[child] == 1 and (piece := plan.piece[child]) >= 0:
                         self._fuse(piece, child)
         worklist.clear()
@@ -218,7 +217,7 @@ class GraphRun:
         """All that the rest of a prompt waits for is a piece of it: compute both at once, if the
         piece is still queued. A retry repeats both, so what the piece reads is kept like what the
         rest reads."""
-        if self.status[piece] != RUNNING or self._short:
+        if self.status[piece] != RUNNING:
             return
         if not self._ask(Recall(self.id, piece, rest)):
             return

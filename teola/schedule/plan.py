@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 from teola.graph import (
@@ -231,6 +232,7 @@ class Plan:
                     estimate.planned_output(self.primitives[m]) for m in self.members[i]
                 ),
                 continues=self._continued(i),
+                ahead=self.rest[i] >= 0,
             )
             for i, p in enumerate(self.primitives)
         )
@@ -281,16 +283,17 @@ class Plan:
                 streams[i] = p.params.streams
             elif isinstance(p.params, AggregateParams) and p.params.mode in CHOOSES:
                 parts = [r for r in p.refs() if r.producer != QUERY]
-                if p.params.mode is Aggregation.LAST:
+                if p.params.mode is not Aggregation.FIRST:
+                    merged = p.params.mode is Aggregation.MERGED
                     chain = [self.index[r.producer] for r in parts]
                     texts = (k for k, r in enumerate(parts[:-1]) if r.port == "text")
-                    later |= {chain[k]: tuple(chain[k + 1 :]) for k in texts}
+                    later |= {chain[k]: tuple(chain[-1 if merged else k + 1 :]) for k in texts}
                     parts = parts[-1:]
                 frontier += parts
         return tuple(streams), later
 
 
-CHOOSES: Final = (Aggregation.FIRST, Aggregation.LAST)
+CHOOSES: Final = (Aggregation.FIRST, Aggregation.LAST, Aggregation.MERGED)
 """Aggregates that pass on one of their parts."""
 
 
@@ -334,7 +337,12 @@ class Absence:
             return self.absent(ref, empty=empty)
 
         if isinstance(p.params, AggregateParams) and p.params.mode is not Aggregation.TOP_K:
-            return all(absent(ref, empty=False) for ref in self.plan.refs[i])
+            refs, mode = self.plan.refs[i], p.params.mode
+            if mode is Aggregation.MERGED and ended is None and absent(refs[-1], empty=False):
+                return sum(not absent(ref, empty=False) for ref in refs) != 1
+            least = 2 if mode is Aggregation.SEVERAL else 1
+            present = (ref for ref in refs if not absent(ref, empty=False))
+            return len(list(islice(present, least))) < least
         listed = self.plan.item_inputs[i]
         optional = p.params.optional if isinstance(p.params, ToolParams) else ()
         for name, value in p.inputs:

@@ -37,15 +37,10 @@ class QueueView:
     def instance(self, i: int, now: float) -> InstanceView:
         """Instance `i` as it is now."""
         here = self._instances[i]
+        calls, tokens, context = self._asking.for_instance(i)
+        usable, running = here.usable(now), here.entries
         return InstanceView(
-            here.usable(now),
-            here.entries,
-            here.weight,
-            here.context,
-            self._asking.tokens(i),
-            here.free,
-            self._asking.calls(i),
-            self._asking.context(i),
+            usable, running, here.weight, here.context, tokens, here.free, calls, context
         )
 
     def hits(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:

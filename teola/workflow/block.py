@@ -42,13 +42,19 @@ class Owner(Protocol):
 
 
 class Block:
-    """Where one component puts its primitives. config: the component's, for this query."""
+    """Where one component puts its primitives. config: the component's, for this query. window:
+    tokens of a prompt and its answer together, of the component's engine (None: not known)."""
 
     def __init__(
-        self, owner: Owner, config: Any, feeds: Mapping[str, Feed], room: float = inf
+        self,
+        owner: Owner,
+        config: Any,
+        feeds: Mapping[str, Feed],
+        room: float = inf,
+        window: int | None = None,
     ) -> None:
         self.config, self._owner, self._feeds = config, owner, feeds
-        self._room = room
+        self._room, self.window = room, window
         self.primitives: list[Primitive] = []
         self.given: dict[str, Feed] = {}
 

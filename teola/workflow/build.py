@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 from teola.errors import TemplateError, UnknownName
@@ -75,11 +76,13 @@ class Builder:
         sizes: Mapping[str, int],
         most_primitives: float = inf,
         absent: frozenset[str] = frozenset(),
+        windows: Mapping[str, int] = MappingProxyType({}),
     ) -> Graph:
         """The p-graph. sizes: lengths of the query inputs that are lists. absent: inputs that the
-        query comes without. Raises InputError instead of building one of more than
+        query comes without. windows: of engines of which one knows it, the tokens that a prompt and
+        its answer may have. Raises InputError instead of building one of more than
         `most_primitives`."""
-        return _Build(self, configs, sizes, most_primitives, absent).graph()
+        return _Build(self, configs, sizes, most_primitives, absent, windows).graph()
 
 
 def expand_inputs(inputs: Mapping[str, Kind]) -> dict[str, Kind]:
@@ -101,9 +104,10 @@ class _Build:
         sizes: Mapping[str, int],
         most: float,
         absent: frozenset[str],
+        windows: Mapping[str, int],
     ) -> None:
         self.builder, self.configs, self.sizes, self.most = builder, configs, sizes, most
-        self.absent = absent
+        self.absent, self.windows = absent, windows
         self.template = builder.template
         self.primitives: list[Primitive] = []
         self.given: dict[tuple[str, str], Feed] = {}
@@ -128,7 +132,8 @@ class _Build:
             if sources:
                 feeds[port] = self._join(component.name, port, sources, joins.append)
         room = self.most - len(self.primitives) - len(joins)
-        block = Block(component, self.configs[component.name], feeds, room)
+        window = self.windows.get(component.engine)
+        block = Block(component, self.configs[component.name], feeds, room, window)
         component.decompose(block)
         own = joins + block.primitives
         inside = {p.id for p in own}

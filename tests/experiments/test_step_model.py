@@ -11,22 +11,23 @@ import pytest
 
 from experiments.common import pages
 from experiments.step_model.__main__ import FIGURES, PAGE, main, measure, section
-from experiments.step_model.fit import fitted
-from experiments.step_model.recorded import Answered, Recorded, load
-from experiments.step_model.replay import replay
 from teola.profile import EngineProfile, Profile, StepTime, to_json
+from teola.runtime.step_fit import RecordedRequest, RecordedRun, fitted, load
+from teola.runtime.step_fit.stepping import replay
 from tests.planted import catches, edited
 
 TRUE = StepTime(0.012, 5e-5, 1e-7, 3e-5, 1e-9, prefill_s=0.004)
 
 
-def run(rate: float = 4.0, count: int = 150) -> Recorded:
+def run(rate: float = 4.0, count: int = 150) -> RecordedRun:
     chance, at = random.Random(0), 0.0
     asked = []
     for _ in range(count):
-        asked.append(Answered(chance.randint(10, 3000), chance.randint(1, 400), at, 0.0, 0.0))
+        asked.append(
+            RecordedRequest(chance.randint(10, 3000), chance.randint(1, 400), at, 0.0, 0.0)
+        )
         at += chance.expovariate(rate)
-    return Recorded(tuple(asked), max_sequences=24, token_budget=1024)
+    return RecordedRun(tuple(asked), max_sequences=24, token_budget=1024)
 
 
 def written(folder: Path, noise: float = 0.0) -> Path:
@@ -50,7 +51,9 @@ def written(folder: Path, noise: float = 0.0) -> Path:
 
 
 def test_a_replay_without_load_takes_the_time_of_its_steps() -> None:
-    alone = replay(replace(run(), requests=(Answered(1500, 11, 5.0, 0, 0),)), TRUE).answered[0]
+    alone = replay(replace(run(), requests=(RecordedRequest(1500, 11, 5.0, 0, 0),)), TRUE).answered[
+        0
+    ]
     chunks = [(1024, 1024 * 1025 // 2), (476, 476 * (2 * 1024 + 477) // 2)]
     assert alone.ttft_s == pytest.approx(sum(TRUE.seconds(0, 0, *chunk) for chunk in chunks))
     assert alone.tpot_s == pytest.approx(TRUE.seconds(1, 1501, repeat=10) / 10)

@@ -11,7 +11,7 @@ import pytest
 
 from teola.graph import Op
 from teola.habit import Habit
-from teola.learning import EngineTimes, Learner, Lessons
+from teola.learning import EngineTimes, LearnedProfiles, Learner, Lessons
 from teola.learning.learner import AGAIN, EPOCH_S, figures
 from teola.learning.observer import Observer
 from teola.policies.work import Slice
@@ -231,3 +231,23 @@ def test_of_an_llm_it_knows_a_step_and_of_others_costs() -> None:
     assert learner.observer("e", None).times() is None
     known: dict[str, Any] = {"llm": EngineTimes(step=STEP, seen=9)}
     assert Lessons(1, known).engines["llm"].over(EngineProfile()).timed
+
+
+@catches(
+    "stale-profiles",
+    "a routing policy is told what was known of an instance when it began",
+    edited(
+        "teola.learning.learner:LearnedProfiles.__getitem__",
+        "times is not self._times",
+        "self._times is None",
+    ),
+)
+def test_profiles_of_instances_are_as_they_are_known_now() -> None:
+    slow = EngineProfile(step=StepTime(base_s=0.5))
+    learner = Learner()
+    known = LearnedProfiles(learner, "llm", EngineProfile(pool=(EngineProfile(), slow)), 3)
+    assert [profile.timed for profile in known] == [False, True, False]
+    for base_s in (0.02, 0.03):
+        times = EngineTimes(step=StepTime(base_s=base_s), seen=9)
+        learner.recall(Lessons(1, {"llm": times}))
+        assert [profile.step.base_s for profile in known] == [base_s, 0.5, base_s]

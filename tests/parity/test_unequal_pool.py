@@ -96,7 +96,7 @@ def simulated(sizes: list[Size], tokens: int) -> list[tuple[int, list[int]]]:
 @catches(
     "pool-of-equals-simulated",
     "a simulated pool takes what its first instance says for what all can take",
-    edited(Sim._add_engine, "Limits.of(one, kind)", "Limits.of(profiles[0], kind)"),
+    edited(Sim._add_engine, "Limits.of(profile.of(i), kind)", "Limits.of(profile.of(0), kind)"),
 )
 @pytest.mark.parametrize(
     ("large", "small", "calls"),

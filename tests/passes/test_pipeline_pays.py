@@ -22,7 +22,9 @@ from teola import (
 from teola.engine import Chunk, Scope
 from teola.graph import Graph, Op, Primitive
 from teola.passes import PIPELINE, Optimised, optimise
-from teola.passes.pipeline_decoding import _Pieces
+from teola.passes.decompose_stages import _match
+from teola.passes.pipeline_decoding import _followers, _Pieces
+from teola.passes.split_reranking import _in_time, _united
 from teola.passes.timetable import timetable
 from teola.profile import Profile, paper
 from teola.runtime.sim import Sim
@@ -95,14 +97,16 @@ def test_no_query_is_later_by_it(n: int, chunks: int) -> None:
     made = optimised(advanced_rag, n, bed, chunks)
     assert timetable(made.e_graph, bed).length_s <= timetable(whole.e_graph, bed).length_s + 1e-9
 
-    def took(which: Optimised) -> float:
-        sim = Sim(bed)
-        given = {"question": Tokens(16), "chunks": [Tokens(256)] * chunks, "scope": Tokens(0)}
-        sim.submit(Plan(which.e_graph, bed, which), given)
-        (result,) = sim.run()
-        return result.finished
+    assert took(made, bed, chunks) <= took(whole, bed, chunks) * 1.02
 
-    assert took(made) <= took(whole) * 1.02
+
+def took(which: Optimised, bed: Profile, chunks: int) -> float:
+    """Simulated seconds of a query."""
+    sim = Sim(bed)
+    given = {"question": Tokens(16), "chunks": [Tokens(256)] * chunks, "scope": Tokens(0)}
+    sim.submit(Plan(which.e_graph, bed, which), given)
+    (result,) = sim.run()
+    return result.finished
 
 
 # --- what reads single items -------------------------------------------------------------------
@@ -139,6 +143,24 @@ HYBRID = app_of(
     "context",
 )
 
+BOTH = app_of(
+    Indexing()
+    >> QueryExpansion()
+    >> Aggregate(["question", "queries"], output="asked", name="asked")
+    >> Embedding(inputs={"texts": "asked"})
+    >> Template.beside(
+        [
+            Search("near", top_k=2, outputs={"hits": "near"}),
+            Search("far", top_k=3, outputs={"hits": "far"}),
+        ]
+    )
+    >> Aggregate(["near", "far"], output="hits", mode="union")
+    >> Rerank(top_k=4)
+    >> Generate(mode="refine"),
+    "answer",
+)
+"""Advanced RAG with the question itself among its rewritings, and two searches for each."""
+
 
 def test_a_call_for_each_item_waits_for_that_one() -> None:
     graph = optimised(EACH, 3).e_graph
@@ -168,6 +190,53 @@ def test_unions_of_unions_are_one() -> None:
     assert len(of(graph, Op.SEARCHING)) == len(of(graph, Op.RERANKING)) == 6
 
 
+def before(graph: Graph, p: Primitive) -> set[str]:
+    """Decodings of the expansion that `p` waits for."""
+    return {q for q in graph.ancestors[p.id] if q.startswith("expand.decode")}
+
+
+@catches(
+    "searches-wait-for-all",
+    "what is gathered with others is not seen as the list that it holds",
+    edited(_followers, "_concatenates(q)", "False"),
+)
+@catches(
+    "nested-unions",
+    "a union of unions is taken for one list",
+    edited(_united, "and inner.guards == union.guards", "and False"),
+)
+@catches(
+    "lists-as-declared",
+    "what is found first is scored behind what the union names before it",
+    edited(_in_time, "if ends_s else", "if False else"),
+)
+def test_the_question_and_its_rewritings_are_searched_for_and_scored_one_by_one() -> None:
+    """Through the Aggregate that gathers them and the unions of both searches: each rewriting is
+    embedded, searched for twice, and what is found scored, as soon as it is written."""
+    graph = optimised(BOTH, 3, paper("13b"), chunks=0).e_graph
+    for component in ("embed", "near", "far"):
+        pieces = [p for p in graph.primitives if p.component == component and p.batchable]
+        assert [len(before(graph, p)) for p in pieces] == [0, 1, 2, 3]
+    scored = [len(before(graph, p)) for p in of(graph, Op.RERANKING)]
+    assert scored == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@catches(
+    "stages-of-a-list-that-is-being-written",
+    "a list is cut into stages before its items can go on one by one",
+    edited(_match, "if _written(graph, p):", "if False:"),
+)
+@pytest.mark.parametrize("app", [BOTH, advanced_rag], ids=["both", "advanced"])
+def test_no_pass_makes_it_later_where_an_embedder_gains_nothing_from_batches(app: App) -> None:
+    """Its maximum efficient batch is then smaller than the list."""
+    bed = with_base(0.003)
+    made = took(optimised(app, 3, bed, 0), bed, 0)
+    for name in PIPELINE:
+        without = optimised(app, 3, bed, 0, [p for p in PIPELINE if p != name])
+        assert made <= took(without, bed, 0) * 1.02
+    assert made < 0.95 * took(optimised(app, 3, bed, 0, [*PIPELINE][:3]), bed, 0)
+
+
 # --- the answer -------------------------------------------------------------------------------
 
 
@@ -195,7 +264,9 @@ def ask(app: App, question: str, n: int, passes: Sequence[str], profile: Profile
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("app", [EACH, FUSED, HYBRID], ids=["each", "fused", "hybrid"])
+@pytest.mark.parametrize(
+    "app", [EACH, FUSED, HYBRID, BOTH], ids=["each", "fused", "hybrid", "both"]
+)
 @pytest.mark.parametrize("base_s", [0.001, 0.6])
 def test_the_answer_is_the_same(app: App, base_s: float) -> None:
     bed = with_base(base_s)

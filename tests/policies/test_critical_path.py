@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from teola.errors import InputError, UnknownName
 from teola.graph import Op
 from teola.policies import batching
-from teola.policies.batching.critical_path import FEW, CriticalPath
+from teola.policies.batching.critical_path import FEW, QUIET, CriticalPath, _since
 from teola.policies.work import Estimate, Work
+from tests.planted import catches, edited
 from tests.policies.choosing import add, chosen, slots, take
 from tests.recording import work
 
@@ -136,6 +138,55 @@ def test_where_nothing_runs_what_has_slack_does_not_lengthen_what_has_none() -> 
     assert [w.seq for w in take(policy, slots(1024), now=1.0)] == [1]
     assert seqs(policy, 1.0, weight=1024, running=1) == []
     assert seqs(policy, 1.0, weight=1024, instance=1) == [0], "it has nothing else to do"
+
+
+# --- computed ahead -------------------------------------------------------------------------
+
+
+def after_urgent(**ahead: Any) -> CriticalPath:
+    """At 1.0 a prefill without slack of query q0 went to instance 0. A piece waits."""
+    policy = CriticalPath()
+    add(policy, prefill(0, arrival=1.0))
+    assert [w.seq for w in take(policy, slots(1024), now=1.0)] == [0]
+    add(policy, prefill(1, arrival=1.0, ahead=True, **ahead))
+    return policy
+
+
+@catches(
+    "ahead-under-load",
+    "pieces of prompts are computed ahead although other queries need their instance",
+    edited(CriticalPath._until, "QUIET * work.spec.estimate.base_s", "0.0"),
+)
+def test_a_piece_stays_while_others_have_urgent_work_there() -> None:
+    policy, quiet = after_urgent(), 1.0 + QUIET * BASE_S
+    assert seqs(policy, 1.5, weight=1024) == []
+    assert policy.wake_at(1.5) == pytest.approx(quiet)
+    assert seqs(policy, 1.5, weight=1024, instance=1) == [1], "there is nothing else to do there"
+    assert seqs(policy, quiet, weight=1024) == [1]
+
+
+def test_it_does_not_even_go_along_with_what_is_urgent() -> None:
+    policy = after_urgent()
+    add(policy, prefill(2, arrival=2.0))
+    assert [w.seq for w in take(policy, slots(1024), now=2.0)] == [2]
+    assert seqs(policy, 2.0, weight=1024) == []
+
+
+def test_urgent_work_of_its_own_query_does_not_hold_it() -> None:
+    policy = CriticalPath()
+    add(policy, replace(prefill(0, arrival=1.0), run="q1"))
+    assert [w.seq for w in take(policy, slots(1024), now=1.0)] == [0]
+    add(policy, prefill(1, arrival=1.0, ahead=True))
+    assert seqs(policy, 1.0, weight=1024) == [1]
+
+
+@catches(
+    "unwanted-for-ever",
+    "a piece that the rest of its prompt cannot take along waits until it is quiet",
+    edited(_since, " and not work.wanted", ""),
+)
+def test_it_goes_as_any_other_once_the_rest_waits_for_it() -> None:
+    assert seqs(after_urgent(wanted=True), 1.5, weight=1024) == [1]
 
 
 def test_elsewhere_what_has_slack_goes_along_as_long_as_there_is_room() -> None:

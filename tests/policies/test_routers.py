@@ -243,7 +243,7 @@ def test_marginal_cost_goes_where_the_prefix_is_unless_others_wait_there() -> No
 @catches(
     "stalls-nobody",
     "whom a prefill stalls costs nothing",
-    edited(MarginalCost.cost, "STALLED * seen.calls", "0.0"),
+    edited(MarginalCost._cost, "STALLED * (seen.running + seen.waiting)", "0.0"),
 )
 def test_marginal_cost_counts_whom_a_prefill_stalls() -> None:
     queue = router(make("marginal_cost"))
@@ -251,14 +251,37 @@ def test_marginal_cost_counts_whom_a_prefill_stalls() -> None:
     assert goes("marginal_cost", queue) == 1
 
 
+@catches(
+    "priced-once",
+    "what is learned of times changes nothing",
+    edited(MarginalCost._priced, "profiles[0] is not self._profile", "self._profile is None"),
+)
 def test_marginal_cost_counts_the_context_that_is_decoded() -> None:
+    """By times that are learned after its first call."""
     policy = make("marginal_cost")
     queue = router(policy)
+    assert goes("marginal_cost", queue) == 0
     profile = EngineProfile(step=StepTime(per_context_s=1e-6))
     policy.view.profiles = [profile, profile]
     busy(queue, 0, 1, 1000)
     busy(queue, 1, 1, 999)
     assert goes("marginal_cost", queue) == 1
+
+
+@catches(
+    "evictions-forgotten",
+    "what a call drives out of a cache costs nothing",
+    edited(MarginalCost._cost, "EVICTED * min", "0 * min"),
+)
+def test_marginal_cost_does_not_copy_a_prefix_into_a_full_cache() -> None:
+    """On 0: 60 + 1 tokens to wait for and 10 to compute; on 1: 60 to compute, and as many again,
+    twice, to drive out."""
+    for blocks, at in ((60, 0), (10_000, 1)):
+        queue = router(make("marginal_cost"), kv_blocks=blocks)
+        kept(queue, 0, S[:50])
+        kept(queue, 1, OTHER)
+        queue.submit(call("pending", (), total=60, affinity=0), 0.0)
+        assert goes("marginal_cost", queue) == at
 
 
 def test_marginal_cost_learns_how_long_answers_are() -> None:

@@ -226,6 +226,8 @@ class _Grower:
             self._name("generate"),
             mode=mode,
             context_required=self.draw(st.booleans()),
+            fan_in=self.draw(st.sampled_from([None, 2, 3])),
+            history_first=self.draw(st.booleans()),
             inputs=inputs if self.draw(st.booleans()) else {**inputs, "history": "question"},
             outputs={"answer": self._give(visible, "text")},
         )

@@ -207,6 +207,7 @@ def test_of_unequal_caches_the_smallest_counts_and_none_if_one_is_unknown() -> N
     spec = EngineSpec("llm", EngineKind.LLM, frozenset(), kv_blocks=100)
     assert joint([spec, replace(spec, kv_blocks=50)]).kv_blocks == 50
     assert joint([spec, replace(spec, kv_blocks=None)]).kv_blocks is None
+    assert joint([replace(spec, window=9), replace(spec, window=7)]).window == 7
 
 
 def test_prefixes_pay_only_where_they_pay_on_every_instance() -> None:

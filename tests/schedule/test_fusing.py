@@ -69,7 +69,7 @@ def test_what_a_piece_gave_is_not_to_be_found() -> None:
 @catches(
     "taken-back-late",
     "a piece is taken back that an instance works on",
-    edited(Core._recall, "or work.flying or work.tries", ""),
+    edited(Core._recall, "work.flying or work.tries or ", ""),
 )
 def test_a_piece_that_was_sent_is_waited_for() -> None:
     bed = Bed(max_batch=FULL)
@@ -90,6 +90,8 @@ def test_a_prompt_that_would_wait_for_an_idle_instance_stays_in_pieces() -> None
     run_functions(bed, 0.0)
     assert bed.core.runs["q"].fused
     assert not bed.core.runs["large"].fused
+    works = bed.core.queues["llm"].works
+    assert works["large", LATE.index["m.ahead"]].wanted
 
 
 @catches(
@@ -133,9 +135,35 @@ OTHER = {"n.ahead": "m.ahead"}
 
 
 @catches(
+    "fused-only-when-full",
+    "once anything of a query was short or skipped, nothing of it is fused any more",
+    edited(
+        GraphRun._fuse,
+        "if self.status[piece] != RUNNING:",
+        "if self.status[piece] != RUNNING or self._short:",
+    ),
+)
+def test_a_call_takes_a_piece_along_although_something_of_its_query_is_missing() -> None:
+    bed = busy(plan(tool("late"), tool("never"), *call("m", ahead=True, late="late")))
+    (run,) = (run for run in bed.core.runs.values() if run.id == "q")
+    found: list[Any] = []
+    for sent in bed.sent(0.0):
+        if sent.engine == "python":
+            counts = [{"out": 0}] * len(sent.slices)
+            found += bed.core.handle(ended(sent, *counts), 0.0)
+            validate(bed.core, 0.0)
+    assert run._short
+    assert Fused("q", run.plan.index["m.ahead"]) in found
+
+
+@catches(
     "skipped-late",
     "the rest of a prompt that will have no data waits for its piece all the same",
-    edited(GraphRun._settled, "elif self._short:", "elif self._short and plan.piece[child] < 0:"),
+    edited(
+        GraphRun._settled,
+        "elif self._short and self._absence",
+        "elif self._short and plan.piece[child] < 0 and self._absence",
+    ),
 )
 def test_a_rest_without_data_is_skipped_while_its_piece_is_computed() -> None:
     """And the piece with it: nobody will read that."""

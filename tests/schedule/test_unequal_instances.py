@@ -100,7 +100,7 @@ def bound(profiles: list[EngineProfile]) -> int:
 @catches(
     "fast-and-slow-alike",
     "tokens count the same on a fast instance and on a slow one",
-    edited(PrefixAffinity.place, "if before * self._token_s[i] < least", "if before < least"),
+    edited(PrefixAffinity.place, "if before * token_s[i] < least", "if before < least"),
 )
 def test_a_prompt_goes_where_its_first_token_comes_first() -> None:
     """Twice the tokens in a quarter of the time each."""

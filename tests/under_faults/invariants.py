@@ -154,7 +154,7 @@ def _limits(world: World) -> Iterator[str]:
     for entry in world.core.log.story:
         if isinstance(entry, Dispatch):
             limits = world.core.queues[entry.engine].instances[entry.instance].limits
-            weight = sum(hi - lo for _, lo, hi in entry.slices)
+            weight = world.core.log.weights[entry.engine, entry.batch]
             if weight > limits.max_batch and len(entry.slices) > 1:
                 yield f"{entry.engine} was sent {weight} at once"
 

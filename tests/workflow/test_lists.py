@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from teola import Aggregate, App, Condition, Generate, Rerank, Runtime, WebSearch, component
 from teola.engine import EngineKind, Hit, Request, Result
 from teola.errors import QueryFailed, TemplateError
-from teola.graph import Op, WebSearchParams
+from teola.graph import DecodeParams, Op, WebSearchParams
 from teola.workflow.block import UNKNOWN_ITEMS
 from tests.deterministic import HashModel, HashReranker, Started, spec
 from tests.planted import catches, edited
@@ -31,6 +32,17 @@ class Web(Started):
         assert isinstance(request.params, WebSearchParams)
         count = request.params.top_k
         return [Hit(f"{query}/{i}", "web", f"page {i} on {query}", 1.0) for i in range(count)]
+
+
+class Narrow(HashModel):
+    """Says that prompts and answers may have `window` tokens; answers at the utmost length."""
+
+    def __init__(self, window: int | None) -> None:
+        super().__init__()
+        self.spec = replace(self.spec, window=window)
+
+    def text(self, prompt: str, decode: DecodeParams) -> str:
+        return "tok " * decode.max_tokens
 
 
 @pytest.fixture(scope="module")
@@ -70,24 +82,79 @@ def test_every_item_is_read(runtime: Runtime, mode: str, count: int, passes: str
     assert state == "ok"
     assert told(prompts, NOTES) == NOTES[:count]
     calls = min(count, UNKNOWN_ITEMS)
-    assert len(prompts) == calls + (mode == "tree")
+    assert len(prompts) == calls + (mode == "tree" and calls > 1)
 
 
 @catches(
     "merges-without-bound",
     "one call merges all answers of a tree, however many",
-    edited(Generate._tree, "while len(answers) > block.config.fan_in:", "while False:"),
+    edited(Generate._tree, "while len(answers) > most:", "while False:"),
 )
 @pytest.mark.parametrize("passes", ["all", "none"])
 def test_a_tree_merges_no_more_answers_at_once_than_it_may(runtime: Runtime, passes: str) -> None:
-    """Of 7 answers three times 3 at most, and then those three."""
+    """Of 7 answers two times 3, and then those two and the one that is left."""
     generate = Generate(mode="tree", fan_in=3, inputs={"context": "passages"})
     state, prompts = asked(runtime, component(passages) >> generate, 7, passes=passes)
     assert state == "ok"
     merges = [prompt for prompt in prompts if "to be merged into one" in prompt]
     assert len(prompts) - len(merges) == 7
     drafts = [merge.split("to be merged into one:\n")[1].split("\n\n")[:-1] for merge in merges]
-    assert sorted(map(len, drafts)) == [1, 3, 3, 3]
+    assert list(map(len, drafts)) == [3, 3, 3]
+
+
+ANSWERS = 24
+"""What `max_tokens` lets an answer have."""
+
+
+def merged(prompt: str) -> int:
+    """Answers of a `Narrow` model that a prompt holds."""
+    return prompt.split().count("tok") // ANSWERS
+
+
+@catches(
+    "merges-beyond-the-window",
+    "a tree merges as many answers as if nobody knew the window",
+    edited(Generate._fitting, "if block.window is None:", "if True:"),
+)
+@catches(
+    "merges-as-if-alone",
+    "the rest of a merging prompt is taken for nothing",
+    edited(Generate._fitting, "block.window - asked - answer", "block.window"),
+)
+@pytest.mark.parametrize("window", [520, 560, 600])
+def test_a_tree_merges_as_many_answers_as_fit_the_window(window: int) -> None:
+    """Answers of the utmost length, the last one included, fit it with the rest of the prompt."""
+    model = Narrow(window)
+    with Runtime({"llm": lambda name: model}) as made:
+        generate = Generate(mode="tree", max_tokens=ANSWERS, inputs={"context": "passages"})
+        app = App(
+            "x", component(passages, most=20) >> generate,
+            inputs={"question": "text"}, outputs={"answer": "answer"}, runtime=made,
+        )  # fmt: skip
+        assert app.run(question="20").state == "ok"
+        merges = [prompt for prompt in model.prompts if "to be merged into one" in prompt]
+        sizes = [len(prompt) // 4 + ANSWERS for prompt in merges]
+        assert max(sizes) <= window
+        assert len(model.prompts) - len(merges) == 20
+        assert 2 <= max(merged(prompt) for prompt in merges) < 20
+        assert app.run(question="20", overrides={"generate.fan_in": 20}).state == "ok"
+        assert merged(model.prompts[-1]) == 20
+
+
+@pytest.mark.parametrize(("window", "most"), [(None, 25), (4096, 100)])
+def test_a_tree_merges_more_answers_at_once_where_the_window_is_wide(
+    window: int | None, most: int
+) -> None:
+    model = Narrow(window)
+    many = component(lambda question: [question] * 100, outputs="passages", most=100)
+    with Runtime({"llm": lambda name: model}) as made:
+        generate = Generate(mode="tree", max_tokens=ANSWERS, inputs={"context": "passages"})
+        app = App(
+            "x", many >> generate,
+            inputs={"question": "text"}, outputs={"answer": "answer"}, runtime=made,
+        )  # fmt: skip
+        assert app.run(question="why?").state == "ok"
+        assert max(map(merged, model.prompts)) == most
 
 
 @pytest.mark.parametrize("passes", ["all", "none"])
@@ -98,6 +165,16 @@ def test_a_tree_over_one_item_is_one_call(runtime: Runtime, passes: str) -> None
     assert state == "ok"
     assert len(prompts) == 1
     assert told(prompts, NOTES) == NOTES[:1]
+
+
+@pytest.mark.parametrize("config", [{"stop": ("!",)}, {}])
+@pytest.mark.parametrize("passes", ["all", "none"])
+def test_the_answer_from_one_item_is_the_answer_unless_the_final_one_is_asked_for_otherwise(
+    runtime: Runtime, passes: str, config: dict[str, Any]
+) -> None:
+    generate = Generate(mode="tree", inputs={"context": "passages"}, **config)
+    state, prompts = asked(runtime, component(passages) >> generate, 1, passes=passes)
+    assert (state, len(prompts)) == ("ok", 2 if config else 1)
 
 
 def test_of_no_items_there_is_no_answer(runtime: Runtime) -> None:

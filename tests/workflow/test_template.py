@@ -444,8 +444,8 @@ def test_refine_is_a_chain_and_tree_is_a_tree() -> None:
     refine = graph(Generate(mode="refine", inputs={"context": "notes"}), "answer")
     assert refine.depth["generate.1.prefill"] == 4
     tree = graph(Generate(mode="tree", inputs={"context": "notes"}), "answer")
-    assert tree.depth["generate.1.prefill"] == tree.depth["generate.2.prefill"] == 4
-    assert tree.depth["generate.merge.decode"] == 0
+    assert tree.depth["generate.1.prefill"] == tree.depth["generate.2.prefill"] == 5
+    assert tree.depth["generate.merge.decode"] == 1
 
 
 def test_a_mode_that_needs_a_list_says_so() -> None:

@@ -86,7 +86,7 @@ class NextUse:
         query, category, held = access.query, category_of(access), self._held
         own = None
         if query is not None:
-            own = UseKind(True, self._pause(access, category, position, now))
+            own = UseKind(True, self._pause(access, position, now))
         shared, common = UseKind(False, category), list[Hashable]()
         for at, (block, key) in enumerate(zip(blocks, keys, strict=True), position):
             before = held.get(block)
@@ -99,11 +99,11 @@ class NextUse:
             self._fits.access(common, category, now)
         self._others.changed()
 
-    def _pause(self, access: Access, category: Category, position: int, now: float) -> Category:
+    def _pause(self, access: Access, position: int, now: float) -> Category:
         """The kind of pause that the query begins."""
         if self._lower:
-            return category, -1
-        kind = self._pauses.access(access.query, category, now, begins=position == 0)
+            return access.category, -1
+        kind = self._pauses.access(access.query, access.category, now, begins=position == 0)
         if access.next_s == inf:
             self._pauses.ended(access.query)
         return kind
@@ -134,22 +134,21 @@ class NextUse:
 
     def evict(self, now: float) -> int:
         block = self._choose(now)
-        self._take(block)
         del self._held[block]
         return block
 
     def _choose(self, now: float) -> int:
+        """Take out what goes first."""
         if self._ended:
-            return next(iter(self._ended))
+            return self._ended.popitem(last=False)[0]
         while (due := self._overdue.first()) is not None and due[0] <= now:
-            block = due[1]
-            self._take(block)
-            held = self._held[block]
-            self._others.put(block, held.kind, held.position, due[0])
+            self._take(due[1])
+            held = self._held[due[1]]
+            self._others.put(due[1], held.kind, held.position, due[0])
         known, other = self._known.first(), self._others.first(now)
         if known is None or (other and other[0] < 1.0 / max(SOON_S, -known[0] - now)):
-            assert other is not None, "nothing is offered"
-            return other[3]
+            return self._others.pop(now)
+        self._take(known[1])
         return known[1]
 
     def _worth(self, kind: Category, last: float, now: float) -> float:

@@ -32,9 +32,9 @@ class Queues:
         queue = self._queues.get(category)
         if queue is None:
             queue = self._queues[category] = OrderedDict()
+            self._fronts_at = None
         queue[block] = now, -position
         self._queue[block] = category
-        self._fronts_at = None
 
     def drop(self, block: int) -> None:
         """It is offered no longer."""

@@ -26,6 +26,11 @@ whose prefill it would lengthen: it goes alone, to an instance that has nothing 
 later one. A call that is too large for what is left of a batch is the first of the next one, and
 those behind it that do fit go along.
 
+A piece of a prompt that is computed ahead never presses: the rest of the prompt takes it along if
+it is still there. It goes while the instance has little to do. Where other queries had urgent work
+within `QUIET` times what a batch costs, more of them will come: a batch for the piece would make
+them wait, and the rest would be tied to the instance that has it.
+
 Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
 """
 
@@ -45,6 +50,8 @@ Heap = list[Entry]
 ANYWHERE: Final = -1
 FEW: Final = 32
 """Works that are too large for the rest of a batch, beyond which it looks no further."""
+QUIET: Final = 40.0
+"""Times what a batch costs: so long after urgent work of other queries, more is to be expected."""
 SOON_S: Final = 1e-6
 """Times closer than this are one: a timer may fire early by its clock's resolution."""
 
@@ -68,6 +75,9 @@ class CriticalPath:
         self._room_since: dict[int, float] = {}
         self._last: tuple[int, Work] | None = None
         self._newest: Work | None = None
+        self._pressed: dict[int, tuple[str, float, float]] = {}
+        """By instance: whose prefill without slack went there last, when, and when one of another
+        query did."""
 
     def add(self, work: Work, now: float) -> None:
         estimate = work.spec.estimate
@@ -91,13 +101,13 @@ class CriticalPath:
         if now != self._asked:
             self._asked, self._wake = now, inf
         if self._live == 1 and not slots.running and self._newest and self._newest.queued:
-            return self._only(self._newest, slots)
+            return self._only(self._newest, slots, now)
         for heaps in self._open(slots):
             if self._under_way(heaps, slots):
                 return []
             taker = Taker(slots)
             full = self._fill(heaps, taker)
-            if len(taker.slices) > 1 and not slots.running and self._splits(taker.slices, now):
+            if self._splits(taker.slices, slots, now):
                 taker = Taker(slots)
                 full = self._fill(heaps, taker, now)
             if taker.slices:
@@ -106,8 +116,7 @@ class CriticalPath:
                     behind = 0 if fuller else self._live - len(taker.slices)
                     if self._waits(taker.slices, slots, now, behind):
                         return []
-                self._last = slots.instance, taker.slices[0].work
-                return taker.slices
+                return self._sent(taker.slices, slots.instance, now)
         return []
 
     def priority(self, work: Work, now: float) -> int:
@@ -117,14 +126,24 @@ class CriticalPath:
     def wake_at(self, now: float) -> float | None:
         return self._wake if now < self._wake < inf else None
 
-    def _only(self, work: Work, slots: Slots) -> list[Slice]:
+    def _only(self, work: Work, slots: Slots, now: float) -> list[Slice]:
         """The common case: one primitive is queued, and nothing runs that it would hold up."""
         taker = Taker(slots)
         if taker.fits(work):
             taker.take(work)
-        if taker.slices:
-            self._last = slots.instance, work
-        return taker.slices
+        if not taker.slices or self._splits(taker.slices, slots, now):
+            return []
+        return self._sent(taker.slices, slots.instance, now)
+
+    def _sent(self, slices: list[Slice], instance: int, now: float) -> list[Slice]:
+        """They go. Note whose prefills had no slack."""
+        self._last = instance, slices[0].work
+        if slices[0].work.spec.lane is None:
+            for work, _, _ in slices:
+                if _since(work) <= now + SOON_S:
+                    run, at, before = self._pressed.get(instance, ("", -inf, -inf))
+                    self._pressed[instance] = work.run, now, before if work.run == run else at
+        return slices
 
     # --- what is there ----------------------------------------------------------------------
 
@@ -195,11 +214,24 @@ class CriticalPath:
         first = self._first(heaps)
         return first is not None and first[0][-1].spec.estimate.base_s > 0
 
-    def _splits(self, slices: list[Slice], now: float) -> bool:
-        """Whether these are prefills, some of which have slack and some have none."""
-        if slices[0].work.spec.lane is not None:
+    def _splits(self, slices: list[Slice], slots: Slots, now: float) -> bool:
+        """Whether only those of these prefills go that have no slack. Note when to ask again."""
+        if not slices or slices[0].work.spec.lane is not None:
             return False
-        return len({_since(work) <= now for work, _, _ in slices}) > 1
+        slack = [work for work, _, _ in slices if _since(work) > now + SOON_S]
+        if not slack:
+            return False
+        ahead = [self._until(work, slots.instance) for work in slack if _since(work) == inf]
+        until = max(ahead, default=-inf)
+        if until > now + SOON_S:
+            self._wake = min(self._wake, until, *map(_since, slack))
+            return True
+        return not slots.running and len(slack) < len(slices)
+
+    def _until(self, work: Work, instance: int) -> float:
+        """How long a piece that is computed ahead stays: others had urgent work there lately."""
+        run, at, before = self._pressed.get(instance, ("", -inf, -inf))
+        return (before if run == work.run else at) + QUIET * work.spec.estimate.base_s
 
     def _waits(self, slices: list[Slice], slots: Slots, now: float, behind: int) -> bool:
         """Whether this batch does not pay yet; then note when to ask again.
@@ -223,5 +255,9 @@ class CriticalPath:
 
 
 def _since(work: Work) -> float:
-    """From when on it costs something that it waits."""
+    """From when on it costs something that it waits: never, of a piece that the rest of its prompt
+    can take along."""
+    spec = work.spec
+    if spec.ahead and not work.wanted and spec.estimate.base_s > 0:
+        return inf
     return max(work.arrival, work.admitted + work.spec.estimate.latest_s)

@@ -8,7 +8,7 @@ is bound: the call goes to the least loaded one that has room.
 
 from __future__ import annotations
 
-from teola.policies.routing.base import ANY, EngineView, RoutingPolicy, found_tokens
+from teola.policies.routing.base import ANY, RoutingPolicy, found_tokens
 from teola.policies.work import Work
 
 
@@ -17,18 +17,14 @@ class PrefixAffinity(RoutingPolicy):
 
     wants_keys = True
 
-    def attach(self, view: EngineView) -> None:
-        super().attach(view)
-        times = [profile.step.per_token_s for profile in view.profiles]
-        known = bool(times) and all(time > 0 for time in times)
-        self._token_s = times if known else [1.0] * len(view)
-
     def place(self, work: Work, now: float) -> int:
         if work.home >= 0:
             return work.home
         hits = self.view.hits(work.keys, now)
         if not hits:
             return ANY
+        times = [profile.step.per_token_s for profile in self.view.profiles]
+        token_s = times if all(times) else [1.0] * len(times)
         best, least = ANY, float("inf")
         for i in range(len(self.view)):
             seen = self.view.instance(i, now)
@@ -36,6 +32,6 @@ class PrefixAffinity(RoutingPolicy):
                 continue
             kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
             before = seen.pending + work.total - kept
-            if before * self._token_s[i] < least:
-                best, least = i, before * self._token_s[i]
+            if before * token_s[i] < least:
+                best, least = i, before * token_s[i]
         return best

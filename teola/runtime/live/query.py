@@ -127,7 +127,7 @@ class LiveQuery(Query):
                 yield i
             elif isinstance(p.params, AggregateParams) and p.params.mode in CHOOSES:
                 parts = [part for part in p.refs() if self.run.delivered(part)]
-                frontier += parts[-1:] if p.params.mode is Aggregation.LAST else parts[:1]
+                frontier += parts[:1] if p.params.mode is Aggregation.FIRST else parts[-1:]
 
     def tell_whole(self, outputs: Mapping[str, Any]) -> None:
         """Pass on the answer's text if none of it went out as it came: the watcher is not to have

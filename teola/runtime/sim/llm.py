@@ -89,7 +89,13 @@ class Stepper:
     ) -> None:
         self.sim, self.engine, self.instance, self.profile = sim, engine, instance, profile
         self._tells, self.dead = tells, False
-        cache = BlockCache(profile.kv_blocks, profile.block_tokens, eviction, noting=tells)
+        cache = BlockCache(
+            profile.kv_blocks,
+            profile.block_tokens,
+            eviction,
+            noting=tells,
+            host=profile.host_blocks,
+        )
         self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
         self.calls: dict[tuple[str, int], Called] = {}
         self._step: Step | None = None
@@ -166,8 +172,11 @@ class Stepper:
                 self.sim.handle(told, now)
 
     def _seconds(self, step: Step, repeat: int) -> float:
-        times = self.profile.step
-        return times.seconds(step.decodes, step.context, step.tokens, step.pairs, repeat)
+        profile, swapped = self.profile, step.swapped
+        copying = profile.host_swap_s + swapped * profile.host_block_s if swapped else 0.0
+        return copying + profile.step.seconds(
+            step.decodes, step.context, step.tokens, step.pairs, repeat
+        )
 
     def _interrupt(self) -> None:
         """Something changed: decode only to the next step boundary, then plan anew."""

@@ -169,12 +169,11 @@ class Sim(Driver[Query]):
     def _add_engine(self, name: str, kind: EngineKind) -> None:
         profile = self.profile.engine(name, kind)
         count = self._instances.get(name, profile.instances)
-        profiles = [profile.of(i) for i in range(count)]
-        limits = [Limits.of(one, kind) for one in profiles]
+        limits = [Limits.of(profile.of(i), kind) for i in range(count)]
         self.core.queues[name] = queue_of(
             name,
             limits,
-            profiles,
+            profile.untimed() if self.learner is not None else profile,
             _named(self._batching, name, batching_policies.DEFAULT),
             self._options.get(name),
             _named(self._routing, name, routing_policies.DEFAULT),

@@ -10,7 +10,7 @@ from teola.workflow.block import Block
 from teola.workflow.component import Component
 from teola.workflow.kinds import Kind
 
-_HIDDEN = (Aggregation.TOP_K, Aggregation.NEW)
+_HIDDEN = (Aggregation.SEVERAL, Aggregation.MERGED, Aggregation.TOP_K, Aggregation.NEW)
 MODES = {mode.value: mode for mode in Aggregation if mode not in _HIDDEN}
 
 

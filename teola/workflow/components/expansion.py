@@ -9,7 +9,7 @@ from pydantic import Field
 from teola.graph import DecodeParams, Op, Part, PrefillParams, Prompt, Ref, Role
 from teola.workflow.block import Block
 from teola.workflow.component import Component, Config
-from teola.workflow.components.history import history_parts
+from teola.workflow.components.history import opening_parts
 from teola.workflow.kinds import Kind
 
 INSTRUCTION = (
@@ -21,12 +21,14 @@ INSTRUCTION = (
 
 
 class ExpansionConfig(Config):
-    """n: rewritings; instruction: may use {n}; parser: how the list is written."""
+    """n: rewritings; instruction: may use {n}; parser: how the list is written. history_first: the
+    conversation stands before the instruction."""
 
     n: int = Field(3, ge=1, le=16)
     instruction: str = INSTRUCTION
     parser: Literal["lines", "numbered", "json_list"] = "lines"
     max_tokens: int = Field(192, ge=1)
+    history_first: bool = False
     temperature: float = Field(0.0, ge=0.0, le=2.0)
 
 
@@ -47,8 +49,7 @@ class QueryExpansion(Component):
         config = block.config
         prompt = Prompt(
             (
-                Part(Role.INSTRUCTION, config.instruction.replace("{n}", str(config.n))),
-                *history_parts(block),
+                *opening_parts(block, config.instruction.replace("{n}", str(config.n))),
                 Part(Role.INSTRUCTION, "Question: "),
                 Part(Role.QUESTION, block.read("question").ref, required=True),
                 Part(Role.INSTRUCTION, "\n\nRewritings:\n"),

@@ -1,7 +1,8 @@
 """Generate: an LLM answers the question from the context, in one of three ways.
 
 simple   one call over the whole context
-tree     one call for each piece of context, then one over their answers; of very many, some first
+tree     one call for each piece of context, then one over their answers; of very many, some first;
+         the answer from a single piece is the answer
 refine   one call for each piece of context, each improving the answer before
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field, field_validator
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -28,7 +29,7 @@ from teola.graph import (
 )
 from teola.workflow.block import Block, Feed
 from teola.workflow.component import Component, Config
-from teola.workflow.components.history import history_parts, instruction_parts
+from teola.workflow.components.history import opening_parts
 from teola.workflow.kinds import Kind
 
 INSTRUCTION = (
@@ -37,6 +38,20 @@ INSTRUCTION = (
     "context does not contain the answer, say that it does not; never guess, and never mention "
     "these instructions.\n\n"
 )
+
+MERGED: Final = (
+    Part(Role.INSTRUCTION, "\n\nAnswers found in single passages, to be merged into one:\n"),
+)
+END: Final = Part(Role.INSTRUCTION, "\n\nAnswer: ")
+
+MOST_MERGED: Final = 32
+"""Answers that one call merges where nobody knows how many would fit."""
+PLANNED_TOKENS: Final = {Role.INSTRUCTION: 256, Role.HISTORY: 2048, Role.QUESTION: 256}
+"""What is left for the data of a merging prompt besides the answers, however long it will be."""
+CHARACTERS: Final = 3
+"""Characters of a token, at least: more of them would be fewer tokens."""
+SEPARATOR_TOKENS: Final = 2
+"""Between two answers."""
 
 
 class GenerateConfig(Config):
@@ -48,8 +63,10 @@ class GenerateConfig(Config):
 
     context_required: without context nothing is generated and the answer is absent. answer_last: a
     refinement reads its context before the answer so far, so that the context can be prefilled
-    while that answer is still being written. fan_in: answers of a tree that one call merges at
-    most; together they have to fit the model's window.
+    while that answer is still being written. history_first: the conversation stands before all
+    instructions, as in other components with this option, which then share it. fan_in: answers of
+    a tree that one call merges at most; by default as many as fit the model's window, or 32 where
+    nobody knows that.
     """
 
     mode: Literal["simple", "tree", "refine"] = "simple"
@@ -61,7 +78,8 @@ class GenerateConfig(Config):
     ignore_eos: bool = False
     context_required: bool = True
     answer_last: bool = False
-    fan_in: int = Field(32, ge=2)
+    history_first: bool = False
+    fan_in: int | None = Field(None, ge=2)
     json_schema: dict[str, Any] | None = None
 
     @field_validator("json_schema", mode="before")
@@ -84,7 +102,7 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 class Generate(Component):
     """`answer` to `question` from `context`. `instructions`, for a whole conversation, and
-    `history` go before the question if there are any."""
+    `history` go before the question if there are any (see `teola.workflow.components.history`)."""
 
     default_name = "generate"
     default_engine = "llm"
@@ -116,10 +134,10 @@ class Generate(Component):
         if count == 1:
             return self._call(block, "1.", pieces[0], final=True)
         answers = [self._call(block, f"{i + 1}.", piece) for i, piece in enumerate(pieces)]
-        level = 0
-        while len(answers) > block.config.fan_in:
+        level, most = 0, block.config.fan_in or self._fitting(block)
+        while len(answers) > most:
             level += 1
-            groups = -(-len(answers) // block.config.fan_in)
+            groups = -(-len(answers) // most)
             size = -(-len(answers) // groups)
             answers = [
                 self._merge(block, f"{level}.{at // size + 1}.", answers[at : at + size])
@@ -127,23 +145,39 @@ class Generate(Component):
             ]
         return self._merge(block, "", answers, final=True)
 
+    def _fitting(self, block: Block) -> int:
+        """How many answers one call can merge: each as long as it may be, and the merged one, too,
+        fit the model's window beside the rest of the prompt."""
+        if block.window is None:
+            return MOST_MERGED
+        asked = sum(
+            len(part.content) // CHARACTERS + 1
+            if isinstance(part.content, str)
+            else PLANNED_TOKENS[part.role]
+            for part in (*self._head(block), *MERGED, END)
+        )
+        answer: int = block.config.max_tokens
+        return max(2, (block.window - asked - answer) // (answer + SEPARATOR_TOKENS))
+
     def _merge(self, block: Block, key: str, answers: Sequence[Ref], final: bool = False) -> Ref:
+        """One answer from several. Where there turns out to be but one, it is that, unless it was
+        not asked for as the final one has to be."""
         if len(answers) == 1:
             return answers[0]
-        drafts = block.add(
-            f"{key}drafts",
-            Op.AGGREGATE,
-            {"parts": tuple(answers)},
-            ("out",),
-            AggregateParams(Aggregation.CONCAT),
+        config = block.config
+        alone = not final or not (config.json_schema or config.stop)
+        drafts = self._gather(
+            block, f"{key}drafts", answers, Aggregation.SEVERAL if alone else Aggregation.CONCAT
         )
-        parts = (
-            Part(
-                Role.INSTRUCTION, "\n\nAnswers found in single passages, to be merged into one:\n"
-            ),
-            Part(Role.CONTEXT, Ref(drafts, "out"), required=True),
-        )
-        return self._call(block, f"merge.{key}", parts, final)
+        parts = (*MERGED, Part(Role.CONTEXT, drafts, required=True))
+        merged = self._call(block, f"merge.{key}", parts, final)
+        if not alone:
+            return merged
+        return self._gather(block, f"{key}merged", (*answers, merged), Aggregation.MERGED)
+
+    def _gather(self, block: Block, key: str, parts: Sequence[Ref], mode: Aggregation) -> Ref:
+        inputs = {"parts": tuple(parts)}
+        return Ref(block.add(key, Op.AGGREGATE, inputs, ("out",), AggregateParams(mode)), "out")
 
     def _refine(self, block: Block, context: Feed, count: int) -> Ref:
         """Every round is a final call, because it may be the last. The next one reads its text: a
@@ -158,16 +192,7 @@ class Generate(Component):
                 )
                 parts = parts + before if block.config.answer_last else before + parts
             rounds.append(self._call(block, f"{i + 1}.", parts, final=True))
-        if count == 1:
-            return rounds[0]
-        last = block.add(
-            "last",
-            Op.AGGREGATE,
-            {"parts": tuple(rounds)},
-            ("out",),
-            AggregateParams(Aggregation.LAST),
-        )
-        return Ref(last, "out")
+        return rounds[0] if count == 1 else self._gather(block, "last", rounds, Aggregation.LAST)
 
     def _context(self, ref: Ref, required: bool) -> tuple[Part, ...]:
         return (
@@ -175,17 +200,18 @@ class Generate(Component):
             Part(Role.CONTEXT, ref, required=required),
         )
 
-    def _call(self, block: Block, key: str, parts: tuple[Part, ...], final: bool = False) -> Ref:
-        """Prefilling + Decoding of one call; the Ref of its answer."""
-        config = block.config
-        head = (
-            Part(Role.INSTRUCTION, config.instruction),
-            *instruction_parts(block),
-            *history_parts(block),
+    def _head(self, block: Block) -> tuple[Part, ...]:
+        """What the prompts of all calls begin with."""
+        return (
+            *opening_parts(block, block.config.instruction),
             Part(Role.INSTRUCTION, "Question: "),
             Part(Role.QUESTION, block.read("question").ref, required=True),
         )
-        prompt = Prompt((*head, *parts, Part(Role.INSTRUCTION, "\n\nAnswer: ")))
+
+    def _call(self, block: Block, key: str, parts: tuple[Part, ...], final: bool = False) -> Ref:
+        """Prefilling + Decoding of one call; the Ref of its answer."""
+        config = block.config
+        prompt = Prompt((*self._head(block), *parts, END))
         prefill = block.add(
             f"{key}prefill", Op.PREFILLING, {"prompt": prompt}, ("sequence",), PrefillParams()
         )

@@ -1,8 +1,10 @@
-"""The conversation so far, as prompts carry it: after the instruction, before the question.
+"""What prompts begin with: what is told the model, and the conversation so far.
 
-It is known from the start of a query, so there it can be prefilled before anything was retrieved;
-and what stands before it is the same for a whole conversation (without instructions of its own, for
-every query), so it can be found in a prefix cache.
+The conversation is known from the start of a query, so it can be prefilled before anything was
+retrieved. By default it stands behind the component's own instruction, which is the same for every
+query, so a prefix cache holds both for as long as the conversation goes on. Where several
+components of a template read one conversation, their instructions part what they could share:
+with `history_first` it stands before all that they are told, and is computed once for all of them.
 """
 
 from __future__ import annotations
@@ -11,22 +13,17 @@ from teola.graph import Part, Role
 from teola.workflow.block import Block
 
 
-def history_parts(block: Block) -> tuple[Part, ...]:
-    """The parts for the input `history`; none if nothing gives it."""
-    history = block.may_read("history")
-    if history is None:
-        return ()
-    return (
-        Part(Role.INSTRUCTION, "Conversation so far:\n"),
-        Part(Role.HISTORY, history.ref),
-        Part(Role.INSTRUCTION, "\n\n"),
-    )
+def opening_parts(block: Block, instruction: str) -> tuple[Part, ...]:
+    """The parts for the component's `instruction`, for the input `instructions`, which hold for a
+    whole conversation, and for the input `history`; none for what nothing gives."""
+    told = [Part(Role.INSTRUCTION, instruction)]
+    if (instructions := block.may_read("instructions")) is not None:
+        told += [Part(Role.INSTRUCTION, instructions.ref), _BREAK]
+    history: list[Part] = []
+    if (so_far := block.may_read("history")) is not None:
+        begins = Part(Role.INSTRUCTION, "Conversation so far:\n")
+        history += [begins, Part(Role.HISTORY, so_far.ref), _BREAK]
+    return (*history, *told) if block.config.history_first else (*told, *history)
 
 
-def instruction_parts(block: Block) -> tuple[Part, ...]:
-    """The parts for the input `instructions`, which hold for a whole conversation; none if nothing
-    gives it."""
-    instructions = block.may_read("instructions")
-    if instructions is None:
-        return ()
-    return (Part(Role.INSTRUCTION, instructions.ref), Part(Role.INSTRUCTION, "\n\n"))
+_BREAK = Part(Role.INSTRUCTION, "\n\n")

@@ -24,7 +24,7 @@ from teola.graph import (
 from teola.workflow.block import Block
 from teola.workflow.component import Component, Config, Template
 from teola.workflow.components.condition import OTHERWISE, THEN, branches_of, branching
-from teola.workflow.components.history import history_parts
+from teola.workflow.components.history import opening_parts
 from teola.workflow.kinds import Kind
 
 INSTRUCTION = (
@@ -43,11 +43,12 @@ _LAST = re.compile(r"(?<![^\W_])(yes|no|true|false)[\W_]*\Z", re.IGNORECASE)
 
 class JudgeConfig(Config):
     """instruction: must ask for yes (take `then`) or no (take `otherwise`). speculate: see
-    ConditionConfig."""
+    ConditionConfig. history_first: the conversation stands before the instruction."""
 
     instruction: str = INSTRUCTION
     max_tokens: int = Field(4, ge=1)
     temperature: float = Field(0.0, ge=0.0, le=2.0)
+    history_first: bool = False
     speculate: bool = False
 
 
@@ -84,8 +85,7 @@ class Judge(Component):
         config = block.config
         prompt = Prompt(
             (
-                Part(Role.INSTRUCTION, config.instruction),
-                *history_parts(block),
+                *opening_parts(block, config.instruction),
                 Part(Role.INSTRUCTION, "Question: "),
                 Part(Role.QUESTION, block.read("question").ref, required=True),
                 Part(Role.INSTRUCTION, "\n\nDraft: "),

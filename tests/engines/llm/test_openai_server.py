@@ -75,6 +75,15 @@ async def test_a_vllm_behind_a_gateway_is_known_by_its_version():
         async with started(server) as engine:
             assert engine.spec.prefix_reuse
             assert engine.model == "fake-model"
+            assert engine.spec.window is None
+
+
+async def test_the_window_is_what_the_server_lists_of_the_model():
+    with FakeOpenAI() as server:
+        listed = [{"id": "other", "max_model_len": 9}, {"id": "fake-model", "max_model_len": 4096}]
+        server.models = {"data": listed}
+        async with started(server, model="fake-model") as engine:
+            assert engine.spec.window == 4096
 
 
 async def test_prefix_reuse_can_be_declared_before_the_start():

@@ -235,6 +235,7 @@ async def test_what_cannot_be_asked_is_refused_before_anything_runs(
         await answer(engine, call([]))
     with pytest.raises(EngineError, match=r"the prompt for llm is empty"):
         await answer(engine, question(""))
+    assert engine.spec.window == 8192
     with pytest.raises(EngineError, match=r"has \d+ tokens and the window 8192; shorten"):
         await answer(engine, question("word " * 9000))
     with pytest.raises(EngineError, match=r"the window 8192"):

@@ -116,7 +116,7 @@ async def test_the_server_is_known_for_what_it_is(served):
     async with started(served) as engine:
         found = engine.capabilities
         assert (found.token_ids, found.priority, found.metrics) == (True, True, True)
-        assert (found.prefix_caching, found.block_tokens, found.window) == (True, 32, 8192)
+        assert (found.prefix_caching, found.block_tokens, engine.spec.window) == (True, 32, 8192)
         assert engine.spec.prefix_reuse
         assert engine.spec.keeps_prefixes
         assert await engine.capacity() == found.kv_tokens > 10_000

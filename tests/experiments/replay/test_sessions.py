@@ -56,8 +56,8 @@ def test_sessions_are_roots_of_three_requests_and_no_longer_prompts(tmp_path: Pa
 
 def test_thinking_is_capped_and_an_answer_has_a_token(tmp_path: Path) -> None:
     (found,) = read(tmp_path, thread("a", *THREE))
-    assert found.requests[1] == AgentRequest(200, 1, 64, 0.0)
-    assert found.requests[2] == AgentRequest(300, 7, 192, 1800.0)
+    assert found.requests[1] == AgentRequest(200, 1, 64, 0.0, 1.0)
+    assert found.requests[2] == AgentRequest(300, 7, 192, 1800.0, 1.0)
 
 
 def shared(session: AgentSession, count: int) -> list[list[int]]:

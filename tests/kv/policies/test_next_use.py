@@ -64,7 +64,7 @@ def test_queries_that_mostly_come_back_soon_outlive_those_that_do_not() -> None:
             made.ask([(name, query)], access((name, query), name=name), now + pause)
         now += 500.0
     pauses = policy._pauses
-    tool, person = ((((name, ""), 0), -1) for name in ("tool", "person"))
+    tool, person = (((name, ""), -1) for name in ("tool", "person"))
     assert pauses.worth(tool, 0.0) > 10 * pauses.worth(person, 0.0)
     assert pauses.worth(tool, 300.0) < pauses.worth(person, 300.0), "it will not come any more"
 

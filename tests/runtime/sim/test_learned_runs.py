@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from teola.learning import Learner, Lessons
-from teola.profile import Profile, paper
+from teola.profile import EngineProfile, paper
 from teola.runtime.driver import Driver, Query
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim, SimResult
@@ -62,7 +62,7 @@ def test_as_long_as_nothing_is_known_nothing_waits(app: str) -> None:
     "plan-waits-on-guess",
     "plans have times although those of some engines are not known",
     edited(Plan._estimates, "not self._timed(profile)", "False"),
-    edited(Profile.untimed, "step=StepTime(),", ""),
+    edited(EngineProfile.untimed, "step=UNTIMED,", ""),
 )
 def test_nor_does_anything_wait_under_more_load() -> None:
     made, sim = watched("advanced_rag", learns=False)

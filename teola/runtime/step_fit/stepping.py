@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy
 from numpy.typing import NDArray
 
-from experiments.step_model.recorded import Answered, Recorded
 from teola.instance import Step, StepServer, TokenSequence
 from teola.kv import BlockCache, make_policy
 from teola.profile import StepTime
+from teola.runtime.step_fit.recorded_run import RecordedRequest, RecordedRun
 
 TERMS = ("base_s", "per_sequence_s", "per_context_s", "per_token_s", "per_pair_s", "prefill_s")
 Terms = NDArray[numpy.float64]
@@ -24,15 +24,15 @@ def terms(step: Step, repeats: int) -> Terms:
 
 
 @dataclass
-class Replayed:
+class SteppedRun:
     """answered: the requests, with the times at which they would be answered. decode: by request,
     the terms of all steps from its first token to its last."""
 
-    answered: list[Answered]
+    answered: list[RecordedRequest]
     decode: list[Terms]
 
 
-def replay(run: Recorded, time: StepTime) -> Replayed:
+def replay(run: RecordedRun, time: StepTime) -> SteppedRun:
     """The run as it would be if steps took this time."""
     cache = BlockCache(None, 16, make_policy("lru"))
     server = StepServer(run.token_budget, run.max_sequences, cache)
@@ -64,4 +64,4 @@ def replay(run: Recorded, time: StepTime) -> Replayed:
                 decode[id] = spent - until_first[id]
                 answered[id] = answered[id]._replace(last=now)
                 ended += 1
-    return Replayed(answered, decode)
+    return SteppedRun(answered, decode)

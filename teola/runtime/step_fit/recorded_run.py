@@ -19,7 +19,7 @@ BATCHED_TOKENS: Final = 2048
 """Limits that a run is taken to have had if it does not say."""
 
 
-class Answered(NamedTuple):
+class RecordedRequest(NamedTuple):
     """One request. Lengths in tokens; seconds after the run's first request."""
 
     prompt: int
@@ -44,15 +44,15 @@ class Answered(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRun:
     """requests: in order of their coming. The limits are vLLM's."""
 
-    requests: tuple[Answered, ...]
+    requests: tuple[RecordedRequest, ...]
     max_sequences: int
     token_budget: int
 
 
-def load(folder: Path) -> Recorded:
+def load(folder: Path) -> RecordedRun:
     """Read a run. Raises InputError if it is none, or too short to learn from."""
     try:
         lines = (folder / "requests.jsonl").read_text().splitlines()
@@ -63,18 +63,18 @@ def load(folder: Path) -> Recorded:
         raise InputError(f"{folder} is no recorded run: {error}") from None
     if len(requests) < 30:
         raise InputError(f"{folder} has {len(requests)} requests; it takes at least 30")
-    return Recorded(
+    return RecordedRun(
         requests,
         limits.get("max_num_seqs") or SEQUENCES,
         limits.get("max_num_batched_tokens") or BATCHED_TOKENS,
     )
 
 
-def _requests(rows: list[dict[str, Any]]) -> tuple[Answered, ...]:
+def _requests(rows: list[dict[str, Any]]) -> tuple[RecordedRequest, ...]:
     rows = sorted(rows, key=lambda row: row["queued_ts"])
     start = rows[0]["queued_ts"] if rows else 0.0
     return tuple(
-        Answered(
+        RecordedRequest(
             int(row["input_toks"]),
             int(row["output_toks"]),
             *(float(row[at] - start) for at in ("queued_ts", "first_token_ts", "last_token_ts")),

@@ -1,0 +1,1 @@
+"""Which router serves which workload best. See README.md here."""

@@ -1,0 +1,104 @@
+"""Finds the step time that a run had, from how long its answers took to decode.
+
+The time from an answer's first token to its last is that of all steps between, its own decodings
+and whatever was prefilled beside them: linear in the terms of the step, once it is known which
+steps these were. A replay says so for a guess of the terms, least squares give a better guess, and
+so on.
+Times to the first token are not fitted: engines overlap steps, which delays a first token by more
+than its own step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy
+
+from teola.profile import StepTime
+from teola.runtime.step_fit.rates import MeasuredRate
+from teola.runtime.step_fit.recorded_run import RecordedRun
+from teola.runtime.step_fit.stepping import TERMS, Terms, replay
+
+ROUNDS: Final = 40
+CLOSE: Final = 1e-4
+"""A round that changes no answer's time by more than this fraction is the last one."""
+USUAL_ERROR: Final = 0.02
+"""Runs that are off by less than this fraction weigh alike."""
+GUESS: Final = StepTime(base_s=0.02, per_token_s=5e-5)
+
+
+def fitted(run: RecordedRun, count: int) -> StepTime:
+    """The step time that explains the first `count` answers, of least relative error; no term is
+    negative. Of the other requests, only arrivals and lengths are looked at."""
+    found = numpy.array([getattr(GUESS, term) for term in TERMS])
+    seconds = numpy.array([request.last - request.first for request in run.requests[:count]])
+    told = seconds > 0  # answers of one token say nothing
+    for number in range(ROUNDS):
+        made = replay(run, step_time(found))
+        rows = numpy.array(made.decode[:count])[told] / seconds[told, None]
+        best = _least_relative(rows)
+        # Halfway: what the terms change is which steps there are, so full strides overshoot.
+        before, found = found, best if number == 0 else (found + best) / 2
+        if numpy.abs(rows @ (found - before)).max() < CLOSE:
+            break
+    return step_time(found)
+
+
+def fitted_to_rates(measured: Sequence[MeasuredRate]) -> StepTime:
+    """The step time that explains measured runs of one load each, of least relative error; no term
+    is negative. Runs that no such time explains weigh little: published ones are not all sound."""
+    rows = _relative(measured)
+    found = _least_relative(rows)
+    for _ in range(ROUNDS):
+        off = numpy.maximum(numpy.abs(rows @ found - 1), USUAL_ERROR)
+        found = _least_relative(rows, 1 / numpy.sqrt(off))
+    return step_time(found)
+
+
+def errors(measured: Sequence[MeasuredRate], time: StepTime) -> list[float]:
+    """Of each run, the relative error of a token's time."""
+    terms = numpy.array([getattr(time, term) for term in TERMS])
+    return [float(one) for one in _relative(measured) @ terms - 1]
+
+
+def _relative(measured: Sequence[MeasuredRate]) -> Terms:
+    """A row for each run: what its time is in proportion to, for each second of it."""
+    return numpy.array([numpy.array(rate.terms) / rate.tpot_s for rate in measured])
+
+
+def _least_relative(rows: Terms, weights: Terms | float = 1.0) -> Terms:
+    """The terms, none negative, with which all rows are as close to 1 as can be."""
+    wanted = numpy.ones(len(rows)) * weights
+    scale = numpy.maximum(rows.max(axis=0), 1e-30)
+    found: Terms = non_negative(rows / scale * wanted[:, None], wanted) / scale
+    return found
+
+
+def non_negative(rows: Terms, wanted: Terms) -> Terms:
+    """Least squares without negative factors (Lawson and Hanson, 1974, algorithm NNLS)."""
+    count = rows.shape[1]
+    found, used = numpy.zeros(count), numpy.zeros(count, bool)
+    for _ in range(10 * count):
+        gain = numpy.where(used, -numpy.inf, rows.T @ (wanted - rows @ found))
+        best = int(gain.argmax())
+        if gain[best] <= 1e-10:
+            break
+        used[best] = True
+        while True:
+            tried = numpy.zeros(count)
+            tried[used] = numpy.linalg.lstsq(rows[:, used], wanted, rcond=None)[0]
+            low = used & (tried <= 0)
+            if not low.any():
+                break
+            step = (found[low] / (found[low] - tried[low])).min()
+            found = found + step * (tried - found)
+            used &= found > 1e-15
+            found[~used] = 0.0
+        found = tried
+    return found
+
+
+def step_time(terms: Terms) -> StepTime:
+    """From values in the order of TERMS."""
+    return StepTime(**{name: float(value) for name, value in zip(TERMS, terms, strict=True)})

@@ -1,0 +1,48 @@
+"""KV that was evicted lies in the memory of the host until it is found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from teola.errors import InputError
+from teola_engines.llm import TransformersModel
+from tests.engines.llm.test_transformers_model import BLOCK_BYTES, answer, question
+from tests.planted import catches, edited
+
+
+@catches(
+    "not-copied-back",
+    "blocks that come back from the host hold what was there before",
+    edited("teola_engines.llm.model_loop:ModelLoop._compute", "if step.swaps:", "if False:"),
+)
+async def test_kv_that_went_to_the_host_gives_the_same_answers(model_folder: Path) -> None:
+    small = TransformersModel(
+        model=model_folder,
+        kv_memory_gib=12 * BLOCK_BYTES / 2**30,
+        host_memory_gib=40 * BLOCK_BYTES / 2**30,
+        eviction="workload_aware",
+        eviction_options={"min_samples": 2},
+    )
+    small.start()
+    try:
+        asked = [question(f"{k} " * 40, max_tokens=12) for k in range(5)]
+        first = [await answer(small, call) for call in asked]
+        again = [await answer(small, call) for call in asked]
+        for (text, _, usage), (other, _, cached) in zip(first, again, strict=True):
+            assert text == other
+            assert usage.cached_tokens == 0 or usage.cached_tokens < cached.cached_tokens
+            assert cached.cached_tokens >= cached.prompt_tokens - 16
+        assert small.kv is not None
+        small.kv.check()
+        assert small.kv.cached > 12
+    finally:
+        small.close()
+
+
+def test_options_are_checked_when_the_engine_is_made() -> None:
+    with pytest.raises(InputError, match="life_s"):
+        TransformersModel(model="m", eviction="workload_aware", eviction_options={"life_s": "long"})
+    with pytest.raises(InputError, match="host_memory_gib must be a number from 0 on"):
+        TransformersModel(model="m", host_memory_gib=-1.0)
