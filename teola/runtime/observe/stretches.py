@@ -87,7 +87,8 @@ def waited_for(spans: Sequence[Span], parents: Parents) -> tuple[int, ...]:
 def chain(
     spans: Sequence[Span], before: Sequence[int], *, answered: bool = True
 ) -> tuple[int, ...]:
-    """Indices of the spans on the critical path, earliest first, those that took no time included.
+    """Indices of the spans on the critical path, earliest first, those that took no time included,
+    but not those that never ran (a piece that the rest of its prompt took along, for one).
 
     before: what `waited_for` says. answered: the query ended well, so that what was cancelled at
     its end did not hold it up.
@@ -98,7 +99,7 @@ def chain(
     while at != NONE and at not in found:
         found.append(at)
         at = before[at]
-    return tuple(reversed(found))
+    return tuple(i for i in reversed(found) if spans[i].state not in NOT_RUN)
 
 
 def critical_path(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from teola.runtime.observe.trace import NOT_RUN
 from tests.serve.ui.page import Page
 
 pytestmark = pytest.mark.browser
@@ -85,7 +86,7 @@ def test_the_passes_say_what_they_did_and_why(page: Page, answered: str) -> None
 
 
 def shown(spans: list[dict[str, Any]]) -> list[str]:
-    return [span["primitive"] for span in spans if span["state"] != "skipped"]
+    return [span["primitive"] for span in spans if span["state"] not in NOT_RUN]
 
 
 def test_every_span_is_in_the_lane_of_its_instance(page: Page, answered: str) -> None:
@@ -96,7 +97,7 @@ def test_every_span_is_in_the_lane_of_its_instance(page: Page, answered: str) ->
         if span["engine"]:
             assert f"{span['engine']} #{max(0, span['instance'])}" in lanes
     tops = {one.get_dom_attribute("data-primitive"): one.rect["y"] for one in page.all(".span")}
-    there = [s for s in found["spans"] if s["state"] != "skipped"]
+    there = [s for s in found["spans"] if s["state"] not in NOT_RUN]
     embedding = {tops[s["primitive"]] for s in there if s["engine"] == "embedding"}
     llm = {tops[s["primitive"]] for s in there if s["engine"] == "llm"}
     assert max(embedding) < min(llm) or max(llm) < min(embedding)
