@@ -29,7 +29,7 @@ def drawn_sessions(seed: int = 0, threads: int = THREADS) -> tuple[AgentThread, 
         for _ in range(max(3, round(about(47, 1.0)))):
             person = chance.random() < PERSON
             output, stop = round(about(200, 1.0)), "end_turn" if person else "tool_use"
-            requests.append(AgentRequest(prompt, max(1, output), reused, think_s, stop))
+            requests.append(AgentRequest(prompt, max(1, output), reused, think_s, stop=stop))
             think_s = min(MOST_THINK_S, about(180, 1.5) if person else about(8, 1.2))
             reused, prompt = prompt, prompt + output + round(about(400, 1.2))
             if prompt > MOST_TOKENS:
