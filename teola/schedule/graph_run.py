@@ -304,7 +304,8 @@ class GraphRun:
         elif plan.head[i] == i:
             self._ask(Submit(self.id, i, self.instance.get(self.before(i), -1)))
             rest = plan.rest[i]
-            if rest >= 0 and self.waits[rest] == 1 and self.status[rest] == WAITING:
+            alone = rest >= 0 and self.waits[rest] == 1 and not self._short
+            if alone and self.status[rest] == WAITING:
                 self._fuse(i, rest)
 
     def _stop(self, state: State, cause: Cause, failed: int = -1) -> None:
