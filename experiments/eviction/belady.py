@@ -9,19 +9,18 @@ from math import inf
 
 from experiments.eviction.traces import Asked
 from teola.kv import Access
-from teola.kv.policies.ranks import Ranks
+from teola.kv.policies.ranks import Ranked
 
 
-class Belady:
+class Belady(Ranked):
     """It is given all requests that will come, in order."""
 
     def __init__(self, requests: Iterable[Asked]) -> None:
+        super().__init__()
         self._coming: dict[Hashable, deque[float]] = defaultdict(deque)
         for one in requests:
             for key in one.keys:
                 self._coming[key].append(one.at)
-        self._next: dict[int, float] = {}
-        self._offered = Ranks()
 
     def touch(
         self,
@@ -35,15 +34,4 @@ class Belady:
             coming = self._coming[key]
             while coming and coming[0] <= now:
                 coming.popleft()
-            self._next[block] = coming[0] if coming else inf
-
-    def offer(self, blocks: Sequence[int], now: float) -> None:
-        for block in blocks:
-            self._offered.put(block, -self._next[block])
-
-    def withdraw(self, blocks: Sequence[int]) -> None:
-        for block in blocks:
-            self._offered.drop(block)
-
-    def evict(self, now: float) -> int:
-        return self._offered.pop()[1]
+            self.ranks[block] = -coming[0] if coming else -inf

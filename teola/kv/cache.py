@@ -234,6 +234,7 @@ class BlockCache:
         cached, blocks, held = self._cached, table.blocks, self._keys
         for i in range(first, end):
             block, key = blocks[i], keys[i]
+            known = key in cached
             if cached.setdefault(key, block) != block:
                 self._touch(table, keys, first, i, now)
                 first = i + 1
@@ -242,7 +243,7 @@ class BlockCache:
             lower = host is not None and key in host
             if host is not None and lower:
                 host.take(key)  # it was computed again
-            if self._noted is not None and held[block] is None and not lower:
+            if self._noted is not None and not known and not lower:
                 self._note(key, True)
             held[block] = key
         self._touch(table, keys, first, end, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from teola.policies.batching.base import wants_keys
+from teola.policies.batching.base import by_keys
 from teola.policies.routing.base import (
     ANY,
     HELD,
@@ -48,15 +48,14 @@ class Placing:
     ) -> None:
         self.routing, self._instances = routing, instances
         blocks = [instance.limits.kv_blocks for instance in instances]
-        grouped = wants_keys(line.policy)
-        self.by_keys = routing.wants_keys or grouped
+        self.by_keys = routing.wants_keys or by_keys(line.policy)
         """Whether one of them wants the keys of prompts."""
         self.prefixes = PrefixIndex(blocks) if self.by_keys else None
         known = profiles or (EngineProfile(),) * len(instances)
         self._view = QueueView(instances, known, line.asking, self.prefixes)
         routing.attach(self._view)
-        if grouped:
-            line.policy.attach(self._view)  # type: ignore[attr-defined]
+        if by_keys(line.policy):
+            line.policy.attach(self._view)
         self.early = type(routing).place is not RoutingPolicy.place
         """Whether it may bind what has no home."""
         self._observed = frozenset(routing.observes)

@@ -57,7 +57,7 @@ def test_a_prompt_that_is_longer_than_the_cache_is_cut() -> None:
 @catches(
     "nearest-next-use",
     "Belady evicts what is read soonest",
-    edited(Belady.offer, "-self._next", "self._next"),
+    edited(Belady.touch, "-coming[0]", "coming[0]"),
 )
 def test_nobody_finds_more_than_belady() -> None:
     for seed in range(10):

@@ -6,10 +6,7 @@ import csv
 import random
 from pathlib import Path
 
-import numpy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from teola.errors import InputError, UnknownName
 from teola.profile import PUBLISHED, StepTime, load
@@ -22,7 +19,6 @@ from teola.runtime.step_fit import (
     rates,
     replay,
 )
-from teola.runtime.step_fit.fit import non_negative
 from tests.planted import catches, edited
 
 TRUE = StepTime(0.009, 6e-5, 3e-8, 3e-5, 7e-10)
@@ -75,18 +71,6 @@ def test_what_a_run_has_in_a_step_is_what_a_server_has() -> None:
     told = [one.tpot_s for one in answered[together * 5 : -together * 5]]
     rate = MeasuredRate(prompt, output, together, sum(told) / len(told))
     assert errors([rate], step)[0] == pytest.approx(0.0, abs=0.05)
-
-
-@given(st.integers(0, 1000))
-def test_least_squares_without_negative_factors(seed: int) -> None:
-    """Its conditions of optimality: no gain where a factor is 0, no slope where it is more."""
-    draw = numpy.random.default_rng(seed)
-    rows, wanted = draw.normal(size=(12, 5)), draw.normal(size=12)
-    found = non_negative(rows, wanted)
-    slope = rows.T @ (wanted - rows @ found)
-    assert (found >= 0).all()
-    assert (slope < 1e-8).all()
-    assert abs(slope[found > 0]).max(initial=0.0) < 1e-8
 
 
 def written(folder: Path, *rows: dict[str, object]) -> Path:

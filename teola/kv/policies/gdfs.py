@@ -16,22 +16,21 @@ from collections.abc import Hashable, Sequence
 
 from teola.kv.policies.base import Access
 from teola.kv.policies.checked import number
-from teola.kv.policies.ranks import Ranks
+from teola.kv.policies.ranks import Ranked
 
 
-class Gdfs:
+class Gdfs(Ranked):
     """dearer: how much more the cost of a block is than that of the one before it in its prompt, as
     a fraction of the first one's: attention makes later tokens slower (0: all cost the same).
 
-    clock: what was evicted last had this priority. priorities: by block, at its last use.
+    clock: what was evicted last had this priority. ranks: the priorities, as of the last use.
     """
 
     def __init__(self, dearer: float = 0.0) -> None:
+        super().__init__()
         self._dearer = number("gdfs", "dearer", dearer, above=False, most=1e9)
         self.clock = 0.0
-        self.priorities: dict[int, float] = {}
         self._uses: dict[int, int] = {}
-        self._offered = Ranks()
 
     def touch(
         self,
@@ -41,22 +40,14 @@ class Gdfs:
         access: Access,
         now: float,
     ) -> None:
-        uses, priorities, clock, dearer = self._uses, self.priorities, self.clock, self._dearer
+        uses, ranks, clock, dearer = self._uses, self.ranks, self.clock, self._dearer
         for at, block in enumerate(blocks, position):
             uses[block] = often = uses.get(block, 0) + 1
-            priorities[block] = clock + often * (1.0 + dearer * at)
-
-    def offer(self, blocks: Sequence[int], now: float) -> None:
-        for block in blocks:
-            self._offered.put(block, self.priorities[block])
-
-    def withdraw(self, blocks: Sequence[int]) -> None:
-        for block in blocks:
-            self._offered.drop(block)
+            ranks[block] = clock + often * (1.0 + dearer * at)
 
     def evict(self, now: float) -> int:
-        self.clock, block = self._offered.pop()
-        del self._uses[block], self.priorities[block]
+        self.clock, block = self.offered.pop()
+        del self._uses[block], self.ranks[block]
         return block
 
     def below(self) -> Gdfs:

@@ -15,10 +15,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from itertools import accumulate
 from math import inf, log
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from teola.kv.policies.queues import Category
+
+Kind = TypeVar("Kind", bound=Hashable)
 
 AGES: Final = (0.0, *(0.25 * 1.2**k for k in range(62)))
 """Where the bins of ages begin, in seconds, up to 5 hours."""
@@ -63,8 +66,8 @@ class Pauses:
             if not begins or pause <= SAME_S:
                 self._away[query] = Away(now, away.kind)
                 return away.kind
-            _add(self._back, away.kind, pause, 1.0)
-            last = min(MAGNITUDES, int(log(max(pause, 1.0), MAGNITUDE)))
+            count(self._back, away.kind, pause)
+            last = magnitude(pause)
         kind = category, last
         self._away[query] = Away(now, kind)
         if now >= self._due:
@@ -81,10 +84,10 @@ class Pauses:
         oldest = now - self._window
         while self._away and (first := next(iter(self._away.items())))[1].since < oldest:
             del self._away[first[0]]
-            _add(self._given_up, first[1].kind, now - first[1].since, 1.0)
+            count(self._given_up, first[1].kind, now - first[1].since)
         left = {kind: [*ages] for kind, ages in self._given_up.items()}
         for away in self._away.values():
-            _add(left, away.kind, now - away.since, 1.0)
+            count(left, away.kind, now - away.since)
         nothing = [0.0] * len(AGES)
         kinds = [*self._back.keys() | left.keys()]
         pairs = [(self._back.get(kind, nothing), left.get(kind, nothing)) for kind in kinds]
@@ -100,7 +103,7 @@ class Pauses:
             self._all = worth(back, gone)
         fades = 0.5 ** (self._refit / self._window)
         for counts in (*self._back.values(), *self._given_up.values()):
-            counts[:] = [count * fades for count in counts]
+            counts[:] = [each * fades for each in counts]
 
     def worth(self, kind: Category, age: float) -> float:
         """Reads for each second that a block is kept on, whose query has been away so long."""
@@ -113,16 +116,20 @@ def guess(age: float) -> float:
     return 1.0 / (1.0 + max(0.0, age))
 
 
-def _add(bins: dict[Category, list[float]], kind: Category, age: float, count: float) -> None:
-    counts = bins.get(kind)
-    if counts is None:
-        counts = bins[kind] = [0.0] * len(AGES)
-    counts[bisect_right(AGES, max(0.0, age)) - 1] += count
+def magnitude(pause_s: float) -> int:
+    """Of a pause, by which the next ones are told apart."""
+    return min(MAGNITUDES, int(log(max(pause_s, 1.0), MAGNITUDE)))
 
 
-def worth(back: Sequence[float], left: Sequence[float]) -> list[float]:
-    """At the beginning of each bin of ages; it never rises with age. back: pauses that ended in
-    each bin; left: those of which so much is known that they lasted until then."""
+def count(bins: dict[Kind, list[float]], kind: Kind, age: float) -> None:
+    """Add a pause of this age."""
+    bins.setdefault(kind, [0.0] * len(AGES))[bisect_right(AGES, max(0.0, age)) - 1] += 1.0
+
+
+def rates(back: Sequence[float], left: Sequence[float]) -> list[float]:
+    """At the beginning of each bin of ages: the most returns for each second that one can have by
+    waiting until the beginning of a later one. back: pauses that ended in each bin; left: those of
+    which so much is known that they lasted until then."""
     risk = PRIOR + sum(back) + sum(left)
     points, away, area = [(0.0, 1.0)], 1.0, 0.0
     for k in range(len(AGES) - 1):
@@ -136,9 +143,14 @@ def worth(back: Sequence[float], left: Sequence[float]) -> list[float]:
         while len(hull) > 1 and _fall(points[k], hull[-2]) >= _fall(points[k], hull[-1]):
             hull.pop()
         if hull:
-            found[k] = max(_fall(points[k], hull[-1]), found[k + 1])
+            found[k] = _fall(points[k], hull[-1])
         hull.append(points[k])
     return found
+
+
+def worth(back: Sequence[float], left: Sequence[float]) -> list[float]:
+    """The same, and never less than at a later age: what is kept until then is kept now."""
+    return list(accumulate(reversed(rates(back, left)), max))[::-1]
 
 
 def _fall(here: tuple[float, float], there: tuple[float, float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -57,3 +58,25 @@ class Ranks:
         assert found is not None, "nothing is offered"
         self.drop(found[1])
         return found
+
+
+class Ranked:
+    """What policies have in common that give each block a rank when it is used, and let the lowest
+    one go. ranks: by block, of all that are in the cache; `touch` keeps it."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[int, float] = {}
+        self.offered = Ranks()
+
+    def offer(self, blocks: Sequence[int], now: float) -> None:
+        for block in blocks:
+            self.offered.put(block, self.ranks[block])
+
+    def withdraw(self, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            self.offered.drop(block)
+
+    def evict(self, now: float) -> int:
+        block = self.offered.pop()[1]
+        del self.ranks[block]
+        return block

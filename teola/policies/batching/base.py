@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
+from teola.policies.routing.base import EngineView
 from teola.policies.work import Slice, Slots, Work
 
 
@@ -47,7 +48,17 @@ def is_eager(policy: Any) -> bool:
     return "eager" in vars(type(policy)) and bool(policy.eager)
 
 
-def wants_keys(policy: Any) -> bool:
+class ByKeys(Protocol):
+    """A policy that goes by what instances keep."""
+
+    wants_keys: bool
+
+    def attach(self, view: EngineView) -> None:
+        """Called once, before anything else."""
+        ...
+
+
+def by_keys(policy: Any) -> TypeGuard[ByKeys]:
     """Whether a policy wants the keys of prompts."""
     return bool(getattr(policy, "wants_keys", False))
 

@@ -27,7 +27,7 @@ from sys import maxsize
 from typing import Final
 
 from teola.errors import InputError, UnknownName
-from teola.policies.batching.base import BatchingPolicy, is_eager, priorities, wants_keys
+from teola.policies.batching.base import BatchingPolicy, by_keys, is_eager, priorities
 from teola.policies.routing.base import EngineView
 from teola.policies.work import Slice, Slots, Work
 
@@ -80,7 +80,7 @@ class Fair:
         made = inner()  # what is wrong with its name or options is told now
         self._eager, self._priority = is_eager(made), priorities(made)
         self._make, self._name, self._weights = inner, BY[by], dict(weights)
-        self.wants_keys = wants_keys(made)
+        self.wants_keys = by_keys(made)
         self._view: EngineView | None = None
         self._begin_anew()
 
@@ -95,8 +95,8 @@ class Fair:
     def _inner(self) -> BatchingPolicy:
         """The policy of a flow."""
         made = self._make()
-        if self.wants_keys:
-            made.attach(self._view)  # type: ignore[attr-defined]
+        if self._view is not None and by_keys(made):
+            made.attach(self._view)
         return made
 
     def _begin_anew(self) -> None:

@@ -8,12 +8,10 @@ waited for while that is at least once in `within_s`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Hashable
-from math import log
 from typing import Final
 
-from teola.kv.policies.pauses import AGES, FEW, MAGNITUDE, MAGNITUDES, PRIOR
+from teola.kv.policies.pauses import AGES, FEW, count, magnitude, rates
 
 REFIT: Final = 50
 """Pauses after which what is known is summed up anew."""
@@ -37,7 +35,7 @@ class Returns:
         """Of a pause that follows one of `last_s` (None: it is the first)."""
         if last_s is None:
             return category, reason, -1
-        return category, reason, min(MAGNITUDES, int(log(max(last_s, 1.0), MAGNITUDE)))
+        return category, reason, magnitude(last_s)
 
     def back(self, kind: Hashable, seconds: float) -> None:
         """A program was away so long."""
@@ -48,14 +46,13 @@ class Returns:
         self._learn(self._gone, kind, seconds)
 
     def _learn(self, bins: dict[Hashable, list[float]], kind: Hashable, seconds: float) -> None:
-        counts = bins.setdefault(kind, [0.0] * len(AGES))
-        counts[bisect_right(AGES, max(0.0, seconds)) - 1] += 1.0
+        count(bins, kind, seconds)
         self._learned += 1
         if self._learned >= REFIT:
             self._learned = 0
             self._hope.clear()
             for each in (*self._back.values(), *self._gone.values()):
-                each[:] = [count * FORGET for count in each]
+                each[:] = [seen * FORGET for seen in each]
 
     def hope_s(self, kind: Hashable) -> float:
         """How long one who is away is to be waited for."""
@@ -71,28 +68,11 @@ class Returns:
             back, gone = _together(self._back), _together(self._gone)
         if sum(back) + sum(gone) < FEW:
             return max(0.0, 1.0 / self._least - 1.0)  # after as long again, as far as one knows
-        rates = _rates(back, gone)
-        return next((AGES[k] for k, rate in enumerate(rates) if rate < self._least), AGES[-1])
+        return next(
+            (age for age, rate in zip(AGES, rates(back, gone), strict=True) if rate < self._least),
+            AGES[-1],
+        )
 
 
 def _together(bins: dict[Hashable, list[float]]) -> list[float]:
     return [sum(counts) for counts in zip(*bins.values(), strict=True)] or [0.0] * len(AGES)
-
-
-def _rates(back: list[float], gone: list[float]) -> list[float]:
-    """At the beginning of each bin of ages: the most returns for each second that one can have by
-    waiting until the beginning of a later one. gone: those who were away so long, and maybe are."""
-    risk = PRIOR + sum(back) + sum(gone)
-    seconds, away = [0.0], [1.0]
-    for k in range(len(AGES) - 1):
-        staying = away[k] * (1.0 - back[k] / (risk - gone[k] / 2)) if back[k] else away[k]
-        seconds.append(seconds[k] + (away[k] + staying) / 2 * (AGES[k + 1] - AGES[k]))
-        away.append(staying)
-        risk -= back[k] + gone[k]
-    return [
-        max(
-            (away[k] - away[j]) / max(seconds[j] - seconds[k], 1e-9)
-            for j in range(k + 1, len(AGES))
-        )
-        for k in range(len(AGES) - 1)
-    ]

@@ -15,10 +15,14 @@ from typing import Final
 
 import numpy
 
+from teola.extras import needs
 from teola.profile import StepTime
 from teola.runtime.step_fit.rates import MeasuredRate
 from teola.runtime.step_fit.recorded_run import RecordedRun
 from teola.runtime.step_fit.stepping import TERMS, Terms, replay
+
+with needs("local", "`teola profile fit`"):
+    from scipy.optimize import nnls
 
 ROUNDS: Final = 40
 CLOSE: Final = 1e-4
@@ -71,31 +75,7 @@ def _least_relative(rows: Terms, weights: Terms | float = 1.0) -> Terms:
     """The terms, none negative, with which all rows are as close to 1 as can be."""
     wanted = numpy.ones(len(rows)) * weights
     scale = numpy.maximum(rows.max(axis=0), 1e-30)
-    found: Terms = non_negative(rows / scale * wanted[:, None], wanted) / scale
-    return found
-
-
-def non_negative(rows: Terms, wanted: Terms) -> Terms:
-    """Least squares without negative factors (Lawson and Hanson, 1974, algorithm NNLS)."""
-    count = rows.shape[1]
-    found, used = numpy.zeros(count), numpy.zeros(count, bool)
-    for _ in range(10 * count):
-        gain = numpy.where(used, -numpy.inf, rows.T @ (wanted - rows @ found))
-        best = int(gain.argmax())
-        if gain[best] <= 1e-10:
-            break
-        used[best] = True
-        while True:
-            tried = numpy.zeros(count)
-            tried[used] = numpy.linalg.lstsq(rows[:, used], wanted, rcond=None)[0]
-            low = used & (tried <= 0)
-            if not low.any():
-                break
-            step = (found[low] / (found[low] - tried[low])).min()
-            found = found + step * (tried - found)
-            used &= found > 1e-15
-            found[~used] = 0.0
-        found = tried
+    found: Terms = nnls(rows / scale * wanted[:, None], wanted)[0] / scale
     return found
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from teola.errors import InputError, UnknownName
 from teola.kv import POLICIES, Access, make_policy
-from teola.kv.policies import FirstIn, Gdfs, Lfu
+from teola.kv.policies import FirstIn, Gdfs
+from teola.kv.policies.ranks import Ranked
 from tests.kv.policies.replaying import Watched, asked
 from tests.planted import catches, edited
 
@@ -33,14 +34,14 @@ def test_greedy_dual_keeps_what_was_used_often() -> None:
     made = asked(policy := Gdfs(), 3, "abcadaab")
     assert made.hits == 3
     assert policy.clock == 1
-    assert sorted(policy.priorities.values()) == [2, 2, 5]
+    assert sorted(policy.ranks.values()) == [2, 2, 5]
 
 
 def test_greedy_dual_breaks_ties_by_the_last_use() -> None:
     made = asked(policy := Gdfs(), 2, "aabcda")
     assert (made.hits, made.evicted) == (1, ["b", "a", "c"])
     assert policy.clock == 2
-    assert sorted(policy.priorities.values()) == [3, 3]
+    assert sorted(policy.ranks.values()) == [3, 3]
     lru = asked("lru", 2, "aabcda")
     assert (lru.hits, lru.evicted) == (1, ["a", "b", "c"])
 
@@ -56,7 +57,7 @@ def test_greedy_dual_may_hold_the_ends_of_long_prompts_dearer() -> None:
 @catches(
     "lfu-forgets-nothing",
     "a block that comes again is as often used as it was before",
-    edited(Lfu.evict, "del self._uses[block]", "pass"),
+    edited(Ranked.evict, "del self.ranks[block]", "pass"),
 )
 def test_least_frequently_used_counts_since_a_block_came() -> None:
     made = asked("lfu", 2, "aabcbb")
