@@ -159,6 +159,8 @@ def table(report: dict[str, Any], console: Console) -> None:
 
 def spread(report: dict[str, Any]) -> str:
     """How far repetitions of the same thing lie apart, in a sentence."""
+    if report["noise_interval"] is None and not report["noise"]:
+        return "One repetition of each: how far others would lie from it is not known."
     if report["noise_interval"] is None:
         return f"A repetition lies up to {report['noise']:.0%} from its median."
     low, high = report["noise_interval"]
