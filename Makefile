@@ -13,7 +13,7 @@ ARGS ?=
 QUERIES ?= 2000
 
 TORCH := torch==2.13.0
-EXTRAS := local,ray,server,bench,dev
+EXTRAS := local,mcp,ray,server,bench,dev
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed

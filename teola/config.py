@@ -19,6 +19,8 @@ from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
 from teola.profile import load as load_profile
 from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_policies
+from teola.tools.mcp_server import ToolServer
+from teola.tools.tool_table import ToolTable
 
 HISTORY_CHARACTERS: Final = 16_000
 URL_PORTS: Final = (80, 443)
@@ -174,6 +176,11 @@ class Configuration(_Table):
     server: ServerTable = ServerTable()
     policies: PoliciesTable = PoliciesTable()
     engines: dict[str, EngineTable] = Field(default_factory=dict)
+    tools: dict[str, ToolTable] = Field(default_factory=dict)
+
+    def tool_servers(self) -> dict[str, ToolServer]:
+        """All of them. Raises InputError."""
+        return {name: table.server(name) for name, table in self.tools.items()}
 
     def engine_configs(
         self, base: Mapping[str, EngineConfig] = DEFAULTS
@@ -201,6 +208,7 @@ class Configuration(_Table):
         """Everything that can be known without starting. Raises UnknownName, InputError."""
         if self.policies.profile:
             load_profile(self.policies.profile)
+        self.tool_servers()
         configs = self.engine_configs()
         if self.server.keys:
             configs = fair_to_tenants(configs, self.server.tenant_weights)
@@ -262,13 +270,17 @@ def _expanded(value: Any, path: Path) -> Any:
     return value
 
 
+_NAMED: Final[Mapping[str, type[BaseModel]]] = {"engines": EngineTable, "tools": ToolTable}
+"""Of which there is a table for each name."""
+
+
 def _hint(loc: tuple[int | str, ...]) -> str:
     """The nearest key that would be right, and all of them."""
     table: Any = Configuration
     for part in loc[:-1]:
         fields = getattr(table, "model_fields", None)
         if fields and part in fields:
-            table = EngineTable if part == "engines" else fields[str(part)].annotation
+            table = _NAMED.get(str(part), fields[str(part)].annotation)
     valid = sorted(getattr(table, "model_fields", {}))
     near = get_close_matches(str(loc[-1]), valid, n=1)
     return f"{f'; did you mean {near[0]!r}?' if near else ''} (valid: {', '.join(valid)})"
@@ -348,4 +360,16 @@ learn = true
 # [engines.vectorstore]
 # type = "vectorstore"
 # options = { dsn = "${DATABASE_URL}" }
+#
+# One table for each server of tools (MCP), by the name under which agents ask for it. Its tools are
+# taken to change the world but for those that are called pure.
+#
+# [tools.time]
+# command = ["mcp-server-time"]
+# pure = ["get_current_time", "convert_time"]
+#
+# [tools.tickets]
+# url = "https://tickets.example.org/mcp"
+# headers = { Authorization = "Bearer ${TICKETS_KEY}" }
+# approval = ["delete_ticket"]
 """

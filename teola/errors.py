@@ -9,7 +9,9 @@
     ├── GraphError                      a graph that breaks a rule (a bug in a pass or a component)
     ├── EngineError (RuntimeError)      an engine failed; `retryable`: another try may help
     │   ├── EngineUnavailable           it could not be reached or started
+    │   │   └── ToolLost                a tool's server was lost while it worked on a call
     │   └── OutputError                 it answered, but not in the form that was asked for
+    ├── ToolError                       a tool refuses, for a reason that its model is to read
     ├── QueryError                      how a query ended, when not with an answer
     │   ├── QueryCancelled
     │   ├── DeadlineExceeded (TimeoutError)
@@ -114,8 +116,16 @@ class EngineUnavailable(EngineError):
         super().__init__(message, retryable=retryable)
 
 
+class ToolLost(EngineUnavailable):
+    """A tool's server was lost while it worked on a call: what it did of it is not known."""
+
+
 class OutputError(EngineError):
     """An engine answered, but not in the form that was asked for."""
+
+
+class ToolError(TeolaError):
+    """A tool refuses, or cannot: its model reads the message, and the call is not repeated."""
 
 
 class QueryError(TeolaError):

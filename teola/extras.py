@@ -12,7 +12,7 @@ from typing import Literal
 
 from teola.errors import MissingExtra
 
-Extra = Literal["local", "ray", "server", "vllm"]
+Extra = Literal["local", "mcp", "ray", "server", "vllm"]
 
 
 @contextmanager

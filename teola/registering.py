@@ -20,10 +20,11 @@ from teola.kv import policies as eviction
 from teola.policies import batching, routing
 from teola.registry import Named, Registry
 from teola.runtime import engines
+from teola.tools import named_tools
 from teola.workflow import components
 
 T = TypeVar("T")
-Sort = Literal["pass", "batching", "routing", "eviction", "engine", "component", "app"]
+Sort = Literal["pass", "batching", "routing", "eviction", "engine", "component", "app", "tool"]
 
 REGISTRIES: Final[Mapping[str, Registry[Any]]] = {
     "pass": passes.REGISTRY,
@@ -33,6 +34,7 @@ REGISTRIES: Final[Mapping[str, Registry[Any]]] = {
     "engine": engines.REGISTRY,
     "component": components.REGISTRY,
     "app": catalogue.REGISTRY,
+    "tool": named_tools.REGISTRY,
 }
 RESERVED: Final = {"pass": ("all", "none")}
 _NOT_GIVEN: Final = object()

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from teola.cli.given import Engines
 from teola.config import TEMPLATE, Configuration, read
-from teola.errors import InputError
+from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
 from teola.runtime.engines import DEFAULTS
+from teola.tools import ToolServer
+from teola.tools.mcp_transport import ByCommand
 from tests.command_line import CommandLine
 
 
@@ -30,6 +33,7 @@ def test_everything_the_template_mentions_is_valid(
 ) -> None:
     monkeypatch.setenv("LLM_KEY", "secret")
     monkeypatch.setenv("DATABASE_URL", "postgresql://localhost/x")
+    monkeypatch.setenv("TICKETS_KEY", "secret")
     head, _, engines = TEMPLATE.partition("# One table")
     settings = [line.removeprefix("# ") if " = " in line else line for line in head.splitlines()]
     tables = [
@@ -46,6 +50,36 @@ def test_everything_the_template_mentions_is_valid(
     assert configs["embedding"].instances == 2
     assert configs["embedding"].host == "process"
     assert configs["vectorstore"].options == {"dsn": "postgresql://localhost/x"}
+    servers = found.tool_servers()
+    assert servers["time"].pure == {"get_current_time", "convert_time"}
+    assert servers["tickets"].approval == {"delete_ticket"}
+
+
+def test_servers_of_tools_are_written_down_and_reach_the_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "hush")
+    text = """
+        [tools.time]
+        command = ["mcp-server-time", "--local-timezone", "UTC"]
+        env = { API_KEY = "${KEY}" }
+        pure = ["get_current_time"]
+        timeout_s = 5
+        at_once = 2
+    """
+    found = read(written(tmp_path, text))
+    found.check()
+    with Engines().configured(found, []) as runtime:
+        server = runtime.tools["time"]
+        assert isinstance(server, ToolServer)
+        assert isinstance(server.reached, ByCommand)
+        assert server.reached.command == ("mcp-server-time", "--local-timezone", "UTC")
+        assert server.reached.env == {"API_KEY": "hush"}
+        assert (server.name, server.pure, server.timeout_s) == ("time", {"get_current_time"}, 5)
+        assert server.gate.most == 2
+        assert "hush" not in repr(server)
+        with pytest.raises(UnknownName, match="unknown tool 'tme'; did you mean 'time'"):
+            runtime.tools["tme"]
 
 
 def test_yaml_says_the_same(tmp_path: Path) -> None:
@@ -123,6 +157,11 @@ def test_an_engines_own_policy_goes_before_that_of_all(tmp_path: Path) -> None:
         ),
         ('[engines.llm]\ntype = "vllm"\npool = { url = "a" }', "engines.llm.pool: Input should"),
         ('apps = ["naive-rga"]', "did you mean 'naive-rag'?"),
+        ("[tools.x]\ncomand = []", "unknown key 'tools.x.comand'; did you mean 'command'?"),
+        ("[tools.x]", "tool server 'x': give a command or a url"),
+        ('[tools.x]\ncommand = ["a"]\nurl = "http://a"', "give a command or a url"),
+        ('[tools.x]\nurl = "a"', "url must begin with http"),
+        ('[tools."x y"]\nurl = "http://a"', "tool server 'x y': a name has letters"),
         (
             '[server]\nkeys = "k.json"\n[engines.llm]\ntype = "extractive"\nbatching = "fair"\n'
             'batching_options = { by = "app" }',

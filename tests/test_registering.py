@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from teola.registering import REGISTRIES
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
+from teola.tools import named_tools, tool
 from teola.workflow import components
 from teola_apps.advanced_rag import app as advanced_rag
 
@@ -66,6 +68,12 @@ def say(question: str) -> str:
     return question
 
 
+@tool
+def act() -> str:
+    """Acts."""
+    return "done"
+
+
 def echo() -> App:
     return App("echo", say, inputs={"question": "text"}, outputs={"said": "said"})
 
@@ -78,6 +86,7 @@ THINGS: dict[str, tuple[Any, Callable[[str], Any]]] = {
     "engine": (Upper, lambda name: EngineConfig(name).make("python")),
     "component": (Notes, components.named),
     "app": (echo(), load_app),
+    "tool": (act, named_tools.ToolsByName({}).__getitem__),
 }
 """Something of each kind, and how it is found."""
 
@@ -120,7 +129,8 @@ def test_a_name_that_is_taken_is_refused(kind: Any) -> None:
         with pytest.raises(InputError, match=f"{name}' (is built in|comes with an installed pack)"):
             teola.unregister(kind, name)
     with teola.register(kind, "mine", thing):
-        other = {"app": echo(), "component": Search}.get(kind, lambda *_: None)
+        others = {"app": echo(), "component": Search, "tool": replace(act, name="other")}
+        other = others.get(kind, lambda *_: None)
         with pytest.raises(InputError, match=r"registered already.*teola\.unregister\('"):
             teola.register(kind, "mine", other)
         assert registry.find("mine") is thing

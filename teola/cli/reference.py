@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from teola.config import Configuration, EngineTable
+from teola.config import Configuration
 
 _HEAD: Final = """\
 # Configuration reference
@@ -20,7 +20,9 @@ from the schema. A key that is not below is refused, with the nearest one that i
 text stands for the environment's variable.
 """
 _TABLES: Final[dict[str, str]] = {
-    "engines": "One table for each engine, by the name that applications use: `[engines.NAME]`."
+    "engines": "One table for each engine, by the name that applications use: `[engines.NAME]`.",
+    "tools": "One table for each server of tools (MCP), by the name under which agents ask for it: "
+    "`[tools.NAME]`. It has a `command` or a `url`.",
 }
 
 
@@ -30,7 +32,7 @@ def markdown() -> str:
     for name, field in Configuration.model_fields.items():
         found = _model(field)
         if found is not None:
-            title = "engines.NAME" if found is EngineTable else name
+            title = f"{name}.NAME" if name in _TABLES else name
             parts += [f"## [{title}]\n", _TABLES.get(name, _about(found)) + "\n", _table(found)]
     return "\n".join(parts)
 

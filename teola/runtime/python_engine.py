@@ -14,7 +14,7 @@ from teola.engine import EngineKind, EngineSpec, Request, Result
 from teola.errors import EngineError, OutputError, QueryCancelled
 from teola.graph import Op, ToolParams
 from teola.runtime.live.nesting import calling
-from teola.runtime.live.threads import Threads
+from teola.threads import Threads
 
 
 @lru_cache(maxsize=4096)

@@ -45,6 +45,7 @@ from teola.runtime.remembering import Memory
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
+from teola.tools.named_tools import NamedTool, ToolsByName
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Runtime:
     much then run there. max_queries: more at once are refused with Overloaded. debug: verify every
     pass's result. learn: whether to learn how long engines take and how much components write; a
     folder is where that is kept, and an engine of which it holds nothing is probed when it starts.
+    tools: by name, besides registered ones.
 
     Use it as a context manager, or call `close`; a process that ends closes what is left. Raises
     UnknownName and InputError where an engine cannot be made as it is configured.
@@ -81,7 +83,9 @@ class Runtime:
         max_queries: int = 1024,
         debug: bool = False,
         learn: bool | str | Path = True,
+        tools: Mapping[str, NamedTool] | None = None,
     ) -> None:
+        self.tools = ToolsByName(tools or {})
         self.learner = Learner() if learn else None
         self.memory = Memory.of(learn, self.learner)
         self.configs = with_policies(merged(engines or {}), batching, routing)
@@ -206,9 +210,8 @@ class Runtime:
             if not task.done():
                 tasks[name] = task
         if tasks:
-            done = await asyncio.gather(
-                *(asyncio.shield(task) for task in tasks.values()), return_exceptions=True
-            )
+            shielded = map(asyncio.shield, tasks.values())
+            done = await asyncio.gather(*shielded, return_exceptions=True)
             for name, error in zip(tasks, done, strict=True):
                 if isinstance(error, EngineUnavailable) and name in optional:
                     self._refuse(name, error)
@@ -327,9 +330,8 @@ class Runtime:
         """Raise Overloaded if as many queries are in flight as may be, besides those inside others,
         which were admitted with them."""
         if self.live.outermost >= self.max_queries:
-            raise Overloaded(
-                f"{self.max_queries} queries are already running; try again in a moment"
-            )
+            told = f"{self.max_queries} queries are already running; try again in a moment"
+            raise Overloaded(told)
 
     # --- the end --------------------------------------------------------------------------
 
@@ -349,19 +351,19 @@ class Runtime:
         loop.close()
 
     async def _shut(self) -> None:
-        """Queries first, and to their end: a cancelled one still deletes what it half stored.
+        """Queries and tools first, to their end: a cancelled query deletes what it half stored.
 
         What engines run in the background is theirs to end, so they are closed before what is left
         is cancelled (a database pool's workers would not even survive that in good order).
         """
         assert self._live is not None
         own = asyncio.current_task()
-        await cancel_all(
-            t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not own
-        )
+        work = (t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not own)
+        await cancel_all(work)
         await cancel_all(self._started.values())
         await self._supervisor.close()
         await self._live.stop()
+        await self.tools.close()
         if self.memory:
             self.memory.keep()
         hosts = list(self._live.hosts.values())

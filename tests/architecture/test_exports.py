@@ -19,6 +19,7 @@ HEAVY = (
     "langgraph",
     "llama_index",
     "matplotlib",
+    "mcp",
     "nltk",
     "openai",
     "pandas",

@@ -1,0 +1,194 @@
+"""What a model gives a tool, held against the tool's schema.
+
+Nothing is converted: '2' is no integer, 2.0 is none either. What is wrong is said so that the model
+can mend it: "argument 'days' must be an integer >= 1, got 'two'".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from teola.errors import InputError
+from teola.tools.json_schema import Schema, in_words, mapped, shown, target
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
+MOST_PROBLEMS: Final = 5
+"""Told at once."""
+LARGEST_SCHEMA: Final = 65_536
+"""Characters of a foreign tool's schema, as JSON."""
+DEEPEST_SCHEMA: Final = 32
+"""Lists and objects inside each other in one."""
+
+
+class ArgumentChecker:
+    """Says what is wrong with arguments. patterns: whether `pattern` is looked at, which a foreign
+    schema may make as slow as it likes; its own server looks at it."""
+
+    def __init__(self, schema: Schema, *, patterns: bool = True) -> None:
+        self.schema: Schema = schema if patterns else mapped(schema, _without_patterns)
+        self._made: Validator | None = None
+
+    def problems(self, arguments: Any) -> list[str]:
+        """What is wrong, most important first; empty if nothing is."""
+        if not isinstance(arguments, Mapping):
+            return [f"arguments must be an object, got {shown(arguments)}"]
+        if self._made is None:
+            self._made = _validator(_dialect(self.schema))(self.schema, registry=_no_others())
+        try:
+            errors = sorted(self._made.iter_errors(dict(arguments)), key=_place)
+        except RecursionError:
+            return ["the arguments are nested too deeply"]
+        told = (line for error in errors for line in self._told(error))
+        return list(dict.fromkeys(told))[:MOST_PROBLEMS]
+
+    def _told(self, error: ValidationError) -> Iterator[str]:
+        keyword: Any = error.validator
+        schema: Any = error.schema
+        instance: Any = error.instance
+        given: Any = error.validator_value
+        where = named(error.absolute_path)
+        if keyword == "required":
+            for name in given:
+                if name not in instance:
+                    of = schema.get("properties", {}).get(name, {})
+                    path = named([*error.absolute_path, name])
+                    yield f"{path} is missing: {in_words(of, self.schema)}"
+        elif keyword == "additionalProperties" and not given:
+            for name in instance:
+                if name not in schema.get("properties", {}):
+                    yield self._unknown(name, schema, where if error.absolute_path else "")
+        elif keyword in ("anyOf", "oneOf") and (nearest := _nearest(error)):
+            for one in nearest:
+                yield from self._told(one)
+        elif keyword == "uniqueItems":
+            yield f"{where} must not repeat an item, got {shown(instance)}"
+        else:
+            yield f"{where} must be {in_words(schema, self.schema)}, got {shown(instance)}"
+
+    def _unknown(self, name: str, schema: Schema, where: str) -> str:
+        valid = list(schema.get("properties", ()))
+        near = get_close_matches(name, valid, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        takes = f" (it takes {', '.join(valid) or 'none'})"
+        of = f"{where} has no field" if where else "there is no argument"
+        return f"{of} {shown(name)}{hint}{takes}"
+
+
+def named(path: Iterable[str | int]) -> str:
+    """Where a value stands: argument 'places[0].name'."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return f"argument {text!r}" if text else "the arguments"
+
+
+def _place(error: ValidationError) -> tuple[str, ...]:
+    return tuple(map(str, error.absolute_path))
+
+
+def _nearest(error: ValidationError) -> list[ValidationError]:
+    """The errors in the only alternative that is of the right kind, if there is one."""
+    branches: dict[Any, list[ValidationError]] = {}
+    for one in error.context or ():
+        branches.setdefault(one.relative_schema_path[0], []).append(one)
+    right = [found for found in branches.values() if all(map(_inside, found))]
+    return right[0] if len(right) == 1 else []
+
+
+def _inside(error: ValidationError) -> bool:
+    """Whether it is about a part of the value and not about its kind."""
+    return bool(error.relative_path) or error.validator in ("required", "additionalProperties")
+
+
+# --- schemas ----------------------------------------------------------------------------------
+
+
+def check_foreign(schema: Any) -> dict[str, Any]:
+    """A schema that somebody else wrote, as one that can be used: that of an object, of bounded
+    size, which refers to nothing outside itself. Raises InputError."""
+    from jsonschema import SchemaError
+
+    if not isinstance(schema, Mapping):
+        raise InputError(f"its schema is {shown(schema)}, not an object")
+    found = {"type": "object", **{key: schema[key] for key in schema if key != "$id"}}
+    try:
+        size, deep = len(json.dumps(found)), depth(found)
+    except (TypeError, ValueError, RecursionError):
+        raise InputError("its schema cannot be JSON") from None
+    if size > LARGEST_SCHEMA or deep > DEEPEST_SCHEMA:
+        raise InputError(f"its schema is too large ({size:,} characters, {deep} levels)")
+    if found["type"] != "object":
+        raise InputError(f"its arguments are {shown(found['type'])}, not an object")
+    try:
+        _dialect(found).check_schema(found)
+    except SchemaError as error:
+        raise InputError(f"its schema is none: {error.message}") from None
+    mapped(found, lambda one: _resolving(one, found))
+    return found
+
+
+def _resolving(one: dict[str, Any], root: Schema) -> dict[str, Any]:
+    for keyword in ("$dynamicRef", "$recursiveRef", "$id"):
+        if keyword in one:
+            raise InputError(f"its schema uses {keyword}, which is not supported")
+    ref = one.get("$ref", "#")
+    try:
+        if ref != "#" and not ref.startswith("#/"):
+            raise LookupError
+        target(root, ref)
+    except (LookupError, TypeError, ValueError):
+        raise InputError(f"its schema refers to {shown(ref)}, which is not in it") from None
+    return one
+
+
+def depth(value: Any) -> int:
+    """Lists and objects inside each other."""
+    if isinstance(value, Mapping):
+        return 1 + max(map(depth, value.values()), default=0)
+    if isinstance(value, (list, tuple)):
+        return 1 + max(map(depth, value), default=0)
+    return 0
+
+
+def _without_patterns(one: dict[str, Any]) -> dict[str, Any]:
+    loose = {"pattern", "patternProperties"}
+    if "patternProperties" in one:
+        loose.add("additionalProperties")
+    return {key: value for key, value in one.items() if key not in loose}
+
+
+def _dialect(schema: Schema) -> type[Validator]:
+    """The version of JSON Schema that it says it is written in; else the newest."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+
+    return validator_for(schema, default=Draft202012Validator)
+
+
+@cache
+def _validator(dialect: type[Validator]) -> type[Validator]:
+    """JSON Schema, but that 1.0 is no integer: a function would get another type than it asks
+    for."""
+    from jsonschema.validators import extend
+
+    def whole(_: object, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    checker = dialect.TYPE_CHECKER.redefine("integer", whole)
+    found: type[Validator] = extend(dialect, type_checker=checker)  # type: ignore[no-untyped-call]
+    return found
+
+
+@cache
+def _no_others() -> Any:
+    """A registry that fetches nothing."""
+    from referencing import Registry
+
+    return Registry()

@@ -1,0 +1,219 @@
+"""Tool: something that a model may call, by name and with arguments that a JSON schema describes.
+
+How it is carried out is the tool's own: a Python function (`function_tool.py`), a server of the
+Model Context Protocol (`mcp_server.py`), an application (`teola/app_tool.py`). What holds for all
+is here: arguments are checked first, calls are bounded in number and time, what fails becomes text
+that the model reads. Only a cancellation leaves `call` as an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Final, Protocol, TypedDict
+
+from teola.errors import InputError, TeolaError, ToolError, ToolLost, reason_of
+from teola.tools.arguments import ArgumentChecker
+from teola.tools.context import ToolContext
+from teola.tools.gate import Gate
+from teola.tools.json_schema import Schema
+from teola.tools.tool_result import LEAST_CHARS, ToolResult, cut, read
+
+MOST_CHARS: Final = 20_000
+"""Characters of a result, unless a tool says otherwise."""
+TRIES: Final = 2
+"""Further tries that a call may have which can be repeated, after failures that others may mend."""
+PAUSE_S: Final = 0.1
+"""Before the second try; doubled before each further one."""
+NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What every server of models takes as the name of a tool."""
+
+Approval = bool | Callable[[Mapping[str, Any]], bool]
+"""Whether a person has to agree to a call, or a function of its arguments that says so."""
+
+
+class ToolOptions(TypedDict, total=False):
+    """What may be said of any tool; see Tool."""
+
+    name: str | None
+    description: str | None
+    pure: bool
+    timeout_s: float | None
+    retries: int | None
+    at_once: int | None
+    approval: Approval
+    most_chars: int
+
+
+class CarriesOut(Protocol):
+    """How a tool is carried out. Gets arguments that fit its schema; what it returns becomes JSON,
+    and what it raises a text for the model."""
+
+    async def __call__(self, arguments: Mapping[str, Any], context: ToolContext) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tool:
+    """See the module.
+
+    name, description: what the model knows it by.
+    schema: JSON schema of its arguments, which are an object.
+    carry_out: does it.
+    pure: it changes nothing outside the query, so it may be called again, or for nothing.
+    keyed: it takes an idempotency key, so that calling it again does not do it again.
+    timeout_s: seconds that one try may take.
+    retries: further tries after any failure; None: a few, after those that another may mend.
+    gate: bounds how many calls run at once, over all queries.
+    approval: whether a person has to agree; it is asked for by whoever calls.
+    most_chars: characters of a result's text.
+    source: the server that it is of, if any.
+    trusted: whether its schema is the developer's own.
+    further: what is wrong with arguments that fit the schema, where it cannot say all.
+    """
+
+    name: str
+    description: str
+    schema: Schema
+    carry_out: CarriesOut
+    pure: bool = False
+    keyed: bool = False
+    timeout_s: float | None = None
+    retries: int | None = None
+    gate: Gate = field(default_factory=lambda: Gate(None))
+    approval: Approval = False
+    most_chars: int = MOST_CHARS
+    source: str = ""
+    trusted: bool = True
+    further: Callable[[Mapping[str, Any]], list[str]] | None = None
+    _checker: ArgumentChecker = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        called = f"tool {self.name!r}"
+        if not NAME.fullmatch(self.name):
+            raise InputError(f"{called}: a name is 1 to 64 letters, digits, _ and -")
+        if not self.description.strip():
+            raise InputError(
+                f"{called} needs a description, by which a model chooses it: a docstring, or "
+                "description=..."
+            )
+        check_options(called, self.timeout_s, self.retries, self.most_chars)
+        if self.retries and not (self.pure or self.keyed):
+            raise InputError(
+                f"{called}: retries={self.retries} calls it again after a failure, which may do "
+                "twice what it does: say pure=True if that is harmless, or take an IdempotencyKey"
+            )
+        if not isinstance(self.approval, bool) and not callable(self.approval):
+            raise InputError(f"{called}: approval is true, false or a function of the arguments")
+        checker = ArgumentChecker(self.schema, patterns=self.trusted)
+        object.__setattr__(self, "_checker", checker)
+
+    @property
+    def checked_schema(self) -> Schema:
+        """What arguments are held against: the schema, of a server without patterns."""
+        return self._checker.schema
+
+    def problems(self, arguments: Any) -> list[str]:
+        """What is wrong with arguments, for the model; empty if nothing is."""
+        found = self._checker.problems(arguments)
+        return self.further(arguments) if not found and self.further else found
+
+    def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a person has to agree to a call with these arguments. A function that fails to
+        say has not said that none need to."""
+        if isinstance(self.approval, bool):
+            return self.approval
+        try:
+            return bool(self.approval(arguments))
+        except Exception:  # noqa: BLE001 - anything that it raises leaves the question open
+            return True
+
+    async def call(
+        self, arguments: Mapping[str, Any], context: ToolContext | None = None
+    ) -> ToolResult:
+        """Call it and wait. Whatever goes wrong is in the result; a cancellation goes through."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if problems := self.problems(arguments):
+            text = f"{self.name} was not called: {'; '.join(problems)}"
+            return ToolResult(cut(text, self.most_chars), failed=True)
+        async with self.gate:
+            ended = await self._tried(arguments, context or ToolContext())
+        return ToolResult(ended.text, ended.value, ended.failed, loop.time() - began, ended.unknown)
+
+    async def _tried(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        repeatable = self.pure or self.keyed
+        left = self.retries if self.retries is not None else TRIES if repeatable else 0
+        pause = PAUSE_S
+        while True:
+            try:
+                return await self._try(arguments, context)
+            except _Ended as error:
+                if not left or not self._may_mend(error.cause):
+                    return self._failure(error.cause, error.late)
+            left -= 1
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def _try(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Raises _Ended."""
+        task = asyncio.current_task()
+        assert task is not None
+        timer = asyncio.timeout(self.timeout_s)
+        try:
+            async with timer:
+                returned = await self.carry_out(arguments, context)
+            shown = read(returned, self.most_chars)
+        except asyncio.CancelledError as error:
+            if task.cancelling():
+                raise
+            raise _Ended(error) from None  # something that it waited for was cancelled
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a tool may raise anything
+            raise _Ended(error, late=timer.expired()) from None
+        return ToolResult(shown.text, shown.value)
+
+    def _may_mend(self, cause: BaseException) -> bool:
+        """Whether another try may succeed."""
+        if isinstance(cause, ToolError):
+            return False
+        if self.retries is not None:
+            return True
+        return isinstance(cause, TeolaError) and cause.retryable
+
+    def _failure(self, cause: BaseException, late: bool) -> ToolResult:
+        if late:
+            reason = f"it took longer than {self.timeout_s:g} s"
+        elif isinstance(cause, Exception):
+            reason = reason_of(cause)
+        else:
+            reason = f"it raised {type(cause).__name__}"
+        unknown = not self.pure and not self.keyed and (late or isinstance(cause, ToolLost))
+        more = "; whether it did what it was asked is not known" if unknown else ""
+        text = cut(f"{self.name} failed: {reason}{more}", self.most_chars)
+        return ToolResult(text, failed=True, unknown=unknown)
+
+
+class _Ended(Exception):
+    """A try ended without a result. late: because its time was over."""
+
+    def __init__(self, cause: BaseException, *, late: bool = False) -> None:
+        super().__init__(cause)
+        self.cause, self.late = cause, late
+
+
+def check_options(
+    called: str, timeout_s: float | None, retries: int | None, most_chars: int
+) -> None:
+    """Raises InputError for options that no tool can have."""
+    if timeout_s is not None and not (timeout_s > 0 and isfinite(timeout_s)):
+        raise InputError(f"{called}: timeout_s must be positive, got {timeout_s}")
+    if retries is not None and not _whole(retries, 0):
+        raise InputError(f"{called}: retries must be 0, 1, 2, ..., got {retries!r}")
+    if not _whole(most_chars, LEAST_CHARS):
+        raise InputError(f"{called}: most_chars must be at least {LEAST_CHARS}, got {most_chars!r}")
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,0 +1,49 @@
+"""Tools by name: registered (`teola.register("tool", ...)`), or offered by installed packages as
+entry points `teola.tools`. A runtime may have others under names of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from teola.errors import InputError, UnknownName
+from teola.registry import Registry
+from teola.tools.base import Tool
+from teola.tools.loop_life import close_here
+from teola.tools.mcp_server import ToolServer
+
+NamedTool = Tool | ToolServer
+
+
+def _check(called: str, thing: Any) -> None:
+    if not isinstance(thing, (Tool, ToolServer)):
+        raise InputError(
+            f"{called} must be a tool (of a function: tool(function)) or mcp_tools(...), not "
+            f"{thing!r}"
+        )
+
+
+REGISTRY: Final[Registry[NamedTool]] = Registry("tool", "teola.tools", {}, _check)
+
+
+class ToolsByName:
+    """What is registered, and a runtime's `own` tools, which go first. Raises InputError for what
+    is none."""
+
+    def __init__(self, own: Mapping[str, NamedTool]) -> None:
+        for name, thing in own.items():
+            _check(f"tool {name!r}", thing)
+        self._own = dict(own)
+
+    def __getitem__(self, name: str) -> NamedTool:
+        """The tool, or the server of tools, called `name`. Raises UnknownName."""
+        if name in self._own:
+            return self._own[name]
+        known = {*self._own, *REGISTRY.names()}
+        if name not in known:
+            raise UnknownName("tool", name, known)
+        return REGISTRY.find(name)
+
+    async def close(self) -> None:
+        """End what tools have started on the loop that runs."""
+        await close_here()

@@ -1,0 +1,179 @@
+"""References in arguments to the results of earlier calls.
+
+    "$1"                the result of call 1, of whatever type it is
+    "$2.city.name"      a field of it; "$2.hits[0]" an item
+    "from $1 to ${2.x}" both as text, within a text
+    "$$1"               the text $1
+
+A number refers to an earlier call, or to none: in a text, "$5" stays as it is where no earlier call
+has that number (it may be money); alone it is an error. A value is never looked through for further
+references.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from teola.errors import InputError
+from teola.tools.json_schema import REFERENCE, Schema, mapped, shown
+from teola.tools.tool_result import ToolResult, as_text
+
+_PATH: Final = r"(?:\.[A-Za-z_]\w*+|\[\d{1,6}+\])*+"
+_REFERENCE: Final = re.compile(
+    r"\$\$(?=[1-9{])"
+    rf"|\$([1-9]\d{{0,5}}+)({_PATH})(?![.,]?\d)"  # not the 1 of $1.50 or $1,000
+    rf"|\${{([1-9]\d{{0,5}}+)({_PATH})}}",
+    re.ASCII,
+)
+_STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]", re.ASCII)
+
+
+class Reference(NamedTuple):
+    """What a text refers to. path: field names and indices, from the result on."""
+
+    call: int
+    path: tuple[str | int, ...]
+
+    def __str__(self) -> str:
+        steps = (f"[{one}]" if isinstance(one, int) else f".{one}" for one in self.path)
+        return f"${self.call}{''.join(steps)}"
+
+
+def lone(value: Any) -> Reference | None:
+    """The reference that a value is, if it is nothing else."""
+    match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    return _of(match) if match else None
+
+
+def referred(value: Any, earlier: Collection[int]) -> list[Reference]:
+    """All references to `earlier` calls, wherever they stand, in order."""
+    found: list[Reference] = []
+    for text in _texts(value):
+        for match in _REFERENCE.finditer(text):
+            reference = _of(match)
+            if reference is not None and reference.call in earlier:
+                found.append(reference)
+    return found
+
+
+def unknown(value: Any, earlier: Collection[int]) -> list[Reference]:
+    """Lone references to calls that are not among the `earlier` ones."""
+    found = (lone(text) for text in _texts(value))
+    return [one for one in found if one is not None and one.call not in earlier]
+
+
+def substituted(value: Any, results: Mapping[int, ToolResult]) -> Any:
+    """The value with results in the place of references. Raises InputError for a call that failed
+    and for a path that leads nowhere."""
+    if isinstance(value, Mapping):
+        return {key: substituted(one, results) for key, one in value.items()}
+    if isinstance(value, list):
+        return [substituted(one, results) for one in value]
+    if not isinstance(value, str):
+        return value
+    reference = lone(value)
+    if reference is not None and reference.call in results:
+        return _found(reference, results)
+
+    def text_of(match: re.Match[str]) -> str:
+        reference = _of(match)
+        if reference is None:
+            return "$"
+        if reference.call not in results:
+            return match[0]
+        found = _found(reference, results)
+        return found if isinstance(found, str) else as_text(found)
+
+    return _REFERENCE.sub(text_of, value)
+
+
+def _of(match: re.Match[str]) -> Reference | None:
+    """None for a dollar that stands for itself."""
+    number = match[1] or match[3]
+    if number is None:
+        return None
+    path = match[2] if match[1] else match[4]
+    steps = (int(step[2]) if step[2] else step[1] for step in _STEP.finditer(path))
+    return Reference(int(number), tuple(steps))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
+
+
+def _found(reference: Reference, results: Mapping[int, ToolResult]) -> Any:
+    result = results[reference.call]
+    if result.failed:
+        raise InputError(f"{reference} cannot be read, because call {reference.call} failed")
+    found: Any = result.value
+    for step in reference.path:
+        if isinstance(found, str):
+            found = _parsed(found)
+        listed = isinstance(found, list) and isinstance(step, int) and step < len(found)
+        if not listed and not (isinstance(found, dict) and step in found):
+            raise InputError(f"{reference} leads nowhere: {_told(step, found)}")
+        found = found[step]
+    return found
+
+
+def _parsed(text: str) -> Any:
+    """A text that is an object or a list in JSON, as many tools answer."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return found if isinstance(found, (dict, list)) else text
+
+
+def _told(step: str | int, found: Any) -> str:
+    if isinstance(found, dict) and isinstance(step, str):
+        return f"there is no {step!r} (there is {', '.join(map(str, found)) or 'nothing'})"
+    if isinstance(found, list) and isinstance(step, int):
+        return f"there are {len(found)} items, counted from 0"
+    return f"{shown(found)} has no {step!r}"
+
+
+# --- schemas that take them -------------------------------------------------------------------
+
+
+def referring(schema: Schema) -> dict[str, Any]:
+    """The schema of arguments in which any value may be a lone reference instead. Its `$defs` need
+    the definition REFERENCES."""
+    return mapped(schema, _opened)  # type: ignore[no-any-return]
+
+
+def _opened(schema: dict[str, Any]) -> dict[str, Any]:
+    found = dict(schema)
+    if "properties" in found:
+        found["properties"] = {k: _or_reference(v) for k, v in found["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(found.get(key), Mapping):
+            found[key] = _or_reference(found[key])
+    if isinstance(found.get("prefixItems"), list):
+        found["prefixItems"] = list(map(_or_reference, found["prefixItems"]))
+    return found
+
+
+def _or_reference(schema: Any) -> Any:
+    if not isinstance(schema, Mapping) or (
+        set(schema) <= _FREE and schema.get("type", "string") == "string"
+    ):
+        return schema  # it takes any text
+    if set(schema) - {"description", "default"} == {"anyOf"}:
+        return {**schema, "anyOf": [*schema["anyOf"], REFERENCE]}
+    outside = {key: schema[key] for key in ("description", "default") if key in schema}
+    inside = {key: value for key, value in schema.items() if key not in outside}
+    return {**outside, "anyOf": [inside, REFERENCE]}
+
+
+_FREE: Final = frozenset({"type", "description", "default"})

@@ -1,0 +1,55 @@
+"""A server of tools as a table of the configuration file: `[tools.NAME]`."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from teola.tools.base import MOST_CHARS
+from teola.tools.mcp_server import START_S, TIMEOUT_S, ToolServer, mcp_tools
+from teola.tools.tool_result import LEAST_CHARS
+
+
+class ToolTable(BaseModel):
+    """One server of tools (MCP), by the name under which agents ask for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command: list[str] | None = Field(
+        default=None,
+        description="Program that is run, with its arguments; it speaks by its standard streams.",
+    )
+    env: dict[str, str] | None = Field(
+        default=None,
+        description="Variables for the program, which of ours gets HOME, PATH and the like only.",
+    )
+    cwd: str | None = Field(default=None, description="Folder that the program runs in.")
+    url: str | None = Field(
+        default=None, description="Or the address of a server (streamable HTTP)."
+    )
+    headers: dict[str, str] | None = Field(default=None, description="Of each request to it.")
+    pure: list[str] = Field(
+        default_factory=list,
+        description="Tools that change nothing; all others are effects, whatever the server says.",
+    )
+    only: list[str] | None = Field(default=None, description="Tools to offer; else all.")
+    approval: bool | list[str] = Field(
+        default=False, description="Tools to which a person has to agree; true: all."
+    )
+    timeout_s: float = Field(default=TIMEOUT_S, gt=0, description="Of one try of a call.")
+    start_s: float = Field(default=START_S, gt=0, description="That the server may take to start.")
+    retries: int | None = Field(
+        default=None,
+        ge=0,
+        description="Further tries of a call of a pure tool after any failure; else 2, after those "
+        "that another may mend.",
+    )
+    at_once: int | None = Field(
+        default=None, ge=1, description="Calls of the server that run at once; else any number."
+    )
+    most_chars: int = Field(
+        default=MOST_CHARS, ge=LEAST_CHARS, description="Characters of a result that a model reads."
+    )
+
+    def server(self, name: str) -> ToolServer:
+        """What it declares. Raises InputError."""
+        return mcp_tools(name=name, **dict(self))

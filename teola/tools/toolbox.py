@@ -1,0 +1,227 @@
+"""Toolbox: the tools that a model is given, in order, each with a name of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from teola.errors import InputError, OutputError, UnknownName
+from teola.tools.arguments import ArgumentChecker
+from teola.tools.base import NAME, Tool
+from teola.tools.context import ToolContext
+from teola.tools.decision import (
+    MOST_CALLS,
+    Decision,
+    PlannedCall,
+    decision_schema,
+    fields_of,
+    opened,
+)
+from teola.tools.function_tool import tool
+from teola.tools.json_schema import REFERENCES
+from teola.tools.mcp_server import ToolServer
+from teola.tools.references import referred, referring, substituted, unknown
+from teola.tools.tool_result import ToolResult
+
+Source = Tool | ToolServer | Callable[..., Any]
+"""What tools come from; a function is as good as `tool(function)`."""
+
+
+class Toolbox:
+    """An ordered set of tools, which does not change. Raises InputError for a name that two have,
+    and for a server's tools, which have to be asked for: `await Toolbox.of(...)`."""
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]]) -> None:
+        self._tools: dict[str, Tool] = {}
+        for given in tools:
+            if isinstance(given, ToolServer):
+                raise InputError(
+                    f"the tools of server {given.name!r} are not known before it runs: "
+                    "await Toolbox.of(...)"
+                )
+            one = given if isinstance(given, Tool) else tool(given)
+            if one.name in self._tools:
+                raise InputError(f"two tools are called {one.name!r}; give one a name of its own")
+            self._tools[one.name] = one
+        self._referring: dict[str, ArgumentChecker] = {}
+
+    @classmethod
+    async def of(cls, *sources: Source) -> Toolbox:
+        """The tools of these, servers being asked (side by side) for what they offer now.
+
+        A server's tool whose name another one has, too, gets its server's name in front. Raises
+        InputError, MissingExtra, EngineUnavailable.
+        """
+        servers = [one for one in sources if isinstance(one, ToolServer)]
+        offered = dict(zip(servers, await _offers(servers), strict=True))
+        found: list[Tool] = []
+        for one in sources:
+            if isinstance(one, ToolServer):
+                found += offered[one]
+            else:
+                found.append(one if isinstance(one, Tool) else tool(one))
+        names = Counter(one.name for one in found)
+        return cls(_prefixed(one) if names[one.name] > 1 else one for one in found)
+
+    @property
+    def names(self) -> list[str]:
+        """In order."""
+        return list(self._tools)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __getitem__(self, name: str) -> Tool:
+        """Raises UnknownName, which names the nearest."""
+        found = self._tools.get(name)
+        if found is None:
+            raise UnknownName("tool", name, self._tools)
+        return found
+
+    # --- what a model is told -------------------------------------------------------------
+
+    @cached_property
+    def text(self) -> str:
+        """A line of JSON for each tool: name, description, and schema of its arguments."""
+        return "\n".join(
+            json.dumps(
+                {"name": one.name, "description": one.description, "args": one.schema},
+                ensure_ascii=False,
+            )
+            for one in self
+        )
+
+    @cached_property
+    def openai(self) -> list[dict[str, Any]]:
+        """As `tools` in requests to servers that speak OpenAI's API."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": one.name,
+                    "description": one.description,
+                    "parameters": one.schema,
+                },
+            }
+            for one in self
+        ]
+
+    def decision(
+        self,
+        *,
+        most: int = MOST_CALLS,
+        least: int = 0,
+        thought: bool = True,
+        references: bool = True,
+    ) -> dict[str, Any]:
+        """JSON schema of a Decision, for constrained decoding. references: whether arguments may
+        refer to results ("$1")."""
+        schemas = {one.name: one.schema for one in self}
+        if not schemas:
+            raise InputError("there is no tool to decide on")
+        return decision_schema(
+            schemas, most=most, least=least, thought=thought, references=references
+        )
+
+    # --- what it answers ------------------------------------------------------------------
+
+    def read(
+        self, decision: str | Mapping[str, Any], *, first: int = 1, earlier: Iterable[int] = ()
+    ) -> Decision:
+        """What a model decided: its text, or the object in it. Calls that cannot be made say why.
+
+        first: number of the first call. earlier: numbers of calls of earlier decisions, to which
+        these may refer. Raises OutputError for what is no decision.
+        """
+        if isinstance(decision, str):
+            try:
+                decision = json.loads(decision)
+            except (ValueError, RecursionError) as error:
+                raise OutputError(f"a decision must be JSON: {error}") from None
+        thought, listed = opened(decision)
+        known = set(earlier)
+        calls = []
+        for place, one in enumerate(listed, first):
+            calls.append(self.read_call(one, place, known))
+            known.add(calls[-1].number)
+        return Decision(thought, tuple(calls))
+
+    def read_call(self, call: Any, place: int, earlier: Iterable[int]) -> PlannedCall:
+        """One call of a decision, as soon as it is there. place: its number, if it gives itself
+        none. Raises OutputError for what is none."""
+        known = frozenset(earlier)
+        number, name, arguments = fields_of(call, place, known)
+        reads = tuple(sorted({one.call for one in referred(arguments, known)}))
+        problem = self._problem(name, arguments, reads, known)
+        return PlannedCall(number, name, arguments, reads, problem)
+
+    async def run(
+        self,
+        call: PlannedCall,
+        results: Mapping[int, ToolResult],
+        context: ToolContext | None = None,
+    ) -> ToolResult:
+        """Make a call. results: of the calls that it reads, by number. Like `Tool.call`, it raises
+        nothing but a cancellation."""
+        if call.problem:
+            return ToolResult(call.problem, failed=True)
+        try:
+            arguments = substituted(call.arguments, results)
+        except InputError as error:
+            return ToolResult(f"{call.tool} was not called: {error}", failed=True)
+        return await self[call.tool].call(arguments, context)
+
+    def _problem(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        reads: tuple[int, ...],
+        earlier: frozenset[int],
+    ) -> str:
+        """Why a call cannot be made; "" if it can."""
+        try:
+            chosen = self[name]
+        except UnknownName as error:
+            return str(error)
+        problems = [
+            f"{one} refers to no earlier call; the text {one} is written ${one}"
+            for one in unknown(arguments, earlier)
+        ]
+        if not problems:
+            problems = self._checked(chosen, arguments) if reads else chosen.problems(arguments)
+        return f"{name} was not called: {'; '.join(problems)}" if problems else ""
+
+    def _checked(self, chosen: Tool, arguments: Mapping[str, Any]) -> list[str]:
+        """What is wrong with arguments whatever they refer to."""
+        checker = self._referring.get(chosen.name)
+        if checker is None:
+            schema = referring(chosen.checked_schema)
+            schema["$defs"] = {**schema.get("$defs", {}), **REFERENCES}
+            checker = ArgumentChecker(schema)
+            self._referring[chosen.name] = checker
+        return checker.problems(arguments)
+
+
+async def _offers(servers: Iterable[ToolServer]) -> list[list[Tool]]:
+    """Tools of each. All are waited for, so that no start is left half done."""
+    found = await asyncio.gather(*(one.tools() for one in servers), return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in found if not isinstance(one, BaseException)]
+
+
+def _prefixed(one: Tool) -> Tool:
+    name = f"{one.source}_{one.name}"[:64]
+    return replace(one, name=name) if one.source and NAME.fullmatch(name) else one

@@ -1,0 +1,384 @@
+"""`@tool`: what a function's hints and docstring say to a model, and what it is given."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, field_validator
+
+from teola.errors import InputError, UnknownName
+from teola.tools import IdempotencyKey, Tool, ToolContext, tool
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Place(BaseModel):
+    """A place on a map."""
+
+    name: str
+    height: float = 0.0
+
+
+class Even(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("odd numbers are bad luck")
+        return value
+
+
+@dataclass
+class Box:
+    wide: int
+    inner: Box | None = None
+
+
+# --- schema -----------------------------------------------------------------------------------
+
+
+def google(city: str, days: Annotated[int, Field(ge=1)] = 3) -> str:
+    """Forecast the weather.
+
+    For a few days ahead.
+
+    Args:
+        city: Where, such as
+            Oslo.
+        days (int): How many days.
+
+    Returns:
+        str: The forecast.
+    """
+    return f"{city} {days}"
+
+
+def numpy_style(city: str, days: Annotated[int, Field(ge=1)] = 3) -> str:
+    """Forecast the weather.
+
+    For a few days ahead.
+
+    Parameters
+    ----------
+    city : str
+        Where, such as
+        Oslo.
+    days : int, optional
+        How many days.
+
+    Returns
+    -------
+    str
+        The forecast.
+    """
+    return f"{city} {days}"
+
+
+def sphinx(city: str, days: Annotated[int, Field(ge=1)] = 3) -> str:
+    """Forecast the weather.
+
+    For a few days ahead.
+
+    :param city: Where, such as
+        Oslo.
+    :param days: How many days.
+    :returns: The forecast.
+    """
+    return f"{city} {days}"
+
+
+@pytest.mark.parametrize("function", [google, numpy_style, sphinx])
+def test_hints_and_docstrings_become_a_schema(function: Callable[..., Any]) -> None:
+    made = tool(function)
+    assert made.name == function.__name__
+    assert made.description.split() == [
+        "Forecast",
+        "the",
+        "weather.",
+        "For",
+        "a",
+        "few",
+        "days",
+        "ahead.",
+    ]
+    assert made.schema == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "Where, such as Oslo."},
+            "days": {
+                "type": "integer",
+                "minimum": 1,
+                "default": 3,
+                "description": "How many days.",
+            },
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+
+def test_a_name_and_a_description_may_be_given() -> None:
+    @tool(name="look-up", description="Looks it up.")
+    def anything(x: Annotated[str, Field(description="What.")]) -> str:
+        """Not told.
+
+        Args:
+            x: Not told either.
+        """
+        return x
+
+    assert (anything.name, anything.description) == ("look-up", "Looks it up.")
+    assert anything.schema["properties"]["x"]["description"] == "What."
+
+
+def test_any_name_may_be_a_parameters() -> None:
+    @tool
+    def odd(schema: str, model_config: int, title: str, copy: bool, _x: int) -> str:
+        """Takes names that pydantic has itself."""
+        return f"{schema} {model_config} {title} {copy} {_x}"
+
+    assert list(odd.schema["properties"]) == ["schema", "model_config", "title", "copy", "_x"]
+    assert "title" not in odd.schema["properties"]["title"]
+
+
+async def test_values_are_of_the_types_that_are_asked_for() -> None:
+    seen: dict[str, Any] = {}
+
+    @tool
+    def take(
+        place: Place,
+        when: date,
+        colour: Colour,
+        box: Box,
+        way: Literal["up", "down"],
+        names: tuple[str, int] | None = None,
+        numbers: set[int] = frozenset(),  # type: ignore[assignment]
+    ) -> None:
+        """Takes much."""
+        seen.update(locals())
+
+    result = await take.call(
+        {
+            "place": {"name": "Oslo"},
+            "when": "2026-02-03",
+            "colour": "red",
+            "box": {"wide": 2, "inner": {"wide": 1}},
+            "way": "up",
+            "names": ["a", 1],
+            "numbers": [1, 2],
+        }
+    )
+    assert not result.failed, result.text
+    del seen["seen"]
+    assert seen == {
+        "place": Place(name="Oslo"),
+        "when": date(2026, 2, 3),
+        "colour": Colour.RED,
+        "box": Box(2, Box(1)),
+        "way": "up",
+        "names": ("a", 1),
+        "numbers": {1, 2},
+    }
+
+
+async def test_a_default_that_is_no_json_is_the_functions_own() -> None:
+    marker = object()
+
+    @tool
+    def take(x: str = "x", y: Any = marker) -> str:
+        """Takes a marker."""
+        return str(y is marker)
+
+    assert take.schema["properties"]["y"] == {}
+    assert (await take.call({})).value == "True"
+
+
+async def test_what_a_validator_says_is_told_too() -> None:
+    @tool
+    def take(it: Even) -> int:
+        """Takes an even number."""
+        return it.number
+
+    told = (await take.call({"it": {"number": 3}})).text
+    assert told.startswith("take was not called: argument 'it.number': value error, odd numbers")
+    assert told.endswith("got 3")
+
+
+# --- context ----------------------------------------------------------------------------------
+
+
+async def test_the_context_is_not_the_models_to_give() -> None:
+    @tool(retries=1)
+    def book(
+        seat: int, context: ToolContext, key: IdempotencyKey, other: ToolContext | None
+    ) -> str:
+        """Books a seat."""
+        assert other is context
+        return f"{seat} {context.tenant} {context.values['user']} {context.secret('S')} {key}"
+
+    assert list(book.schema["properties"]) == ["seat"]
+    assert book.keyed
+    context = ToolContext("q", "shop", "k-1", {"user": "ada"}, {"S": "hush"})
+    assert (await book.call({"seat": 3}, context)).value == "3 shop ada hush k-1"
+    assert "hush" not in repr(context)
+    told = (await book.call({"seat": 3, "key": "mine"}, context)).text
+    assert told == "book was not called: there is no argument 'key' (it takes seat)"
+
+
+async def test_a_secret_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tool
+    def look(context: ToolContext) -> str:
+        """Looks."""
+        return context.secret("TEOLA_TEST_SECRET")
+
+    told = (await look.call({})).text
+    assert told == "look failed: the secret 'TEOLA_TEST_SECRET' is not set"
+    monkeypatch.setenv("TEOLA_TEST_SECRET", "hush")
+    assert (await look.call({})).value == "hush"
+
+
+async def test_each_call_without_a_context_has_a_key_of_its_own() -> None:
+    @tool
+    def name(key: IdempotencyKey) -> str:
+        """Names the key."""
+        return key
+
+    assert (await name.call({})).value != (await name.call({})).value
+
+
+# --- how it runs ------------------------------------------------------------------------------
+
+
+async def test_sync_functions_run_off_the_loop_and_async_ones_on_it() -> None:
+    @tool
+    def away() -> str:
+        """Runs in a thread."""
+        return threading.current_thread().name
+
+    @tool
+    async def here() -> str:
+        """Runs on the loop."""
+        return threading.current_thread().name
+
+    @tool
+    def later() -> Any:
+        """Gives a coroutine."""
+        return here.carry_out({}, ToolContext())
+
+    own = threading.current_thread().name
+    assert (await away.call({})).value == "teola-tool"
+    assert (await here.call({})).value == own
+    assert (await later.call({})).value == own
+
+
+async def test_objects_and_methods_are_functions_too() -> None:
+    class Shop:
+        def price(self, article: str) -> int:
+            """What an article costs."""
+            return len(article)
+
+        async def __call__(self, article: str) -> str:
+            return article
+
+    shop = Shop()
+    assert (await tool(shop.price).call({"article": "pen"})).value == 3
+    made = tool(shop, name="shop", description="Sells.")
+    assert (await made.call({"article": "pen"})).value == "pen"
+
+
+# --- what is no tool --------------------------------------------------------------------------
+
+
+def undocumented(x: int) -> int:
+    return x
+
+
+def untyped(x) -> int:  # type: ignore[no-untyped-def]
+    """Says nothing of x."""
+    return int(x)
+
+
+def listed(*x: int) -> int:
+    """Takes many."""
+    return len(x)
+
+
+def unknown(x: Missing) -> int:  # type: ignore[name-defined]  # noqa: F821
+    """Takes a type that there is not."""
+    return 1
+
+
+def impossible(x: threading.Lock) -> int:
+    """Takes a lock."""
+    return 1
+
+
+def called_back(x: Callable[[], int]) -> int:
+    """Takes a function."""
+    return 1
+
+
+def yields(x: int) -> Iterator[int]:
+    """Yields."""
+    yield x
+
+
+def fine(x: int) -> int:
+    """Is fine."""
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "told"),
+    [
+        (undocumented, {}, "tool 'undocumented' needs a description"),
+        (untyped, {}, "annotate 'x'"),
+        (listed, {}, "parameter 'x' cannot be given by name"),
+        (unknown, {}, "its annotations cannot be read: name 'Missing' is not defined"),
+        (impossible, {}, "a parameter has no form in JSON"),
+        (called_back, {}, "a parameter has no form in JSON"),
+        (yields, {}, "it yields; let it return its result"),
+        (fine, {"name": "no spaces"}, "a name is 1 to 64 letters"),
+        (fine, {"name": "x" * 65}, "a name is 1 to 64 letters"),
+        (lambda x: x, {}, "annotate 'x'"),
+        (fine, {"retries": 1}, "retries=1 calls it again .* say pure=True"),
+        (fine, {"retries": -1}, "retries must be 0, 1, 2"),
+        (fine, {"retries": True}, "retries must be 0, 1, 2"),
+        (fine, {"timeout_s": 0}, "timeout_s must be positive"),
+        (fine, {"timeout_s": float("inf")}, "timeout_s must be positive"),
+        (fine, {"at_once": 0}, "at_once must be 1, 2, 3"),
+        (fine, {"most_chars": 10}, "most_chars must be at least 200"),
+        (fine, {"approval": "yes"}, "approval is true, false or a function"),
+    ],
+)
+def test_what_no_model_could_call_is_refused(
+    function: Callable[..., Any], options: Any, told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        tool(function, **options)
+
+
+def test_an_option_that_there_is_not_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match=r"unknown option 'timeout'.*did you mean 'timeout_s'"):
+        tool(fine, timeout=3)  # type: ignore[call-overload]
+
+
+def test_pure_and_keyed_functions_may_be_repeated() -> None:
+    def keyed(key: IdempotencyKey) -> str:
+        """Takes a key."""
+        return key
+
+    assert tool(fine, pure=True, retries=3).retries == 3
+    assert tool(keyed, retries=3).retries == 3
+    assert isinstance(tool(fine), Tool)
