@@ -97,7 +97,8 @@ class Life:
 class QueryContext:
     """What travels with every request: identity, tenant, and the time that is left.
 
-    deadline: on the monotonic clock, in seconds.
+    deadline: on the monotonic clock, in seconds. part_of: a program that it belongs to, such as a
+    session or the query around it ("": it is one by itself).
     """
 
     query_id: str
@@ -106,6 +107,12 @@ class QueryContext:
     life: Life = field(default_factory=Life, compare=False, repr=False)
 
 
+    part_of: str = ""
+
+    @property
+    def program(self) -> str:
+        """Whose calls its own are; see docs/routing.md."""
+        return self.part_of or self.query_id
 class Request(NamedTuple):
     """One slice of one primitive, with its inputs resolved to values.
 
@@ -412,7 +419,7 @@ def near(engine: Engine) -> Engine:
 METADATA_BYTES: Final = 16 * 2**10
 """Of one document, as JSON: it comes along with every hit."""
 NAME_CHARACTERS: Final = 255
-"""Of a collection or a tenant; of a document that comes over HTTP."""
+"""Of a collection, a tenant or a session; of a document that comes over HTTP."""
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:

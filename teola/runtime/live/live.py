@@ -104,20 +104,20 @@ class Live(Driver[LiveQuery]):
         is told tokens as they come, after which no try can be another's; else the whole text.
         terms: see LiveQuery."""
         trace.plan = plan
-        run = GraphRun(context.query_id, plan, tenant=context.tenant, app=trace.app)
+        id = context.query_id
+        run = GraphRun(id, plan, tenant=context.tenant, app=trace.app, program=context.program)
         done: asyncio.Future[Ending] = self.loop.create_future()
         store = Store(plan, inputs)
         query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms)
         if context.deadline != float("inf"):
-            end, late = context.deadline, DeadlineReached()
-            query.timer = self.loop.call_at(end, self._late, context.query_id, late)
+            query.timer = self.loop.call_at(context.deadline, self._late, id, DeadlineReached())
         self.outermost += not terms.depth
         self.begin(query, self.loop.time())
         self._wake()
         try:
             return await done
         except asyncio.CancelledError:
-            self._late(context.query_id, Cancelled())
+            self._late(id, Cancelled())
             raise
 
     def _late(self, id: str, event: Cancelled | DeadlineReached) -> None:
