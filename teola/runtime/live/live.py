@@ -132,9 +132,8 @@ class Live(Driver[LiveQuery]):
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
         if command.state is State.OK:
             query.tell_whole(outputs)
-        query.trace.cut = bool(query.cut) and any(
-            query.plan.head[i] in query.cut for i in query.wrote()
-        )
+        heads = (query.plan.head[i] for i in query.wrote())
+        query.trace.cut = bool(query.cut) and not query.cut.isdisjoint(heads)
         error = command.cause.error if command.cause else None
         failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
         for values in query.store.values.values():
@@ -378,7 +377,8 @@ class Live(Driver[LiveQuery]):
         generated = LiveCall(command, query, i, self.post, self.loop.time)
         outcome: Outcome = {}
         try:
-            call = call_of(query, i, host.instance, work.priority)
+            reads = self.reads(query, i) if host.looks_ahead else ()
+            call = call_of(query, i, host.instance, work.priority, reads)
             with self.sequences.reading(host, call):
                 if work.spec.members:
                     await generated.run(host, call)
