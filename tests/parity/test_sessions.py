@@ -12,7 +12,6 @@ from typing import Any
 
 from teola.ask import program_of
 from teola.engine import Call, Delta
-from teola.policies.routing.graph_aware import GraphAware
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.runtime.live.live import Live
 from teola.runtime.sim import Sim
@@ -20,6 +19,7 @@ from teola.runtime.values import Tokens
 from teola.schedule.engine_queue import EngineQueue
 from tests.planted import catches, edited
 from tests.recording import Bench
+from tests.remembered import remembered
 from tests.schedule.plans import call, plan
 from tests.under_faults.engines import KeyedModel
 
@@ -53,15 +53,6 @@ def seen(queue: EngineQueue) -> tuple[list[int], list[int]]:
     return held, [numbers[work.run] for work in works if work.flying]
 
 
-def emptied(queue: EngineQueue) -> None:
-    """Nothing is held, and no call is counted, though programs are remembered."""
-    policy = queue.placing.routing
-    assert isinstance(policy, GraphAware)
-    assert not queue.line.held
-    assert not any((policy._held, policy._line, policy._oldest, policy._following, policy._again))
-    assert not any(program.works for program in policy.programs._all.values())
-
-
 async def live(asked: Asked) -> tuple[list[int], list[int]]:
     models = [Waiting(max_sequences=16), Waiting(max_sequences=16)]
     async with Bench({"llm": models}, routing="graph_aware") as bench:
@@ -80,7 +71,7 @@ async def live(asked: Asked) -> tuple[list[int], list[int]]:
         await asyncio.gather(*tasks)
         await bench.settle()
         bench.assert_idle()
-        emptied(queue)
+        assert [*remembered(queue)] == []
     return found
 
 
@@ -102,7 +93,7 @@ def simulated(asked: Asked) -> tuple[list[int], list[int]]:
     sim.run(until=1.0)
     found = seen(sim.core.queues["llm"])
     assert len(sim.run()) == len(asked)
-    emptied(sim.core.queues["llm"])
+    assert [*remembered(sim.core.queues["llm"])] == []
     return found
 
 
