@@ -50,19 +50,22 @@ class App(Application):
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
         tenant: str | None = None,
+        session: str | None = None,
         **more: Any,
     ) -> Result:
         """Answer one query; inputs by keyword or as a mapping.
 
         overrides: parameters of components for this query, {"search.top_k": 4} or {"search":
         {"top_k": 4}}. deadline_s: seconds until it is given up. tenant: whose documents it sees.
+        session: a name of the tenant's for what this query is a turn of, such as a conversation,
+        by which routing policies know what comes back (docs/routing.md).
         Called in a component, it is a part of the query around it: it shares that one's runtime
         (unless the app has its own), tenant and time, and ends with it. Raises InputError before
         anything starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
-        return waiting.wait(
-            self.job(Ask(by_name(inputs, more), overrides or {}, passes, deadline_s, tenant))
-        )
+        given = by_name(inputs, more)
+        asked = Ask(given, overrides or {}, passes, deadline_s, tenant, session=session)
+        return waiting.wait(self.job(asked))
 
     async def arun(
         self,
@@ -73,11 +76,13 @@ class App(Application):
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
         tenant: str | None = None,
+        session: str | None = None,
         **more: Any,
     ) -> Result:
         """`run` for async code; cancelling it cancels the query."""
-        job = self.job(Ask(by_name(inputs, more), overrides or {}, passes, deadline_s, tenant))
-        return (await waiting.awaited(job)).checked()
+        given = by_name(inputs, more)
+        asked = Ask(given, overrides or {}, passes, deadline_s, tenant, session=session)
+        return (await waiting.awaited(self.job(asked))).checked()
 
     def batch(
         self,
@@ -109,6 +114,7 @@ class App(Application):
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
         tenant: str | None = None,
+        session: str | None = None,
         **more: Any,
     ) -> Iterator[Token | Progress | Result]:
         """Tokens of the final answer and progress as they come; the Result is the last item.
@@ -116,7 +122,8 @@ class App(Application):
         Leaving the loop early cancels the query. The inputs are checked at once.
         """
         given = by_name(inputs, more)
-        return waiting.follow(self.job(Ask(given, overrides or {}, passes, deadline_s, tenant)))
+        asked = Ask(given, overrides or {}, passes, deadline_s, tenant, session=session)
+        return waiting.follow(self.job(asked))
 
     def astream(
         self,
@@ -127,13 +134,13 @@ class App(Application):
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
         tenant: str | None = None,
+        session: str | None = None,
         **more: Any,
     ) -> AsyncIterator[Token | Progress | Result]:
         """`stream` for async code."""
         given = by_name(inputs, more)
-        return waiting.follow_here(
-            self.job(Ask(given, overrides or {}, passes, deadline_s, tenant))
-        )
+        asked = Ask(given, overrides or {}, passes, deadline_s, tenant, session=session)
+        return waiting.follow_here(self.job(asked))
 
     # --- looking --------------------------------------------------------------------------
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from math import inf
 from typing import Any, Final
+
+from teola.engine import NAME_CHARACTERS
+from teola.errors import InputError
 
 DEADLINE_S: Final = 120.0
 
@@ -36,6 +40,8 @@ class Ask:
     deadline_s: seconds until it is given up.
     tenant: whose documents it sees; None: whose the query around it sees, else "default".
     bounds: what it may take, unless it is inside another query, whose bounds hold for both.
+    session: whoever asks will ask more of the same, under this name, as the next turn of a
+        conversation; None: a query by itself, or a part of the query around it.
     """
 
     inputs: Mapping[str, Any]
@@ -44,3 +50,20 @@ class Ask:
     deadline_s: float = DEADLINE_S
     tenant: str | None = None
     bounds: Bounds = Bounds()
+    session: str | None = None
+
+
+def program_of(tenant: str, session: str) -> str:
+    """The program (`Work.program`) that a session is, of which there is one for each tenant: a
+    digest, so that what clients send is neither kept nor long. Raises InputError."""
+    if not isinstance(session, str):
+        raise InputError(f"session must be a text, not {type(session).__name__}")
+    if not session.strip():
+        raise InputError("session is empty; leave it out")
+    if len(session) > NAME_CHARACTERS:
+        raise InputError(
+            f"session has {len(session)} characters, more than the {NAME_CHARACTERS} that its name "
+            "may have; shorten it"
+        )
+    named = f"{len(tenant)} {tenant} {session}".encode("utf-8", "surrogatepass")
+    return blake2b(named, digest_size=16).hexdigest()

@@ -64,7 +64,8 @@ class EngineSpec:
     found by later ones that begin alike. block_tokens: prefixes shorter than one KV block save
     nothing. kv_blocks: what an instance's cache holds, where that is known. window: tokens of a
     prompt and its answer together, where that is known. notice: of a language model, what whoever
-    reads its answers has to know of them.
+    reads its answers has to know of them. looks_ahead: its cache wants to know when what a call
+    leaves there is read again (`Call.reads`).
     """
 
     name: str
@@ -80,6 +81,7 @@ class EngineSpec:
     window: int | None = None
     description: str = ""
     notice: str = ""
+    looks_ahead: bool = False
 
 
 class Life:
@@ -97,13 +99,20 @@ class Life:
 class QueryContext:
     """What travels with every request: identity, tenant, and the time that is left.
 
-    deadline: on the monotonic clock, in seconds.
+    deadline: on the monotonic clock, in seconds. part_of: a program that it belongs to, such as a
+    session or the query around it ("": it is one by itself).
     """
 
     query_id: str
     tenant: str = "default"
     deadline: float = float("inf")
     life: Life = field(default_factory=Life, compare=False, repr=False)
+    part_of: str = ""
+
+    @property
+    def program(self) -> str:
+        """Whose calls its own are; see docs/routing.md."""
+        return self.part_of or self.query_id
 
 
 class Request(NamedTuple):
@@ -149,12 +158,21 @@ class SequenceHandle:
     state: Any = None
 
 
+class NextRead(NamedTuple):
+    """A stretch of a prompt, from the end of the one before it to `until`, and in how many seconds
+    after the end of its call it is read again (inf: never by its query; None: nobody knows).
+    Counted in the prompt's parts, or in a cache's blocks."""
+
+    until: int
+    seconds: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One LLM call (or, for `prefill`, its beginning).
 
     parts: what follows `prefix`. priority: larger is more urgent. category: (app, component), for
-    cache policies.
+    cache policies. reads: when `all_parts` are read again, for engines that look ahead.
     """
 
     context: QueryContext
@@ -163,6 +181,7 @@ class Call:
     prefix: SequenceHandle | None = None
     priority: int = 0
     category: tuple[str, str] = ("", "")
+    reads: tuple[NextRead, ...] = ()
 
     @property
     def all_parts(self) -> tuple[TextPart, ...]:
@@ -412,7 +431,7 @@ def near(engine: Engine) -> Engine:
 METADATA_BYTES: Final = 16 * 2**10
 """Of one document, as JSON: it comes along with every hit."""
 NAME_CHARACTERS: Final = 255
-"""Of a collection or a tenant; of a document that comes over HTTP."""
+"""Of a collection, a tenant or a session; of a document that comes over HTTP."""
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from teola.application import Application
-from teola.ask import Ask
+from teola.ask import Ask, program_of
 from teola.engine import QueryContext
 from teola.errors import DeadlineExceeded, InputError, QueryFailed, TeolaError
 from teola.graph import Op
@@ -40,6 +40,7 @@ class Job:
     overrides: component -> parameter -> value.
     passes: names of those that run.
     tenant, deadline_s, bounds: see Ask.
+    part_of: the program that it belongs to ("": it is one by itself).
     caller: the component that asks it, if one does.
     trace: what has run of it, from its admission on.
     chunks: of its documents, once they are prepared.
@@ -62,6 +63,7 @@ class Job:
         self.given = completed(app.declared, ask.inputs)
         self.caller = calling.get()
         self.tenant = self._tenant(ask)
+        self.part_of = self._part_of(ask)
         if not ask.deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {ask.deadline_s}")
         self.deadline_s, self.bounds = ask.deadline_s, ask.bounds
@@ -79,6 +81,14 @@ class Job:
         if ask.tenant is not None:
             return ask.tenant
         return self.caller.query.context.tenant if self.caller is not None else "default"
+
+    def _part_of(self, ask: Ask) -> str:
+        """A session, else the program of the query around it, if both are of one tenant."""
+        if ask.session is not None:
+            return program_of(self.tenant, ask.session)
+        if self.caller is None or self.caller.query.context.tenant != self.tenant:
+            return ""
+        return self.caller.query.context.program
 
     async def wait_for_engines(self) -> None:
         """Wait until those that it needs run; that counts as its time. Raises DeadlineExceeded,
@@ -127,7 +137,9 @@ class Job:
         loop = asyncio.get_running_loop()
         admitted = loop.time()
         trace = self.trace = Trace(self.id, app.name, None, admitted)
-        context = QueryContext(self.id, self.tenant, admitted + self.deadline_s)
+        context = QueryContext(
+            self.id, self.tenant, admitted + self.deadline_s, part_of=self.part_of
+        )
         if self.caller is not None:
             context = self._inside(self.caller, context, trace)
         if Kind.DOCUMENTS not in app.inputs.values():

@@ -220,11 +220,12 @@ class Bench:
         watcher: Watcher | None = None,
         deadline_s: float = float("inf"),
         tenant: str = "default",
+        part_of: str = "",
     ) -> asyncio.Task[Ending]:
         """Begin a query."""
         now = asyncio.get_running_loop().time()
         id = f"q{next(self._ids)}"
-        context = QueryContext(id, tenant, now + deadline_s)
+        context = QueryContext(id, tenant, now + deadline_s, part_of=part_of)
         trace = Trace(id, "bench", plan, now)
         return asyncio.ensure_future(self.live.execute(plan, inputs, context, trace, watcher))
 

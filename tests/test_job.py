@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
 
 import pytest
 
 from teola import App, Input, Runtime, Token, component
-from teola.ask import Ask, Bounds
+from teola.ask import Ask, Bounds, program_of
+from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError, QueryFailed, UnknownName
+from teola.job import Job
 from teola.passes import select
+from teola.result import Result
+from teola.runtime.live.live import Live
+from teola.runtime.live.nesting import calling
 from teola.runtime.live.query import Progress
+from tests.planted import catches, edited
 
 
 def spell(question: str, mark: str) -> Iterator[str]:
@@ -85,3 +92,117 @@ def test_what_it_was_given_can_be_forgotten(app: App) -> None:
     job = app.job(Ask({"question": "why"}))
     job.forget()
     assert not job.given
+
+
+# --- sessions -------------------------------------------------------------------------------
+
+
+@catches(
+    "one-session-for-all",
+    "equal names of two tenants' sessions are one session",
+    edited(program_of, "{len(tenant)} {tenant} {session}", "{session}"),
+)
+def test_a_session_is_a_program_of_its_tenants(app: App) -> None:
+    def part_of(tenant: str | None, session: str | None) -> str:
+        return app.job(Ask({"question": "why"}, tenant=tenant, session=session)).part_of
+
+    assert part_of("a", None) == part_of(None, None) == ""
+    assert part_of("a", "s") == part_of("a", "s") != part_of("b", "s")
+    assert part_of(None, "s") == part_of("default", "s")
+    names = [("a", "b c"), ("a b", "c"), ("a", " b c"), ("", "a b c"), ("a", "s"), ("a", "S")]
+    assert len({part_of(*name) for name in names}) == len(names)
+
+
+def test_whatever_a_session_is_called_its_program_has_a_short_name(app: App) -> None:
+    for session in ("s", "x" * NAME_CHARACTERS, "\ud800", "é\0"):
+        assert len(app.job(Ask({"question": "why"}, session=session)).part_of) == 32
+
+
+@pytest.mark.parametrize(
+    ("session", "told"),
+    [
+        ("", "session is empty"),
+        (" ", "session is empty"),
+        ("x" * (NAME_CHARACTERS + 1), "session has 256 characters"),
+        (7, "session must be a text, not int"),
+    ],
+)
+def test_a_session_is_checked_before_anything_starts(app: App, session: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        app.job(Ask({"question": "why"}, session=session))
+    with pytest.raises(InputError, match=told):
+        app.run(question="why", session=session)
+
+
+@catches(
+    "a-program-each",
+    "a query inside another is a program by itself",
+    edited(Job._part_of, "return self.caller.query.context.program", "return ''"),
+)
+def test_queries_inside_a_query_are_part_of_its_program() -> None:
+    programs: list[tuple[str, str]] = []
+
+    def inner(question: str) -> str:
+        programs.append((question, _program()))
+        return question
+
+    def outer(question: str) -> str:
+        programs.append(("outer", _program()))
+        asked = {"question": "inside"}, {"question": "ours", "session": "s"}
+        asked += ({"question": "theirs", "tenant": "b"},)
+        return "".join(inside.run(**one).answer for one in asked)
+
+    kinds = {"inputs": {"question": "text"}, "outputs": {"answer": "answer"}}
+    inside = App("inside", component(inner, outputs="answer"), **kinds)  # type: ignore[arg-type]
+    with Runtime() as runtime:
+        around = App("around", component(outer, outputs="answer"), runtime=runtime, **kinds)  # type: ignore[arg-type]
+        for session in (None, "t"):
+            programs.clear()
+            result = around.run(question="why", session=session)
+            found = dict(programs)
+            assert found["outer"] == (program_of("default", "t") if session else result.query_id)
+            assert found["inside"] == found["outer"]
+            assert found["ours"] == program_of("default", "s")
+            assert found["theirs"] not in (found["outer"], found["ours"])
+
+
+@catches(
+    "session-dropped",
+    "the session of a query is lost on its way",
+    edited(Job._run, "part_of=self.part_of", "part_of=''"),
+)
+@catches(
+    "session-unheard",
+    "a query is a program by itself, whatever its session",
+    edited(Live.execute, "program=context.program", "program=''"),
+)
+def test_every_way_of_asking_takes_a_session() -> None:
+    def tell(question: str) -> str:
+        return _program()
+
+    async def elsewhere(**given: str) -> list[str]:
+        streamed = [event async for event in app.astream(**given)][-1]
+        assert isinstance(streamed, Result)
+        return [(await app.arun(**given)).answer, streamed.answer]
+
+    kinds = {"inputs": {"question": "text"}, "outputs": {"answer": "answer"}}
+    with Runtime() as runtime:
+        app = App("told", component(tell, outputs="answer"), runtime=runtime, **kinds)  # type: ignore[arg-type]
+        for more in ({"session": "s"}, {"session": "s", "tenant": "b"}, {}):
+            given = {"question": "why", **more}
+            streamed = [*app.stream(**given)][-1]
+            assert isinstance(streamed, Result)
+            ran = app.run(**given)
+            found = [ran.answer, streamed.answer, *asyncio.run(elsewhere(**given))]
+            if more:
+                assert {*found} == {program_of(more.get("tenant", "default"), "s")}
+            else:
+                assert len({*found}) == 4
+                assert ran.answer == ran.query_id
+
+
+def _program() -> str:
+    """Of the query that this function works for."""
+    caller = calling.get()
+    assert caller is not None
+    return caller.query.run.program

@@ -20,6 +20,7 @@ from teola.engine import (
     EngineKind,
     EngineSpec,
     Keys,
+    NextRead,
     PrefixChange,
     Reading,
     SequenceHandle,
@@ -28,7 +29,7 @@ from teola.errors import EngineError, EngineUnavailable, InputError, OutputError
 from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.instance import StepServer, TokenSequence
-from teola.kv import Access, BlockCache, policies, token_keys
+from teola.kv import Access, BlockCache, looks_ahead, policies, token_keys
 
 from ..embedding.weights import quiet
 from ..importing import importing
@@ -108,6 +109,7 @@ class TransformersModel:
             keeps_prefixes=True,
             block_tokens=self._block_tokens,
             window=self._window or None,
+            looks_ahead=looks_ahead(self._policy),
             description=f"{self._model} in this process, {self._dtype}",
         )
 
@@ -305,7 +307,7 @@ class TransformersModel:
             output=min(max(1, decode.max_tokens), room) if decode else 0,
             keys=token_keys(ids, self._block_tokens, tenant),
             grown=grown,
-            access=Access(call.category, query=call.context.query_id),
+            access=Access(call.category, 0, call.context.program, self._reads(call)),
             keep=decode is None,
         )
         assert self._tokens is not None
@@ -314,6 +316,18 @@ class TransformersModel:
         return ModelJob(
             id, tuple(ids), decode, sequence, text, stops, seed, running, produced=produced
         )
+
+    def _reads(self, call: Call) -> tuple[NextRead, ...]:
+        """`call.reads` in blocks."""
+        assert self._tokens is not None
+        found, parts = list[NextRead](), call.all_parts
+        for until, seconds in call.reads:
+            blocks = until
+            if until <= len(parts):
+                ids = self._tokens.ids(parts[:until], complete=False) if until else ()
+                blocks = len(ids) // self._block_tokens
+            found.append(NextRead(blocks, seconds))
+        return tuple(found)
 
     def _seed_of(self, call: Call, ids: list[int]) -> int:
         """The same for every try of the same call, and for every call with the same seed."""

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,7 +20,7 @@ from experiments.replay.sessions import SESSION_BLOCK, AgentSession, agent_sessi
 from experiments.replay.synthetic import trace_a, trace_b
 from experiments.replay.traces import mooncake, public
 from teola.errors import InputError
-from teola.kv import Access
+from teola.kv import NEVER, Access
 
 SECONDS: Final = (7200.0, 900.0)
 SESSIONS: Final = (60, 8)
@@ -113,7 +112,7 @@ def _chat(call: TracedCall, number: int) -> Access:
 
 
 def _single(call: TracedCall, number: int) -> Access:
-    return Access((call.category, ""), 0, number, inf)
+    return Access((call.category, ""), 0, number, NEVER)
 
 
 def _unknown(call: TracedCall, number: int) -> Access:

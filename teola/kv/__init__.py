@@ -3,9 +3,10 @@
 from teola.kv.block_keys import Excerpt, chained, excerpt_keys, follow, root, token_keys
 from teola.kv.cache import BlockCache, Table
 from teola.kv.host_tier import Swap
-from teola.kv.policies import POLICIES, Access, Policy, make_policy
+from teola.kv.policies import NEVER, POLICIES, Access, Policy, looks_ahead, make_policy
 
 __all__ = [
+    "NEVER",
     "POLICIES",
     "Access",
     "BlockCache",
@@ -16,6 +17,7 @@ __all__ = [
     "chained",
     "excerpt_keys",
     "follow",
+    "looks_ahead",
     "make_policy",
     "root",
     "token_keys",

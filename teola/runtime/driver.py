@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, Generic, TypeVar
 
+from teola.engine import NextRead
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
 from teola.learning import LearnedProfiles, Learner
@@ -20,6 +21,7 @@ from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
 from teola.profile import EngineProfile
+from teola.runtime.next_reads import next_reads
 from teola.runtime.observe.noting import note
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -139,6 +141,16 @@ class Driver(ABC, Generic[Q]):
         if store.plan.primitives[i].op in PREFILLS:
             return query.prompt_tokens(i)
         return store.items(i)
+
+    def reads(self, query: Query, i: int) -> tuple[NextRead, ...]:
+        """When the prompt of call `i`, which is about to begin, is read again, by its parts."""
+        works = self.core.queues[query.plan.specs[i].engine].works
+
+        def sent(reader: int) -> bool:
+            work = works.get((query.id, reader))
+            return work is not None and bool(work.flying)
+
+        return next_reads(query.run, i, sent)
 
     def _perform(self, commands: Sequence[Command], now: float) -> None:
         if not commands:

@@ -44,6 +44,8 @@ class Asking:
         self._version = 0
         self._declined: dict[int, Declined] = {}
         self._wakes: list[tuple[float, int]] = []
+        self.stale: set[int] = set()
+        """Instances to which more or less is bound, for the view."""
 
     def queued(self, work: Work) -> None:
         """`work` came into the queue."""
@@ -55,6 +57,7 @@ class Asking:
             self._bound[i] = self._bound.get(i, 0) + 1
             self._tokens[i] = self._tokens.get(i, 0) + work.missing
             self._context[i] = self._context.get(i, 0) + work.total
+            self.stale.add(i)
             self._declined.pop(i, None)
             self._ask.add(i)
 
@@ -65,6 +68,7 @@ class Asking:
             self._free -= 1
             self._version += 1
         else:
+            self.stale.add(i)
             self._declined.pop(i, None)
             self._ask.add(i)
             self._bound[i] -= 1

@@ -9,7 +9,7 @@ evicted. Each instance has limits of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -100,6 +100,8 @@ class Instances:
         """What each of them has room for, while nothing else is there."""
         self.changed: set[int] = set()
         """For `open`, and whoever else wants to know; cleared by the latter."""
+        self.stale: set[int] = set()
+        """The same, for the view."""
 
     def __getitem__(self, i: int) -> Instance:
         return self._all[i]
@@ -109,6 +111,11 @@ class Instances:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    @property
+    def weak(self) -> Iterable[int]:
+        """Those that were ejected, of which only the time tells whether they are usable."""
+        return self._weak
 
     def others(self, i: int, now: float) -> bool:
         """Whether an instance besides `i` may be sent something."""
@@ -124,12 +131,12 @@ class Instances:
     def down(self, i: int, healing: bool) -> None:
         """Instance `i` is gone."""
         self._here(i, up=False, gone=not healing)
-        self.changed.add(i)
+        self._changed(i)
 
     def found(self, i: int, there: bool) -> None:
         """Whether instance `i` could be started."""
         self._here(i, up=there, gone=not there)
-        self.changed.add(i)
+        self._changed(i)
 
     def restored(self, i: int) -> None:
         """Instance `i` can take work, as a fresh one."""
@@ -140,7 +147,7 @@ class Instances:
         if instance.health is not None:
             instance.health.reset()
             self._weak.pop(i, None)
-        self.changed.add(i)
+        self._changed(i)
 
     def failed(self, i: int, now: float, *, lost: bool) -> float | None:
         """A request failed on instance `i` by its fault; when it is ejected: until when."""
@@ -150,7 +157,12 @@ class Instances:
         if until is not None:
             instance.ejections += 1
             self._weak[i] = health
+            self.stale.add(i)
         return until
+
+    def _changed(self, i: int) -> None:
+        self.changed.add(i)
+        self.stale.add(i)
 
     def _here(self, i: int, *, up: bool, gone: bool) -> None:
         instance = self._all[i]
@@ -161,12 +173,12 @@ class Instances:
     def told(self, i: int, free_tokens: int) -> None:
         """Instance `i` says how much more its KV memory can take."""
         self._all[i].free = free_tokens
-        self.changed.add(i)
+        self._changed(i)
 
     def waits(self, i: int, change: int) -> None:
         """So many more batches on instance `i` have left their places to others."""
         self._all[i].waiting += change
-        self.changed.add(i)
+        self._changed(i)
 
     def send(self, i: int, batch: int, items: int, entries: int, found: int = 0) -> None:
         """A batch of so many items (tokens, some of which are found) and slices goes to instance
@@ -178,7 +190,7 @@ class Instances:
         if instance.free is not None:
             instance.free -= items
         instance.batches[batch] = entries
-        self.changed.add(i)
+        self._changed(i)
 
     def land(self, i: int, batch: int, items: int, weight: int) -> Instance:
         """A slice of a batch has ended on instance `i`: `items` of it, and gives `weight` back."""
@@ -189,13 +201,13 @@ class Instances:
         left = instance.batches.pop(batch) - 1
         if left:
             instance.batches[batch] = left
-        self.changed.add(i)
+        self._changed(i)
         return instance
 
     def prefilled(self, i: int, weight: int) -> None:
         """So many tokens of a call that is still there are prefilled."""
         self._all[i].weight -= weight
-        self.changed.add(i)
+        self._changed(i)
 
     def validate(self, now: float) -> None:
         """Raises AssertionError if one that has not changed is in the wrong place. O(n): for tests;
@@ -218,6 +230,7 @@ class Instances:
             self.changed |= self._weak.keys()
             for i in [i for i, health in self._weak.items() if health.well(now)]:
                 del self._weak[i]
+                self.stale.add(i)
         for i in self.changed:
             if self._takes(i, now):
                 self._open.put(i, self._load(i))

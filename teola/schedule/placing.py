@@ -6,7 +6,7 @@ to whichever instance has room (late binding, `EngineQueue._round`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from teola.policies.batching.base import by_keys
 from teola.policies.routing.base import (
@@ -27,6 +27,7 @@ from teola.policies.routing.base import (
 )
 from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
+from teola.schedule.coming import Chain
 from teola.schedule.events import PrefixChanged, ProgramPaused
 from teola.schedule.instances import Instances
 from teola.schedule.prefix_index import PrefixIndex
@@ -64,7 +65,7 @@ class Placing:
         self._telling: set[int] = set()
         """Instances that have told a hit, so that none means none."""
         self._expected: dict[tuple[str, int], tuple[int, float]] = {}
-        self._coming: dict[tuple[str, int], tuple[int, Sequence[Hashable]]] = {}
+        self._coming: dict[tuple[str, int], Chain] = {}
 
     def bind(self, work: Work, now: float, *, may_hold: bool = False) -> bool:
         """Bind a work that is about to be queued, or leave it free. Whether it is to be held
@@ -83,21 +84,20 @@ class Placing:
             block_tokens = self._instances[at].limits.block_tokens
             blocks = self._view.expected(work.keys, now).get(at, 0)
             work.found = found_tokens(work, blocks, block_tokens)
-            self._comes(work, at, work.keys[work.found // block_tokens :])
+            self._comes(work, at, work.found // block_tokens)
         self._view.consider(None)
         return held
 
-    def _comes(self, work: Work, i: int, keys: Sequence[Hashable]) -> None:
-        """A work is on its way to instance `i`, which will compute these blocks for it."""
+    def _comes(self, work: Work, i: int, start: int) -> None:
+        """A work is on its way to instance `i`, which will compute its blocks from `start` on."""
         if self.prefixes is not None:
-            self.prefixes.come(i, keys)
-            self._coming[work.run, work.primitive] = i, keys
+            self._coming[work.run, work.primitive] = self.prefixes.come(i, work.keys, start)
 
     def _came(self, work: Work) -> None:
         """What it was to compute is there, or will not be."""
         coming = self._coming.pop((work.run, work.primitive), None) if self._coming else None
         if coming is not None and self.prefixes is not None:
-            self.prefixes.came(*coming)
+            self.prefixes.came(coming)
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Placing:
                 if work.keys:
                     self._expected[work.run, work.primitive] = self.prefixes.last_used(i, work.keys)
                     if work.affinity < 0:
-                        self._comes(work, i, work.keys)
+                        self._comes(work, i, 0)
         if Dispatched in self._observed:
             self._observe(Dispatched(i, [work for work, _, _ in slices]), now)
 
@@ -155,7 +155,7 @@ class Placing:
         if self.prefixes is not None:
             if event.cleared:
                 self.prefixes.forget(event.instance)
-            self.prefixes.told(event.instance, event.stored, event.evicted, now)
+            self.prefixes.told(event.instance, event.stored, event.evicted)
         if event.evicted and Evicted in self._observed:
             self._observe(Evicted(event.instance, event.evicted), now)
 

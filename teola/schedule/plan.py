@@ -27,6 +27,7 @@ from teola.passes import Optimised, estimate
 from teola.passes.timetable import timetable
 from teola.policies.work import Estimate, WorkSpec
 from teola.profile import Profile
+from teola.schedule.beginnings import Beginning, beginnings
 
 ABSENT: Final = -1
 """Count of a port that delivers nothing at all (an empty list counts 0)."""
@@ -157,6 +158,11 @@ class Plan:
         )
 
     @cached_property
+    def beginnings(self) -> Mapping[int, Beginning]:
+        """Which calls begin alike, for whoever keeps what they have computed."""
+        return beginnings(self.primitives, self.specs, self.sequence_of)
+
+    @cached_property
     def shown(self) -> tuple[frozenset[str], ...]:
         """Outputs that reach a prompt, an engine or the caller, besides functions and conditions:
         by primitive."""
@@ -200,6 +206,7 @@ class Plan:
                 latest_s=max(0.0, longest - rest[p.id]),
                 total_s=total / chance[p.id],
                 base_s=profile.engine(p.engine).cost(p.op).base_s,
+                takes_s=estimate.seconds(graph, p, profile),
             )
             for p in self.primitives
         )

@@ -13,13 +13,31 @@ same instance meanwhile finds it there.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Final
+
+from teola.schedule.coming import Chain, Coming
+from teola.schedule.pages import PAGE, Pages
 
 FORGOTTEN_S: Final = 600.0
 """How long what is assumed counts, of an instance whose cache is of unknown size."""
 LOOK_S: Final = 1.0
 """How often it is looked for what is older."""
+SPARE: Final = 1024
+"""Keys that an instance told of and keeps no more, which may be left before it is worth clearing
+them away."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What an instance has told that it keeps. stored: as it came, so that what it keeps is among
+    it; logged: how many keys that are. kept: how many it keeps."""
+
+    stored: list[Collection[Hashable]] = field(default_factory=list)
+    logged: int = 0
+    kept: int = 0
 
 
 class PrefixIndex:
@@ -29,15 +47,16 @@ class PrefixIndex:
         self._blocks = blocks
         self._of_unknown_size = [i for i, most in enumerate(blocks) if most is None]
         self._where: dict[Hashable, int] = {}
-        """By key, a bit for each instance that keeps it; above those, one for each where it is
-        coming (it may be both)."""
-        self._coming = len(blocks)
+        """By key, a bit for each instance that keeps it; above those, one if it is in a page."""
         self._all = (1 << len(blocks)) - 1
+        self._pages, self._coming = Pages(self._where, self._all + 1), Coming(self._where)
         self._look_again = 0.0
-        self._kept: list[dict[Hashable, float]] = [OrderedDict() for _ in blocks]
-        """Of one that does not tell, in the order in which it will evict; else plain dicts, which
-        are quicker."""
-        self._tells = [False] * len(blocks)
+        self._assumed: list[OrderedDict[Hashable, float]] = [OrderedDict() for _ in blocks]
+        """In the order in which an instance will evict them, with their last use."""
+        self._told: list[Told | None] = [None] * len(blocks)
+        """Of those that tell."""
+        self.stale: set[int] = set()
+        """Instances that keep more or less, for the view."""
 
     def hits(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
         """How many blocks, from the first on, each instance keeps; none: left out. O(what is kept
@@ -51,31 +70,49 @@ class PrefixIndex:
         compute; none: left out."""
         if self._of_unknown_size and now >= self._look_again:
             self._forget_old(now)
-        kept: dict[int, int] = {}
-        expected: dict[int, int] = {}
-        keep = expect = self._all
-        depth, before, where = -1, -1, self._where.get
-        for depth, key in enumerate(keys):
-            bits = where(key, 0)
-            if bits != before:
-                before = bits
-                here = keep & bits
-                if here != keep:
-                    if depth:
-                        kept.update(dict.fromkeys(_numbers(keep & ~here), depth))
-                    keep = here
-                here = expect & (bits | bits >> self._coming)
-                if here != expect:
-                    if depth:
-                        expected.update(dict.fromkeys(_numbers(expect & ~here), depth))
-                    expect = here
-                    if not expect:
-                        return kept, expected
-        depth += 1
-        if depth:
-            kept.update(dict.fromkeys(_numbers(keep), depth))
-            expected.update(dict.fromkeys(_numbers(expect), depth))
-        return kept, expected
+        ends = self._ends(keys)
+        kept = {i: depth for depth, bits in ends if depth for i in _numbers(bits)}
+        more: dict[int, int] = {}
+        for depth, bits in ends if self._coming else ():
+            more |= self._coming.depths(keys, depth, bits)
+        return kept, {**kept, **more} if more else kept
+
+    def _ends(self, keys: Sequence[Hashable]) -> list[tuple[int, int]]:
+        """How many blocks are kept, with a bit for each instance that keeps so many and no more."""
+        pages, keep, length = self._pages.kept.get, self._all, len(keys)
+        found: list[tuple[int, int]] = []
+        for end in range(PAGE, length + 1, PAGE):
+            if keep & ~pages(keys[end - 1], 0):
+                keep = self._within(keys, end - PAGE, end, keep, found)
+                if not keep:
+                    return found
+        begun = length % PAGE
+        if begun:
+            keep = self._within(keys, length - begun, length, keep, found)
+        found.append((length, keep))
+        return found
+
+    def _within(
+        self,
+        keys: Sequence[Hashable],
+        begin: int,
+        end: int,
+        keep: int,
+        found: list[tuple[int, int]],
+    ) -> int:
+        """Which of the instances `keep` keep the blocks of one page, or of the last ones behind all
+        pages; add to `found` where the others end."""
+        get, last = self._where.get, keys[end - 1]
+        for depth in range(begin, end):
+            here = keep & get(keys[depth], 0)
+            if here != keep:
+                found.append((depth, keep & ~here))
+                keep = here
+                if not keep & ~self._pages.kept.get(last, 0):
+                    return keep
+        if end - begin == PAGE:
+            self._pages.note(keys, end, keep)
+        return keep
 
     def depth(self, i: int, keys: Sequence[Hashable], before: int) -> int:
         """How many of these blocks instance `i` keeps, which kept `before` of them when one last
@@ -87,23 +124,13 @@ class PrefixIndex:
             depth += 1
         return depth
 
-    def come(self, i: int, keys: Sequence[Hashable]) -> None:
-        """A call that will compute these blocks is on its way to instance `i`."""
-        bit, where = 1 << i + self._coming, self._where
-        get = where.get
-        for key in keys:
-            where[key] = get(key, 0) | bit
+    def come(self, i: int, keys: Sequence[Hashable], start: int = 0) -> Chain:
+        """A call is on its way to instance `i`, which will compute these blocks from `start` on."""
+        return self._coming.add(i, keys, start)
 
-    def came(self, i: int, keys: Sequence[Hashable]) -> None:
+    def came(self, chain: Chain) -> None:
         """That call has computed them, or never will."""
-        mask, where = ~(1 << i + self._coming), self._where
-        get = where.get
-        for key in keys:
-            bits = get(key, 0)
-            if bits & mask:
-                where[key] = bits & mask
-            elif bits:
-                del where[key]
+        self._coming.remove(chain)
 
     def _forget_old(self, now: float) -> None:
         """What was assumed of instances long ago."""
@@ -113,21 +140,23 @@ class PrefixIndex:
 
     def computed(self, i: int, keys: Sequence[Hashable], now: float) -> None:
         """A prompt with these blocks was computed on instance `i`."""
-        if self._tells[i]:
+        if self._told[i] is not None:
             return
-        kept = self._kept[i]
+        self.stale.add(i)
+        kept, where, bit = self._assumed[i], self._where, 1 << i
         for key in reversed(keys):  # an instance evicts the end of a prompt before its beginning
             kept.pop(key, None)
-            self._keep(i, key, now)
+            kept[key] = now
+            where[key] = where.get(key, 0) | bit
         most = self._blocks[i]
         while most is not None and len(kept) > most:
-            self._forget(i, next(iter(kept)))
+            self._drop(i, [kept.popitem(last=False)[0]])
 
     def last_used(self, i: int, keys: Sequence[Hashable]) -> tuple[int, float]:
         """How many of these blocks, from the first on, instance `i` keeps, and when the last of
         them was used; none of one that tells, of which nothing is assumed."""
-        kept, used, depth = self._kept[i], 0.0, 0
-        if self._tells[i]:
+        kept, used, depth = self._assumed[i], 0.0, 0
+        if not kept:
             return depth, used
         for key in keys:
             at = kept.get(key)
@@ -138,63 +167,85 @@ class PrefixIndex:
 
     def expire(self, i: int, used: float) -> None:
         """Instance `i` has evicted what was used at that time or before."""
-        if self._tells[i]:
-            return
-        kept = self._kept[i]
+        kept = self._assumed[i]
         while kept and next(iter(kept.values())) <= used:
-            self._forget(i, next(iter(kept)))
+            self._drop(i, [kept.popitem(last=False)[0]])
+            self.stale.add(i)
 
-    def told(
-        self, i: int, stored: Sequence[Hashable], evicted: Sequence[Hashable], now: float
-    ) -> None:
+    def told(self, i: int, stored: Sequence[Hashable], evicted: Sequence[Hashable]) -> None:
         """What instance `i` says that it keeps and keeps no more."""
-        if not self._tells[i]:
+        self.stale.add(i)
+        told = self._told[i]
+        if told is None:
             self.forget(i)
-            self._tells[i], self._kept[i] = True, {}
-        kept, where, bit = self._kept[i], self._where, 1 << i
-        get = where.get
-        for key in evicted:
-            if kept.pop(key, None) is not None:
-                left = where[key] & ~bit
-                if left:
-                    where[key] = left
-                else:
-                    del where[key]
-        for key in stored:
-            kept[key] = now
-            where[key] = get(key, 0) | bit
+            told = self._told[i] = Told()
+        told.kept -= self._drop(i, evicted)
+        told.kept += self._add(i, stored)
+        told.stored.append(stored)
+        told.logged += len(stored)
+        if told.logged > 2 * told.kept + SPARE:
+            self._clear(i, told)
+
+    def _clear(self, i: int, told: Told) -> None:
+        """Of what instance `i` has told, leave what it keeps."""
+        where, bit = self._where, 1 << i
+        kept = {key for keys in told.stored for key in keys if where.get(key, 0) & bit}
+        told.stored, told.logged = [kept], len(kept)
 
     def forget(self, i: int) -> None:
         """Instance `i` keeps nothing, and has to tell anew."""
-        for key in list(self._kept[i]):
-            self._forget(i, key)
-        self._tells[i], self._kept[i] = False, OrderedDict()
+        self.stale.add(i)
+        told = self._told[i]
+        for keys in (self._assumed[i],) if told is None else told.stored:
+            self._drop(i, keys)
+        self._told[i], self._assumed[i] = None, OrderedDict()
 
     def size(self, i: int) -> int:
         """How many blocks instance `i` keeps."""
-        return len(self._kept[i])
+        told = self._told[i]
+        return len(self._assumed[i]) if told is None else told.kept
 
-    def _keep(self, i: int, key: Hashable, now: float) -> None:
-        self._kept[i][key] = now
-        self._where[key] = self._where.get(key, 0) | 1 << i
+    def _add(self, i: int, keys: Sequence[Hashable]) -> int:
+        """Instance `i` keeps these blocks; how many it did not keep before."""
+        where, bit = self._where, 1 << i
+        before = len(where)
+        found = [*map(where.setdefault, keys, repeat(bit))]
+        added = len(where) - before
+        if found.count(bit) < len(found):  # others keep some of them
+            for key in keys:
+                bits = where[key]
+                if not bits & bit:
+                    where[key] = bits | bit
+                    added += 1
+        return added
 
-    def _forget(self, i: int, key: Hashable) -> None:
-        if self._kept[i].pop(key, None) is None:
-            return
-        here = self._where[key] & ~(1 << i)
-        if here:
-            self._where[key] = here
-        else:
-            del self._where[key]
+    def _drop(self, i: int, keys: Collection[Hashable]) -> int:
+        """Instance `i` keeps these blocks no longer; how many it kept before."""
+        where, bit, paged = self._where, 1 << i, self._all + 1
+        found = [*map(where.pop, keys, repeat(0))]
+        dropped = found.count(bit)
+        if dropped < len(found):  # others keep some of them, or it did not
+            in_pages = []
+            for key, bits in zip(keys, found, strict=True):
+                if bits not in (0, bit):
+                    where[key] = bits & ~bit
+                    dropped += bits >> i & 1
+                    if bits & paged:
+                        in_pages.append(key)
+            self._pages.lost(i, in_pages)
+        return dropped
 
     def validate(self) -> None:
-        """Raises AssertionError if both directions differ. O(n): for tests."""
-        found: dict[Hashable, int] = {}
-        for i, kept in enumerate(self._kept):
-            for key in kept:
-                found[key] = found.get(key, 0) | 1 << i
-        where = {key: here for key, bits in self._where.items() if (here := bits & self._all)}
-        assert found == where, "the index of prefixes and what instances keep differ"
+        """Raises AssertionError if what it knows of keys and of instances differs. O(n): for
+        tests."""
+        for i, (told, assumed) in enumerate(zip(self._told, self._assumed, strict=True)):
+            found = {key for key, bits in self._where.items() if bits >> i & 1}
+            assert self.size(i) == len(found), f"instance {i} keeps {len(found)} blocks"
+            known = assumed.keys() if told is None else {k for keys in told.stored for k in keys}
+            assert found <= known, f"instance {i} keeps {found - known}, which it never told"
+            assert told is None or not assumed, f"instance {i} tells, and is assumed to keep more"
+        assert all(bits & self._all for bits in self._where.values()), "nobody keeps a block"
+        self._pages.validate()
 
 
 def _numbers(bits: int) -> Iterator[int]:

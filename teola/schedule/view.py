@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
 
 from teola.policies.routing.base import Capacity, InstanceView
 from teola.profile import EngineProfile
@@ -10,6 +11,7 @@ from teola.schedule.asking import Asking
 from teola.schedule.instances import Instances
 from teola.schedule.prefix_index import PrefixIndex
 
+GONE: Final = InstanceView(False, 0, 0, 0, 0, None)
 _NONE: Mapping[int, int] = {}
 _NEITHER: tuple[Mapping[int, int], Mapping[int, int]] = _NONE, _NONE
 
@@ -30,17 +32,36 @@ class QueueView:
         self._instances, self._asking, self._prefixes = instances, asking, prefixes
         self._about: Sequence[Hashable] | None = None
         self._found = _NEITHER
+        self._stale = {*range(len(instances))}
+        instances.stale = asking.stale = self._stale
+        if prefixes is not None:
+            prefixes.stale = self._stale
+        self._now = [GONE] * len(instances)
 
     def __len__(self) -> int:
         return len(self._instances)
 
-    def instance(self, i: int, now: float) -> InstanceView:
-        """Instance `i` as it is now."""
-        here = self._instances[i]
-        calls, tokens, context = self._asking.for_instance(i)
-        usable, running = here.usable(now), here.entries
+    def instances(self, now: float) -> Sequence[InstanceView]:
+        """All of them as they are now; O(what has changed)."""
+        stale = self._stale
+        stale.update(self._instances.weak)
+        for i in stale:
+            self._now[i] = self._seen(i, now)
+        stale.clear()
+        return self._now
+
+    def _seen(self, i: int, now: float) -> InstanceView:
+        here, (calls, tokens, context) = self._instances[i], self._asking.for_instance(i)
         return InstanceView(
-            usable, running, here.weight, here.context, tokens, here.free, calls, context
+            here.usable(now),
+            here.entries,
+            here.weight,
+            here.context,
+            tokens,
+            here.free,
+            calls,
+            context,
+            self._prefixes.size(i) if self._prefixes is not None else 0,
         )
 
     def hits(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
@@ -50,10 +71,6 @@ class QueueView:
     def expected(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
         """The same, with what it is to compute for calls that were sent or bound there."""
         return self._look(keys, now)[1]
-
-    def kept(self, i: int) -> int:
-        """How many blocks instance `i` keeps, as far as one knows."""
-        return self._prefixes.size(i) if self._prefixes is not None else 0
 
     def depth(self, i: int, keys: Sequence[Hashable], before: int) -> int:
         """How many of these blocks instance `i` keeps, which kept `before` of them when one last

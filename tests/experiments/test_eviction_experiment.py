@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from itertools import pairwise
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from experiments.eviction.belady import Belady
 from experiments.eviction.measure import POLICIES, policy_of, replayed
 from experiments.eviction.traces import Asked, Trace
 from teola.errors import InputError
+from teola.kv import NEVER, Access, make_policy
 from teola.kv import POLICIES as NAMES
-from teola.kv import Access, make_policy
 from tests.planted import catches, edited
 
 KEYS = {"trace", "capacity", "policy", "hit_ratio", "qttft_mean_s"}
@@ -148,7 +147,7 @@ def test_sessions_come_at_recorded_times_by_how_their_last_answer_ended(tmp_path
 def test_a_call_to_an_api_is_a_query_that_has_ended() -> None:
     made = traces.load("synthetic_b", None, None, True, 0)
     assert len({one.access.query for one in made.requests}) == len(made.requests)
-    assert {one.access.next_s for one in made.requests} == {inf}
+    assert {one.access.reads for one in made.requests} == {NEVER}
 
 
 def test_a_trace_that_is_not_there_or_none_is_refused(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from sys import maxsize
 
 import pytest
 
+from teola.engine import NextRead
 from teola.kv import POLICIES, Access, BlockCache, make_policy
 from teola.kv.policies.next_use import NextUse
 from teola.kv.policies.workload_aware import WorkloadAware
@@ -111,7 +113,8 @@ def test_blocks_hold_what_they_should_wherever_they_were(policy: str) -> None:
             keys = start[: chance.randint(1, 4)] if chance.random() < 0.5 else start + "12"[:1]
             query = chance.choice([None, 1, 2])
             next_s = chance.choice([None, 5.0, float("inf")])
-            made.ask(keys, now, Access((chance.choice("ab"), ""), 0, query, next_s))
+            reads = (NextRead(chance.choice([1, 3, maxsize]), next_s),)
+            made.ask(keys, now, Access((chance.choice("ab"), ""), 0, query, reads))
 
 
 @pytest.mark.parametrize("made", [WorkloadAware, NextUse])

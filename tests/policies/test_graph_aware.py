@@ -183,7 +183,7 @@ def test_nothing_is_held_for_longer_than_held_s() -> None:
 @catches(
     "misses-first",
     "what finds nothing goes though others are being computed",
-    edited(GraphAware._open, "self.hits and to.seen.pending", "False"),
+    edited(GraphAware._open, "self.hits and offers.seen[i].pending", "False"),
 )
 def test_what_finds_nothing_lets_others_go_first() -> None:
     for hits in (True, False):
@@ -277,7 +277,7 @@ def test_of_siblings_one_leads() -> None:
 @catches(
     "followers-of-nobody",
     "who follows a call that is withdrawn waits for it",
-    edited(GraphAware._led, "self._again += followers.values()", "pass"),
+    edited(GraphAware._led, "self._again |= followers", "pass"),
 )
 def test_siblings_go_when_their_leader_is_gone() -> None:
     queue = routed()
@@ -430,6 +430,28 @@ def test_what_it_counts_follows_from_what_happened(seed: int) -> None:
         validate_queue(queue, now)
         recounted(policy.programs)
         assert len(policy._line) == len(policy._held) == len(policy._oldest)
+
+
+@catches(
+    "names-for-ever",
+    "whoever names a session once is remembered as long as everybody else",
+    edited(Programs._waited_for, "len(self._since) > MOST_AWAY", "False"),
+)
+def test_however_many_sessions_come_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("teola.policies.routing.programs.MOST_AWAY", 50)
+    queue = routed()
+    policy = queue.placing.routing
+    assert isinstance(policy, GraphAware)
+    for k in range(2000):
+        turn(queue, f"s{k}", prompt((k, 20)), k / 100)
+        recounted(policy.programs)
+    assert len(policy.programs) == len(policy.programs._since) == 50
+    assert len(policy.programs._away) <= 64 + 2 * 51
+    assert policy.programs.get("s1999") is not None, "the last ones are"
+    returns = policy.programs._returns
+    assert sum(map(sum, returns._gone.values())) > 0, "it is learned from those that are forgotten"
+    turn(queue, "s0", prompt((0, 20)), 21.0)
+    assert len(policy.programs) == 50
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -23,9 +24,10 @@ from teola_apps.advanced_rag import app
 from tests.properties.drawn import Drawn
 from tests.properties.templates import Grown, grown
 from tests.recording import RecordingCore, check
+from tests.remembered import remembered
 from tests.soak.forms import short_and_long
 
-QUERIES = 3
+QUERIES, KV_BLOCKS = 3, 400
 
 
 def simulate(
@@ -107,9 +109,26 @@ KILLS = st.lists(
 )
 
 
+ROUTINGS = {
+    "least_loaded": {},
+    "marginal_cost": {},
+    "e2": {"window_s": 1.0, "min_routed": 2},
+    "graph_aware": {"returns_s": 4.0, "held_s": 8.0},
+}
+"""With options by which they do in seconds what else takes minutes."""
+
+
 @settings(max_examples=80)
-@given(made=grown(), names=st.sampled_from([[], list(PIPELINE)]), kills=KILLS)
-def test_deaths_of_instances_lose_nothing(made: Grown, names: list[str], kills: list[Any]) -> None:
+@given(
+    made=grown(),
+    names=st.sampled_from([[], list(PIPELINE)]),
+    kills=KILLS,
+    routing=st.sampled_from(sorted(ROUTINGS)),
+    eviction=st.sampled_from(["lru", "next_use"]),
+)
+def test_deaths_of_instances_lose_nothing(
+    made: Grown, names: list[str], kills: list[Any], routing: str, eviction: str
+) -> None:
     """Every query ends as without them, or with the one failure that used up its retries."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
     plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph, paper("13b"))
@@ -119,8 +138,8 @@ def test_deaths_of_instances_lose_nothing(made: Grown, names: list[str], kills: 
         "chunks": [Tokens(256)] * made.sizes["chunks"],
         "scope": Tokens(0),
     }
-    told = _with_kills(plan, inputs, [])
-    ended = _with_kills(plan, inputs, kills)
+    told = _with_kills(plan, inputs, [], routing, eviction)
+    ended = _with_kills(plan, inputs, kills, routing, eviction)
     assert len(ended) == len(told) == QUERIES
     last = max([at + back for _, _, at, back in kills], default=0.0)
     for result, oracle in zip(ended, told, strict=True):
@@ -129,17 +148,30 @@ def test_deaths_of_instances_lose_nothing(made: Grown, names: list[str], kills: 
             assert (result.state, result.outputs) == (oracle.state, oracle.outputs)
 
 
-def _with_kills(plan: Plan, inputs: dict[str, Any], kills: list[Any]) -> list[SimResult]:
-    sim = Sim(paper("13b"), outcomes=Drawn(5), instances={"embedding": 2, "vectorstore": 2})
+def _with_kills(
+    plan: Plan, inputs: dict[str, Any], kills: list[Any], routing: str, eviction: str
+) -> list[SimResult]:
+    """Two of the queries are a session's."""
+    profile = paper("13b")
+    small = replace(profile.engines["llm"], kv_blocks=KV_BLOCKS)
+    sim = Sim(
+        replace(profile, engines={**profile.engines, "llm": small}),
+        routing=routing,
+        routing_options=dict.fromkeys(profile.engines, ROUTINGS[routing]),
+        eviction=eviction,
+        outcomes=Drawn(5),
+        instances={"embedding": 2, "vectorstore": 2},
+    )
     core = sim.core = RecordingCore({}, sim._measure, sim.queries)
     for k in range(QUERIES):
-        sim.submit(plan, inputs, at=0.1 * k, id=f"q{k}")
+        sim.submit(plan, inputs, at=0.1 * k, id=f"q{k}", program="" if k == 1 else "s")
     for engine, instance, at, back in kills:
         sim.kill(engine, instance, at=at, back_s=back)
     results = sorted(sim.run(), key=lambda result: result.id)
     for name, queue in core.queues.items():
         assert queue.idle, name
         assert all(i.weight == 0 and i.entries == 0 for i in queue.instances), name
+        assert [*remembered(queue)] == []
     return results
 
 

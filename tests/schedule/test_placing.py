@@ -101,7 +101,7 @@ def test_what_is_bound_waits_for_its_instance_although_another_is_idle() -> None
     assert sent(queue) == [(1, ["a"])]
     queue.submit(call("b", 90), 0.0)
     assert sent(queue) == []
-    assert queue.placing.routing.view.instance(1, 0.0)[1:5] == (1, 90, 90, 90)
+    assert queue.placing.routing.view.instances(0.0)[1][1:5] == (1, 90, 90, 90)
     end(queue, "a", 1.0)
     assert sent(queue, 1.0) == [(1, ["b"])]
 
@@ -326,12 +326,14 @@ def test_what_an_instance_finds_takes_none_of_its_room() -> None:
     queue.submit(call("b", 68, ("a", "b", "c")), 0.0)
     queue.submit(call("c", 68, ("a", "b", "c", "d")), 0.0)
     view = queue.placing.routing.view
-    assert view.instance(1, 0.0).pending == 36 + 36 + 20  # the third finds what the second computes
-    assert (view.instance(1, 0.0).waiting, view.instance(1, 0.0).awaited) == (3, 3 * 68)
+    assert (
+        view.instances(0.0)[1].pending == 36 + 36 + 20
+    )  # the third finds what the second computes
+    assert (view.instances(0.0)[1].waiting, view.instances(0.0)[1].awaited) == (3, 3 * 68)
     assert sent(queue) == [(1, ["a", "b", "c"])]
-    assert (view.instance(1, 0.0).prefilling, view.instance(1, 0.0).context) == (92, 204)
+    assert (view.instances(0.0)[1].prefilling, view.instances(0.0)[1].context) == (92, 204)
     end(queue, "b", 1.0)
-    assert view.instance(1, 1.0).prefilling == 56
+    assert view.instances(1.0)[1].prefilling == 56
 
 
 @pytest.mark.parametrize("how", ["prefilled", "withdrawn", "lost", "moved"])

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from teola.policies.routing.graph_aware import GraphAware
 from teola.policies.work import Taker
 from teola.runtime.hosts import supervisor
 from teola.runtime.hosts.remote import RemoteEngine
@@ -63,9 +64,10 @@ def _not_unbound(patch: pytest.MonkeyPatch) -> None:
 
 
 def _bound_to_the_dead(patch: pytest.MonkeyPatch) -> None:
-    def bind(self: Any, work: Any, now: float) -> None:
+    def bind(self: Any, work: Any, now: float, *, may_hold: bool = False) -> bool:
         early = self.early and not work.spec.cuttable
-        work.affinity = self.routing.place(work, now) if early else work.home
+        work.affinity = max(-1, self.routing.place(work, now) if early else work.home)
+        return False
 
     patch.setattr(Placing, "bind", bind)
 
@@ -275,5 +277,13 @@ BUGS: Final = {
     "dropped-returns": Bug(
         "a late result of what was skipped comes back",
         edited(Store.put, "if i not in self._dropped:", "if True:"),
+    ),
+    "held-for-nobody": Bug(
+        "the routing policy keeps in mind what is withdrawn while it is held",
+        edited(GraphAware.observe, "self._forget(event.work)", "pass"),
+    ),
+    "never-asked-again": Bug(
+        "what the routing policy holds is asked about only when something happens",
+        edited(Requeue.wake, "self._placing.routing.wake_at(now)", "None"),
     ),
 }

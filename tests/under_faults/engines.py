@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from teola.engine import Call, Delta, Hit, Keys, Request, Result, SequenceHandle
@@ -80,6 +81,14 @@ class KeyedModel(Model):
         size = 4 * self.block_tokens
         ends = range(size, len(prompt) + 1, size)
         return Keys(len(prompt) // 4 + 1, tuple(prompt[:end] for end in ends))
+
+
+class CrowdedModel(KeyedModel):
+    """Its cache has room for little more than a program, and prompts take it several steps."""
+
+    def __init__(self, name: str = "llm", max_sequences: int = 4) -> None:
+        super().__init__(name, max_sequences)
+        self.spec = replace(self.spec, max_batch=64, kv_blocks=96)
 
 
 class Scattered(RoutingPolicy):

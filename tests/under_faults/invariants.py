@@ -17,6 +17,7 @@ from teola.schedule.events import (
     Submit,
 )
 from tests.recording import Heard, Said
+from tests.remembered import remembered
 from tests.under_faults import templates
 from tests.under_faults.world import Asked, World, oracle
 
@@ -91,7 +92,7 @@ def _justified(world: World, asked: Asked) -> Iterator[str]:
         return
     if ending.failed.optional:
         yield f"{asked.id} failed for want of {ending.failed.id}, which is optional"
-    plan = templates.plan(asked.template, asked.passes)
+    plan = world.plan(asked)
     head = plan.head[plan.index[ending.failed.id]]
     failures = world.failures.get((asked.id, head), [])
     last = [f for f in failures if not f.cause.retryable or f.streamed or not f.budget]
@@ -170,6 +171,7 @@ def _held(world: World) -> Iterator[str]:
             yield f"{name} is not idle: {list(queue.works)} {list(queue.instances)}"
         if not all(instance.up for instance in queue.instances):
             yield f"{name}: an instance did not come back"
+        yield from remembered(queue)
     for asked in world.asked.values():
         ok = asked.ending is not None and asked.ending.state is State.OK
         if ok and asked.left:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from teola import (
     Aggregate,
@@ -17,15 +18,24 @@ from teola import (
     Search,
 )
 from teola.engine import Chunk, Scope
+from teola.graph import Op
 from teola.passes import PIPELINE, optimise
-from teola.profile import default
+from teola.profile import Cost, EngineProfile, StepTime, default
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
 from teola.workflow.component import Template
 from teola.workflow.components import Function
 from teola.workflow.kinds import Kind
 from tests.deterministic import number
-from tests.under_faults.engines import Database, Embedder, Model, Python, Reranker, Store
+from tests.under_faults.engines import (
+    TOKEN_S,
+    Database,
+    Embedder,
+    Model,
+    Python,
+    Reranker,
+    Store,
+)
 
 CHUNKS, NOTES = 9, 5
 READS = {"question": Kind.TEXT, "notes": Kind.TEXTS, "documents": Kind.DOCUMENTS}
@@ -123,8 +133,22 @@ TEMPLATES = {
 }
 
 
+TIMES: Final = {
+    "embedding": EngineProfile({Op.EMBEDDING: Cost(base_s=0.1)}, max_batch=4),
+    "vectorstore": EngineProfile(
+        {op: Cost(base_s=0.1) for op in (Op.INGESTION, Op.SEARCHING)}, max_batch=4
+    ),
+    "rerank": EngineProfile({Op.RERANKING: Cost(base_s=0.1)}, max_batch=4),
+    "python": EngineProfile({Op.TOOL_CALL: Cost(base_s=0.1)}, concurrency=4),
+    "llm": EngineProfile(
+        step=StepTime(base_s=TOKEN_S, per_token_s=0.001), max_batch=256, prefix_reuse=True
+    ),
+}
+"""Where it matters that times are known."""
+
+
 @cache
-def plan(name: str, passes: bool) -> Plan:
+def plan(name: str, passes: bool, timed: bool = False) -> Plan:
     """The plan of an application."""
     make, output, reads = TEMPLATES[name]
     kinds = {key: READS[key] for key in ("question", *reads)}
@@ -132,7 +156,8 @@ def plan(name: str, passes: bool) -> Plan:
     sizes = {"chunks": CHUNKS, "notes": NOTES}
     graph = builder.build(builder.configure({}), sizes)
     specs = [Embedder().spec, Store(database=DATABASE).spec, Reranker().spec]
-    profile = default([*specs, Model().spec, Python().spec])
+    declared = default([*specs, Model().spec, Python().spec])
+    profile = replace(declared, engines=TIMES) if timed else declared
     names = list(PIPELINE) if passes else []
     return Plan(optimise(graph, profile, names).e_graph, profile)
 

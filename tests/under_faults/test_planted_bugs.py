@@ -28,6 +28,7 @@ def oracles() -> None:
 RARE = {
     "effects-repeated": 59,
     "hanging-left-alone": 49,
+    "never-asked-again": 140,
     "optional-is-fatal": 188,
     "rest-forgotten": 31,
     "stream-repeated": 53,

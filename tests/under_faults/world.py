@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any, Final
 
+from teola.ask import program_of
 from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
 from teola.policies.batching import BATCHING
+from teola.policies.routing import RoutingPolicy
+from teola.policies.routing.e2 import E2
+from teola.policies.routing.graph_aware import GraphAware
 from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.work import Work
 from teola.runtime.driver import Query
@@ -26,11 +30,14 @@ from teola.runtime.live.query import Ending, Token
 from teola.runtime.observe.trace import Trace
 from teola.runtime.runtime import Runtime
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import Cause, Finish, State
+from teola.schedule.events import Cause, Finish, ProgramPaused, State
+from teola.schedule.plan import Plan
+from tests.deterministic import number
 from tests.recording import RecordingCore
 from tests.under_faults import templates
 from tests.under_faults.clock import VirtualLoop
 from tests.under_faults.engines import (
+    CrowdedModel,
     Database,
     Embedder,
     KeyedModel,
@@ -65,18 +72,37 @@ class Asked:
     deadline_s: float = DEADLINE_S
     gone_s: float | None = None
     streams: bool = False
+    session: str = ""
     tokens: list[str] = field(default_factory=list)
     ending: Ending | None = None
     ended: float | None = None
     left: tuple[str, ...] = ()
 
 
-ROUTINGS = ("least_loaded", "scattered", "least_loaded", "prefix_affinity")
-"""By seed. The second binds all that it can; with the last, prompts are measured by the engine."""
-MODELS = {
+ROUTINGS: Final = (
+    "least_loaded",
+    "scattered",
+    "least_loaded",
+    "prefix_affinity",
+    "graph_aware",
+    "scattered",
+    "e2",
+    "prefix_affinity",
+)
+"""By seed. `scattered` binds all that it can, `graph_aware` holds calls; where keys are wanted,
+prompts are measured by the engine."""
+POLICIES: Final[Mapping[str, Callable[[], RoutingPolicy]]] = {
+    "scattered": Scattered,
+    "prefix_affinity": PrefixAffinity,
+    "graph_aware": partial(GraphAware, returns_s=4.0, held_s=8.0),
+    "e2": partial(E2, window_s=1.0, min_routed=2),
+}
+MODELS: Final = {
     "least_loaded": Recipe(Model, {}, "llm"),
     "scattered": Recipe(Model, {"max_sequences": 1}, "llm"),  # so that what is bound has to wait
     "prefix_affinity": Recipe(KeyedModel, {}, "llm"),
+    "graph_aware": Recipe(CrowdedModel, {}, "llm"),
+    "e2": Recipe(CrowdedModel, {}, "llm"),
 }
 
 
@@ -118,6 +144,9 @@ def scenario(seed: int) -> Scenario:
         )
         for n, (tenant, k) in enumerate(rng.sample(pairs, count))
     ]
+    sessions = Random(f"sessions {seed}")
+    for query in queries:
+        query.session = sessions.choice(("", "", "a", "b"))
     faults = draw(rng, instances, count, BUSY_S)
     for fault in faults:
         if fault.kind is Kind.CLIENT_GONE:
@@ -149,6 +178,11 @@ class World:
             runner.run(self._run())
         self.database.effects = templates.DATABASE.effects.copy()
         return self
+
+    def plan(self, asked: Asked) -> Plan:
+        """How it runs: by times where the routing decides by them when a call is sent."""
+        timed = self.scenario.routing == "graph_aware"
+        return templates.plan(asked.template, asked.passes, timed)
 
     # --- what is told by the wires ----------------------------------------------------------
 
@@ -226,8 +260,8 @@ class World:
                 starts.append(host.start())
             config = EngineConfig(name, instances=count, batching=self.scenario.batching)
             queue = queue_for(name, [self.far[name, i] for i in range(count)], config)
-            if routing != "least_loaded":
-                policy = Scattered() if routing == "scattered" else PrefixAffinity()
+            if routing in POLICIES:
+                policy = POLICIES[routing]()
                 limits = [instance.limits for instance in queue.instances]
                 queue = EngineQueue(name, limits, queue.line.policy, policy)
             self.core.queues[name] = queue
@@ -252,10 +286,11 @@ class World:
     async def _query(self, asked: Asked) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(asked.at)
-        plan = templates.plan(asked.template, asked.passes)
+        plan = self.plan(asked)
         given = templates.inputs(asked.question, asked.tenant, f"of {asked.id}")
         now = loop.time()
-        context = QueryContext(asked.id, asked.tenant, now + asked.deadline_s)
+        part_of = program_of(asked.tenant, asked.session) if asked.session else ""
+        context = QueryContext(asked.id, asked.tenant, now + asked.deadline_s, part_of=part_of)
         trace = Trace(asked.id, asked.template, plan, now)
 
         def watch(told: Any) -> None:
@@ -266,6 +301,9 @@ class World:
         with suppress(TimeoutError):
             async with asyncio.timeout(asked.gone_s):
                 asked.ending = await work
+        if part_of:
+            ended = number(asked.id, asked.question) % 4 == 0
+            self.live.post(ProgramPaused("llm", part_of, "person", ended))
 
     def _arm(self, fault: Fault, zero: float) -> None:
         loop, far = asyncio.get_running_loop(), self.far[fault.engine, fault.instance]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from teola.kv.policies.base import Access, Policy
+from teola.kv.policies.base import NEVER, Access, Policy, looks_ahead
 from teola.kv.policies.first_in import FirstIn
 from teola.kv.policies.gdfs import Gdfs
 from teola.kv.policies.lfu import Lfu
@@ -34,4 +34,13 @@ def make_policy(name: str, **options: Any) -> Policy:
     return REGISTRY.make(name, options)
 
 
-__all__ = ["DEFAULT", "POLICIES", "REGISTRY", "Access", "Policy", "make_policy"]
+__all__ = [
+    "DEFAULT",
+    "NEVER",
+    "POLICIES",
+    "REGISTRY",
+    "Access",
+    "Policy",
+    "looks_ahead",
+    "make_policy",
+]

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, Protocol
+from math import inf
+from sys import maxsize
+from typing import Any, Final, NamedTuple, Protocol
+
+from teola.engine import NextRead
+
+NEVER: Final = (NextRead(maxsize, inf),)
+"""Its query reads nothing of it again."""
 
 
 class Access(NamedTuple):
     """Who uses the cache.
 
     category: (app, component) of the request. turn: of its conversation, from 0. query: whose it
-    is, where that is known: what only one has read is its alone. next_s: what is known from its
-    graph of when what it holds is read again, in seconds after its end (inf: never by this query;
-    None: nothing).
+    is, where that is known: what only one has read is its alone. reads: what is known from its
+    graph of when that one reads which of its blocks again, none being known of those behind the
+    last.
     """
 
     category: tuple[str, str] = ("", "")
     turn: int = 0
     query: Hashable = None
-    next_s: float | None = None
+    reads: tuple[NextRead, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is known that its query reads nothing again."""
+        if not self.reads or self.reads[-1].seconds != inf:
+            return False
+        return all(seconds is None for _, seconds in self.reads[:-1])
 
 
 class Policy(Protocol):
     """Orders the blocks that are cached and referenced by nobody. No I/O, clock or chance.
+
+    Its class may declare `looks_ahead = True`: then `Access.reads` is worked out for it.
 
     It is told of runs of blocks, as they follow one another in a request; a method takes at most
     O(log n) for each block of the run, n being all blocks. now: seconds of the caller's clock.
@@ -53,3 +69,8 @@ class Policy(Protocol):
     def evict(self, now: float) -> int:
         """Choose one of the offered blocks (there is one), which is thereby forgotten."""
         ...
+
+
+def looks_ahead(policy: Any) -> bool:
+    """Whether a policy wants to know when blocks are read again."""
+    return bool(getattr(policy, "looks_ahead", False))

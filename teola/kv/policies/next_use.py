@@ -1,7 +1,7 @@
 """next_use: the block that is read again latest, as far as that is known.
 
     its query has ended, and no other has read it     goes first, oldest first
-    its graph says when (`Access.next_s`)             worth 1 / (seconds until then)
+    its graph says when (`Access.reads`)              worth 1 / (seconds until then)
     only its query has read it                        worth what queries' pauses say (`pauses.py`)
     others have read it, or nobody knows whose it is  worth P(read within life_s) / life_s, by what
                                                       was learned of its category (`fits.py`)
@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from math import exp, expm1, inf
-from typing import Final, NamedTuple
+from sys import maxsize
+from typing import ClassVar, Final, NamedTuple
 
+from teola.engine import NextRead
 from teola.kv.policies.base import Access
 from teola.kv.policies.checked import count, number
 from teola.kv.policies.fits import Fits
@@ -27,6 +29,7 @@ from teola.kv.policies.workload_aware import category_of
 
 NAME: Final = "next_use"
 SOON_S: Final = 1e-3
+UNKNOWN: Final = NextRead(maxsize, None)
 
 
 class UseKind(NamedTuple):
@@ -50,6 +53,8 @@ class NextUse:
     """life_s: how far it looks ahead for what belongs to no query. window_s: how long what was seen
     counts. refit_s: how often it is summed up. min_samples: of reuse, for a category to have a fit
     of its own."""
+
+    looks_ahead: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -88,10 +93,13 @@ class NextUse:
         if query is not None:
             own = UseKind(True, self._pause(access, position, now))
         shared, common = UseKind(False, category), list[Hashable]()
+        reads, until, next_s = iter(access.reads), 0, None
         for at, (block, key) in enumerate(zip(blocks, keys, strict=True), position):
+            while at >= until:
+                until, next_s = next(reads, UNKNOWN)
             before = held.get(block)
             if own is not None and (before is None or before.query == query):
-                held[block] = Held(own, at, query, access.next_s)
+                held[block] = Held(own, at, query, next_s)
             else:
                 held[block] = Held(shared, at, None, None)
                 common.append(key)
@@ -104,7 +112,7 @@ class NextUse:
         if self._lower:
             return access.category, -1
         kind = self._pauses.access(access.query, access.category, now, begins=position == 0)
-        if access.next_s == inf:
+        if access.is_last:
             self._pauses.ended(access.query)
         return kind
 

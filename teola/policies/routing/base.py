@@ -166,6 +166,7 @@ class InstanceView(NamedTuple):
     free: how many more its KV memory could take when it last told (None: it does not tell).
     waiting: calls (works) that are bound to it and were not sent.
     awaited: tokens of those, whether computed or found.
+    kept: blocks that it keeps, as far as one knows.
     """
 
     usable: bool
@@ -176,6 +177,7 @@ class InstanceView(NamedTuple):
     free: int | None
     waiting: int = 0
     awaited: int = 0
+    kept: int = 0
 
     @property
     def pending(self) -> int:
@@ -200,8 +202,8 @@ class EngineView(Protocol):
         """How many instances there are."""
         ...
 
-    def instance(self, i: int, now: float) -> InstanceView:
-        """Instance `i` as it is now."""
+    def instances(self, now: float) -> Sequence[InstanceView]:
+        """All instances as they are now. One that has not changed is the same object as before."""
         ...
 
     def hits(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
@@ -210,10 +212,6 @@ class EngineView(Protocol):
 
     def expected(self, keys: Sequence[Hashable], now: float) -> Mapping[int, int]:
         """The same, with what it is to compute for calls that were sent or bound there."""
-        ...
-
-    def kept(self, i: int) -> int:
-        """How many blocks instance `i` keeps, as far as one knows."""
         ...
 
     def depth(self, i: int, keys: Sequence[Hashable], before: int) -> int:

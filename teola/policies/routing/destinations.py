@@ -41,15 +41,14 @@ def bound(view: EngineView, work: Work, now: float) -> int:
     """Where a call is to stay: its home, or the instance that it waits for; ANY if it may go
     anywhere."""
     at = work.home if work.home >= 0 else work.affinity
-    return at if at >= 0 and at != work.avoid and view.instance(at, now).usable else ANY
+    return at if at >= 0 and at != work.avoid and view.instances(now)[at].usable else ANY
 
 
 def destinations(view: EngineView, work: Work, now: float) -> list[Destination]:
     """The instances that a call may go to, by number."""
     expected = view.expected(work.keys, now)
     found: list[Destination] = []
-    for i in range(len(view)):
-        seen = view.instance(i, now)
+    for i, seen in enumerate(view.instances(now)):
         if seen.usable and i != work.avoid:
             there = found_tokens(work, expected.get(i, 0), view.limits[i].block_tokens)
             found.append(Destination(i, seen, there, work.total - there))

@@ -114,11 +114,8 @@ class E2(RoutingPolicy):
             self._undo(work)
         for history in self.histories:
             history.expire(now, self.tree)
-        there = [
-            i
-            for i in range(len(self.view))
-            if i != work.avoid and self.view.instance(i, now).usable
-        ]
+        instances = self.view.instances(now)
+        there = [i for i, seen in enumerate(instances) if seen.usable and i != work.avoid]
         if not there:
             return ANY
         path = self.tree.insert(work.keys)
@@ -205,7 +202,7 @@ class E2(RoutingPolicy):
         for heavy, light in list(redirect.items()):
             if load[heavy] <= self.balance * load[light]:
                 del redirect[heavy]
-        numbers = [i for i in range(len(load)) if self.view.instance(i, now).usable]
+        numbers = [i for i, seen in enumerate(self.view.instances(now)) if seen.usable]
         if not numbers or self.routed < (self.min_routed or 50 * len(load)):
             return
         heavy = max(numbers, key=lambda i: (load[i], -i))

@@ -24,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
-from itertools import takewhile
+from itertools import compress, takewhile
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -45,14 +45,8 @@ from teola.policies.routing.base import (
     found_tokens,
     holdable,
 )
-from teola.policies.routing.destinations import (
-    Destination,
-    bound,
-    destinations,
-    prefill_s,
-    wait_s,
-)
-from teola.policies.routing.marginal_cost import MarginalCost
+from teola.policies.routing.destinations import bound, prefill_s, wait_s
+from teola.policies.routing.marginal_cost import MarginalCost, Offers
 from teola.policies.routing.programs import Program, Programs
 from teola.policies.work import Work
 
@@ -106,7 +100,7 @@ class GraphAware(RoutingPolicy):
         self._following: dict[str, dict[Hashable, Work]] = {}
         self._early: dict[Hashable, Waiting] = {}
         self._dues: list[Waiting] = []
-        self._again: list[Work] = []
+        self._again: dict[Hashable, Work] = {}
         self._changed = False
 
     def attach(self, view: EngineView) -> None:
@@ -128,123 +122,117 @@ class GraphAware(RoutingPolicy):
         at = bound(self.view, work, now)
         if at >= 0 and self.programs.has(work, at):
             return at
-        there = destinations(self.view, work, now)
-        if at < 0 and there:
-            at = self._choose(work, there, now)
+        offers = self._costs.offers(work, now)
+        if at < 0:
+            at = self._choose(work, offers, now)
         if at >= 0:
-            here = next((to for to in there if to.instance == at), None)
-            self.programs.joined(work, at, here.found if here else 0, self._answer, now)
+            self.programs.joined(work, at, work.total - offers.missing[at], self._answer, now)
         return at
 
     @property
     def _answer(self) -> int:
         return round(self._costs.answer)
 
-    def _choose(self, work: Work, there: list[Destination], now: float) -> int:
+    def _choose(self, work: Work, offers: Offers, now: float) -> int:
         program = self.programs.get(work.program)
         may_hold = holdable(work, now) and now < work.arrival + self.held_s
         if program is not None and program.at >= 0:
-            self._lost(work, program, there)
-        best = self._best(work, program, there)
-        if not may_hold:
-            return best.instance
-        if self.siblings and program is not None and self._follows(work, program, there, now):
+            self._lost(work, program, offers)
+        self._count_pushed(work, offers)
+        best = self._best(work, program, offers)
+        if best < 0 or not may_hold:
+            return best
+        if self.siblings and program is not None and self._follows(work, program, offers, now):
             self._following.setdefault(work.program, {})[_key(work)] = work
             return HELD
-        if self.ahead and (due := self._due(work, best)) > now:
+        if self.ahead and (due := self._due(work, best, offers)) > now:
             early = self._early[_key(work)] = Waiting(due, work.seq, work)
             heappush(self._dues, early)
             return HELD
         if not (self.gate or self.hits) or not any(self.programs.owners):
-            return best.instance
-        if not self._long(work, best):
-            return best.instance
-        open = [to for to in there if self._open(work, to)]
-        if open:
-            return min(open, key=lambda to: self._cost(work, to)).instance
-        shortest = min(self._prefill_s(work, to) for to in there)
+            return best
+        if not self._long(work, best, offers):
+            return best
+        there = [i for i, cost in enumerate(offers.costs) if cost < inf]
+        if open := [i for i in there if self._open(work, i, offers)]:
+            return min(open, key=offers.costs.__getitem__)
+        shortest = min(self._prefill_s(work, i, offers) for i in there)
         waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work)
         self._held[_key(work)] = waiting
         insort(self._line, waiting)
         insort(self._oldest, (work.arrival, work.seq, _key(work)))
         return HELD
 
-    def _best(self, work: Work, program: Program | None, there: list[Destination]) -> Destination:
-        best = min(there, key=lambda to: self._cost(work, to))
-        if not self.home or program is None or program.at == best.instance:
-            return best
-        at = next((to for to in there if to.instance == program.at), None)
-        if at is None or not at.found:
-            return best
-        here, other = (
-            wait_s(self.view.profiles[to.instance], to.seen.pending) for to in (at, best)
-        )
-        again = TWICE * self._prefill_s(work, best)
-        return at if here + self._prefill_s(work, at) <= other + again else best
+    def _count_pushed(self, work: Work, offers: Offers) -> None:
+        """To what marginal_cost counts, add what has to be computed again of what programs own, if
+        the call pushes it out."""
+        programs, tokens = self.programs, work.total + self._answer
+        for i in compress(range(len(programs.owners)), programs.owners):
+            others = programs.owned[i] - programs.owns(work.program, i)
+            pushed = min(others + tokens - self._room[i], offers.missing[i])
+            if pushed > 0:
+                offers.costs[i] += prefill_s(self.view.profiles[i], pushed, work.total)
 
-    def _cost(self, work: Work, to: Destination) -> float:
-        """marginal_cost's, and of what programs own there, what has to be computed again if the
-        call pushes it out."""
-        i, cost = to.instance, self._costs.cost(work, to)
-        if not self.programs.owners[i]:
-            return cost
-        others = self.programs.owned[i] - self.programs.owns(work.program, i)
-        over = others + work.total + self._answer - self._room[i]
-        pushed = min(over, to.missing)
-        if pushed <= 0:
-            return cost
-        return cost + prefill_s(self.view.profiles[i], pushed, work.total)
+    def _best(self, work: Work, program: Program | None, offers: Offers) -> int:
+        best, missing = offers.best, offers.missing
+        if not self.home or program is None or program.at in (best, -1):
+            return best
+        at = program.at
+        if offers.costs[at] == inf or missing[at] == work.total:
+            return best
+        here, other = (wait_s(self.view.profiles[i], offers.seen[i].pending) for i in (at, best))
+        again = TWICE * self._prefill_s(work, best, offers)
+        return at if here + self._prefill_s(work, at, offers) <= other + again else best
 
-    def _prefill_s(self, work: Work, to: Destination) -> float:
-        return prefill_s(self.view.profiles[to.instance], to.missing, work.total)
+    def _prefill_s(self, work: Work, i: int, offers: Offers) -> float:
+        return prefill_s(self.view.profiles[i], offers.missing[i], work.total)
 
     # --- when -------------------------------------------------------------------------------
 
-    def _lost(self, work: Work, program: Program, there: list[Destination]) -> None:
+    def _lost(self, work: Work, program: Program, offers: Offers) -> None:
         """What a program that comes back does not find is not its own any more."""
-        at = next((to for to in there if to.instance == program.at), None)
-        if at is not None and 2 * at.found < work.total:
-            self.programs.lost(work.program, max(0, at.found - program.common))
+        found = work.total - offers.missing[program.at]
+        if 2 * found < work.total and offers.costs[program.at] < inf:
+            self.programs.lost(work.program, max(0, found - program.common))
 
-    def _long(self, work: Work, to: Destination) -> bool:
+    def _long(self, work: Work, i: int, offers: Offers) -> bool:
         """Whether a call finds hardly anything, and takes more than a step to compute."""
-        limit = self.view.limits[to.instance].max_batch
-        return to.missing > limit and 2 * to.found < work.total
+        missing = offers.missing[i]
+        return missing > self.view.limits[i].max_batch and 2 * missing > work.total
 
-    def _open(self, work: Work, to: Destination) -> bool:
+    def _open(self, work: Work, i: int, offers: Offers) -> bool:
         """Whether a call that finds hardly anything may go there now."""
-        i = to.instance
         if not self.programs.owners[i]:
             return True
-        if self.hits and to.seen.pending:
+        if self.hits and offers.seen[i].pending:
             return False
         if not self.gate:
             return True
         others = self.programs.claimed[i] - self.programs.claims(work.program, i)
         return others + work.total + self._answer <= self._room[i]
 
-    def _follows(self, work: Work, program: Program, there: list[Destination], now: float) -> bool:
+    def _follows(self, work: Work, program: Program, offers: Offers, now: float) -> bool:
         """Whether most of what a call finds nowhere is being computed for one of its program."""
         if not program.begun:
             return False
-        kept = self.view.hits(work.keys, now)
-        found = max(
-            found_tokens(work, kept.get(i, 0), self.view.limits[i].block_tokens)
-            for i in range(len(self.view))
-        )
-        coming = max(to.found for to in there) - found
-        return coming > 0 and 2 * coming > work.total - found
+        kept, limits = self.view.hits(work.keys, now).items(), self.view.limits
+        each = (found_tokens(work, blocks, limits[i].block_tokens) for i, blocks in kept)
+        missing = work.total - max(each, default=0)
+        there = zip(offers.costs, offers.missing, strict=True)
+        coming = missing - min(left for cost, left in there if cost < inf)
+        return coming > 0 and 2 * coming > missing
 
-    def _due(self, work: Work, to: Destination) -> float:
+    def _due(self, work: Work, i: int, offers: Offers) -> float:
         """When a piece of a prompt is to be sent, of which the rest comes later."""
-        if work.spec.op is not Op.PARTIAL_PREFILLING or not to.calls:
+        if work.spec.op is not Op.PARTIAL_PREFILLING or not offers.seen[i].calls:
             return -inf
-        return work.admitted + work.spec.estimate.latest_s - self._prefill_s(work, to)
+        latest = work.admitted + work.spec.estimate.latest_s
+        return latest - self._prefill_s(work, i, offers)
 
     def free(self, now: float) -> Iterator[Work]:
         self._changed |= self.programs.expire(now)
-        again, self._again = self._again, []
-        yield from again
+        again, self._again = self._again, {}
+        yield from again.values()
         while self._dues and self._dues[0].rank <= now:
             early = heappop(self._dues)
             if self._early.get(_key(early.work)) is early:
@@ -266,12 +254,15 @@ class GraphAware(RoutingPolicy):
 
     def _forget(self, work: Work) -> None:
         """It is not held, so far."""
+        if not (self._held or self._early or self._following):
+            return
         key = _key(work)
         waiting = self._held.pop(key, None)
         if waiting is not None:
             del self._line[bisect_left(self._line, waiting)]
             del self._oldest[bisect_left(self._oldest, (work.arrival, work.seq))]
         self._early.pop(key, None)
+        self._again.pop(key, None)
         followers = self._following.get(work.program)
         if followers is not None and followers.pop(key, None) is not None and not followers:
             del self._following[work.program]
@@ -280,30 +271,29 @@ class GraphAware(RoutingPolicy):
 
     def observe(self, event: Happening, now: float) -> None:
         self._changed = True
-        match event:
-            case Prefilled(_, work):
-                self.programs.prefilled(work)
-                self._led(work)
-            case Finished(_, work, _, _, generated):
-                self._costs.observe(event, now)
-                self._led(work)
-                self.programs.left(work, now, generated)
-            case Left(work):
-                self._forget(work)
-                self._led(work)
-                self.programs.left(work, now)
-            case Paused(program, reason, ended):
-                self.programs.paused(program, reason, ended)
-            case WentDown(i):
-                self.programs.down(i)
-                for followers in self._following.values():
-                    self._again += followers.values()
+        if isinstance(event, Prefilled):
+            self.programs.prefilled(event.work)
+            self._led(event.work)
+        elif isinstance(event, Finished):
+            self._costs.observe(event, now)
+            self._led(event.work)
+            self.programs.left(event.work, now, event.generated)
+        elif isinstance(event, Left):
+            self._forget(event.work)
+            self._led(event.work)
+            self.programs.left(event.work, now)
+        elif isinstance(event, Paused):
+            self.programs.paused(*event)
+        elif isinstance(event, WentDown):
+            self.programs.down(event.instance)
+            for followers in self._following.values():
+                self._again |= followers
 
     def _led(self, work: Work) -> None:
         """Whoever followed this call need not wait for it."""
-        followers = self._following.get(work.program)
+        followers = self._following.get(work.program) if self._following else None
         if followers:
-            self._again += followers.values()
+            self._again |= followers
 
 
 def _key(work: Work) -> Hashable:

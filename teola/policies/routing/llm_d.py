@@ -18,7 +18,7 @@ class LLMD(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         view = self.view
-        queues = [view.instance(i, now).waiting for i in range(len(view))]
+        queues = [seen.waiting for seen in view.instances(now)]
         longest, apart = max(queues), max(queues) - min(queues)
 
         def cost(to: Destination) -> float:

@@ -17,6 +17,10 @@ that it does not report.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
+from math import inf
+from operator import add, is_not, mul
 from typing import Final, NamedTuple
 
 from teola.policies.routing.base import (
@@ -26,8 +30,9 @@ from teola.policies.routing.base import (
     Happening,
     InstanceView,
     RoutingPolicy,
+    found_tokens,
 )
-from teola.policies.routing.destinations import Destination, bound, times_of, wait_s
+from teola.policies.routing.destinations import bound, times_of, wait_s
 from teola.policies.work import Work
 from teola.profile import EngineProfile
 
@@ -48,7 +53,6 @@ class Prices(NamedTuple):
     token_s: float
     pair_s: float
     context_s: float
-    block_tokens: int
     blocks: int
 
     @classmethod
@@ -60,9 +64,52 @@ class Prices(NamedTuple):
             step.base_s / profile.max_batch + step.per_token_s,
             step.per_pair_s,
             step.per_context_s,
-            limits.block_tokens,
             limits.kv_blocks or 0,
         )
+
+    def prefill_s(self, missing: int, total: int) -> float:
+        """Seconds that the last `missing` tokens of a prompt of `total` take."""
+        return missing * (self.token_s + self.pair_s * (2 * total - missing + 1) / 2)
+
+
+class Terms:
+    """What any call meets on each instance, kept while that does not change. wait_s: before its
+    prefill (inf: it may not go there). weight: how often its prefill counts. context: tokens that
+    its answer has beside it."""
+
+    def __init__(self, prices: Sequence[Prices]) -> None:
+        self._prices = prices
+        self._seen: list[InstanceView | None] = [None] * len(prices)
+        self.wait_s, self.weight = [inf] * len(prices), [0.0] * len(prices)
+        self.context = [0] * len(prices)
+
+    def renew(self, instances: Sequence[InstanceView]) -> None:
+        """They are so now."""
+        known = self._seen
+        for i in compress(range(len(known)), map(is_not, instances, known)):
+            known[i] = seen = instances[i]
+            usable, running, prefilling, context, queued, _, waiting, awaited, kept = seen
+            prices = self._prices[i]
+            weight = min(MOST, 1 + STALLED * (running + waiting))
+            if prices.blocks:
+                weight += EVICTED * min(1.0, kept / prices.blocks)
+            self.wait_s[i] = prices.pending_s * (prefilling + queued) if usable else inf
+            self.weight[i], self.context[i] = weight, context + awaited
+
+
+class Offers(NamedTuple):
+    """What a call would meet on each instance. costs: seconds that it takes everybody (inf: it may
+    not go there). missing: tokens of its prompt that it is to compute."""
+
+    costs: list[float]
+    missing: list[int]
+    seen: Sequence[InstanceView]
+
+    @property
+    def best(self) -> int:
+        """Where it costs least, ANY if it may go nowhere."""
+        least = min(self.costs, default=inf)
+        return ANY if least == inf else self.costs.index(least)
 
 
 class MarginalCost(RoutingPolicy):
@@ -75,6 +122,11 @@ class MarginalCost(RoutingPolicy):
         self.answer, self._answers = ANSWER, 0
         self._profile: EngineProfile | None = None
         self._prices: list[Prices] = []
+        self._kinds: list[Prices] = []
+        """Those that differ."""
+        self._kind: list[int] = []
+        """By instance, which of these are its own."""
+        self._terms = Terms(())
 
     def _priced(self) -> list[Prices]:
         """Of each instance. Where times are learned, profiles are others whenever that changes."""
@@ -83,43 +135,33 @@ class MarginalCost(RoutingPolicy):
             self._profile = profiles[0]
             pairs = zip(profiles, limits, strict=True)
             self._prices = [Prices.of(profile, one) for profile, one in pairs]
+            self._kinds = [*dict.fromkeys(self._prices)]
+            self._kind = [self._kinds.index(prices) for prices in self._prices]
+            self._terms = Terms(self._prices)
         return self._prices
 
     def place(self, work: Work, now: float) -> int:
-        view, total, avoid = self.view, work.total, work.avoid
-        at = bound(view, work, now)
-        if at >= 0:
-            return at
-        expected = view.expected(work.keys, now)
-        best, least = ANY, float("inf")
-        for i, prices in enumerate(self._priced()):
-            seen = view.instance(i, now)
-            if not seen.usable or i == avoid:
-                continue
-            missing = total
-            if i in expected:
-                block_tokens = prices.block_tokens
-                missing -= min(expected[i], max(0, total - 1) // block_tokens) * block_tokens
-            cost = self._cost(prices, i, seen, missing, total)
-            if cost < least:
-                best, least = i, cost
-        return best
+        at = bound(self.view, work, now)
+        return at if at >= 0 else self.offers(work, now).best
 
-    def cost(self, work: Work, to: Destination) -> float:
-        """Seconds that `work` costs everybody there."""
-        return self._cost(self._priced()[to.instance], to.instance, to.seen, to.missing, work.total)
-
-    def _cost(self, prices: Prices, i: int, seen: InstanceView, missing: int, total: int) -> float:
-        pending_s, token_s, pair_s, context_s, _, blocks = prices
-        prefill_s = missing * (token_s + pair_s * (2 * total - missing + 1) / 2)
-        weight = min(MOST, 1 + STALLED * (seen.running + seen.waiting))
-        if blocks:
-            weight += EVICTED * min(1.0, self.view.kept(i) / blocks)
-        return (
-            pending_s * (seen.prefilling + seen.queued)
-            + weight * prefill_s
-            + self.answer * context_s * (seen.context + seen.awaited)
-        )
+    def offers(self, work: Work, now: float) -> Offers:
+        """What a call that is bound nowhere would meet."""
+        view, prices, terms, kinds = self.view, self._priced(), self._terms, self._kinds
+        instances, total = view.instances(now), work.total
+        terms.renew(instances)
+        whole_s = [kind.prefill_s(total, total) for kind in kinds]
+        decode_s = [self.answer * kind.context_s for kind in kinds]
+        prefill_s = [*map(whole_s.__getitem__, self._kind)]
+        missing = [total] * len(instances)
+        for i, blocks in view.expected(work.keys, now).items():
+            missing[i] -= found_tokens(work, blocks, view.limits[i].block_tokens)
+            prefill_s[i] = prices[i].prefill_s(missing[i], total)
+        first_s = map(add, terms.wait_s, map(mul, terms.weight, prefill_s))
+        answer_s = map(mul, map(decode_s.__getitem__, self._kind), terms.context)
+        costs = [*map(add, first_s, answer_s)]
+        if work.avoid >= 0:
+            costs[work.avoid] = inf
+        return Offers(costs, missing, instances)
 
     def observe(self, event: Happening, now: float) -> None:
         if isinstance(event, Finished) and event.generated:

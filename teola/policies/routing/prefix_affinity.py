@@ -26,8 +26,7 @@ class PrefixAffinity(RoutingPolicy):
         times = [profile.step.per_token_s for profile in self.view.profiles]
         token_s = times if all(times) else [1.0] * len(times)
         best, least = ANY, float("inf")
-        for i in range(len(self.view)):
-            seen = self.view.instance(i, now)
+        for i, seen in enumerate(self.view.instances(now)):
             if not seen.usable or i == work.avoid:
                 continue
             kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)

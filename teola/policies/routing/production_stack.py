@@ -19,7 +19,7 @@ class ProductionStack(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         view = self.view
-        mean = fmean(view.instance(i, now).calls for i in range(len(view)))
+        mean = fmean(seen.calls for seen in view.instances(now))
 
         def cost(to: Destination) -> float:
             return (to.calls - mean) / max(1.0, mean) - to.found / work.total

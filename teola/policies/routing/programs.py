@@ -11,9 +11,14 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from teola.policies.routing.returns import FORGOTTEN_S, Returns
 from teola.policies.work import Work
+
+MOST_AWAY: Final = 50_000
+"""Programs that are remembered while they make no call: as many as anybody may name, of which those
+that have been away longest are forgotten first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -135,9 +140,19 @@ class Programs:
         self._since[program.name] = program.since
         self._since.move_to_end(program.name)
         heappush(self._away, (program.until, program.name))
+        if len(self._since) > MOST_AWAY:
+            oldest, since = next(iter(self._since.items()))
+            self._forget(oldest, max(0.0, program.since - since))
         if len(self._away) > 64 + 2 * len(self._since):
             self._away = [(self._all[name].until, name) for name in self._since]
             heapify(self._away)
+
+    def _forget(self, name: str, away_s: float) -> None:
+        """Whoever has been away for so long is not back, and nobody will know it if it comes."""
+        program = self._all[name]
+        self._returns.gone(self._kind(program), away_s)
+        self._unclaim(program)
+        self._drop(program)
 
     def paused(self, name: str, reason: str, ended: bool) -> None:
         """What a program tells of its pause."""
@@ -178,10 +193,7 @@ class Programs:
                 self._unclaim(program)
                 changed = True
         while self._since and (oldest := next(iter(self._since.items())))[1] <= now - FORGOTTEN_S:
-            program = self._all[oldest[0]]
-            self._returns.gone(self._kind(program), FORGOTTEN_S)
-            self._unclaim(program)
-            self._drop(program)
+            self._forget(oldest[0], FORGOTTEN_S)
         return changed
 
     @property

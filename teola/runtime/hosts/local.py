@@ -58,6 +58,8 @@ class LocalHost:
         """Knows what a prompt is to its prefix cache; one that runs elsewhere is asked there."""
         self.tells_prefixes = isinstance(asked, TellsPrefixes)
         """Whether it tells what its prefix cache keeps."""
+        self.looks_ahead = engine.spec.looks_ahead
+        """Whether it wants to know when what calls leave there is read again."""
         llm = engine.spec.kind is EngineKind.LLM  # a store has a `release` too, of other things
         self._keeper = engine if llm and isinstance(engine, KeepsSequences) else None
         self.vectors = asked if isinstance(asked, HasDimensions) else None

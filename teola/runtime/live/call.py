@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from teola.engine import Call, LanguageModel
+from teola.engine import Call, LanguageModel, NextRead
 from teola.graph import DecodeParams, Op
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.local import LocalHost
@@ -23,7 +23,13 @@ PREFILLED: Final = DecodeParams(max_tokens=1)
 """What is asked of a prefilling that nothing is decoded from yet."""
 
 
-def call_of(query: LiveQuery, i: int, instance: int, priority: int = 0) -> Call:
+def call_of(
+    query: LiveQuery,
+    i: int,
+    instance: int,
+    priority: int = 0,
+    reads: tuple[NextRead, ...] = (),
+) -> Call:
     """The call that primitive `i` leads, or its prefilling if it leads none."""
     members = query.plan.members[i]
     decode = query.plan.primitives[members[0]].params if members else PREFILLED
@@ -34,7 +40,7 @@ def call_of(query: LiveQuery, i: int, instance: int, priority: int = 0) -> Call:
         prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
     parts = tuple(part for k in (*query.run.fused.get(i, ()), i) for part in query.store.prompt(k))
     category = query.trace.app, query.plan.specs[i].component
-    return Call(query.context, parts, decode, prefix, priority, category)
+    return Call(query.context, parts, decode, prefix, priority, category, reads)
 
 
 class LiveCall:

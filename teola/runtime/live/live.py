@@ -104,20 +104,20 @@ class Live(Driver[LiveQuery]):
         is told tokens as they come, after which no try can be another's; else the whole text.
         terms: see LiveQuery."""
         trace.plan = plan
-        run = GraphRun(context.query_id, plan, tenant=context.tenant, app=trace.app)
+        id = context.query_id
+        run = GraphRun(id, plan, tenant=context.tenant, app=trace.app, program=context.program)
         done: asyncio.Future[Ending] = self.loop.create_future()
         store = Store(plan, inputs)
         query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms)
         if context.deadline != float("inf"):
-            end, late = context.deadline, DeadlineReached()
-            query.timer = self.loop.call_at(end, self._late, context.query_id, late)
+            query.timer = self.loop.call_at(context.deadline, self._late, id, DeadlineReached())
         self.outermost += not terms.depth
         self.begin(query, self.loop.time())
         self._wake()
         try:
             return await done
         except asyncio.CancelledError:
-            self._late(context.query_id, Cancelled())
+            self._late(id, Cancelled())
             raise
 
     def _late(self, id: str, event: Cancelled | DeadlineReached) -> None:
@@ -132,9 +132,8 @@ class Live(Driver[LiveQuery]):
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
         if command.state is State.OK:
             query.tell_whole(outputs)
-        query.trace.cut = bool(query.cut) and any(
-            query.plan.head[i] in query.cut for i in query.wrote()
-        )
+        heads = (query.plan.head[i] for i in query.wrote())
+        query.trace.cut = bool(query.cut) and not query.cut.isdisjoint(heads)
         error = command.cause.error if command.cause else None
         failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
         for values in query.store.values.values():
@@ -378,7 +377,8 @@ class Live(Driver[LiveQuery]):
         generated = LiveCall(command, query, i, self.post, self.loop.time)
         outcome: Outcome = {}
         try:
-            call = call_of(query, i, host.instance, work.priority)
+            reads = self.reads(query, i) if host.looks_ahead else ()
+            call = call_of(query, i, host.instance, work.priority, reads)
             with self.sequences.reading(host, call):
                 if work.spec.members:
                     await generated.run(host, call)

@@ -30,9 +30,11 @@ class Said(NamedTuple):
 
 
 class Prefix(Tokens):
-    """A sequence of that many tokens. said: what they say. release: lets its instance forget it."""
+    """A sequence of that many tokens. said: what they say. ends: of the parts of that, in tokens,
+    where somebody wants to know. release: lets its instance forget it."""
 
     said: Said
+    ends: tuple[int, ...] = ()
     release: Callable[[], None] = staticmethod(lambda: None)
 
 
@@ -71,6 +73,21 @@ def _beginning(query: Query, i: int, block_tokens: int, salt: int) -> tuple[int,
     first = prompt.parts[0].content
     value = None if isinstance(first, str) else query.store.read(first)
     return value.keys(block_tokens, salt) if type(value) is Composite else ()
+
+
+def ends_of_parts(query: Query, i: int) -> tuple[int, ...]:
+    """Where each part of the whole prompt of primitive `i` ends that is there, in tokens."""
+    before, read = query.run.before(i), query.store.read
+    ends: list[int] = [] if before < 0 else [*query.store.values[before]["sequence"].ends]
+    for piece in (*query.run.fused.get(i, ()), i):
+        prompt = query.plan.primitives[piece].input("prompt")
+        assert isinstance(prompt, Prompt)
+        for part in prompt.parts:
+            content = part.content
+            value = content if isinstance(content, str) else read(content)
+            if value is not None:
+                ends.append((ends[-1] if ends else 0) + tokens_of(value))
+    return tuple(ends)
 
 
 def prompt_of(query: Query, i: int) -> tuple[Excerpt, ...]:

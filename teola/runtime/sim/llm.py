@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
-from teola.engine import Usage
+from teola.engine import NextRead, Usage
 from teola.errors import EngineError, QueryCancelled
 from teola.instance import Step, StepServer, TokenSequence
-from teola.kv import Access, BlockCache
+from teola.kv import Access, BlockCache, looks_ahead
 from teola.kv.policies import Policy
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
-from teola.runtime.sim.content import Prefix, Said, answer_of, said, salt_of
+from teola.runtime.sim.content import Prefix, Said, answer_of, ends_of_parts, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
 from teola.schedule.events import (
     AbortRequest,
@@ -55,6 +55,10 @@ class World(Protocol):
         """Whether somebody waits for this call."""
         ...
 
+    def reads(self, query: Query, i: int) -> tuple[NextRead, ...]:
+        """When the prompt of call `i`, which is about to begin, is read again, by its parts."""
+        ...
+
     def holds(self, id: tuple[str, int], release: Callable[[], None]) -> None:
         """An instance keeps this prefix until `release` is called: once nobody reads it."""
         ...
@@ -65,12 +69,14 @@ NOTHING = Said((), 0)
 
 class Called(NamedTuple):
     """A call that is on an instance. said: its prompt, with the prefix computed before. sequence:
-    as the instance sees it (None: it is not there)."""
+    as the instance sees it (None: it is not there). ends: of the prompt's parts, in tokens, where
+    somebody wants to know."""
 
     batch: int
     deliveries: list[Delivery]
     said: Said
     sequence: TokenSequence | None = None
+    ends: tuple[int, ...] = ()
 
 
 class Stepper:
@@ -89,6 +95,7 @@ class Stepper:
     ) -> None:
         self.sim, self.engine, self.instance, self.profile = sim, engine, instance, profile
         self._tells, self.dead = tells, False
+        self._looks_ahead = looks_ahead(eviction)
         cache = BlockCache(
             profile.kv_blocks,
             profile.block_tokens,
@@ -120,17 +127,17 @@ class Stepper:
         length, deliveries = self.sim.outcomes.call(query, id[1])
         profile, salt = self.profile, salt_of(query, self.profile)
         found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
+        ends = ends_of_parts(query, id[1]) if self._looks_ahead else ()
+        category = query.run.app, query.plan.primitives[id[1]].component
         sequence = TokenSequence(
             id,
             found.tokens,
             length,
             tuple([delivery.at for delivery in deliveries]),
             found.keys,
-            access=Access(
-                (query.run.app, query.plan.primitives[id[1]].component), query=query.run.program
-            ),
+            access=Access(category, 0, query.run.program, self._reads(query, id[1], ends)),
         )
-        called = self.calls[id] = Called(batch, deliveries, found, sequence)
+        called = self.calls[id] = Called(batch, deliveries, found, sequence, ends)
         if profile.prefix_reuse:
             sequence.keep = not deliveries
             sequence.grown = partial(found.grown, answer_of(deliveries, length), salt)
@@ -139,6 +146,16 @@ class Stepper:
         except EngineError as error:
             self.calls.pop(id)
             self._end(id, called, Cause(error))
+
+    def _reads(self, query: Query, i: int, ends: tuple[int, ...]) -> tuple[NextRead, ...]:
+        """When which blocks of a call's prompt are read again, if the cache wants to know."""
+        if not self._looks_ahead:
+            return ()
+        tokens, size = (0, *ends), self.profile.block_tokens
+        return tuple(
+            NextRead(tokens[until] // size if until <= len(ends) else until, seconds)
+            for until, seconds in self.sim.reads(query, i)
+        )
 
     def abort(self, command: AbortRequest) -> None:
         id = (command.run, command.primitive)
@@ -227,7 +244,7 @@ class Stepper:
 
     def _store_sequence(self, query: Query, i: int, called: Called, now: float) -> None:
         sequence = Prefix(called.said.tokens)
-        sequence.said = called.said
+        sequence.said, sequence.ends = called.said, called.ends
         query.store.put(i, {"sequence": sequence})
         query.trace.ended(i, 0, now)
 

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from teola.app import App
 from teola.ask import DEADLINE_S
+from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError, UnknownName
 from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, QUESTION, Conversation, Turn
 from teola.serve.intake.query_request import MOST_DEADLINE_S, checked
@@ -22,7 +23,7 @@ from teola.workflow.kinds import Kind
 PASSED_OVER: Final = frozenset(
     (
         "audio", "frequency_penalty", "function_call", "logit_bias", "metadata", "modalities",
-        "moderation", "parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key",
+        "moderation", "parallel_tool_calls", "prediction", "presence_penalty",
         "prompt_cache_options", "prompt_cache_retention", "reasoning_effort", "safety_identifier",
         "service_tier", "store", "tool_choice", "top_logprobs", "top_p", "user", "verbosity",
         "web_search_options",
@@ -76,7 +77,7 @@ class StreamOptions(BaseModel):
 
 class ChatRequest(BaseModel):
     """The body of `POST /v1/chat/completions`; what is ours in it: documents, collection, filters,
-    overrides, deadline_s."""
+    overrides, deadline_s, session."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_passed_over)
 
@@ -101,6 +102,15 @@ class ChatRequest(BaseModel):
     filters: dict[str, Any] | None = None
     overrides: dict[str, Any] = Field(default_factory=dict)
     deadline_s: float = Field(DEADLINE_S, gt=0, le=MOST_DEADLINE_S)
+    session: str | None = Field(
+        None,
+        min_length=1,
+        max_length=NAME_CHARACTERS,
+        description="Which conversation this is a turn of, as for a query.",
+    )
+    prompt_cache_key: str | None = Field(
+        None, max_length=NAME_CHARACTERS, description="The session, where none is given."
+    )
 
     @field_validator("tools", "functions")
     @classmethod
@@ -119,6 +129,11 @@ class ChatRequest(BaseModel):
             tuple(Turn(_TALKING[role], text) for role, text in said if text and role in _TALKING),
             tuple(text for role, text in said if text and role not in _TALKING),
         )
+
+    @property
+    def turn_of(self) -> str | None:
+        """The session, by our name for it or by OpenAI's."""
+        return self.session or (self.prompt_cache_key or "").strip() or None
 
     @property
     def wants_usage(self) -> bool:

@@ -138,6 +138,7 @@ class _Asking:
                 self.overrides,
                 deadline_s=left_s,
                 tenant=tenant(self.request),
+                session=self.wanted.turn_of,
             ),
             mode="stream" if self.wanted.stream else "sync",
             cleanup=self.cleanup,

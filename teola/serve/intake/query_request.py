@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from teola.app import App
 from teola.ask import DEADLINE_S, Ask
+from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
 from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.bounds import is_form
@@ -44,6 +45,13 @@ class QueryRequest(BaseModel):
     deadline_s: float = Field(
         DEADLINE_S, gt=0, le=MOST_DEADLINE_S, description="Seconds until it is given up."
     )
+    session: str | None = Field(
+        None,
+        min_length=1,
+        max_length=NAME_CHARACTERS,
+        description="A name of yours for what this query is a turn of, such as a conversation: its "
+        "calls go where the earlier ones left their prefixes.",
+    )
     mode: Literal["sync", "stream", "background"] = Field(
         "sync",
         description="`sync` answers with the result, `stream` with events, `background` at once.",
@@ -51,7 +59,14 @@ class QueryRequest(BaseModel):
 
     def ask(self, tenant: str) -> Ask:
         """It as `tenant`'s query."""
-        return Ask(self.inputs, self.overrides, self.passes, self.deadline_s, tenant)
+        return Ask(
+            self.inputs,
+            self.overrides,
+            self.passes,
+            self.deadline_s,
+            tenant,
+            session=self.session,
+        )
 
 
 async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> QueryRequest:

@@ -47,7 +47,12 @@ class Background:
         """
         tenant, key = request.scope["tenant"], _key(request)
         await self._keeper.ready()
-        body = Body(inputs=wanted.inputs, overrides=wanted.overrides, passes=wanted.passes)
+        body = Body(
+            inputs=wanted.inputs,
+            overrides=wanted.overrides,
+            passes=wanted.passes,
+            session=wanted.session,
+        )
         packed, files = await asyncio.to_thread(body.packed)
         told = f"{name}\n{packed}"
         digest = await asyncio.to_thread(digest_of, told, files) if key else None

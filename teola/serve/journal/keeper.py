@@ -344,9 +344,10 @@ class Keeper:
             await self.journal.restore(row.id, paths)
         record = JournalRecord(self.journal)
         record.accept()
+        what = inputs, body.overrides, body.passes
         entry = self._board.start(
             app,
-            Ask(inputs, body.overrides, body.passes, row.left_s, row.tenant),
+            Ask(*what, row.left_s, row.tenant, session=body.session),
             mode="background",
             cleanup=upload.remove,
             id=row.id,

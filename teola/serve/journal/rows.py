@@ -116,6 +116,7 @@ class Body(BaseModel):
     inputs: dict[str, Any]
     overrides: dict[str, Any] = {}
     passes: str | None = None
+    session: str | None = None
 
     def packed(self) -> tuple[str, list[Path]]:
         """As JSON, and the files that its documents lie in."""
@@ -135,6 +136,8 @@ class Body(BaseModel):
             for name, value in self.inputs.items()
         }
         whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
+        if self.session is not None:  # what has none is as it was before there were any
+            whole["session"] = self.session
         return json.dumps(whole, sort_keys=True), files
 
     def unpacked(self, app: App, place: Callable[[str], Path]) -> tuple[dict[str, Any], list[Path]]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from math import inf
+from sys import maxsize
 
 import pytest
 
+from teola.engine import NextRead
 from teola.errors import InputError, UnknownName
 from teola.kv import POLICIES, Access, make_policy
 from teola.kv.policies import FirstIn, Gdfs
@@ -100,7 +103,7 @@ def test_no_policy_finds_more_than_there_is_or_loses_a_block(policy: str) -> Non
                 (chance.choice("ab"), ""),
                 chance.randint(0, 6),
                 chance.choice([None, 1, 2]),
-                chance.choice([None, 1.0, 50.0, float("inf")]),
+                (NextRead(chance.choice([2, maxsize]), chance.choice([None, 1.0, 50.0, inf])),),
             )
             assert made.ask(prompt, access, now) <= ideal.ask(prompt, access, now)
 

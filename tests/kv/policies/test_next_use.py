@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import exp, inf
+from sys import maxsize
 
 import pytest
 
+from teola.engine import NextRead
 from teola.kv import Access
 from teola.kv.policies.next_use import NextUse
 from teola.kv.policies.pauses import AGES, Pauses, worth
@@ -15,7 +17,7 @@ from tests.planted import catches, edited
 
 
 def access(query: object, next_s: float | None = None, name: str = "agent") -> Access:
-    return Access((name, ""), 0, query, next_s)  # type: ignore[arg-type]
+    return Access((name, ""), 0, query, (NextRead(maxsize, next_s),))  # type: ignore[arg-type]
 
 
 @catches(

@@ -12,8 +12,10 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from teola.ask import program_of
 from teola.serve.access.auth import KeyFile
 from teola.serve.journal import keeper
+from tests.planted import catches, edited
 from tests.serve.conftest import soon
 from tests.serve.journal.conftest import ECHO, Serve, ask, ended, rows
 from tests.serve.test_queries import events
@@ -86,6 +88,21 @@ def test_what_had_not_ended_goes_on_under_its_id(serve: Serve, dsn: str) -> None
         rest = client.get(f"/v1/queries/{id}/events", headers={"Last-Event-ID": str(told[0][0])})
         assert events(rest.text) == told[1:]
         assert not served.board.running
+
+
+@catches(
+    "session-forgotten",
+    "a query that goes on is not of its session any more",
+    edited(keeper.Keeper._start, "session=body.session", "session=None"),
+)
+def test_what_goes_on_is_of_the_same_session(serve: Serve) -> None:
+    with serve() as (served, client):
+        id = ask(client, "wait", session="s").json()["query_id"]
+        assert served.board.running[id].job.part_of == program_of("default", "s")
+    with serve() as (served, client):
+        soon(lambda: id in served.board.running)
+        assert served.board.running[id].job.part_of == program_of("default", "s")
+        client.delete(f"/v1/queries/{id}")
 
 
 def test_followers_are_told_that_it_goes_on(serve: Serve) -> None:
