@@ -24,6 +24,7 @@ ORDER: Final = (
     "explained",
     "scale",
     "routing",
+    "live_routing",
     "eviction",
     "serving",
 )

@@ -132,7 +132,11 @@ def played(swept: Swept, recording: Recording, routing: Routing) -> ReplayResult
 def saturation(swept: Swept) -> float:
     """Calls a second that are answered when they come much faster than that."""
     routing = Routing(CALIBRATING, CALIBRATING, {})
-    found = played(swept, swept.recording(1.0, CALIBRATED).faster(AT_ONCE), routing)
+    return sustained(played(swept, swept.recording(1.0, CALIBRATED).faster(AT_ONCE), routing))
+
+
+def sustained(found: ReplayResult) -> float:
+    """Calls a second that were answered, of many that came at once."""
     ends = sorted(call.at + call.latency_s for call in found.calls)
     first, last = (ends[int(part * (len(ends) - 1))] for part in SERVED)
     return (SERVED[1] - SERVED[0]) * len(ends) / (last - first)

