@@ -118,7 +118,8 @@ class RecordingCore(Core):
 
     def add(self, run: GraphRun) -> None:
         self.log.plans[run.id] = run.plan
-        self.log.calls.append(("add", run.id, run.admitted, []))
+        about = (run.id, run.program, run.behind_s)
+        self.log.calls.append(("add", about, run.admitted, []))
         super().add(run)
 
     def tell(self, run: str, event: RunEvent, now: float) -> list[Command]:
@@ -319,7 +320,8 @@ def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]
     found: list[list[Command]] = []
     for what, given, now, _ in log.calls:
         if what == "add":
-            run = GraphRun(given, log.plans[given])
+            id, program, behind_s = given
+            run = GraphRun(id, log.plans[id], program=program, behind_s=behind_s)
             run.admitted = now
             core.add(run)
             found.append([])

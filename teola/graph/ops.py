@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from teola.graph.growth import Grower
+
 
 class Op(Enum):
     """One kind of operation. The value is the word that users see."""
@@ -30,6 +32,7 @@ class Op(Enum):
     WEB_SEARCH = "web_search"
     TOOL_CALL = "tool_call"
     SQL = "sql"
+    GROW = "grow"
 
     __hash__ = object.__hash__  # members are singletons; Enum's own hash is a Python-level call
 
@@ -37,7 +40,7 @@ class Op(Enum):
 PREFILLS: Final = frozenset({Op.PREFILLING, Op.PARTIAL_PREFILLING, Op.FULL_PREFILLING})
 GROUP_HEADS: Final = frozenset({Op.PREFILLING, Op.FULL_PREFILLING})
 DECODES: Final = frozenset({Op.DECODING, Op.PARTIAL_DECODING})
-CONTROL: Final = frozenset({Op.CONDITION, Op.AGGREGATE})
+CONTROL: Final = frozenset({Op.CONDITION, Op.AGGREGATE, Op.GROW})
 """Run by the driver itself: no engine, no queue."""
 
 SPECULATIVE: Final = frozenset(
@@ -176,6 +179,14 @@ class SqlParams:
     max_rows: int = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class GrowParams:
+    """Adds parts to the graph while it runs. optional: inputs that it can do without."""
+
+    grower: Grower
+    optional: tuple[str, ...] = ()
+
+
 Params = (
     EmbeddingParams
     | IngestionParams
@@ -188,12 +199,15 @@ Params = (
     | ToolParams
     | WebSearchParams
     | SqlParams
+    | GrowParams
 )
 
 
 def has_effect(op: Op, params: Params) -> bool:
     """Whether the op changes (or may change) something outside its query: ingestion does, and a
-    function that is not declared pure may."""
+    function that is not declared pure may, and a part with one of these."""
+    if type(params) is GrowParams:
+        return params.grower.effect
     return op in EFFECTS or (type(params) is ToolParams and not params.pure)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from teola.engine import Call, LanguageModel
 from teola.graph import DecodeParams, Op
 from teola.runtime.hosts.call import Listener, run_call
+from teola.runtime.growing import told_port
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.query import LiveQuery
 from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent
@@ -39,7 +40,8 @@ def call_of(query: LiveQuery, i: int, instance: int, priority: int = 0) -> Call:
 
 class LiveCall:
     """A try of the call that primitive `head` leads. shown: its text goes to the watcher as it
-    comes. sent: some of it has, so there can be no further try."""
+    comes. tells: what its items are called by what the query is a part of ("": nobody asks for
+    them). sent: something of it has been passed on, so there can be no further try."""
 
     __slots__ = (
         "_clock",
@@ -47,10 +49,12 @@ class LiveCall:
         "_head",
         "_post",
         "_query",
+        "_told",
         "cached",
         "generated",
         "sent",
         "shown",
+        "tells",
     )
 
     def __init__(
@@ -60,9 +64,11 @@ class LiveCall:
         head: int,
         post: Callable[[QueueEvent], None],
         clock: Callable[[], float],
+        told: Callable[[LiveQuery, str, Any], None],
     ) -> None:
         self._command, self._query, self._head = command, query, head
-        self._post, self._clock = post, clock
+        self._post, self._clock, self._told = post, clock, told
+        self.tells = told_port(query, head)
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         self.sent = False
         self.cached: int | None = None
@@ -77,7 +83,8 @@ class LiveCall:
         members = [query.plan.primitives[m] for m in query.plan.members[head]]
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         token = self._token if self.shown else None
-        listener = Listener(self._first, self._deliver, token, lambda: query.cut.add(head))
+        item = self._item if self.tells else None
+        listener = Listener(self._first, self._deliver, token, lambda: query.cut.add(head), item)
         model = cast("LanguageModel", host.engine)
         usage = await run_call(model, call, members, listener, wanted)
         query.trace.used(usage, head)
@@ -92,7 +99,8 @@ class LiveCall:
             query.store.put(head, {"sequence": True})
         query.trace.ended(head, 0, self._clock())
         engine, instance = self._command.engine, self._command.instance
-        self._post(FirstToken(engine, instance, query.id, head, self.shown))
+        firm = self.shown or bool(self.tells)
+        self._post(FirstToken(engine, instance, query.id, head, firm))
 
     def _deliver(self, k: int, result: Mapping[str, Any]) -> None:
         query, member = self._query, self._query.plan.members[self._head][k]
@@ -101,6 +109,10 @@ class LiveCall:
             query.trace.ended(member, 0, self._clock())
             engine, instance = self._command.engine, self._command.instance
             self._post(MemberCompleted(engine, instance, query.id, self._head, member, counts))
+
+    def _item(self, item: Any) -> None:
+        self.sent = True
+        self._told(self._query, self.tells, item)
 
     def _token(self, text: str) -> None:
         self.sent = True

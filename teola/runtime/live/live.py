@@ -10,14 +10,16 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
+from dataclasses import replace
 from typing import Any, Final, cast
 
-from teola.engine import QueryContext, Request, Result
+from teola.engine import Life, QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError, reason_of
-from teola.graph import ToolParams
+from teola.graph import GrowParams, Growth, ToolParams
 from teola.learning import Learner
 from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
+from teola.runtime.growing import Place, Tally, part_run, part_trace
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.batch import (
     GONE,
@@ -35,7 +37,7 @@ from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.prefixes import PrefixWatch
-from teola.runtime.live.query import Ending, LiveQuery, Watcher
+from teola.runtime.live.query import Ending, LiveQuery, Watcher, describe
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.noting import queries_of, working_for
@@ -107,7 +109,8 @@ class Live(Driver[LiveQuery]):
         run = GraphRun(context.query_id, plan, tenant=context.tenant, app=trace.app)
         done: asyncio.Future[Ending] = self.loop.create_future()
         store = Store(plan, inputs)
-        query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms)
+        tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens)
+        query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
         if context.deadline != float("inf"):
             end, late = context.deadline, DeadlineReached()
             query.timer = self.loop.call_at(end, self._late, context.query_id, late)
@@ -125,12 +128,39 @@ class Live(Driver[LiveQuery]):
             self.tell(id, event, self.loop.time())
             self._wake()
 
+    def growth(self, query: LiveQuery, i: int) -> Growth:
+        params = query.plan.primitives[i].params
+        assert isinstance(params, GrowParams)
+        return params.grower.growth(query.store.resolve(i))
+
+    def made_part(
+        self, around: LiveQuery, id: str, plan: Plan, place: Place, now: float
+    ) -> LiveQuery:
+        trace = part_trace(around, id, plan, place, now)
+        context = replace(around.context, query_id=id, life=Life())
+        answers = place.grow.answers and around.streams and around.run.answers(place.growing.i)
+        query = LiveQuery(
+            context,
+            plan,
+            Store(plan, place.grow.inputs),
+            part_run(around, id, plan, place),
+            trace,
+            None,
+            around.watcher,
+            answers,
+            around.terms,
+            around.tally,
+            place,
+        )
+        self._wake()
+        return query
+
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
-        self.outermost -= not query.terms.depth
+        self.outermost -= query.place is None and not query.terms.depth
         query.left_alone()
         graph = query.plan.graph
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
-        if command.state is State.OK:
+        if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         query.trace.cut = bool(query.cut) and any(
             query.plan.head[i] in query.cut for i in query.wrote()
@@ -140,10 +170,15 @@ class Live(Driver[LiveQuery]):
         for values in query.store.values.values():
             self.forgotten(values)
         query.store = Store(query.plan, {})
+        if query.place is not None:
+            told = describe(error, failed) if error is not None and failed is not None else error
+            self.parts.ended(query, command.state, outputs, told, now)
+            self._wake()
+            return
         reasons = (reason_of(cause.error) for cause in command.reasons)
         why = dict(zip(command.missing, reasons, strict=True))
         ending = Ending(command.state, outputs, error, command.missing, query.trace, failed, why)
-        if not query.done.done():
+        if query.done is not None and not query.done.done():
             query.done.set_result(ending)
 
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
@@ -375,7 +410,7 @@ class Live(Driver[LiveQuery]):
             return
         calling.set(None)
         query.watch(i, work.total, "started")
-        generated = LiveCall(command, query, i, self.post, self.loop.time)
+        generated = LiveCall(command, query, i, self.post, self.loop.time, self._told)
         outcome: Outcome = {}
         try:
             call = call_of(query, i, host.instance, work.priority)
@@ -393,6 +428,10 @@ class Live(Driver[LiveQuery]):
         else:
             query.watch(i, work.total, "finished")
         self._end(command, work, outcome, generated.cached, generated.generated)
+
+    def _told(self, part: LiveQuery, port: str, item: Any) -> None:
+        self.parts.told(part, port, item, self.loop.time())
+        self._wake()
 
     def _end(self, sent: Dispatch, work: Work, outcome: Outcome, *told: int | None) -> None:
         run, i, batch = work.run, work.primitive, sent.batch
