@@ -18,6 +18,7 @@ if _typing.TYPE_CHECKING:
     from teola.runtime.runtime import Runtime
     from teola.workflow.component import Component
     from teola.workflow.components import (
+        Agent,
         Aggregate,
         Condition,
         Each,
@@ -37,6 +38,7 @@ if _typing.TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Agent",
     "Aggregate",
     "App",
     "Component",

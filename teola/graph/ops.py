@@ -99,7 +99,8 @@ class DecodeParams:
     max_tokens: at most this many output tokens. items / parser: the output is a list of `items`
     elements, recognised by `parser` (`lines`, `numbered`, `json_list`). schema: JSON schema (as
     text) that the output must satisfy. item: which element a partial decoding delivers. seed: where
-    chance decides, the same one decides alike, on engines that heed it.
+    chance decides, the same one decides alike, on engines that heed it. field: of a JSON answer,
+    the string that is told as it comes.
     """
 
     max_tokens: int = 256
@@ -111,6 +112,7 @@ class DecodeParams:
     ignore_eos: bool = False
     item: int | None = None
     seed: int | None = None
+    field: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,8 @@ class ToolParams:
     function can do without. pure: it may be called again after a failure. most: items of the list
     that it returns, if it may return one no longer than that. streams: it yields its only output, a
     text, in pieces. timeout: seconds that a call may take. retries: further calls after any
-    failure; None: those of a pure function, after failures that another try may mend.
+    failure; None: those of a pure function, after failures that another try may mend. asks: it is
+    told who asks, as `asked` (teola.engine.Asked).
     """
 
     function: Callable[..., Any]
@@ -167,6 +170,7 @@ class ToolParams:
     streams: bool = False
     timeout: float | None = None
     retries: int | None = None
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,8 @@ class Optimiser:
         """The plan of a part."""
         of = self._parts.get(body)
         if of is None:
+            if len(self._parts) >= CACHED_PLANS:
+                self._parts.clear()
             of = self._parts[body] = Optimiser(body, self.declared, self._learner, self.app)
         own = {name: values for name, values in overrides.items() if name in body.inside}
         lists = {name: size for name, size in sizes.items() if body.inputs[name] in LISTS}

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from teola.engine import Call, LanguageModel
 from teola.graph import DecodeParams, Op
 from teola.runtime.hosts.call import Listener, run_call
+from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.growing import told_port
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.query import LiveQuery
@@ -46,6 +47,7 @@ class LiveCall:
     __slots__ = (
         "_clock",
         "_command",
+        "_field",
         "_head",
         "_post",
         "_query",
@@ -69,6 +71,9 @@ class LiveCall:
         self._command, self._query, self._head = command, query, head
         self._post, self._clock, self._told = post, clock, told
         self.tells = told_port(query, head)
+        decode = query.plan.primitives[query.plan.members[head][0]].params
+        assert isinstance(decode, DecodeParams)
+        self._field = FieldText(decode.field) if decode.field and self.shown else None
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         self.sent = False
         self.cached: int | None = None
@@ -115,5 +120,8 @@ class LiveCall:
         self._told(self._query, self.tells, item)
 
     def _token(self, text: str) -> None:
-        self.sent = True
-        self._query.tell(text)
+        if self._field is not None:
+            text = self._field.feed(text)
+        if text:
+            self.sent = True
+            self._query.tell(text)

@@ -1,6 +1,7 @@
 """The components that come with Teola, one file each, and all that have a name."""
 
 from teola.workflow.component import REGISTRY, named
+from teola.workflow.components.agent import Agent
 from teola.workflow.components.aggregate import Aggregate
 from teola.workflow.components.condition import Condition
 from teola.workflow.components.each import Each
@@ -32,6 +33,7 @@ REGISTRY.ship(
 
 __all__ = [
     "REGISTRY",
+    "Agent",
     "Aggregate",
     "Condition",
     "Each",
