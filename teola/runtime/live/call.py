@@ -71,10 +71,10 @@ class LiveCall:
         self._command, self._query, self._head = command, query, head
         self._post, self._clock, self._told = post, clock, told
         self.tells = told_port(query, head)
+        self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         decode = query.plan.primitives[query.plan.members[head][0]].params
         assert isinstance(decode, DecodeParams)
         self._field = FieldText(decode.field) if decode.field and self.shown else None
-        self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         self.sent = False
         self.cached: int | None = None
         """Tokens of the prompt that were in the instance's cache (None: it does not tell)."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -143,9 +143,8 @@ class Agent(Component):
                 Calling(f"{called}-{CALL}", self.toolbox, pure=False),
                 Calling(f"{called}-{PURE}", self.toolbox, pure=True),
             )
-            given = ("question", "history", "instructions", "context", *OWN)
             found = self._made[config] = tuple(
-                Body(called, one, given, tuple(one.outputs)) for one in parts
+                Body(called, one, OWN, tuple(one.outputs)) for one in parts
             )
         return found
 
@@ -248,10 +247,10 @@ class Calling(Component):
 
         async def make(
             asked: Asked, call: PlannedCall, earlier: Mapping[int, ToolResult], context: Any = None
-        ) -> ToolResult:
+        ) -> dict[str, Any]:
             values = context if isinstance(context, Mapping) else {}
             about = ToolContext(asked.query_id, asked.tenant, asked.key, values)
-            return await toolbox.run(call, earlier, about)
+            return asdict(await toolbox.run(call, earlier, about))
 
         self._make = make
 
@@ -363,7 +362,7 @@ class Acting:
     def ended(self, key: str, outputs: Mapping[str, Any]) -> Sequence[Grow]:
         what, _, number = key.partition("/")
         if what == CALL:
-            self.results[int(number)] = outputs["result"]
+            self.results[int(number)] = ToolResult(**outputs["result"])
             return self._next()
         self.writing = False
         if not self._streams:
@@ -446,7 +445,7 @@ class Acting:
 
     def _note(self) -> None:
         """What the model is to see of the calls since its last turn."""
-        for number in [*self.results][self.shown :]:
+        for number in sorted([*self.results][self.shown :]):
             call, result = self.calls[number], self.results[number]
             args = json.dumps(dict(call.arguments), ensure_ascii=False)
             self.entries.append(f"{number}. {call.tool}({args}): {result.text}")
