@@ -15,9 +15,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from teola.errors import QueryFailed
 from teola.graph import Grow, GrowParams, Growth
-from teola.schedule.events import Cancelled, Cause, Completed, Failed, RunEvent, State
 from teola.runtime.observe.trace import Parent, Trace
 from teola.runtime.store import Store
+from teola.schedule.events import Cancelled, Cause, Completed, Failed, RunEvent, State
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 

@@ -21,8 +21,8 @@ from teola.schedule.events import State
 from teola.schedule.plan import Plan
 from teola_apps.advanced_rag import app
 from tests.properties.drawn import Drawn
-from tests.properties.test_passes import parts_by
 from tests.properties.templates import Grown, grown
+from tests.properties.test_passes import parts_by
 from tests.recording import RecordingCore, check
 from tests.soak.forms import short_and_long
 

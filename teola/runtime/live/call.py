@@ -14,9 +14,9 @@ from typing import Any, Final, cast
 
 from teola.engine import Call, LanguageModel
 from teola.graph import DecodeParams, Op
+from teola.runtime.growing import told_port
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.field_text import FieldText
-from teola.runtime.growing import told_port
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.query import LiveQuery
 from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from teola.graph import (
     ConditionParams,
     DecodeParams,
-    Growth,
     GrowParams,
+    Growth,
     Op,
     Primitive,
     SearchParams,
