@@ -184,7 +184,8 @@ class Parts(Generic[Query]):
         query, i = growing.query, growing.i
         p, tally = query.plan.primitives[i], query.tally
         params, parts = p.params, query.plan.parts
-        assert isinstance(params, GrowParams) and parts is not None
+        assert isinstance(params, GrowParams)
+        assert parts is not None
         body = params.grower.bodies[grow.body]
         sizes = {name: len(value) for name, value in grow.inputs.items() if type(value) is list}
         plan = parts(body, sizes)

@@ -79,10 +79,10 @@ class Builder:
         windows: Mapping[str, int] = MappingProxyType({}),
         name: str = "",
     ) -> Graph:
-        """The p-graph. name: its own, if not the builder's. sizes: lengths of the query inputs that are lists. absent: inputs that the
-        query comes without. windows: of engines of which one knows it, the tokens that a prompt and
-        its answer may have. Raises InputError instead of building one of more than
-        `most_primitives`."""
+        """The p-graph. name: its own, if not the builder's. sizes: lengths of the query inputs that
+        are lists. absent: inputs that the query comes without. windows: of engines of which one
+        knows it, the tokens that a prompt and its answer may have. Raises InputError instead of
+        building one of more than `most_primitives`."""
         return _Build(self, configs, sizes, most_primitives, absent, windows).graph(name)
 
 

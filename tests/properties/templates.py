@@ -1,4 +1,4 @@
-"""Random templates: chains, forks, (nested) Conditions, Loops and Eachs over all kinds of component.
+"""Random templates: chains, forks, Conditions, Loops and Eachs in each other, over every component.
 
 A template is grown step by step; each step reads names that are visible there and gives new ones.
 Functions answer with hashes of what they read, so whatever reaches an output can be traced there.

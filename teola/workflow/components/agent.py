@@ -270,8 +270,8 @@ def reply_schema(
 ) -> dict[str, Any]:
     """JSON schema of what a turn may reply: calls (with tools), or an answer."""
     typed = dict(answer_schema) if answer_schema is not None else {"type": "string"}
-    definitions = typed.pop("$defs", {})
-    answer = {
+    definitions: dict[str, Any] = typed.pop("$defs", {})
+    answer: dict[str, Any] = {
         "type": "object",
         "properties": {"answer": typed},
         "required": ["answer"],
@@ -301,7 +301,7 @@ def told(
     )
 
 
-# --- how it goes on ---------------------------------------------------------------------------------
+# --- how it goes on ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class Each(Component):
         self.over, self.item, self.listed = over, item, dict(gives)
         self.needs = {over: Kind.ANY, **self.body.captured(self.body.needs)}  # type: ignore[misc]
         self.may_use = self.body.captured(self.body.may_use)  # type: ignore[misc]
-        self.may_use.pop(over, None)  # type: ignore[attr-defined]
+        self.may_use.pop(over, None)
         self.gives = {  # type: ignore[misc]
             port: Kind.TEXTS if self.body.kinds[given] is Kind.TEXT else Kind.ANY
             for port, given in gives.items()
