@@ -15,6 +15,7 @@ from teola.graph import (
     QUERY,
     AggregateParams,
     Aggregation,
+    DecodeParams,
     Graph,
     GrowParams,
     Primitive,
@@ -287,7 +288,8 @@ class Plan:
             i = self.index[ref.producer]
             p = self.primitives[i]
             if p.op in DECODES:
-                streams[i] = ref.port == "text"
+                field = isinstance(p.params, DecodeParams) and p.params.field is not None
+                streams[i] = ref.port == "text" or field
             elif isinstance(p.params, ToolParams):
                 streams[i] = p.params.streams
             elif isinstance(p.params, GrowParams):

@@ -98,9 +98,11 @@ class Planned:
             member = plan.members[head][0]
             expects = query.place.grow.expects
             found += [Delivery(member, at, item, port) for at, item in expects]
-            length = expects[-1][0] if expects else 1
-            items = {"items": [item for _, item in expects]}
-            return length, [*found, Delivery(member, length, items)]
+            length = expects[-1][0] if expects else self.answer_tokens
+            outputs = plan.primitives[member].outputs
+            result: dict[str, Any] = {name: Tokens.of(text, 0, length) for name in outputs}
+            result["items"] = [item for _, item in expects]
+            return length, [*found, Delivery(member, length, result)]
         for member in plan.members[head]:
             p, so_far = plan.primitives[member], length
             length = self._length(query, p, so_far)

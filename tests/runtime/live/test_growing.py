@@ -74,12 +74,12 @@ def test_a_loop_goes_on_until_it_is_good_enough() -> None:
 )
 def test_a_loop_ends_after_its_last_turn() -> None:
     app = refining(loop(lambda text: False, at_most=3))
-    assert app.run(draft="", more="x")["better"] == "xxx"
-    assert app.run(draft="", more="x", overrides={"loop.at_most": 1})["better"] == "x"
+    assert app.run(draft="a", more="x")["better"] == "axxx"
+    assert app.run(draft="a", more="x", overrides={"loop.at_most": 1})["better"] == "ax"
 
 
 def test_each_turn_is_a_part_with_a_key_of_its_own() -> None:
-    result = refining(loop(lambda text: len(text) > 2)).run(draft="", more="xy")
+    result = refining(loop(lambda text: len(text) > 4)).run(draft="a", more="xy")
     assert result.trace is not None
     assert [part.query_id for part in result.trace.inner] == [
         f"{result.query_id}/loop/turn/1",
@@ -128,7 +128,7 @@ def test_a_part_that_fails_fails_the_query_or_leaves_a_gap() -> None:
 
 def test_too_many_items_are_refused_before_anything_runs() -> None:
     with pytest.raises(QueryFailed, match="'topics' has 3 items, and at most 2 are allowed"):
-        noting(at_most=2).run(topics=["a", "b", "c"], question="")
+        noting(at_most=2).run(topics=["a", "b", "c"], question="why?")
 
 
 @catches(
@@ -230,7 +230,7 @@ def test_who_leaves_takes_the_parts_along() -> None:
 )
 def test_a_query_grows_no_larger_than_it_may(bounds: Bounds, told: str) -> None:
     app = noting(at_once=1)
-    job = app.job(Ask({"topics": ["a", "b", "c"], "question": ""}, bounds=bounds))
+    job = app.job(Ask({"topics": ["a", "b", "c"], "question": "why?"}, bounds=bounds))
     result = app.home.start(job.run()).result(timeout=30)
     assert result.state == "failed"
     assert told in str(result.error)
@@ -247,7 +247,7 @@ def test_the_last_turns_answer_streams() -> None:
             outputs={"better": "better"},
             runtime=runtime,
         )
-        *events, result = app.stream(draft="", question="why?")
+        *events, result = app.stream(draft="a", question="why?")
         assert [event.text for event in events if isinstance(event, Token)] == ["one ", "two"]
         assert result["better"] == "one two"  # type: ignore[index]
 
@@ -279,5 +279,5 @@ def test_a_parameter_of_a_body_can_be_overridden() -> None:
             outputs={"better": "better"},
             runtime=runtime,
         )
-        app.run(draft="", question="why?", overrides={"write.max_tokens": 7})
+        app.run(draft="a", question="why?", overrides={"write.max_tokens": 7})
     assert [call.decode.max_tokens for call in model.calls] == [7]
