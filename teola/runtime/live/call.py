@@ -72,9 +72,7 @@ class LiveCall:
         self._post, self._clock, self._told = post, clock, told
         self.tells = told_port(query, head)
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
-        decode = query.plan.primitives[query.plan.members[head][0]].params
-        assert isinstance(decode, DecodeParams)
-        self._field = FieldText(decode.field) if decode.field and self.shown else None
+        self._field: FieldText | None = None
         self.sent = False
         self.cached: int | None = None
         """Tokens of the prompt that were in the instance's cache (None: it does not tell)."""
@@ -86,6 +84,10 @@ class LiveCall:
         query, head = self._query, self._head
         query.cut.discard(head)  # that was an earlier try's
         members = [query.plan.primitives[m] for m in query.plan.members[head]]
+        decode = members[0].params
+        assert isinstance(decode, DecodeParams)
+        if decode.field is not None:
+            self._field = FieldText(decode.field)
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         token = self._token if self.shown else None
         item = self._item if self.tells else None
