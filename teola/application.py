@@ -16,12 +16,12 @@ from teola.profile import Profile
 from teola.runtime.live.nesting import calling
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime, default_runtime
-from teola.workflow.body import all_primitives
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Template
 from teola.workflow.components import Embedding, Indexing, Search
 from teola.workflow.inputs import Input, absent, declared, kinds_of
 from teola.workflow.kinds import Kind
+from teola.workflow.part_template import all_primitives
 
 
 class Application:

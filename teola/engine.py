@@ -121,7 +121,7 @@ class Request(NamedTuple):
     keep: frozenset[str] = frozenset()
 
 
-class Asked(NamedTuple):
+class AskedBy(NamedTuple):
     """Who asks for a call. query_id: of the query, whatever part of it asks. key: the same for each
     try of the call, and of no other one."""
 

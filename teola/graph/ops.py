@@ -158,7 +158,7 @@ class ToolParams:
     that it returns, if it may return one no longer than that. streams: it yields its only output, a
     text, in pieces. timeout: seconds that a call may take. retries: further calls after any
     failure; None: those of a pure function, after failures that another try may mend. asks: it is
-    told who asks, as `asked` (teola.engine.Asked).
+    told who asks, as `asked` (teola.engine.AskedBy).
     """
 
     function: Callable[..., Any]

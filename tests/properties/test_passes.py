@@ -67,7 +67,7 @@ def parts_by(names: list[str] | None, known: Profile) -> Parts:
 async def answer(
     graph: Graph,
     inputs: dict[str, Any],
-    parts: Parts,
+    parts: Parts | None = None,
     *,
     batching: str = "topology",
     models: int = 1,

@@ -20,7 +20,7 @@ from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.events import State
 from teola.tools import Tool, ToolContext, tool
-from teola.workflow.components.agent import Acting
+from teola.workflow.components.acting import Acting
 from tests.deterministic import HashModel
 from tests.planted import catches, edited
 

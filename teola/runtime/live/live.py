@@ -10,25 +10,24 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import replace
 from typing import Any, Final, cast
 
-from teola.engine import Life, QueryContext, Request, Result
+from teola.engine import QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError, reason_of
 from teola.graph import GrowParams, Growth, ToolParams
 from teola.learning import Learner
 from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
-from teola.runtime.growing import Place, Tally, part_run, part_trace
+from teola.runtime.growing import Place, Tally
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.batch import (
     GONE,
     NOTHING,
     as_retryable,
-    fetched,
     lies_elsewhere,
     may_try_again,
     misshapen,
+    results_of,
     too_much,
     wrong_number,
 )
@@ -37,7 +36,7 @@ from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.prefixes import PrefixWatch
-from teola.runtime.live.query import Ending, LiveQuery, Watcher, describe
+from teola.runtime.live.query import Ending, LiveQuery, Watcher, describe, part_of
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.noting import queries_of, working_for
@@ -136,24 +135,8 @@ class Live(Driver[LiveQuery]):
     def made_part(
         self, around: LiveQuery, id: str, plan: Plan, place: Place, now: float
     ) -> LiveQuery:
-        trace = part_trace(around, id, plan, place, now)
-        context = replace(around.context, query_id=id, life=Life())
-        answers = place.grow.answers and around.streams and around.run.answers(place.growing.i)
-        query = LiveQuery(
-            context,
-            plan,
-            Store(plan, place.grow.inputs),
-            part_run(around, id, plan, place),
-            trace,
-            None,
-            around.watcher,
-            answers,
-            around.terms,
-            around.tally,
-            place,
-        )
         self._wake()
-        return query
+        return part_of(around, id, plan, place, now)
 
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
         self.outermost -= query.place is None and not query.terms.depth
@@ -282,7 +265,7 @@ class Live(Driver[LiveQuery]):
         try:
             requests = [self._request(work, lo, hi, keeps) for work, lo, hi in slices]
             if None in requests or (not keeps and any(map(lies_elsewhere, requests))):
-                results = await self._results(host, requests)
+                results = await results_of(host, requests)
             else:
                 here = cast("Sequence[Request]", requests)
                 working_for.set(queries_of(here))
@@ -317,21 +300,6 @@ class Live(Driver[LiveQuery]):
         """A batch leaves its place on this instance to others, or takes it back."""
         if place is not None:
             self.loop.call_soon_threadsafe(self.post, InstanceWaits(*place, change))
-
-    async def _results(
-        self, host: LocalHost, requests: Sequence[Request | None]
-    ) -> Sequence[Result | Exception]:
-        """What the engine makes of the requests whose queries are still there, with what lies
-        elsewhere, if it cannot reach that itself."""
-        wanted = [r for r in requests if r is not None]
-        if not host.keeps:
-            wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]
-        working_for.set(queries_of(wanted))
-        found = await host.execute(wanted) if wanted else ()
-        if len(found) != len(wanted):
-            raise wrong_number(len(found), len(wanted))
-        left = iter(found)
-        return [GONE if r is None else next(left) for r in requests]
 
     def _request(self, work: Work, lo: int, hi: int, keeps: bool) -> Request | None:
         query, i = self.queries.get(work.run), work.primitive

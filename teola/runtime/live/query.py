@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-from teola.engine import QueryContext
+from teola.engine import Life, QueryContext
 from teola.errors import QueryFailed, reason_of
 from teola.graph import QUERY, AggregateParams, Aggregation, Primitive
 from teola.graph.ops import DECODES
 from teola.runtime.driver import Query
-from teola.runtime.growing import Place, Tally
+from teola.runtime.growing import Place, Tally, part_run, part_trace
 from teola.runtime.live.nesting import Caller, Terms
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -154,3 +154,13 @@ def describe(error: Exception, failed: Primitive) -> QueryFailed:
     failure = QueryFailed(told)
     failure.component, failure.__cause__ = failed.component, error
     return failure
+
+
+def part_of(around: LiveQuery, id: str, plan: Plan, place: Place, now: float) -> LiveQuery:
+    """A query for a part of the query `around`, for the same watcher and until the same time."""
+    trace = part_trace(around, id, plan, place, now)
+    context = replace(around.context, query_id=id, life=Life())
+    answers = place.grow.answers and around.streams and around.run.answers(place.growing.i)
+    store, run = Store(plan, place.grow.inputs), part_run(around, id, plan, place)
+    watcher, terms, tally = around.watcher, around.terms, around.tally
+    return LiveQuery(context, plan, store, run, trace, None, watcher, answers, terms, tally, place)

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from teola.engine import Asked
-from teola.errors import EngineError, OutputError, TemplateError
+from teola.engine import AskedBy
+from teola.errors import TemplateError
 from teola.graph import (
     DecodeParams,
-    Grow,
     GrowParams,
     Op,
     Part,
@@ -35,26 +34,24 @@ from teola.graph import (
     ToolParams,
     Value,
 )
-from teola.tools import PlannedCall, Tool, Toolbox, ToolContext, ToolResult
+from teola.tools.base import Tool
+from teola.tools.context import ToolContext
+from teola.tools.decision import PlannedCall
+from teola.tools.tool_result import ToolResult
+from teola.tools.toolbox import Toolbox
 from teola.workflow.block import Block
-from teola.workflow.body import Body
-from teola.workflow.build import Builder
 from teola.workflow.component import Component, Config
+from teola.workflow.components.acting import CALL, LAST, PARTS, PURE, TURN, AgentGrower
 from teola.workflow.components.history import opening_parts
 from teola.workflow.kinds import Kind
+from teola.workflow.part_template import PartTemplate
 
 INSTRUCTION: Final = (
     "You answer questions with the help of tools. Call the tools that you need; when you know "
     "enough, answer briefly and exactly, from what the tools said."
 )
-TURN, LAST, CALL, PURE = PARTS = "turn", "last", "call", "pure"
-READ: Final = ("question", "history", "instructions")
-"""What each turn reads of what the agent does."""
 OWN: Final = ("transcript", "call", "earlier")
 """What a part is given of its own."""
-NOTHING: Final = frozenset[str]()
-CHARACTERS: Final = 4
-"""Of a token, about."""
 MOST_CALLS: Final = 16
 MOST_CONFIGS: Final = 64
 MODES: Final = {
@@ -65,10 +62,6 @@ MODES: Final = {
         "the arguments of a later one stands for the result of call 1."
     ),
 }
-HEADER: Final = "\n\nCalls so far, and what they gave:"
-AGAIN: Final = "Your last reply could not be read: {told}. Reply with one JSON object."
-CALL_TOKENS: Final = 22
-"""Of a call as a model writes it; for simulations."""
 
 
 class AgentConfig(Config):
@@ -126,10 +119,10 @@ class Agent(Component):
             name, engine=engine, inputs=inputs, outputs=outputs, optional=optional, **config
         )
         self.effect = not all(one.pure for one in self.toolbox)  # type: ignore[misc]
-        self._made: dict[Config, tuple[Body, ...]] = {}
+        self._made: dict[Config, tuple[PartTemplate, ...]] = {}
         self.bodies = self._bodies(self.config)
 
-    def _bodies(self, config: Config) -> tuple[Body, ...]:
+    def _bodies(self, config: Config) -> tuple[PartTemplate, ...]:
         """Templates of its parts, in the order of PARTS."""
         found = self._made.get(config)
         if found is None:
@@ -138,13 +131,13 @@ class Agent(Component):
                 self._made.clear()
             called, schema = self.name, self.answer_schema
             parts: tuple[Component, ...] = (
-                Turn(f"{called}-{TURN}", self.toolbox, config, schema, self.engine),
-                Turn(f"{called}-{LAST}", None, config, schema, self.engine),
+                AgentTurn(f"{called}-{TURN}", self.toolbox, config, schema, self.engine),
+                AgentTurn(f"{called}-{LAST}", None, config, schema, self.engine),
                 Calling(f"{called}-{CALL}", self.toolbox, pure=False),
                 Calling(f"{called}-{PURE}", self.toolbox, pure=True),
             )
             found = self._made[config] = tuple(
-                Body(called, one, OWN, tuple(one.outputs)) for one in parts
+                PartTemplate(called, one, OWN, tuple(one.outputs)) for one in parts
             )
         return found
 
@@ -153,7 +146,7 @@ class Agent(Component):
         feeds = {port: block.may_read(port) for port in (*self.required, *self.extra)}
         inputs: dict[str, Value] = {port: feed.ref for port, feed in feeds.items() if feed}
         builders = [body.builder(block) for body in self._bodies(config)]
-        grower = Acts(
+        grower = AgentGrower(
             tuple(zip(PARTS, builders, strict=True)),
             self.toolbox,
             config,
@@ -175,7 +168,7 @@ class TurnConfig(Config):
     history_first: bool = False
 
 
-class Turn(Component):
+class AgentTurn(Component):
     """One call of the model: its `decision`, and the `calls` in it. toolbox: None where it has to
     answer."""
 
@@ -246,7 +239,10 @@ class Calling(Component):
         self._pure = pure
 
         async def make(
-            asked: Asked, call: PlannedCall, earlier: Mapping[int, ToolResult], context: Any = None
+            asked: AskedBy,
+            call: PlannedCall,
+            earlier: Mapping[int, ToolResult],
+            context: Any = None,
         ) -> dict[str, Any]:
             values = context if isinstance(context, Mapping) else {}
             about = ToolContext(asked.query_id, asked.tenant, asked.key, values)
@@ -299,208 +295,3 @@ def told(
         f"{toolbox.text}\n\nReply with one JSON object: {call} to call tools, or {answer} to "
         f"answer. {MODES[config.mode]}\n\n"
     )
-
-
-# --- how it goes on ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Acts:
-    """How an Agent grows; see there."""
-
-    parts: tuple[tuple[str, Builder], ...]
-    toolbox: Toolbox
-    config: AgentConfig
-    expect: tuple[int, int]
-    effect: bool
-
-    @property
-    def bodies(self) -> Mapping[str, Builder]:
-        return dict(self.parts)
-
-    @property
-    def at_once(self) -> int:
-        return self.config.at_once + 1  # the turn that is being written, too
-
-    def growth(self, inputs: Mapping[str, Any]) -> Acting:
-        return Acting(self, inputs)
-
-    def planned(self, inputs: Mapping[str, Any]) -> Acting:
-        return Expected(self, inputs)
-
-
-@dataclass
-class Acting:
-    """One run of an Agent. writing: a turn is being written. calls: by number, all that were read.
-    ready, begun: of them. number: of the last one."""
-
-    agent: Acts
-    inputs: Mapping[str, Any]
-    turn: int = 0
-    writing: bool = False
-    number: int = 0
-    calls: dict[int, PlannedCall] = field(default_factory=dict)
-    begun: set[int] = field(default_factory=set)
-    results: dict[int, ToolResult] = field(default_factory=dict)
-    entries: list[Any] = field(default_factory=list)
-    shown: int = 0
-    answer: Any = None
-    again: str = ""
-
-    @property
-    def _streams(self) -> bool:
-        config = self.agent.config
-        return config.mode == "plan" and config.streamed
-
-    def begin(self) -> Sequence[Grow]:
-        return (self._turn(),)
-
-    def told(self, key: str, port: str, item: Any) -> Sequence[Grow]:
-        self._read(item)
-        return self._due()
-
-    def ended(self, key: str, outputs: Mapping[str, Any]) -> Sequence[Grow]:
-        what, _, number = key.partition("/")
-        if what == CALL:
-            self.results[int(number)] = ToolResult(**outputs["result"])
-            return self._next()
-        self.writing = False
-        if not self._streams:
-            for item in outputs["calls"] or ():
-                self._read(item)
-        decision = outputs["decision"]
-        if isinstance(decision, Mapping) and "answer" in decision:
-            self.answer = decision["answer"]
-        return self._next()
-
-    def failed(self, key: str, error: Exception) -> Sequence[Grow]:
-        cause = error.__cause__ if error.__cause__ is not None else error
-        unread = isinstance(cause, OutputError) and not key.startswith(CALL)
-        if not unread or self.again or self.turn >= self.agent.config.at_most:
-            raise error
-        self.writing, self.again = False, AGAIN.format(told=cause)
-        return self._next()
-
-    def result(self) -> Mapping[str, Any]:
-        return {"answer": self.answer, "steps": [self._step(k) for k in sorted(self.results)]}
-
-    def _step(self, number: int) -> dict[str, Any]:
-        call, result = self.calls[number], self.results[number]
-        return {
-            "tool": call.tool,
-            "args": dict(call.arguments),
-            "result": result.text,
-            "failed": result.failed,
-            "seconds": round(result.seconds, 6),
-        }
-
-    def _read(self, item: Any) -> None:
-        """A call that the model has written."""
-        self.number += 1
-        call = self.agent.toolbox.read_call(item, self.number, self.calls)
-        self.calls[call.number] = call
-        self.number = max(self.number, call.number)
-
-    def _due(self) -> list[Grow]:
-        """Calls that can begin: all that they refer to is there."""
-        found = []
-        for number, call in self.calls.items():
-            if number not in self.begun and all(n in self.results for n in call.reads):
-                self.begun.add(number)
-                found.append(self._begun(number, call))
-        return found
-
-    def _begun(self, number: int, call: PlannedCall) -> Grow:
-        toolbox = self.agent.toolbox
-        pure = call.tool in toolbox and toolbox[call.tool].pure
-        earlier = {n: self.results[n] for n in call.reads}
-        inputs = {"call": call, "earlier": earlier}
-        if "context" in self.inputs:
-            inputs["context"] = self.inputs["context"]
-        return Grow(PURE if pure else CALL, f"{CALL}/{number}", inputs)
-
-    def _next(self) -> Sequence[Grow]:
-        """The calls that can begin; when all have ended and nothing is being written, the next
-        turn, if there is no answer yet."""
-        due = self._due()
-        if due or self.writing or len(self.begun) > len(self.results):
-            return due
-        if self.answer is not None:
-            return ()
-        if self.turn >= self.agent.config.at_most:
-            raise EngineError(f"it has not answered in {self.turn} turns")
-        return (self._turn(),)
-
-    def _turn(self) -> Grow:
-        config = self.agent.config
-        self.turn += 1
-        self.writing = True
-        last = self.turn == config.at_most
-        self._note()
-        inputs = {name: self.inputs[name] for name in READ if name in self.inputs}
-        if self.entries:
-            inputs["transcript"] = self._transcript()
-        tells = frozenset({"calls"}) if self._streams and not last else NOTHING
-        return Grow(LAST if last else TURN, f"{TURN}/{self.turn}", inputs, tells, answers=True)
-
-    def _note(self) -> None:
-        """What the model is to see of the calls since its last turn."""
-        for number in sorted([*self.results][self.shown :]):
-            call, result = self.calls[number], self.results[number]
-            args = json.dumps(dict(call.arguments), ensure_ascii=False)
-            self.entries.append(f"{number}. {call.tool}({args}): {result.text}")
-        self.shown = len(self.results)
-        if self.again:
-            self.entries.append(self.again)
-
-    def _transcript(self) -> list[Any]:
-        """The entries, the oldest of which are left out where they are too long in all."""
-        left, kept = self.agent.config.results_tokens * CHARACTERS, list[str]()
-        for entry in reversed(self.entries):
-            left -= len(entry)
-            if left < 0:
-                kept.append("(earlier calls are left out)")
-                break
-            kept.append(entry)
-        return [HEADER, *reversed(kept)]
-
-
-class Expected(Acting):
-    """One run of an Agent as far as it can be expected: so many turns, with so many calls each."""
-
-    def _turn(self) -> Grow:
-        turns, calls = self.agent.expect
-        if self.agent.config.mode == "react":
-            turns, calls = turns * calls, 1
-        grow = super()._turn()
-        more = self.turn <= min(turns, self.agent.config.at_most - 1)
-        wrote = tuple((CALL_TOKENS * (k + 1), k) for k in range(calls)) if more else ()
-        return grow._replace(body=TURN, tells=frozenset({"calls"}), expects=wrote)
-
-    def told(self, key: str, port: str, item: Any) -> Sequence[Grow]:
-        self._read(item)
-        return self._due() if self._streams else ()
-
-    def ended(self, key: str, outputs: Mapping[str, Any]) -> Sequence[Grow]:
-        if key.startswith(CALL):
-            self.results[int(key.rpartition("/")[2])] = outputs["result"]
-            return self._next()
-        self.writing = False
-        if len(self.calls) == len(self.results):
-            self.answer = outputs["decision"]
-        return self._next()
-
-    def result(self) -> Mapping[str, Any]:
-        return {"answer": self.answer, "steps": [*self.results.values()]}
-
-    def _read(self, item: Any) -> None:
-        self.number += 1
-        self.calls[self.number] = PlannedCall(self.number, next(iter(self.agent.toolbox)).name, {})
-
-    def _note(self) -> None:
-        results = [*self.results.values()]
-        self.entries += results[self.shown :]
-        self.shown = len(results)
-
-    def _transcript(self) -> list[Any]:
-        return [*self.entries]

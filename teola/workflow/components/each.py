@@ -16,10 +16,10 @@ from pydantic import Field
 from teola.errors import InputError, TemplateError
 from teola.graph import Grow, GrowParams, Op, Ref, Value
 from teola.workflow.block import UNKNOWN_ITEMS, Block
-from teola.workflow.body import Body
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Config, Template
 from teola.workflow.kinds import Kind
+from teola.workflow.part_template import PartTemplate
 
 ITEM = "item"
 
@@ -60,7 +60,7 @@ class Each(Component):
         called = name or self.default_name
         if not isinstance(gives, Mapping) or not gives:
             raise TemplateError("Each: gives must map names, such as {'notes': 'note'}")
-        self.body = Body(called, body, (item,), tuple(gives.values()))
+        self.body = PartTemplate(called, body, (item,), tuple(gives.values()))
         if item not in self.body.needs and item not in self.body.may_use:
             raise TemplateError(f"component {called!r}: nothing in its body reads {item!r}")
         self.over, self.item, self.listed = over, item, dict(gives)
@@ -79,7 +79,7 @@ class Each(Component):
         feeds = {port: block.may_read(port) for port in (*self.required, *self.extra)}
         inputs: dict[str, Value] = {port: feed.ref for port, feed in feeds.items() if feed}
         config, over = block.config, block.read(self.over)
-        grower = Items(
+        grower = EachGrower(
             self.body.builder(block),
             self.over,
             self.item,
@@ -96,7 +96,7 @@ class Each(Component):
 
 
 @dataclass(frozen=True)
-class Items:
+class EachGrower:
     """How an Each grows; see there."""
 
     body: Builder
@@ -122,7 +122,7 @@ class Items:
 class Going:
     """One run of an Each."""
 
-    each: Items
+    each: EachGrower
     inputs: Mapping[str, Any]
     count: int = 0
     found: dict[int, Mapping[str, Any]] = field(default_factory=dict)

@@ -14,10 +14,10 @@ from pydantic import Field
 from teola.errors import EngineError, TemplateError
 from teola.graph import Grow, GrowParams, Op, Ref, Value
 from teola.workflow.block import Block
-from teola.workflow.body import Body
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Config, Template
 from teola.workflow.kinds import Kind
+from teola.workflow.part_template import PartTemplate
 
 TURN = "turn"
 
@@ -63,7 +63,7 @@ class Loop(Component):
                 raise TemplateError(f"Loop: {what} must be a list of names, such as ['better']")
         if not callable(until):
             raise TemplateError("Loop: until must be a function that returns true or false")
-        self.body = Body(called, body, (), (*gives, *reads, *carry.values()))
+        self.body = PartTemplate(called, body, (), (*gives, *reads, *carry.values()))
         for name_ in carry:
             if name_ not in self.body.needs and name_ not in self.body.may_use:
                 raise TemplateError(
@@ -81,7 +81,7 @@ class Loop(Component):
     def decompose(self, block: Block) -> None:
         feeds = {port: block.may_read(port) for port in (*self.required, *self.extra)}
         inputs: dict[str, Value] = {port: feed.ref for port, feed in feeds.items() if feed}
-        grower = Turns(
+        grower = LoopGrower(
             self.body.builder(block),
             tuple(self.carry.items()),
             self.until,
@@ -99,7 +99,7 @@ class Loop(Component):
 
 
 @dataclass(frozen=True)
-class Turns:
+class LoopGrower:
     """How a Loop grows; see there."""
 
     body: Builder
@@ -127,7 +127,7 @@ class Turns:
 class Turning:
     """One run of a Loop. turns: how many there are, if that is not for `until` to say."""
 
-    loop: Turns
+    loop: LoopGrower
     inputs: Mapping[str, Any]
     turns: int | None = None
     turn: int = 0

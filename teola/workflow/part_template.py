@@ -1,4 +1,4 @@
-"""Body: the template of the parts that a component adds while the query runs."""
+"""PartTemplate: the template of the parts that a component adds while the query runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from teola.workflow.component import Component, Template
 from teola.workflow.kinds import Kind
 
 
-class Body:
+class PartTemplate:
     """A template that reads what it is given, and anything upstream of the component whose parts
     it makes; only `gives` of it is seen.
 
