@@ -4,7 +4,7 @@ what the core is told of it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from teola.engine import Request, Result
 from teola.errors import EngineError, InputError, OutputError, QueryCancelled, TeolaError
@@ -88,6 +88,10 @@ async def results_of(
 ) -> Sequence[Result | Exception]:
     """What the engine makes of the requests whose queries are still there, with what lies
     elsewhere, if it cannot reach that itself."""
+    if None not in requests and (host.keeps or not any(map(lies_elsewhere, requests))):
+        here = cast("Sequence[Request]", requests)
+        working_for.set(queries_of(here))
+        return await host.execute(here)
     wanted = [r for r in requests if r is not None]
     if not host.keeps:
         wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from teola.engine import QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError, reason_of
@@ -24,7 +24,6 @@ from teola.runtime.live.batch import (
     GONE,
     NOTHING,
     as_retryable,
-    lies_elsewhere,
     may_try_again,
     misshapen,
     results_of,
@@ -39,7 +38,7 @@ from teola.runtime.live.prefixes import PrefixWatch
 from teola.runtime.live.query import Ending, LiveQuery, Watcher, describe, part_of
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
-from teola.runtime.observe.noting import queries_of, working_for
+from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
 from teola.schedule.events import (
@@ -264,12 +263,7 @@ class Live(Driver[LiveQuery]):
         results: Sequence[Result | Exception]
         try:
             requests = [self._request(work, lo, hi, keeps) for work, lo, hi in slices]
-            if None in requests or (not keeps and any(map(lies_elsewhere, requests))):
-                results = await results_of(host, requests)
-            else:
-                here = cast("Sequence[Request]", requests)
-                working_for.set(queries_of(here))
-                results = await host.execute(here)
+            results = await results_of(host, requests)
             if len(results) != len(slices):
                 raise wrong_number(len(results), len(slices))
         except asyncio.CancelledError:
