@@ -18,12 +18,15 @@ if _typing.TYPE_CHECKING:
     from teola.runtime.runtime import Runtime
     from teola.workflow.component import Component
     from teola.workflow.components import (
+        Agent,
         Aggregate,
         Condition,
+        Each,
         Embedding,
         Generate,
         Indexing,
         Judge,
+        Loop,
         QueryExpansion,
         Rerank,
         Search,
@@ -35,10 +38,12 @@ if _typing.TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Agent",
     "Aggregate",
     "App",
     "Component",
     "Condition",
+    "Each",
     "Embedding",
     "Engine",
     "EngineConfig",
@@ -46,6 +51,7 @@ __all__ = [
     "Indexing",
     "Input",
     "Judge",
+    "Loop",
     "Progress",
     "QueryExpansion",
     "Rerank",

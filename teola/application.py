@@ -21,6 +21,7 @@ from teola.workflow.component import Component, Template
 from teola.workflow.components import Embedding, Indexing, Search
 from teola.workflow.inputs import Input, absent, declared, kinds_of
 from teola.workflow.kinds import Kind
+from teola.workflow.part_template import all_primitives
 
 
 class Application:
@@ -54,8 +55,7 @@ class Application:
     @cached_property
     def optional_engines(self) -> frozenset[str]:
         """Those that only optional components use."""
-        graph = self.builder.build(self.builder.configure({}), {})
-        needed = {p.engine for p in graph.primitives if not p.optional}
+        needed = {p.engine for p in all_primitives(self.builder) if not p.optional}
         if Kind.DOCUMENTS in self.inputs.values():
             needed |= {"documents", *self.indexing()[:2]}
         return frozenset(self.engine_names) - needed
@@ -72,9 +72,8 @@ class Application:
 
     def _users(self) -> dict[str, str]:
         """Engine -> a component that uses it ("" for the step before the graph)."""
-        graph = self.builder.build(self.builder.configure({}), {})
         users: dict[str, str] = {}
-        for p in graph.primitives:
+        for p in all_primitives(self.builder):
             if p.engine:
                 users.setdefault(p.engine, p.component)
         if Kind.DOCUMENTS in self.inputs.values():

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
+from teola.runtime.growing import MOST_PARTS
 
 DEADLINE_S: Final = 120.0
 
@@ -22,12 +23,15 @@ Overrides = Mapping[str, Any]
 class Bounds:
     """What one query, with those inside it, may take.
 
-    most_primitives: size that its p-graph may have.
+    most_primitives: size that its p-graph may have, and with all its parts the query.
     most_bytes: size of what its engines compute for it that may be held at once.
+    most_parts: that it may grow. most_tokens: that the calls of its parts may take.
     """
 
     most_primitives: float = inf
     most_bytes: float = inf
+    most_parts: float = MOST_PARTS
+    most_tokens: float = inf
 
 
 @dataclass(frozen=True, slots=True)

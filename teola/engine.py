@@ -130,6 +130,15 @@ class Request(NamedTuple):
     keep: frozenset[str] = frozenset()
 
 
+class AskedBy(NamedTuple):
+    """Who asks for a call. query_id: of the query, whatever part of it asks. key: the same for each
+    try of the call, and of no other one."""
+
+    query_id: str
+    tenant: str
+    key: str
+
+
 def any_wanted(requests: Iterable[Request]) -> bool:
     """Whether any of their queries still goes on."""
     return any(not request.context.life.over for request in requests)

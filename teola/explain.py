@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
@@ -14,10 +15,14 @@ from teola.passes.timetable import timetable
 from teola.profile import Profile
 from teola.result import Result
 from teola.runtime.observe.recorded import Recorded
+from teola.runtime.observe.trace import Trace
 
 UNKNOWN: Final = (
     "   (learned from the first queries; --profile paper-13b borrows those of a testbed)"
 )
+LONGEST_PART: Final = 28
+BAR: Final = 20
+"""Characters of a part's name, and of the whole in which it ran."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,35 @@ class Explanation:
             "what the passes did",
             *self._decisions(),
         ]
+        if parts := self._parts():
+            lines += ["", "parts: what it grew", *parts]
         if self.result is not None:
             told = f"measured: {self.result.latency_s:.3f} s, state {self.result.state}"
             lines += ["", f"{told} (* critical path)"]
         return "\n".join(lines)
+
+    def _parts(self) -> list[str]:
+        """A line for each part, and each query inside: when it began, for how long it ran, and when
+        within the whole that was."""
+        trace = self.result.trace if self.result else None
+        if trace is None or not trace.inner or trace.finished is None:
+            return []
+        inner = [(depth, one) for depth, one in _inside(trace, 0)]
+        names = [
+            "  " * depth + one.query_id.rpartition(f"{one.parent.query_id}/")[2]
+            if one.parent
+            else one.app
+            for depth, one in inner
+        ]
+        width = min(LONGEST_PART, max(map(len, names)))
+        lines = [f"   {'part':{width}}  begun s    ran s  state"]
+        for name, (_, one) in zip(names, inner, strict=True):
+            begun, ran = one.admitted - trace.admitted, one.latency_s
+            bar = _bar(begun, ran, trace.latency_s)
+            lines.append(
+                f"   {name[:width]:{width}}  {begun:7.3f}  {ran:7.3f}  {one.state:9} {bar}"
+            )
+        return lines
 
     def _columns(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
         """Of the e-graph; the critical path is the measured one if it was run."""
@@ -195,3 +225,17 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.text()
+
+
+def _inside(trace: Trace, depth: int) -> Iterator[tuple[int, Trace]]:
+    """Traces of parts and of queries inside, with how deep they lie."""
+    for one in trace.inner:
+        yield depth, one
+        yield from _inside(one, depth + 1)
+
+
+def _bar(begun: float, ran: float, whole: float) -> str:
+    """When it ran, of the whole."""
+    unit = BAR / max(whole, 1e-9)
+    before = min(BAR - 1, int(begun * unit))
+    return "\u00b7" * before + "\u2588" * max(1, min(BAR - before, round(ran * unit)))

@@ -164,7 +164,14 @@ class Job:
     def _terms(self) -> Terms:
         """What it leaves to queries inside it. Raises QueryCancelled."""
         if self.caller is None:
-            return Terms(self.runtime, self.bounds.most_primitives, self.bounds.most_bytes)
+            bounds = self.bounds
+            return Terms(
+                self.runtime,
+                bounds.most_primitives,
+                bounds.most_bytes,
+                bounds.most_parts,
+                bounds.most_tokens,
+            )
         return replace(self.caller.query.terms, depth=self.caller.query.terms.depth + 1)
 
     def _inside(self, caller: Caller, context: QueryContext, trace: Trace) -> QueryContext:

@@ -1,12 +1,14 @@
 """The graph is data: primitives, references between them, prompts; rendering. No I/O."""
 
 from teola.graph.graph import Edge, Graph
+from teola.graph.growth import Grow, Grower, Growth
 from teola.graph.ops import (
     AggregateParams,
     Aggregation,
     ConditionParams,
     DecodeParams,
     EmbeddingParams,
+    GrowParams,
     IngestionParams,
     Op,
     PrefillParams,
@@ -29,6 +31,10 @@ __all__ = [
     "Edge",
     "EmbeddingParams",
     "Graph",
+    "Grow",
+    "GrowParams",
+    "Grower",
+    "Growth",
     "Guard",
     "IngestionParams",
     "Op",

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from teola.graph.growth import Grower
+
 
 class Op(Enum):
     """One kind of operation. The value is the word that users see."""
@@ -30,6 +32,7 @@ class Op(Enum):
     WEB_SEARCH = "web_search"
     TOOL_CALL = "tool_call"
     SQL = "sql"
+    GROW = "grow"
 
     __hash__ = object.__hash__  # members are singletons; Enum's own hash is a Python-level call
 
@@ -37,7 +40,7 @@ class Op(Enum):
 PREFILLS: Final = frozenset({Op.PREFILLING, Op.PARTIAL_PREFILLING, Op.FULL_PREFILLING})
 GROUP_HEADS: Final = frozenset({Op.PREFILLING, Op.FULL_PREFILLING})
 DECODES: Final = frozenset({Op.DECODING, Op.PARTIAL_DECODING})
-CONTROL: Final = frozenset({Op.CONDITION, Op.AGGREGATE})
+CONTROL: Final = frozenset({Op.CONDITION, Op.AGGREGATE, Op.GROW})
 """Run by the driver itself: no engine, no queue."""
 
 SPECULATIVE: Final = frozenset(
@@ -96,7 +99,8 @@ class DecodeParams:
     max_tokens: at most this many output tokens. items / parser: the output is a list of `items`
     elements, recognised by `parser` (`lines`, `numbered`, `json_list`). schema: JSON schema (as
     text) that the output must satisfy. item: which element a partial decoding delivers. seed: where
-    chance decides, the same one decides alike, on engines that heed it.
+    chance decides, the same one decides alike, on engines that heed it. field: of a JSON answer,
+    the string that is told as it comes.
     """
 
     max_tokens: int = 256
@@ -108,6 +112,7 @@ class DecodeParams:
     ignore_eos: bool = False
     item: int | None = None
     seed: int | None = None
+    field: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,8 @@ class ToolParams:
     function can do without. pure: it may be called again after a failure. most: items of the list
     that it returns, if it may return one no longer than that. streams: it yields its only output, a
     text, in pieces. timeout: seconds that a call may take. retries: further calls after any
-    failure; None: those of a pure function, after failures that another try may mend.
+    failure; None: those of a pure function, after failures that another try may mend. asks: it is
+    told who asks, as `asked` (teola.engine.AskedBy).
     """
 
     function: Callable[..., Any]
@@ -164,6 +170,7 @@ class ToolParams:
     streams: bool = False
     timeout: float | None = None
     retries: int | None = None
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +181,14 @@ class WebSearchParams:
 @dataclass(frozen=True, slots=True)
 class SqlParams:
     max_rows: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GrowParams:
+    """Adds parts to the graph while it runs. optional: inputs that it can do without."""
+
+    grower: Grower
+    optional: tuple[str, ...] = ()
 
 
 Params = (
@@ -188,12 +203,15 @@ Params = (
     | ToolParams
     | WebSearchParams
     | SqlParams
+    | GrowParams
 )
 
 
 def has_effect(op: Op, params: Params) -> bool:
     """Whether the op changes (or may change) something outside its query: ingestion does, and a
-    function that is not declared pure may."""
+    function that is not declared pure may, and a part with one of these."""
+    if type(params) is GrowParams:
+        return params.grower.effect
     return op in EFFECTS or (type(params) is ToolParams and not params.pure)
 
 

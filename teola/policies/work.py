@@ -93,6 +93,7 @@ class Work:
     priority: how urgent its engine's own queue is to take it; more is sooner.
     wanted: of a piece of a prompt: the rest of it is there, and cannot take it along.
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
+    behind_s: of a part's, the time of what follows the part in its query.
     """
 
     spec: WorkSpec
@@ -123,6 +124,7 @@ class Work:
     found: int = 0
     fused_tokens: int = 0
     wanted: bool = False
+    behind_s: float = 0.0
 
     @property
     def remaining(self) -> int:

@@ -14,13 +14,14 @@ from dataclasses import asdict
 from typing import Any, Final, Generic, TypeVar
 
 from teola.engine import NextRead
-from teola.graph import Op
+from teola.graph import GrowParams, Growth, Op
 from teola.graph.ops import PREFILLS
 from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
 from teola.profile import EngineProfile
+from teola.runtime.growing import Growing, Parts, Place, Tally
 from teola.runtime.next_reads import next_reads
 from teola.runtime.observe.noting import note
 from teola.runtime.observe.trace import Trace
@@ -56,12 +57,24 @@ log = logging.getLogger(__name__)
 
 
 class Query:
-    """One query in flight: its run, its values, its trace."""
+    """One query in flight, or a part of one: its run, its values, its trace. growing: by primitive,
+    those that grow. tally: what it may still grow. place: of a part, where it belongs."""
 
-    __slots__ = ("__dict__", "id", "plan", "run", "store", "trace")
+    __slots__ = ("__dict__", "growing", "id", "place", "plan", "run", "store", "tally", "trace")
 
-    def __init__(self, id: str, plan: Plan, store: Store, run: GraphRun, trace: Trace) -> None:
+    def __init__(
+        self,
+        id: str,
+        plan: Plan,
+        store: Store,
+        run: GraphRun,
+        trace: Trace,
+        tally: Tally | None = None,
+        place: Place | None = None,
+    ) -> None:
         self.id, self.plan, self.store, self.run, self.trace = id, plan, store, run, trace
+        self.growing: dict[int, Growing] = {}
+        self.tally, self.place = tally or Tally(), place
 
     def prompt_tokens(self, i: int) -> int:
         """Tokens of primitive `i`'s prompt, with the pieces that are computed with it and without
@@ -111,6 +124,7 @@ class Driver(ABC, Generic[Q]):
         self.core = Core(queues, self._measure)
         self.learner = learner
         self.queries: dict[str, Q] = {}
+        self.parts: Parts[Q] = Parts(self)
         self._todo: deque[Command] = deque()
         self._performing = False
 
@@ -188,6 +202,8 @@ class Driver(ABC, Generic[Q]):
         query = self.queries[command.run]
         self.forgotten(query.store.drop(command.primitive))
         query.trace.ended(command.primitive, -1, now, "skipped")
+        if query.growing:
+            self.parts.dropped(query, command.primitive, now)
 
     def _fused(self, command: Fused, now: float) -> None:
         self.queries[command.run].trace.ended(command.primitive, -1, now, "fused")
@@ -195,6 +211,8 @@ class Driver(ABC, Generic[Q]):
     def _finish(self, command: Finish, now: float) -> None:
         query = self.queries.pop(command.run)
         query.trace.finish(command.state.value, now)
+        if query.growing:
+            self.parts.over(query, now)
         self.finished(query, command, now)
         if self.learner is not None:
             self.learner.publish(now)
@@ -208,6 +226,9 @@ class Driver(ABC, Generic[Q]):
             return
         i = command.primitive
         query.trace.sent(i, 0, 1, now, now)
+        if type(query.plan.primitives[i].params) is GrowParams:
+            self._grow(query, i, now)
+            return
         try:
             result = self.decide(query, i)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
@@ -223,6 +244,14 @@ class Driver(ABC, Generic[Q]):
     ) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
         """Outputs of a control primitive; what is to be awaited for them goes to `ponder`."""
         return query.store.control(i)
+
+    def _grow(self, query: Q, i: int, now: float) -> None:
+        try:
+            growth = self.growth(query, i)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.undecided(query, i, error, now)
+            return
+        self.parts.begin(query, i, growth, now)
 
     def decided(self, query: Q, i: int, result: Mapping[str, Any], now: float) -> None:
         """A control primitive gave its outputs."""
@@ -267,6 +296,14 @@ class Driver(ABC, Generic[Q]):
     def measure(self, command: Measure, now: float) -> None:
         """Work out the size of a primitive for which `_measure` gave None, and send Sized."""
         raise NotImplementedError
+
+    @abstractmethod
+    def growth(self, query: Q, i: int) -> Growth:
+        """How primitive `i` grows in this query."""
+
+    @abstractmethod
+    def made_part(self, around: Q, id: str, plan: Plan, place: Place, now: float) -> Q:
+        """A query for a part of the query `around`."""
 
     @abstractmethod
     def dispatch(self, command: Dispatch, now: float) -> None:

@@ -12,6 +12,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
@@ -25,6 +26,7 @@ from teola.profile import Profile
 from teola.registry import Named
 from teola.schedule.plan import Plan
 from teola.workflow.build import Builder, Overrides
+from teola.workflow.kinds import LISTS
 
 CACHED_PLANS: Final = 256
 
@@ -39,14 +41,22 @@ class _Shape(NamedTuple):
 
 
 class Optimiser:
-    """Builds, optimises and compiles the graphs of one application.
+    """Builds, optimises and compiles the graphs of one application, and of the parts that they may
+    grow. app: whose habits they have.
 
     declared: the profile that holds as long as nothing is learned. learner: knows better. A plan
     goes by what was known when it was made, and is made anew when that has changed.
     """
 
-    def __init__(self, builder: Builder, declared: Profile, learner: Learner | None = None) -> None:
-        self.builder, self.declared = builder, declared
+    def __init__(
+        self,
+        builder: Builder,
+        declared: Profile,
+        learner: Learner | None = None,
+        app: str = "",
+    ) -> None:
+        self.builder, self.declared, self.app = builder, declared, app or builder.name
+        self._parts: dict[Builder, Optimiser] = {}
         self._learner, self._lessons = learner, NO_LESSONS
         self._profile = declared
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
@@ -89,11 +99,26 @@ class Optimiser:
         self.misses += 1
         graph = self._built(shape)
         optimised = self._optimised(graph, steps, debug, most_primitives)
-        plan = Plan(optimised.e_graph, self.profile, optimised)
+        plan = Plan(
+            optimised.e_graph, self.profile, optimised, partial(self._part, overrides, steps)
+        )
         self._plans[key] = plan
         if len(self._plans) > CACHED_PLANS:
             self._plans.popitem(last=False)
         return plan
+
+    def _part(
+        self, overrides: Overrides, steps: Steps, body: Builder, sizes: Mapping[str, int]
+    ) -> Plan:
+        """The plan of a part."""
+        of = self._parts.get(body)
+        if of is None:
+            if len(self._parts) >= CACHED_PLANS:
+                self._parts.clear()
+            of = self._parts[body] = Optimiser(body, self.declared, self._learner, self.app)
+        own = {name: values for name, values in overrides.items() if name in body.inside}
+        lists = {name: size for name, size in sizes.items() if body.inputs[name] in LISTS}
+        return of.plan(own, lists, steps)
 
     def optimise(
         self,
@@ -112,7 +137,9 @@ class Optimiser:
         configs = self.builder.configure(of.overrides)
         engines = self.profile.engines.items()
         windows = {name: engine.window for name, engine in engines if engine.window}
-        return self.builder.build(configs, of.sizes, of.most_primitives, of.absent, windows)
+        return self.builder.build(
+            configs, of.sizes, of.most_primitives, of.absent, windows, self.app
+        )
 
     def _optimised(
         self, graph: Graph, passes: Steps, debug: bool, most_primitives: float = inf

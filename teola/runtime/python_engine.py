@@ -10,7 +10,7 @@ from contextvars import copy_context
 from functools import lru_cache
 from typing import Any
 
-from teola.engine import EngineKind, EngineSpec, Request, Result
+from teola.engine import AskedBy, EngineKind, EngineSpec, Request, Result
 from teola.errors import EngineError, OutputError, QueryCancelled
 from teola.graph import Op, ToolParams
 from teola.runtime.live.nesting import calling
@@ -57,6 +57,9 @@ class PythonEngine:
     async def _one(self, request: Request) -> Result:
         params, inputs = request.params, request.inputs
         assert type(params) is ToolParams
+        if params.asks:
+            query, context = request.context.query_id.partition("/")[0], request.context
+            inputs = {**inputs, "asked": AskedBy(query, context.tenant, request.key)}
         try:
             if params.timeout is None and _is_async(params.function) and not params.streams:
                 value = await params.function(**inputs)

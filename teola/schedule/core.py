@@ -158,6 +158,7 @@ class Core:
             run.app,
             run.admitted,
             run.program,
+            behind_s=run.behind_s,
         )
         if run.fused:
             work.fused_tokens = sum(

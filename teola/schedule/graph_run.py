@@ -46,12 +46,21 @@ Asked = Callable[[Submit | Withdraw | Recall], object]
 
 
 class GraphRun:
-    """State of one query. `handle` takes events and gives commands; nothing else happens. program:
-    whose calls its own are, if not those of a program that it is alone."""
+    """State of one query, or of a part of one. `handle` takes events and gives commands; nothing
+    else happens. program: whose calls its own are, if not those of a program that it is alone.
+    behind_s: of a part, the time of what follows it in its query, as far as that is known."""
 
     def __init__(
-        self, id: str, plan: Plan, *, tenant: str = "default", app: str = "", program: str = ""
+        self,
+        id: str,
+        plan: Plan,
+        *,
+        tenant: str = "default",
+        app: str = "",
+        program: str = "",
+        behind_s: float = 0.0,
     ) -> None:
+        self.behind_s = behind_s
         self.id, self.plan, self.tenant, self.app = id, plan, tenant, app or plan.graph.name
         self.program = program or id
         self.admitted = 0.0

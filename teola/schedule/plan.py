@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from teola.graph import (
     QUERY,
     AggregateParams,
     Aggregation,
+    DecodeParams,
     Graph,
+    GrowParams,
     Primitive,
     Prompt,
     Ref,
@@ -28,6 +30,9 @@ from teola.passes.timetable import timetable
 from teola.policies.work import Estimate, WorkSpec
 from teola.profile import Profile
 from teola.schedule.beginnings import Beginning, beginnings
+
+Parts = Callable[[Any, Mapping[str, int]], "Plan"]
+"""(template of a part, lengths of its inputs that are lists) -> its plan."""
 
 ABSENT: Final = -1
 """Count of a port that delivers nothing at all (an empty list counts 0)."""
@@ -60,12 +65,17 @@ class Plan:
     item_refs, item_inputs: the lists that it may be cut along, with their names; only the names.
     specs: what queues and policies are told of it.
     optimised: how the passes made the graph, for whoever wants it explained.
+    parts: plans of the parts that it may grow, by template and lengths of their lists.
     """
 
     def __init__(
-        self, graph: Graph, profile: Profile | None = None, optimised: Optimised | None = None
+        self,
+        graph: Graph,
+        profile: Profile | None = None,
+        optimised: Optimised | None = None,
+        parts: Parts | None = None,
     ) -> None:
-        self.graph, self.optimised = graph, optimised
+        self.graph, self.optimised, self.parts = graph, optimised, parts
         self.primitives = graph.primitives
         self.ids = tuple(p.id for p in graph.primitives)
         self.index = {id: i for i, id in enumerate(self.ids)}
@@ -285,9 +295,12 @@ class Plan:
             i = self.index[ref.producer]
             p = self.primitives[i]
             if p.op in DECODES:
-                streams[i] = ref.port == "text"
+                field = isinstance(p.params, DecodeParams) and p.params.field is not None
+                streams[i] = ref.port == "text" or field
             elif isinstance(p.params, ToolParams):
                 streams[i] = p.params.streams
+            elif isinstance(p.params, GrowParams):
+                streams[i] = True
             elif isinstance(p.params, AggregateParams) and p.params.mode in CHOOSES:
                 parts = [r for r in p.refs() if r.producer != QUERY]
                 if p.params.mode is not Aggregation.FIRST:
@@ -351,7 +364,7 @@ class Absence:
             present = (ref for ref in refs if not absent(ref, empty=False))
             return len(list(islice(present, least))) < least
         listed = self.plan.item_inputs[i]
-        optional = p.params.optional if isinstance(p.params, ToolParams) else ()
+        optional = p.params.optional if isinstance(p.params, (ToolParams, GrowParams)) else ()
         for name, value in p.inputs:
             if type(value) is Ref:
                 if name not in optional and absent(value, empty=name in listed):

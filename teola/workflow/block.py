@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from teola.errors import InputError
 from teola.graph import Op, Primitive, Ref, Value
-from teola.graph.ops import Params
+from teola.graph.ops import CONTROL, Params
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Block:
         """
         if len(self.primitives) >= self._room:
             raise too_many_primitives()
-        control = op in (Op.AGGREGATE, Op.CONDITION)
+        control = op in CONTROL
         primitive = Primitive(
             id=f"{self._owner.name}.{key}",
             op=op,

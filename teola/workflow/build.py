@@ -51,6 +51,7 @@ class Builder:
     ) -> None:
         self.name = name
         self.template = Template.beside(template)
+        self.inside = _inside(name, self.template)
         self.inputs = expand_inputs(inputs)
         if not outputs:
             raise TemplateError(f"application {name!r} declares no outputs")
@@ -61,10 +62,9 @@ class Builder:
     def configure(self, overrides: Overrides) -> dict[str, Config]:
         """Configurations of all components under `overrides`. Raises InputError, UnknownName."""
         for name in overrides:
-            if name not in self.template.by_name:
-                raise UnknownName(
-                    "component", name, self.template.by_name, f"application {self.name!r}"
-                )
+            if name not in self.inside:
+                raise UnknownName("component", name, self.inside, f"application {self.name!r}")
+            self.inside[name].configure(overrides[name], self.inside[name].config)
         return {
             c.name: c.configure(overrides[c.name], c.config) if c.name in overrides else c.config
             for c in self.template.components
@@ -77,12 +77,29 @@ class Builder:
         most_primitives: float = inf,
         absent: frozenset[str] = frozenset(),
         windows: Mapping[str, int] = MappingProxyType({}),
+        name: str = "",
     ) -> Graph:
-        """The p-graph. sizes: lengths of the query inputs that are lists. absent: inputs that the
-        query comes without. windows: of engines of which one knows it, the tokens that a prompt and
-        its answer may have. Raises InputError instead of building one of more than
-        `most_primitives`."""
-        return _Build(self, configs, sizes, most_primitives, absent, windows).graph()
+        """The p-graph. name: its own, if not the builder's. sizes: lengths of the query inputs that
+        are lists. absent: inputs that the query comes without. windows: of engines of which one
+        knows it, the tokens that a prompt and its answer may have. Raises InputError instead of
+        building one of more than `most_primitives`."""
+        return _Build(self, configs, sizes, most_primitives, absent, windows).graph(name)
+
+
+def _inside(app: str, template: Template) -> dict[str, Component]:
+    """Its components by name, and those of the parts that they may grow. Raises TemplateError where
+    two have one name, by which overrides and habits go."""
+    found = dict(template.by_name)
+    for component in template.components:
+        for body in component.bodies:
+            for name, inner in _inside(app, body.template).items():
+                if found.setdefault(name, inner) is not inner:
+                    raise TemplateError(
+                        f"two components of {app!r} are called {name!r}, one of them in the body "
+                        f"of {component.name!r}; give one a name of its own: "
+                        f"{type(inner).__name__}(name=...)"
+                    )
+    return found
 
 
 def expand_inputs(inputs: Mapping[str, Kind]) -> dict[str, Kind]:
@@ -114,13 +131,14 @@ class _Build:
         self.tails: dict[str, list[str]] = {}
         self.conditions: dict[str, str] = {}
 
-    def graph(self) -> Graph:
+    def graph(self, called: str) -> Graph:
         for name in self.template.order:
             self._component(self.template.by_name[name])
         outputs = {}
         for output, sources in self.builder.finals.items():
             outputs[output] = self._join("output", output, sources, self.primitives.append).ref
-        return Graph(self.builder.name, self.primitives, outputs, tuple(self.builder.inputs))
+        name = called or self.builder.name
+        return Graph(name, self.primitives, outputs, tuple(self.builder.inputs))
 
     def _component(self, component: Component) -> None:
         joins: list[Primitive] = []
@@ -233,4 +251,6 @@ _LISTS = {Kind.TEXTS, Kind.VECTORS, Kind.CHUNKS, Kind.HITS}
 
 
 def _tool_effect(component: Component) -> bool:
-    return component.effect and "function" in component.config.model_fields_set
+    return component.effect and (
+        "function" in component.config.model_fields_set or bool(component.bodies)
+    )

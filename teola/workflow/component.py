@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import networkx as nx
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -31,6 +31,13 @@ class Config(BaseModel):
     """Parameters of a component: validated, frozen, every field overridable per query."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class HasTemplate(Protocol):
+    """What is made of components."""
+
+    @property
+    def template(self) -> Template: ...
 
 
 class Component:
@@ -52,6 +59,8 @@ class Component:
     lenient: ClassVar[bool] = False
     """Whether what it needs may be absent in a query."""
     config_type: ClassVar[type[Config]] = Config
+    bodies: Sequence[HasTemplate] = ()
+    """Templates of the parts that it adds while a query runs."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from teola.errors import EngineError
-from teola.passes import optimise
+from teola.passes import PIPELINE, optimise
 from teola.policies.batching import BATCHING
 from teola.profile import paper
 from teola.runtime.sim import Sim
@@ -27,7 +27,7 @@ from teola.schedule.plan import Plan
 from tests.deterministic import HashEmbedder
 from tests.properties.drawn import Drawn
 from tests.properties.templates import Grown, grown
-from tests.properties.test_passes import engines, profile
+from tests.properties.test_passes import engines, parts_by, profile
 from tests.recording import Bench, Log, RecordingCore, fresh, replayed
 from tests.runtime.faults import Flaky
 
@@ -53,7 +53,7 @@ def _plain(cause: Cause | None) -> object:
 async def record(made: Grown, names: list[str], batching: str, cancel: int | None) -> Log:
     """Two live queries at once, of which one may be cancelled after some turns of the loop."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
-    plan = Plan(optimise(graph, profile(), names).e_graph)
+    plan = Plan(optimise(graph, profile(), names).e_graph, parts=parts_by(names, profile()))
     served = engines(models=2)
     served["embedding"] = [Flaky(HashEmbedder(), failing={1}), HashEmbedder()]
     async with Bench(served, batching=batching) as bench:
@@ -100,7 +100,8 @@ def test_a_fresh_core_repeats_what_the_simulated_one_did(
     made: Grown, batching: str, seed: int
 ) -> None:
     graph = made.builder.build(made.builder.configure({}), made.sizes)
-    plan = Plan(optimise(graph, paper("13b")).e_graph, paper("13b"))
+    parts = parts_by(list(PIPELINE), paper("13b"))
+    plan = Plan(optimise(graph, paper("13b")).e_graph, paper("13b"), parts=parts)
     sim = Sim(paper("13b"), batching=batching, outcomes=Drawn(seed))
     core = sim.core = RecordingCore({}, sim._measure, sim.queries)
     inputs = {

@@ -1,4 +1,4 @@
-"""Random templates: chains, forks and (nested) Conditions over every kind of component.
+"""Random templates: chains, forks, Conditions, Loops and Eachs in each other, over every component.
 
 A template is grown step by step; each step reads names that are visible there and gives new ones.
 Functions answer with hashes of what they read, so whatever reaches an output can be traced there.
@@ -18,9 +18,11 @@ from teola import (
     Aggregate,
     Component,
     Condition,
+    Each,
     Embedding,
     Generate,
     Indexing,
+    Loop,
     QueryExpansion,
     Rerank,
     Search,
@@ -77,6 +79,7 @@ def grown(draw: DrawFn) -> Grown:
     outputs = {name: name for name in {**dict.fromkeys(grower.unread), **dict.fromkeys(also)}}
     try:
         builder = Builder("random", template, kinds, outputs or {"question": "question"})
+        builder.build(builder.configure({}), {})  # bodies are checked when they are built
     except TemplateError as error:
         if "is unused" not in str(error):
             raise
@@ -97,7 +100,8 @@ def grown(draw: DrawFn) -> Grown:
 class _Grower:
     def __init__(self, draw: DrawFn, effects: list[str]) -> None:
         self.draw, self.effects = draw, effects
-        self.made = 0
+        self.made = self.growing = 0
+        self.read: set[str] = set()
         self.given: Names = {}
         self.unread: dict[str, None] = {}
 
@@ -128,6 +132,10 @@ class _Grower:
         steps += [self._search, self._search] if "vectors" in kinds else []
         steps += [self._rerank, self._rerank] if "hits" in kinds else []
         steps += [self._fork, self._choose, self._choose] if depth < DEEPEST else []
+        if depth < DEEPEST:
+            steps += [self._loop] + ([self._map] if "texts" in kinds else [])
+        if self.growing:
+            steps.remove(self._effect)  # it would run once a part
         return self.draw(st.sampled_from(steps))(visible, depth)
 
     # --- names ----------------------------------------------------------------------------
@@ -136,6 +144,7 @@ class _Grower:
         names = [name for name, kind in visible.items() if not kinds or kind in kinds]
         name = self.draw(st.sampled_from(names))
         self.unread.pop(name, None)
+        self.read.add(name)
         return name
 
     def _give(self, visible: Names, kind: str, name: str | None = None) -> str:
@@ -237,6 +246,7 @@ class _Grower:
         reads = self.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
         for name in reads:
             self.unread.pop(name, None)
+            self.read.add(name)
         kinds = {visible[name] for name in reads}
         modes = ["concat", "union", *(["first", "last"] if len(kinds) == 1 else [])]
         mode = self.draw(st.sampled_from(modes))
@@ -252,6 +262,57 @@ class _Grower:
         for names in seen:
             visible |= names
         return Template.beside(sides)
+
+    def _loop(self, visible: Names, depth: int) -> Component:
+        carried = self._read(visible, "text")
+        remainder, body, output = self._body(visible, carried, depth)
+        given = self._give(visible, "text")
+        return Loop(
+            body,
+            carry={carried: output},
+            until=lambda text: number(text) % 3 == remainder,
+            reads=[output],
+            gives=[output],
+            at_most=self.draw(st.integers(1, 4)),
+            name=self._name("loop"),
+            outputs={output: given},
+        )
+
+    def _map(self, visible: Names, depth: int) -> Component:
+        over, item = self._read(visible, "texts"), self._name("item")
+        _, body, output = self._body({**visible, item: "text"}, item, depth)
+        return Each(
+            body,
+            over=over,
+            item=item,
+            gives={self._give(visible, "texts"): output},
+            at_once=self.draw(st.sampled_from([1, 2, 64])),
+            name=self._name("map"),
+        )
+
+    def _body(self, visible: Names, read: str, depth: int) -> tuple[int, Template, str]:
+        """A chain that ends with a text made of all that it gives and of `read`; its name."""
+        given, unread = self.given, self.unread
+        self.given, self.unread = {}, {}
+        self.growing += 1
+        inner = dict(visible)
+        body = Template.beside(self.chain(inner, self.draw(st.integers(1, 2)), depth + 1))
+        left = [name for name in self.unread if name in self.given] or [self._read(inner)]
+        for name in left:
+            body = body >> self._joined(read, name)
+            (read,) = body.components[-1].outputs.values()
+        self.growing -= 1
+        self.given, self.unread = given, {name: None for name in unread if name not in self.read}
+        return self.draw(st.integers(0, 2)), body, read
+
+    def _joined(self, x: str, y: str) -> Component:
+        name = self._name("join")
+
+        async def join(x: Any, y: Any = None) -> str:
+            return f"{name}({number(x, y) % 10**5})"
+
+        inputs, outputs = {"x": x, "y": y}, [self._name("text")]
+        return Function(join, outputs=outputs, name=name, inputs=inputs, pure=True)
 
     def _choose(self, visible: Names, depth: int) -> Component:
         """A Condition; what its branches give last has one name, and may replace an older one."""

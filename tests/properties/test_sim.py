@@ -23,6 +23,7 @@ from teola.schedule.plan import Plan
 from teola_apps.advanced_rag import app
 from tests.properties.drawn import Drawn
 from tests.properties.templates import Grown, grown
+from tests.properties.test_passes import parts_by
 from tests.recording import RecordingCore, check
 from tests.remembered import remembered
 from tests.soak.forms import short_and_long
@@ -35,7 +36,8 @@ def simulate(
 ) -> tuple[list[SimResult], list[Any], RecordingCore]:
     """Three queries, a tenth of a second apart: results, traces and the core's log."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
-    plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph, paper("13b"))
+    parts = parts_by(names, paper("13b"))
+    plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph, paper("13b"), parts=parts)
     traces = []
     left: list[str] = []
 
@@ -131,7 +133,8 @@ def test_deaths_of_instances_lose_nothing(
 ) -> None:
     """Every query ends as without them, or with the one failure that used up its retries."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
-    plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph, paper("13b"))
+    parts = parts_by(names, paper("13b"))
+    plan = Plan(optimise(graph, paper("13b"), names, debug=True).e_graph, paper("13b"), parts=parts)
     inputs = {
         "question": Tokens(14),
         "notes": [Tokens(20)] * made.sizes["notes"],

@@ -21,7 +21,7 @@ from teola.workflow.components import Embedding, Function
 from teola.workflow.kinds import Kind
 from tests.deterministic import HashEmbedder, MemoryStore
 from tests.properties.templates import Grown, grown
-from tests.properties.test_passes import answer, engines, passes, profile
+from tests.properties.test_passes import answer, engines, parts_by, passes, profile
 from tests.recording import Bench, check
 
 
@@ -35,7 +35,7 @@ def test_speculation_gives_the_same_answers(made: Grown, names: list[str], model
     asked = conditions(made.builder)
     assume(asked)
     plain = made.builder.build(made.builder.configure({}), made.sizes)
-    told, _ = asyncio.run(answer(plain, made.inputs))
+    told, _ = asyncio.run(answer(plain, made.inputs, parts_by([], profile())))
     made.effects.clear()
     overrides: dict[str, dict[str, Any]] = {name: {"speculate": True} for name in asked}
     guessing = made.builder.build(made.builder.configure(overrides), made.sizes)
@@ -45,7 +45,8 @@ def test_speculation_gives_the_same_answers(made: Grown, names: list[str], model
         for p in graph.primitives:
             pure = p.op in SPECULATIVE or p.op is Op.PARTIAL_PREFILLING
             assert pure or not any(g.speculative for g in p.guards)
-        ending, log = asyncio.run(answer(graph, made.inputs, models=models))
+        parts = parts_by(chosen, profile())
+        ending, log = asyncio.run(answer(graph, made.inputs, parts, models=models))
         made.effects.clear()
         assert ending.error is None or told.error is not None, ending.error
         assert (ending.state, ending.outputs) == (told.state, told.outputs)

@@ -81,8 +81,8 @@ class CriticalPath:
 
     def add(self, work: Work, now: float) -> None:
         estimate = work.spec.estimate
-        due = work.admitted + estimate.total_s
-        entry = (due, -estimate.rest_s, work.arrival, work.seq, work.tries, work)
+        due = work.admitted + estimate.total_s + work.behind_s
+        entry = (due, -estimate.rest_s - work.behind_s, work.arrival, work.seq, work.tries, work)
         heaps = self._lanes.setdefault(work.spec.lane, {})
         heappush(heaps.setdefault(work.affinity, []), entry)
         self._newest = work
@@ -121,7 +121,7 @@ class CriticalPath:
 
     def priority(self, work: Work, now: float) -> int:
         """By what `choose` orders queries by, in ms."""
-        return -round(1000 * (work.admitted + work.spec.estimate.total_s))
+        return -round(1000 * (work.admitted + work.spec.estimate.total_s + work.behind_s))
 
     def wake_at(self, now: float) -> float | None:
         return self._wake if now < self._wake < inf else None

@@ -26,12 +26,14 @@ class Listener(NamedTuple):
     deliver: outputs of one of its decodings, by position.
     token: a piece of its text; None if nobody wants to hear it.
     cut: the text ended because it had all the tokens that it may have.
+    item: an item of the list that it writes is complete; None if nobody wants to know.
     """
 
     first: Callable[[], None]
     deliver: Callable[[int, Mapping[str, Any]], None]
     token: Callable[[str], None] | None
     cut: Callable[[], None] = lambda: None
+    item: Callable[[Any], None] | None = None
 
 
 async def run_call(
@@ -45,7 +47,7 @@ async def run_call(
 
     Raises EngineError (OutputError: the output is not what a parser or a schema asks for).
     """
-    output = _Output(members, listener.deliver)
+    output = _Output(members, listener.deliver, listener.item)
     usage = Usage()
     started = False
     working_for.set((call.context.query_id,))
@@ -75,9 +77,12 @@ class _Output:
     """Collects a call's text and hands each decoding what is its own."""
 
     def __init__(
-        self, members: Sequence[Primitive], deliver: Callable[[int, Mapping[str, Any]], None]
+        self,
+        members: Sequence[Primitive],
+        deliver: Callable[[int, Mapping[str, Any]], None],
+        item: Callable[[Any], None] | None,
     ) -> None:
-        self.members, self.deliver = members, deliver
+        self.members, self.deliver, self.item = members, deliver, item
         self.params: list[DecodeParams] = []
         for member in members:
             assert isinstance(member.params, DecodeParams)
@@ -111,6 +116,9 @@ class _Output:
     def _add(self, items: Sequence[Any]) -> None:
         room = None if self.limit is None else self.limit - len(self.items)
         self.items += items[:room]
+        if self.item is not None:
+            for one in items[:room]:
+                self.item(one)
         while self.delivered < len(self.members) and self._ready(self.delivered):
             self.deliver(self.delivered, self._outputs(self.delivered))
             self.delivered += 1

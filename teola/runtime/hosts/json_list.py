@@ -32,8 +32,14 @@ def json_list(emit: Emit) -> Scan:
     return _JsonList(emit).scan()
 
 
+def json_calls(emit: Emit) -> Scan:
+    """The items of the list `calls` of the first JSON object, if it has one."""
+    return _JsonList(emit, "calls").scan()
+
+
 class _JsonList:
-    """Finds the list and walks it.
+    """Finds the list and walks it. key: it stands in an object under this name, which may have
+    none (None: in any, and there is one).
 
     A bracket that turns out to open no JSON was prose, and the search goes on behind it; once an
     item was emitted there is no way back, and what breaks then is malformed. Numbers alone, in
@@ -41,8 +47,8 @@ class _JsonList:
     and a later list takes their place.
     """
 
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
+    def __init__(self, emit: Emit, key: str | None = None) -> None:
+        self._emit, self._key = emit, key
         self._emitted = 0
         self._held: list[int] | None = None  # the numbers of what may be a citation
 
@@ -51,7 +57,7 @@ class _JsonList:
         midline = False
         character = yield
         while character != END:
-            if character not in ("[", "{"):
+            if character != "{" and (character != "[" or self._key is not None):
                 midline = character != "\n" and (midline or not character.isspace())
                 character = yield
                 continue
@@ -66,11 +72,13 @@ class _JsonList:
                     ) from None
                 character = broken.resume or (yield)
             else:
-                if found and self._held is None:
+                if (found and self._held is None) or self._key is not None:
                     return
                 citation = self._held if found else citation
                 character = yield
             midline = True
+        if citation is None and self._key is not None:
+            return  # whether it is what was asked for, its schema says
         if citation is None:
             raise Malformed("expected a JSON list, found none")
         for number in citation:
@@ -100,11 +108,11 @@ class _JsonList:
         while True:
             if character != '"':
                 raise _NotJson(character)
-            _, character = yield from _value(character)
+            key, character = yield from _value(character)
             if (character := (yield from _after_space(character))) != ":":
                 raise _NotJson(character)
             character = yield from _after_space()
-            if character != "[":
+            if character != "[" or self._key not in (None, key):
                 _, character = yield from _value(character)
             elif found:
                 raise Malformed("expected one JSON list, the object holds several")

@@ -7,6 +7,7 @@ is a generator that is sent characters, then `END`, and calls `emit` for each co
     lines       one item a line; blank lines, code fences and bullets (-, *, •) are dropped
     numbered    "1. x" or "2) y"; following lines join the item with a space, until a blank line
     json_list   a JSON array, or an object that holds a single one, amid prose or code fences
+    json_calls  the array `calls` of a JSON object, which may have none
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from teola.errors import OutputError, UnknownName
 from teola.runtime.hosts.grammar import END, Emit, Grammar, Malformed, Scan
-from teola.runtime.hosts.json_list import json_list
+from teola.runtime.hosts.json_list import json_calls, json_list
 
 EXCERPT: Final = 80
 """Characters of the output that an error shows."""
@@ -134,6 +135,7 @@ def _line_start() -> Generator[None, str, tuple[bool, str, str]]:
 
 
 PARSERS: Final[dict[str, Grammar]] = {
+    "json_calls": json_calls,
     "json_list": json_list,
     "lines": lines,
     "numbered": numbered,

@@ -3,13 +3,15 @@ what the core is told of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
 
-from teola.engine import Request
+from teola.engine import Request, Result
 from teola.errors import EngineError, InputError, OutputError, QueryCancelled, TeolaError
 from teola.graph import Primitive, ToolParams
 from teola.graph.ops import ITEM_INPUTS
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.observe.noting import queries_of, working_for
 from teola.runtime.returned import refusal
 from teola.runtime.values import RemoteList
 
@@ -79,3 +81,23 @@ def too_much(most: float) -> InputError:
         f"what it computes for this query is more than the {most / 2**20:g} MiB that are held for "
         "one; send fewer documents at once"
     )
+
+
+async def results_of(
+    host: LocalHost, requests: Sequence[Request | None]
+) -> Sequence[Result | Exception]:
+    """What the engine makes of the requests whose queries are still there, with what lies
+    elsewhere, if it cannot reach that itself."""
+    if None not in requests and (host.keeps or not any(map(lies_elsewhere, requests))):
+        here = cast("Sequence[Request]", requests)
+        working_for.set(queries_of(here))
+        return await host.execute(here)
+    wanted = [r for r in requests if r is not None]
+    if not host.keeps:
+        wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]
+    working_for.set(queries_of(wanted))
+    found = await host.execute(wanted) if wanted else ()
+    if len(found) != len(wanted):
+        raise wrong_number(len(found), len(wanted))
+    left = iter(found)
+    return [GONE if r is None else next(left) for r in requests]

@@ -14,7 +14,9 @@ from typing import Any, Final, cast
 
 from teola.engine import Call, LanguageModel, NextRead
 from teola.graph import DecodeParams, Op
+from teola.runtime.growing import told_port
 from teola.runtime.hosts.call import Listener, run_call
+from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.query import LiveQuery
 from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent
@@ -45,18 +47,22 @@ def call_of(
 
 class LiveCall:
     """A try of the call that primitive `head` leads. shown: its text goes to the watcher as it
-    comes. sent: some of it has, so there can be no further try."""
+    comes. tells: what its items are called by what the query is a part of ("": nobody asks for
+    them). sent: something of it has been passed on, so there can be no further try."""
 
     __slots__ = (
         "_clock",
         "_command",
+        "_field",
         "_head",
         "_post",
         "_query",
+        "_told",
         "cached",
         "generated",
         "sent",
         "shown",
+        "tells",
     )
 
     def __init__(
@@ -66,10 +72,13 @@ class LiveCall:
         head: int,
         post: Callable[[QueueEvent], None],
         clock: Callable[[], float],
+        told: Callable[[LiveQuery, str, Any], None],
     ) -> None:
         self._command, self._query, self._head = command, query, head
-        self._post, self._clock = post, clock
+        self._post, self._clock, self._told = post, clock, told
+        self.tells = told_port(query, head)
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
+        self._field: FieldText | None = None
         self.sent = False
         self.cached: int | None = None
         """Tokens of the prompt that were in the instance's cache (None: it does not tell)."""
@@ -81,9 +90,14 @@ class LiveCall:
         query, head = self._query, self._head
         query.cut.discard(head)  # that was an earlier try's
         members = [query.plan.primitives[m] for m in query.plan.members[head]]
+        decode = members[0].params
+        assert isinstance(decode, DecodeParams)
+        if decode.field is not None:
+            self._field = FieldText(decode.field)
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         token = self._token if self.shown else None
-        listener = Listener(self._first, self._deliver, token, lambda: query.cut.add(head))
+        item = self._item if self.tells else None
+        listener = Listener(self._first, self._deliver, token, lambda: query.cut.add(head), item)
         model = cast("LanguageModel", host.engine)
         usage = await run_call(model, call, members, listener, wanted)
         query.trace.used(usage, head)
@@ -98,7 +112,8 @@ class LiveCall:
             query.store.put(head, {"sequence": True})
         query.trace.ended(head, 0, self._clock())
         engine, instance = self._command.engine, self._command.instance
-        self._post(FirstToken(engine, instance, query.id, head, self.shown))
+        firm = self.shown or bool(self.tells)
+        self._post(FirstToken(engine, instance, query.id, head, firm))
 
     def _deliver(self, k: int, result: Mapping[str, Any]) -> None:
         query, member = self._query, self._query.plan.members[self._head][k]
@@ -108,6 +123,13 @@ class LiveCall:
             engine, instance = self._command.engine, self._command.instance
             self._post(MemberCompleted(engine, instance, query.id, self._head, member, counts))
 
-    def _token(self, text: str) -> None:
+    def _item(self, item: Any) -> None:
         self.sent = True
-        self._query.tell(text)
+        self._told(self._query, self.tells, item)
+
+    def _token(self, text: str) -> None:
+        if self._field is not None:
+            text = self._field.feed(text)
+        if text:
+            self.sent = True
+            self._query.tell(text)

@@ -10,23 +10,23 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from teola.engine import QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError, reason_of
-from teola.graph import ToolParams
+from teola.graph import GrowParams, Growth, ToolParams
 from teola.learning import Learner
 from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
+from teola.runtime.growing import Place, Tally
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.batch import (
     GONE,
     NOTHING,
     as_retryable,
-    fetched,
-    lies_elsewhere,
     may_try_again,
     misshapen,
+    results_of,
     too_much,
     wrong_number,
 )
@@ -35,10 +35,10 @@ from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.prefixes import PrefixWatch
-from teola.runtime.live.query import Ending, LiveQuery, Watcher
+from teola.runtime.live.query import Ending, LiveQuery, Watcher, describe, part_of
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
-from teola.runtime.observe.noting import queries_of, working_for
+from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
 from teola.schedule.events import (
@@ -108,7 +108,8 @@ class Live(Driver[LiveQuery]):
         run = GraphRun(id, plan, tenant=context.tenant, app=trace.app, program=context.program)
         done: asyncio.Future[Ending] = self.loop.create_future()
         store = Store(plan, inputs)
-        query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms)
+        tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens)
+        query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
         if context.deadline != float("inf"):
             query.timer = self.loop.call_at(context.deadline, self._late, id, DeadlineReached())
         self.outermost += not terms.depth
@@ -125,12 +126,23 @@ class Live(Driver[LiveQuery]):
             self.tell(id, event, self.loop.time())
             self._wake()
 
+    def growth(self, query: LiveQuery, i: int) -> Growth:
+        params = query.plan.primitives[i].params
+        assert isinstance(params, GrowParams)
+        return params.grower.growth(query.store.resolve(i))
+
+    def made_part(
+        self, around: LiveQuery, id: str, plan: Plan, place: Place, now: float
+    ) -> LiveQuery:
+        self._wake()
+        return part_of(around, id, plan, place, now)
+
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
-        self.outermost -= not query.terms.depth
+        self.outermost -= query.place is None and not query.terms.depth
         query.left_alone()
         graph = query.plan.graph
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
-        if command.state is State.OK:
+        if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         heads = (query.plan.head[i] for i in query.wrote())
         query.trace.cut = bool(query.cut) and not query.cut.isdisjoint(heads)
@@ -139,10 +151,15 @@ class Live(Driver[LiveQuery]):
         for values in query.store.values.values():
             self.forgotten(values)
         query.store = Store(query.plan, {})
+        if query.place is not None:
+            told = describe(error, failed) if error is not None and failed is not None else error
+            self.parts.ended(query, command.state, outputs, told, now)
+            self._wake()
+            return
         reasons = (reason_of(cause.error) for cause in command.reasons)
         why = dict(zip(command.missing, reasons, strict=True))
         ending = Ending(command.state, outputs, error, command.missing, query.trace, failed, why)
-        if not query.done.done():
+        if query.done is not None and not query.done.done():
             query.done.set_result(ending)
 
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
@@ -245,12 +262,7 @@ class Live(Driver[LiveQuery]):
         results: Sequence[Result | Exception]
         try:
             requests = [self._request(work, lo, hi, keeps) for work, lo, hi in slices]
-            if None in requests or (not keeps and any(map(lies_elsewhere, requests))):
-                results = await self._results(host, requests)
-            else:
-                here = cast("Sequence[Request]", requests)
-                working_for.set(queries_of(here))
-                results = await host.execute(here)
+            results = await results_of(host, requests)
             if len(results) != len(slices):
                 raise wrong_number(len(results), len(slices))
         except asyncio.CancelledError:
@@ -281,21 +293,6 @@ class Live(Driver[LiveQuery]):
         """A batch leaves its place on this instance to others, or takes it back."""
         if place is not None:
             self.loop.call_soon_threadsafe(self.post, InstanceWaits(*place, change))
-
-    async def _results(
-        self, host: LocalHost, requests: Sequence[Request | None]
-    ) -> Sequence[Result | Exception]:
-        """What the engine makes of the requests whose queries are still there, with what lies
-        elsewhere, if it cannot reach that itself."""
-        wanted = [r for r in requests if r is not None]
-        if not host.keeps:
-            wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]
-        working_for.set(queries_of(wanted))
-        found = await host.execute(wanted) if wanted else ()
-        if len(found) != len(wanted):
-            raise wrong_number(len(found), len(wanted))
-        left = iter(found)
-        return [GONE if r is None else next(left) for r in requests]
 
     def _request(self, work: Work, lo: int, hi: int, keeps: bool) -> Request | None:
         query, i = self.queries.get(work.run), work.primitive
@@ -374,7 +371,7 @@ class Live(Driver[LiveQuery]):
             return
         calling.set(None)
         query.watch(i, work.total, "started")
-        generated = LiveCall(command, query, i, self.post, self.loop.time)
+        generated = LiveCall(command, query, i, self.post, self.loop.time, self._told)
         outcome: Outcome = {}
         try:
             reads = self.reads(query, i) if host.looks_ahead else ()
@@ -393,6 +390,10 @@ class Live(Driver[LiveQuery]):
         else:
             query.watch(i, work.total, "finished")
         self._end(command, work, outcome, generated.cached, generated.generated)
+
+    def _told(self, part: LiveQuery, port: str, item: Any) -> None:
+        self.parts.told(part, port, item, self.loop.time())
+        self._wake()
 
     def _end(self, sent: Dispatch, work: Work, outcome: Outcome, *told: int | None) -> None:
         run, i, batch = work.run, work.primitive, sent.batch

@@ -17,8 +17,8 @@ def quick() -> asyncio.AbstractEventLoop:
     except ImportError:  # there is none for Windows
         return asyncio.new_event_loop()
 
-    class Loop(uvloop.Loop):
+    class Steady(uvloop.Loop):
         def time(self) -> float:
             return monotonic()
 
-    return Loop()
+    return Steady()

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from teola.engine import QueryContext
 from teola.errors import InputError, Overloaded, QueryCancelled
+from teola.runtime.growing import MOST_PARTS
 from teola.runtime.observe.trace import Trace
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
@@ -41,12 +42,15 @@ class Terms:
     runtime: where it runs; None: nowhere that they could run as well.
     most_primitives: size that its p-graph may have.
     most_bytes: size of what its engines compute for it that may be held at once.
+    most_parts, most_tokens: that it may grow, and that its calls may take.
     depth: number of queries around it.
     """
 
     runtime: RuntimeLike | None = None
     most_primitives: float = inf
     most_bytes: float = inf
+    most_parts: float = MOST_PARTS
+    most_tokens: float = inf
     depth: int = 0
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
 
-from teola.engine import QueryContext
+from teola.engine import Life, QueryContext
 from teola.errors import QueryFailed, reason_of
 from teola.graph import QUERY, AggregateParams, Aggregation, Primitive
 from teola.graph.ops import DECODES
 from teola.runtime.driver import Query
+from teola.runtime.growing import Place, Tally, part_run, part_trace
 from teola.runtime.live.nesting import Caller, Terms
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -58,7 +59,7 @@ class LiveQuery(Query):
     what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
     tests of Conditions. tokens: of prompts, with what stands before, by the primitives that were
     measured. cut: primitives that lead a call whose last try had all the tokens that it
-    might have."""
+    might have. done: None of a part, whose end is told to what it is a part of."""
 
     def __init__(
         self,
@@ -67,12 +68,14 @@ class LiveQuery(Query):
         store: Store,
         run: GraphRun,
         trace: Trace,
-        done: asyncio.Future[Ending],
+        done: asyncio.Future[Ending] | None,
         watcher: Watcher | None,
         streams: bool,
         terms: Terms,
+        tally: Tally | None = None,
+        place: Place | None = None,
     ) -> None:
-        super().__init__(context.query_id, plan, store, run, trace)
+        super().__init__(context.query_id, plan, store, run, trace, tally, place)
         self.terms = terms
         self.callers: set[Caller] = set()
         self.deciding: set[asyncio.Task[None]] = set()
@@ -85,6 +88,9 @@ class LiveQuery(Query):
     def tell(self, text: str) -> None:
         """A piece of its answer, for its watcher."""
         self.streamed = True
+        if self.place is not None:
+            cast("LiveQuery", self.place.growing.query).tell(text)
+            return
         if self.watcher and self.run.state is None:
             self.watcher(Token(text))
 
@@ -148,3 +154,13 @@ def describe(error: Exception, failed: Primitive) -> QueryFailed:
     failure = QueryFailed(told)
     failure.component, failure.__cause__ = failed.component, error
     return failure
+
+
+def part_of(around: LiveQuery, id: str, plan: Plan, place: Place, now: float) -> LiveQuery:
+    """A query for a part of the query `around`, for the same watcher and until the same time."""
+    trace = part_trace(around, id, plan, place, now)
+    context = replace(around.context, query_id=id, life=Life())
+    answers = place.grow.answers and around.streams and around.run.answers(place.growing.i)
+    store, run = Store(plan, place.grow.inputs), part_run(around, id, plan, place)
+    watcher, terms, tally = around.watcher, around.terms, around.tally
+    return LiveQuery(context, plan, store, run, trace, None, watcher, answers, terms, tally, place)

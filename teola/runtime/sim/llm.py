@@ -13,6 +13,7 @@ from teola.kv import Access, BlockCache, looks_ahead
 from teola.kv.policies import Policy
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
+from teola.runtime.growing import Parts
 from teola.runtime.sim.content import Prefix, Said, answer_of, ends_of_parts, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
 from teola.schedule.events import (
@@ -33,6 +34,7 @@ class World(Protocol):
 
     now: float
     outcomes: Outcomes
+    parts: Parts[Query]
 
     @property
     def queries(self) -> Mapping[str, Query]:
@@ -226,7 +228,10 @@ class Stepper:
             elif event.kind == "mark":
                 called = self.calls[id]
                 delivery = called.deliveries[event.mark]
-                if query is not None and not query.run.ended(delivery.primitive):
+                if delivery.tells:
+                    if query is not None:
+                        sim.parts.told(query, delivery.tells, delivery.result, now)
+                elif query is not None and not query.run.ended(delivery.primitive):
                     counts = query.store.put(delivery.primitive, delivery.result)
                     if delivery is called.deliveries[-1]:  # with it the query may end
                         _note_usage(query, i, called)

@@ -6,18 +6,30 @@ import random
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from teola.graph import ConditionParams, DecodeParams, Op, Primitive, SearchParams, WebSearchParams
+from teola.graph import (
+    ConditionParams,
+    DecodeParams,
+    GrowParams,
+    Growth,
+    Op,
+    Primitive,
+    SearchParams,
+    WebSearchParams,
+)
 from teola.passes.estimate import ANSWER_TOKENS, CHUNK_TOKENS, ITEM_TOKENS
 from teola.runtime.driver import Query
+from teola.runtime.growing import told_port
 from teola.runtime.values import Tokens, new_text
 
 
 class Delivery(NamedTuple):
-    """A decoding of a call delivers `result` once `at` tokens have been generated."""
+    """A decoding of a call delivers `result` once `at` tokens have been generated. tells: it has
+    written an item of its list, `result`, which is called so where it is told."""
 
     primitive: int
     at: int
-    result: Mapping[str, Any]
+    result: Any
+    tells: str = ""
 
 
 class Outcomes(Protocol):
@@ -33,6 +45,10 @@ class Outcomes(Protocol):
 
     def branch(self, query: Query, i: int) -> str:
         """What Condition `i` decides."""
+        ...
+
+    def growth(self, query: Query, i: int) -> Growth:
+        """How primitive `i` grows."""
         ...
 
     def stretch(self, query: Query, i: int, sigma: float) -> float:
@@ -76,7 +92,17 @@ class Planned:
         return {port: _texts(length, n) if many else Tokens(length) for port in p.outputs}
 
     def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
-        plan, found, length, text = query.plan, [], 0, new_text()
+        plan, found, length, text = query.plan, list[Delivery](), 0, new_text()
+        if port := told_port(query, head):
+            assert query.place is not None
+            member = plan.members[head][0]
+            expects = query.place.grow.expects
+            found += [Delivery(member, at, item, port) for at, item in expects]
+            length = expects[-1][0] if expects else self.answer_tokens
+            outputs = plan.primitives[member].outputs
+            result: dict[str, Any] = {name: Tokens.of(text, 0, length) for name in outputs}
+            result["items"] = [item for _, item in expects]
+            return length, [*found, Delivery(member, length, result)]
         for member in plan.members[head]:
             p, so_far = plan.primitives[member], length
             length = self._length(query, p, so_far)
@@ -87,6 +113,11 @@ class Planned:
         params = query.plan.primitives[i].params
         assert isinstance(params, ConditionParams)
         return params.prefer
+
+    def growth(self, query: Query, i: int) -> Growth:
+        params = query.plan.primitives[i].params
+        assert isinstance(params, GrowParams)
+        return params.grower.planned(query.store.resolve(i))
 
     def stretch(self, query: Query, i: int, sigma: float) -> float:
         return random.Random(f"{self.seed}/{query.id}/{i}").lognormvariate(0.0, sigma)

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from teola.engine import EngineKind
-from teola.graph import Op
+from teola.graph import Growth, Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
 from teola.kv import policies as eviction_policies
 from teola.learning import Learner
@@ -22,6 +22,7 @@ from teola.policies import routing as routing_policies
 from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Driver, Query, queue_of
+from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim.collector import seldom_collecting
 from teola.runtime.sim.content import Prefix, said, salt_of
@@ -325,10 +326,24 @@ class Sim(Driver[Query]):
             return {"branch": self.outcomes.branch(query, i)}
         return query.store.control(i)
 
+    def growth(self, query: Query, i: int) -> Growth:
+        return self.outcomes.growth(query, i)
+
+    def made_part(self, around: Query, id: str, plan: Plan, place: Place, now: float) -> Query:
+        self._add_engines(plan)
+        trace = part_trace(around, id, plan, place, now)
+        store = Store(plan, place.grow.inputs, weighs=False)
+        run = part_run(around, id, plan, place)
+        return Query(id, plan, store, run, trace, around.tally, place)
+
     def finished(self, query: Query, command: Finish, now: float) -> None:
         outputs = {name: query.store.read(ref) for name, ref in query.plan.graph.outputs.items()}
         for values in query.store.values.values():
             self.forgotten(values)
+        if query.place is not None:
+            error = command.cause.error if command.cause else None
+            self.parts.ended(query, command.state, outputs, error, now)
+            return
         trace = query.trace
         result = SimResult(query.id, trace.app, command.state, trace.admitted, now, outputs)
         self.results.append(result)

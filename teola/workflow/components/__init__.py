@@ -1,14 +1,17 @@
 """The components that come with Teola, one file each, and all that have a name."""
 
 from teola.workflow.component import REGISTRY, named
+from teola.workflow.components.agent import Agent
 from teola.workflow.components.aggregate import Aggregate
 from teola.workflow.components.condition import Condition
+from teola.workflow.components.each import Each
 from teola.workflow.components.embedding import Embedding
 from teola.workflow.components.expansion import QueryExpansion
 from teola.workflow.components.function import Function, component
 from teola.workflow.components.generate import Generate
 from teola.workflow.components.indexing import Indexing
 from teola.workflow.components.judge import Judge
+from teola.workflow.components.loop import Loop
 from teola.workflow.components.rerank import Rerank
 from teola.workflow.components.search import Search
 from teola.workflow.components.web_search import WebSearch
@@ -30,13 +33,16 @@ REGISTRY.ship(
 
 __all__ = [
     "REGISTRY",
+    "Agent",
     "Aggregate",
     "Condition",
+    "Each",
     "Embedding",
     "Function",
     "Generate",
     "Indexing",
     "Judge",
+    "Loop",
     "QueryExpansion",
     "Rerank",
     "Search",

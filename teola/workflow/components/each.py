@@ -1,0 +1,163 @@
+"""Each: the same for every item of a list, side by side.
+
+           ┌▶ item 0 ─┐
+over ──────┼▶ item 1 ─┼──▶ lists of what the parts gave, in the order of the items
+           └▶ ...     ┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field
+
+from teola.errors import InputError, TemplateError
+from teola.graph import Grow, GrowParams, Op, Ref, Value
+from teola.workflow.block import UNKNOWN_ITEMS, Block
+from teola.workflow.build import Builder
+from teola.workflow.component import Component, Config, Template
+from teola.workflow.kinds import Kind
+from teola.workflow.part_template import PartTemplate
+
+ITEM = "item"
+
+
+class EachConfig(Config):
+    """at_most: items; more fail the query. at_once: of them, side by side. on_error: what a part
+    that fails does: fail the query, or leave None in its place."""
+
+    at_most: int = Field(5000, ge=1)
+    at_once: int = Field(64, ge=1)
+    on_error: Literal["fail", "none"] = "fail"
+
+
+class Each(Component):
+    """Runs `body` for each item of the list `over`, which it reads as `item`.
+
+    gives: name of a list -> what a part gives of it; the lists are in the order of the items, with
+    None where a part gave nothing. The body reads anything else that is upstream.
+
+        Each(search >> summarise, over="topics", item="topic", gives={"notes": "note"})
+    """
+
+    default_name = "each"
+    config_type = EachConfig
+
+    def __init__(
+        self,
+        body: Component | Template,
+        *,
+        over: str,
+        item: str,
+        gives: Mapping[str, str],
+        name: str | None = None,
+        outputs: Mapping[str, str] | None = None,
+        optional: bool = False,
+        **config: Any,
+    ) -> None:
+        called = name or self.default_name
+        if not isinstance(gives, Mapping) or not gives:
+            raise TemplateError("Each: gives must map names, such as {'notes': 'note'}")
+        self.body = PartTemplate(called, body, (item,), tuple(gives.values()))
+        if item not in self.body.needs and item not in self.body.may_use:
+            raise TemplateError(f"component {called!r}: nothing in its body reads {item!r}")
+        self.over, self.item, self.listed = over, item, dict(gives)
+        self.needs = {over: Kind.ANY, **self.body.captured(self.body.needs)}  # type: ignore[misc]
+        self.may_use = self.body.captured(self.body.may_use)  # type: ignore[misc]
+        self.may_use.pop(over, None)
+        self.gives = {  # type: ignore[misc]
+            port: Kind.TEXTS if self.body.kinds[given] is Kind.TEXT else Kind.ANY
+            for port, given in gives.items()
+        }
+        self.effect = self.body.effect  # type: ignore[misc]
+        self.bodies = (self.body,)
+        super().__init__(name, outputs=outputs, optional=optional, **config)
+
+    def decompose(self, block: Block) -> None:
+        feeds = {port: block.may_read(port) for port in (*self.required, *self.extra)}
+        inputs: dict[str, Value] = {port: feed.ref for port, feed in feeds.items() if feed}
+        config, over = block.config, block.read(self.over)
+        grower = EachGrower(
+            self.body.builder(block),
+            self.over,
+            self.item,
+            tuple((port, self.listed[port]) for port in self.outputs),
+            config.at_most,
+            config.at_once,
+            config.on_error,
+            self.effect,
+        )
+        params = GrowParams(grower, optional=tuple(self.extra))
+        grow = block.add("grow", Op.GROW, inputs, tuple(self.outputs), params)
+        for port in self.outputs:
+            block.give(port, Ref(grow, port), over.items or UNKNOWN_ITEMS, open=True)
+
+
+@dataclass(frozen=True)
+class EachGrower:
+    """How an Each grows; see there."""
+
+    body: Builder
+    over: str
+    item: str
+    gives: tuple[tuple[str, str], ...]
+    at_most: int
+    at_once: int
+    on_error: str
+    effect: bool
+
+    @property
+    def bodies(self) -> Mapping[str, Builder]:
+        return {ITEM: self.body}
+
+    def growth(self, inputs: Mapping[str, Any]) -> Going:
+        return Going(self, inputs)
+
+    planned = growth
+
+
+@dataclass
+class Going:
+    """One run of an Each."""
+
+    each: EachGrower
+    inputs: Mapping[str, Any]
+    count: int = 0
+    found: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def begin(self) -> Sequence[Grow]:
+        each = self.each
+        read = each.body.inputs
+        shared = {name: value for name, value in self.inputs.items() if name in read}
+        over = self.inputs.get(each.over)
+        items = over if isinstance(over, list) else [over]
+        self.count = len(items)
+        if self.count > each.at_most:
+            raise InputError(
+                f"{each.over!r} has {self.count} items, and at most {each.at_most} are allowed "
+                "here: give it fewer, or raise at_most"
+            )
+        return [
+            Grow(ITEM, f"{ITEM}/{k}", {**shared, each.item: item}) for k, item in enumerate(items)
+        ]
+
+    def told(self, key: str, port: str, item: Any) -> Sequence[Grow]:
+        return ()
+
+    def ended(self, key: str, outputs: Mapping[str, Any]) -> Sequence[Grow]:
+        self.found[int(key.rpartition("/")[2])] = outputs
+        return ()
+
+    def failed(self, key: str, error: Exception) -> Sequence[Grow]:
+        if self.each.on_error == "fail":
+            raise error
+        return ()
+
+    def result(self) -> Mapping[str, Any]:
+        found, nothing = self.found, dict[str, Any]()
+        return {
+            port: [found.get(k, nothing).get(given) for k in range(self.count)]
+            for port, given in self.each.gives
+        }

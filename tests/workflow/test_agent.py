@@ -1,0 +1,320 @@
+"""Agents: which calls are made, when, and what the model is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from teola import Agent, App, Runtime
+from teola.engine import Call, Delta
+from teola.errors import QueryFailed, TemplateError
+from teola.profile import paper
+from teola.result import Result
+from teola.runtime.live.query import Token
+from teola.runtime.optimiser import Optimiser
+from teola.runtime.sim import Sim
+from teola.runtime.values import Tokens
+from teola.schedule.events import State
+from teola.tools import Tool, ToolContext, tool
+from teola.workflow.components.acting import Acting
+from tests.deterministic import HashModel
+from tests.planted import catches, edited
+
+begun: list[str] = []
+
+
+@tool(pure=True)
+async def search(query: str) -> str:
+    """Look something up.
+
+    Args:
+        query: what to look for
+    """
+    begun.append(query)
+    await asyncio.sleep(0.001)
+    return f"found {query}"
+
+
+@tool(pure=True)
+def add(a: float, b: float) -> float:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+def send(text: str) -> str:
+    """Send a message."""
+    begun.append(f"sent {text}")
+    return "sent"
+
+
+@tool(pure=True)
+def broken() -> str:
+    """Never works."""
+    raise RuntimeError("out of order")
+
+
+class Writes(HashModel):
+    """Answers with these texts, one after another, a few characters at a time. An Event among the
+    pieces of a text is waited for."""
+
+    def __init__(self, *replies: str | Sequence[str | asyncio.Event]) -> None:
+        super().__init__()
+        self.replies, self.calls = replies, list[Call]()
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        reply = self.replies[min(len(self.calls), len(self.replies) - 1)]
+        self.calls.append(call)
+        for piece in (reply,) if isinstance(reply, str) else reply:
+            if isinstance(piece, asyncio.Event):
+                await asyncio.wait_for(piece.wait(), 10)
+                continue
+            for at in range(0, len(piece), 5):
+                await asyncio.sleep(0)
+                yield Delta(piece[at : at + 5])
+        yield Delta("", "stop")
+
+    def prompt(self, k: int) -> str:
+        return "".join(part.text for part in self.calls[k].all_parts)
+
+
+def calls(*listed: tuple[str, dict[str, Any]]) -> str:
+    """What a model writes to call these."""
+    made = [{"tool": name, "args": args} for name, args in listed]
+    return json.dumps({"thought": "as it is", "calls": made})
+
+
+def answer(value: Any) -> str:
+    return json.dumps({"answer": value})
+
+
+def app(tools: Sequence[Tool], runtime: Runtime | None = None, **more: Any) -> App:
+    outputs = {"answer": "answer", "steps": "steps"}
+    return App(
+        "agent", Agent(tools, **more), inputs={"question": "text"}, outputs=outputs, runtime=runtime
+    )
+
+
+def asked(model: Writes, tools: Sequence[Tool] = (search, add), **more: Any) -> Result:
+    begun.clear()
+    with Runtime({"llm": lambda: model}) as runtime:
+        result = app(tools, runtime, **more).run(question="why?")
+        assert not runtime.live.queries
+        assert not runtime.live.core.runs
+        return result
+
+
+# --- turns and calls --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["react", "parallel", "plan"])
+def test_it_calls_tools_until_it_answers(mode: str) -> None:
+    first = calls(("search", {"query": "x"}))
+    model = Writes(first, calls(("add", {"a": 1, "b": 2})), answer("three"))
+    result = asked(model, mode=mode)
+    assert result.answer == "three"
+    told = [(step["tool"], step["args"], step["result"]) for step in result["steps"]]
+    assert told == [("search", {"query": "x"}, "found x"), ("add", {"a": 1, "b": 2}, "3.0")]
+    assert '1. search({"query": "x"}): found x\n2. add' in model.prompt(2)
+    assert model.prompt(2).startswith(model.prompt(1).removesuffix("\n\nReply: "))
+
+
+def test_all_calls_of_a_turn_are_made() -> None:
+    listed = [("search", {"query": letter}) for letter in "abc"]
+    assert len(asked(Writes(calls(*listed), answer("x")), mode="parallel")["steps"]) == 3
+    assert sorted(begun) == ["a", "b", "c"]
+
+
+@catches(
+    "at-once",
+    "a call is made before what it refers to is there",
+    edited(Acting._due, "all(n in self.results for n in call.reads)", "True"),
+)
+def test_a_plans_calls_read_each_others_results() -> None:
+    plan = calls(
+        ("add", {"a": 1, "b": 2}), ("add", {"a": "$1", "b": 4}), ("search", {"query": "is it $2?"})
+    )
+    result = asked(Writes(plan, answer("x")))
+    assert [step["result"] for step in result["steps"]] == ["3.0", "7.0", "found is it 7.0?"]
+
+
+@catches(
+    "waits-for-the-plan",
+    "calls wait until the plan is written",
+    edited(Acting.told, "return self._due()", "return ()"),
+)
+def test_a_call_begins_while_the_rest_of_the_plan_is_written() -> None:
+    ready = asyncio.Event()
+
+    @tool(pure=True)
+    async def early(x: int) -> int:
+        """Lets the model go on."""
+        ready.set()
+        return x
+
+    plan = calls(("early", {"x": 1}), ("early", {"x": 2}))
+    half = plan.index("}") + 2
+    model = Writes([plan[:half], ready, plan[half:]], answer("done"))
+    assert asked(model, [early]).answer == "done"
+
+
+def test_unless_it_is_not_to_stream() -> None:
+    first = calls(("search", {"query": "x"}))
+    result = asked(Writes(first, answer("x")), streamed=False)
+    assert result.trace is not None
+    turn, call = result.trace.inner[:2]
+    assert turn.finished is not None
+    assert call.admitted >= turn.finished
+
+
+def test_what_it_does_for_nothing_it_can_do_again_and_other_things_not() -> None:
+    result = asked(Writes(calls(("send", {"text": "hi"})), answer("x")), [send, search])
+    assert begun == ["sent hi"]
+    assert result.trace is not None
+    parts = [part.plan for part in result.trace.inner]
+    assert [plan.effects for plan in parts if plan is not None and len(plan) == 1] == [(True,)]
+
+
+# --- what goes wrong --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        (("broken", {}), "out of order"),
+        (("serch", {"query": "x"}), "unknown tool 'serch'; did you mean 'search'?"),
+        (("add", {"a": 1}), "add was not called:"),
+        (("add", {"a": 1, "b": "$7"}), "refers to no earlier call"),
+    ],
+)
+def test_what_a_call_lacks_is_told_the_model(listed: tuple[str, Any], told: str) -> None:
+    model = Writes(calls(listed), answer("never mind"))
+    result = asked(model, [search, add, broken])
+    assert result.answer == "never mind"
+    assert result["steps"][0]["failed"]
+    assert told in model.prompt(1)
+
+
+@catches(
+    "no-repair",
+    "a reply that cannot be read ends the query",
+    edited(Acting.failed, "isinstance(cause, OutputError)", "False"),
+)
+def test_a_reply_that_cannot_be_read_may_be_written_again() -> None:
+    model = Writes("I think that", answer("so"))
+    assert asked(model).answer == "so"
+    assert "Your last reply could not be read" in model.prompt(1)
+
+
+def test_but_only_once() -> None:
+    with pytest.raises(QueryFailed, match="component 'agent', grow: component 'agent-turn'"):
+        asked(Writes("no JSON", "again none", answer("too late")))
+
+
+def test_in_its_last_turn_it_has_to_answer() -> None:
+    model = Writes(calls(("search", {"query": "x"})))
+    with pytest.raises(QueryFailed, match="does not fit its JSON schema"):
+        asked(model, at_most=2)
+    schema = json.loads(model.calls[1].decode.schema or "")
+    assert list(schema["properties"]) == ["answer"]
+
+
+# --- answers ------------------------------------------------------------------------------------
+
+
+def test_the_answer_streams_and_nothing_else_does() -> None:
+    model = Writes(calls(("search", {"query": "x"})), answer('It is "so".'))
+    with Runtime({"llm": lambda: model}) as runtime:
+        *events, result = app([search], runtime).stream(question="why?")
+    texts = [event.text for event in events if isinstance(event, Token)]
+    assert "".join(texts) == 'It is "so".'
+    assert len(texts) > 1
+    assert isinstance(result, Result)
+    assert result.answer == 'It is "so".'
+
+
+def test_an_answer_may_be_typed() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    model = Writes(answer({"n": 3}))
+    assert asked(model, answer_schema=schema).answer == {"n": 3}
+    assert json.dumps(schema) in model.prompt(0)
+
+
+def test_it_may_be_told_to_call_none() -> None:
+    model = Writes(answer("from memory"))
+    assert asked(model, tool_choice="none").answer == "from memory"
+    assert "search" not in model.prompt(0)
+
+
+def test_tools_know_the_run_and_the_model_does_not() -> None:
+    @tool(pure=True)
+    def whose(context: ToolContext) -> str:
+        """Whose run it is."""
+        return f"{context.tenant}: {context.values['user']}"
+
+    model = Writes(calls(("whose", {})), answer("x"))
+    with Runtime({"llm": lambda: model}) as runtime:
+        made = App(
+            "known",
+            Agent([whose]),
+            inputs={"question": "text", "context": "any"},
+            outputs={"steps": "steps", "answer": "answer"},
+            runtime=runtime,
+        )
+        result = made.run(question="who?", context={"user": "ada"}, tenant="acme")
+    assert result["steps"][0]["result"] == "acme: ada"
+    assert "ada" not in model.prompt(0)
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def test_the_oldest_results_are_left_out_where_they_are_too_long() -> None:
+    model = Writes(*[calls(("search", {"query": f"{k}" * 200})) for k in range(3)], answer("x"))
+    asked(model, results_tokens=150)
+    assert "(earlier calls are left out)" in model.prompt(3)
+    assert "found 222" in model.prompt(3)
+    assert "found 000" not in model.prompt(3)
+
+
+def test_without_tools_it_is_no_agent() -> None:
+    with pytest.raises(TemplateError, match="it needs at least one tool"):
+        Agent([])
+
+
+def test_a_parameter_can_be_overridden() -> None:
+    model = Writes(answer("x"))
+    with Runtime({"llm": lambda: model}) as runtime:
+        app([search], runtime).run(question="why?", overrides={"agent.max_tokens": 9})
+    assert model.calls[0].decode.max_tokens == 9
+
+
+# --- simulated ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["react", "parallel", "plan"])
+def test_a_simulated_agent_makes_as_many_calls_as_expected(mode: str) -> None:
+    made = app([search, add], expect=(2, 3), mode=mode)
+    plan = Optimiser(made.builder, paper("13b")).plan({}, {})
+    seen: list[Any] = []
+    sim = Sim(paper("13b"), on_finish=lambda query, result: seen.append(query.trace))
+    sim.submit(plan, {"question": Tokens(20)})
+    (result,) = sim.run()
+    assert result.state is State.OK
+    keys = [part.query_id.split("/", 2)[2] for part in seen[0].inner]
+    assert len([key for key in keys if key.startswith("call")]) == 6
+    assert len([key for key in keys if key.startswith("turn")]) == (7 if mode == "react" else 3)
+
+
+def test_a_streamed_plan_is_sooner() -> None:
+    def latency(streamed: bool) -> float:
+        made = app([search, add], expect=(1, 6), streamed=streamed)
+        sim = Sim(paper("13b"))
+        sim.submit(Optimiser(made.builder, paper("13b")).plan({}, {}), {"question": Tokens(20)})
+        return sim.run()[0].latency_s
+
+    assert latency(True) <= latency(False)
