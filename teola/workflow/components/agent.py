@@ -265,7 +265,7 @@ def reply_schema(
     toolbox: Toolbox | None, config: AgentConfig, answer_schema: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """JSON schema of what a turn may reply: calls (with tools), or an answer."""
-    typed = dict(answer_schema) if answer_schema is not None else {"type": "string"}
+    typed: dict[str, Any] = dict(answer_schema or {"type": "string"})
     definitions: dict[str, Any] = typed.pop("$defs", {})
     answer: dict[str, Any] = {
         "type": "object",
