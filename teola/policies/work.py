@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from teola.graph import Op
+from teola.policies.reason import Reason
 
 
 class Estimate(NamedTuple):
@@ -91,6 +92,7 @@ class Work:
     priority: how urgent its engine's own queue is to take it; more is sooner.
     wanted: of a piece of a prompt: the rest of it is there, and cannot take it along.
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
+    reason: why an LLM call goes where it goes, or is held, if somebody observes that.
     """
 
     spec: WorkSpec
@@ -121,6 +123,7 @@ class Work:
     found: int = 0
     fused_tokens: int = 0
     wanted: bool = False
+    reason: Reason | None = None
 
     @property
     def remaining(self) -> int:

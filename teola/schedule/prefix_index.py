@@ -170,6 +170,10 @@ class PrefixIndex:
             self._forget(i, key)
         self._tells[i], self._kept[i] = False, OrderedDict()
 
+    def tells(self, i: int) -> bool:
+        """Whether instance `i` says what it keeps; else that is assumed."""
+        return self._tells[i]
+
     def size(self, i: int) -> int:
         """How many blocks instance `i` keeps."""
         return len(self._kept[i])

@@ -146,3 +146,12 @@ def test_a_depth_is_found_again_from_where_it_was() -> None:
     index.told(1, [], ["abc", "ab"], 0.0)
     assert index.depth(1, ABC, 3) == 1
     assert index.depth(0, ABC, 3) == 0
+
+
+def test_one_says_whether_it_was_told() -> None:
+    index = PrefixIndex([None] * 2)
+    index.computed(0, AB, 0.0)
+    index.told(1, AB, [], 0.0)
+    assert [index.tells(i) for i in range(2)] == [False, True]
+    index.forget(1)
+    assert not index.tells(1)

@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError
 from teola.graph import Op
+from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import (
     HELD,
     MOST_HELD_S,
@@ -48,6 +49,7 @@ from teola.policies.routing.base import (
 from teola.policies.routing.destinations import (
     Destination,
     bound,
+    compared,
     destinations,
     prefill_s,
     wait_s,
@@ -108,6 +110,9 @@ class GraphAware(RoutingPolicy):
         self._dues: list[Waiting] = []
         self._again: list[Work] = []
         self._changed = False
+        self._by: tuple[Because, list[Destination]] = (Because.POLICY, [])
+        """What the last call went by, and between which instances."""
+        self._reason = Reason(Because.POLICY)
 
     def attach(self, view: EngineView) -> None:
         super().attach(view)
@@ -131,10 +136,19 @@ class GraphAware(RoutingPolicy):
         there = destinations(self.view, work, now)
         if at < 0 and there:
             at = self._choose(work, there, now)
+            if self.explains:
+                self._reason = self._told(work, at)
         if at >= 0:
             here = next((to for to in there if to.instance == at), None)
             self.programs.joined(work, at, here.found if here else 0, self._answer, now)
         return at
+
+    def why(self, work: Work, at: int, now: float) -> Reason:
+        return self._reason
+
+    def _told(self, work: Work, at: int) -> Reason:
+        because, there = self._by
+        return compared(because, at, "s", {to.instance: self._cost(work, to) for to in there})
 
     @property
     def _answer(self) -> int:
@@ -150,10 +164,12 @@ class GraphAware(RoutingPolicy):
             return best.instance
         if self.siblings and program is not None and self._follows(work, program, there, now):
             self._following.setdefault(work.program, {})[_key(work)] = work
+            self._by = Because.SIBLINGS, []
             return HELD
         if self.ahead and (due := self._due(work, best)) > now:
             early = self._early[_key(work)] = Waiting(due, work.seq, work)
             heappush(self._dues, early)
+            self._by = Because.AHEAD, []
             return HELD
         if not (self.gate or self.hits) or not any(self.programs.owners):
             return best.instance
@@ -161,7 +177,9 @@ class GraphAware(RoutingPolicy):
             return best.instance
         open = [to for to in there if self._open(work, to)]
         if open:
+            self._by = Because.OPEN, open
             return min(open, key=lambda to: self._cost(work, to)).instance
+        self._by = Because.HITS if self.hits and best.seen.pending else Because.GATE, []
         shortest = min(self._prefill_s(work, to) for to in there)
         waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work)
         self._held[_key(work)] = waiting
@@ -171,6 +189,7 @@ class GraphAware(RoutingPolicy):
 
     def _best(self, work: Work, program: Program | None, there: list[Destination]) -> Destination:
         best = min(there, key=lambda to: self._cost(work, to))
+        self._by = Because.COST, there
         if not self.home or program is None or program.at == best.instance:
             return best
         at = next((to for to in there if to.instance == program.at), None)
@@ -180,7 +199,10 @@ class GraphAware(RoutingPolicy):
             wait_s(self.view.profiles[to.instance], to.seen.pending) for to in (at, best)
         )
         again = TWICE * self._prefill_s(work, best)
-        return at if here + self._prefill_s(work, at) <= other + again else best
+        if here + self._prefill_s(work, at) > other + again:
+            return best
+        self._by = Because.PROGRAM, there
+        return at
 
     def _cost(self, work: Work, to: Destination) -> float:
         """marginal_cost's, and of what programs own there, what has to be computed again if the

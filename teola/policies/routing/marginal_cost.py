@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import (
     ANY,
     Capacity,
@@ -27,7 +28,14 @@ from teola.policies.routing.base import (
     InstanceView,
     RoutingPolicy,
 )
-from teola.policies.routing.destinations import Destination, bound, times_of, wait_s
+from teola.policies.routing.destinations import (
+    Destination,
+    bound,
+    compared,
+    destinations,
+    times_of,
+    wait_s,
+)
 from teola.policies.work import Work
 from teola.profile import EngineProfile
 
@@ -104,6 +112,11 @@ class MarginalCost(RoutingPolicy):
             if cost < least:
                 best, least = i, cost
         return best
+
+    def why(self, work: Work, at: int, now: float) -> Reason:
+        there = destinations(self.view, work, now)
+        costs = {to.instance: self.cost(work, to) for to in there}
+        return compared(Because.COST, at, "s", costs)
 
     def cost(self, work: Work, to: Destination) -> float:
         """Seconds that `work` costs everybody there."""
