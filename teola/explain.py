@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 from typing import Any, Final, Self
 
 from teola.errors import UnknownName
@@ -11,13 +13,17 @@ from teola.graph import Graph, Op, Primitive, render
 from teola.passes import Optimised
 from teola.passes.estimate import seconds
 from teola.passes.timetable import timetable
+from teola.policies.reason import ONLY_ONE
 from teola.profile import Profile
 from teola.result import Result
+from teola.runtime.observe.placements import Placement, placements
 from teola.runtime.observe.recorded import Recorded
 
 UNKNOWN: Final = (
     "   (learned from the first queries; --profile paper-13b borrows those of a testbed)"
 )
+COLUMNS: Final = 80
+"""Width of sentences."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ class Explanation:
             *self._decisions(),
         ]
         if self.result is not None:
+            lines += self._destinations()
             told = f"measured: {self.result.latency_s:.3f} s, state {self.result.state}"
             lines += ["", f"{told} (* critical path)"]
         return "\n".join(lines)
@@ -151,6 +158,17 @@ class Explanation:
             lines.append(f" {mark} {rewrite.pass_name}: {rewrite.primitive}: {rewrite.reason}")
         return lines
 
+    def _placements(self) -> list[Placement]:
+        trace = self.result.trace if self.result else None
+        return placements(trace) if trace is not None else []
+
+    def _destinations(self) -> list[str]:
+        """Where LLM calls went, if any could have gone elsewhere, or was held."""
+        placed = self._placements()
+        if all(one.why == ONLY_ONE for one in placed):
+            return []
+        return ["", "where LLM calls went, and why", *(x for one in placed for x in _told(one))]
+
     def _measured(self) -> dict[str, tuple[float, float]]:
         """Primitive -> seconds queued before its first slice ran, and until its last was done."""
         if self.result is None or self.result.trace is None:
@@ -186,6 +204,7 @@ class Explanation:
                 for id, (queued, ran) in self._measured().items()
             },
             "critical_path": self._critical(),
+            "calls": [one.to_json() for one in self._placements()],
             "spans": [asdict(s) for s in self.result.trace.spans] if self.result.trace else [],
         }
 
@@ -195,3 +214,12 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.text()
+
+
+def _told(placed: Placement) -> Iterator[str]:
+    """Of one try of a call: what it found, and below, why it went there."""
+    usage, found = placed.usage, ""
+    if usage is not None and usage.prompt_tokens:
+        found = f", found {usage.cached_tokens:,} of {usage.prompt_tokens:,} tokens"
+    yield f"   {placed.primitive}: {placed.engine} {placed.instance}{found}"
+    yield from wrap(placed.why, COLUMNS, initial_indent=" " * 6, subsequent_indent=" " * 6)
