@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 from typing import Any, Final, Self
 
 from teola.errors import UnknownName
@@ -12,8 +13,10 @@ from teola.graph import Graph, Op, Primitive, render
 from teola.passes import Optimised
 from teola.passes.estimate import seconds
 from teola.passes.timetable import timetable
+from teola.policies.reason import ONLY_ONE
 from teola.profile import Profile
 from teola.result import Result
+from teola.runtime.observe.placements import Placement, placements
 from teola.runtime.observe.recorded import Recorded
 from teola.runtime.observe.trace import Trace
 
@@ -23,6 +26,8 @@ UNKNOWN: Final = (
 LONGEST_PART: Final = 28
 BAR: Final = 20
 """Characters of a part's name, and of the whole in which it ran."""
+COLUMNS: Final = 80
+"""Width of sentences."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Explanation:
         if parts := self._parts():
             lines += ["", "parts: what it grew", *parts]
         if self.result is not None:
+            lines += self._destinations()
             told = f"measured: {self.result.latency_s:.3f} s, state {self.result.state}"
             lines += ["", f"{told} (* critical path)"]
         return "\n".join(lines)
@@ -181,6 +187,17 @@ class Explanation:
             lines.append(f" {mark} {rewrite.pass_name}: {rewrite.primitive}: {rewrite.reason}")
         return lines
 
+    def _placements(self) -> list[Placement]:
+        trace = self.result.trace if self.result else None
+        return placements(trace) if trace is not None else []
+
+    def _destinations(self) -> list[str]:
+        """Where LLM calls went, if any could have gone elsewhere, or was held."""
+        placed = self._placements()
+        if all(one.why == ONLY_ONE for one in placed):
+            return []
+        return ["", "where LLM calls went, and why", *(x for one in placed for x in _told(one))]
+
     def _measured(self) -> dict[str, tuple[float, float]]:
         """Primitive -> seconds queued before its first slice ran, and until its last was done."""
         if self.result is None or self.result.trace is None:
@@ -216,6 +233,7 @@ class Explanation:
                 for id, (queued, ran) in self._measured().items()
             },
             "critical_path": self._critical(),
+            "calls": [one.to_json() for one in self._placements()],
             "spans": [asdict(s) for s in self.result.trace.spans] if self.result.trace else [],
         }
 
@@ -239,3 +257,12 @@ def _bar(begun: float, ran: float, whole: float) -> str:
     unit = BAR / max(whole, 1e-9)
     before = min(BAR - 1, int(begun * unit))
     return "\u00b7" * before + "\u2588" * max(1, min(BAR - before, round(ran * unit)))
+
+
+def _told(placed: Placement) -> Iterator[str]:
+    """Of one try of a call: what it found, and below, why it went there."""
+    usage, found = placed.usage, ""
+    if usage is not None and usage.prompt_tokens:
+        found = f", found {usage.cached_tokens:,} of {usage.prompt_tokens:,} tokens"
+    yield f"   {placed.primitive}: {placed.engine} {placed.instance}{found}"
+    yield from wrap(placed.why, COLUMNS, initial_indent=" " * 6, subsequent_indent=" " * 6)

@@ -15,6 +15,7 @@ from teola.graph.ops import DECODES
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size, Work, WorkSpec
+from teola.profile import EngineProfile
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
@@ -166,8 +167,8 @@ class RecordingCore(Core):
 class Bench:
     """A live driver with engines, without documents, optimiser or threads: `async with Bench(...)`.
 
-    engines: by name, one or a list of instances. left: what a query's store held when it ended,
-    besides its outputs.
+    engines: by name, one or a list of instances. profile: of each of them. left: what a query's
+    store held when it ended, besides its outputs.
     """
 
     def __init__(
@@ -176,8 +177,9 @@ class Bench:
         *,
         batching: str = "topology",
         routing: str = "least_loaded",
+        profile: EngineProfile | None = None,
     ) -> None:
-        self.routing = routing
+        self.routing, self.profile = routing, profile
         self.engines: dict[str, list[Engine]] = {
             name: list(given) if isinstance(given, (list, tuple)) else [given]  # type: ignore[list-item]
             for name, given in engines.items()
@@ -202,7 +204,7 @@ class Bench:
             config = EngineConfig(
                 lambda: None, instances=len(instances), batching=self.batching, routing=self.routing
             )  # type: ignore[arg-type, return-value]
-            queues[name] = queue_for(name, instances, config)
+            queues[name] = queue_for(name, instances, config, self.profile)
             for i, engine in enumerate(instances):
                 self.live.hosts[name, i] = host = LocalHost(engine, i)
                 await host.start()

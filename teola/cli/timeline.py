@@ -6,11 +6,13 @@ pipe it is 100 columns wide.
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
+from teola.policies.reason import ONLY_ONE
 from teola.runtime.observe.recorded import Recorded
 from teola.runtime.observe.trace import Span
 
@@ -67,6 +69,18 @@ def show_timeline(trace: Recorded, out: Console) -> None:
             marked = not path.isdisjoint(slices)
             row = _row(primitive, slices, name, bars, trace.end_s, marked)
             out.print(row, no_wrap=True, overflow="crop")
+    _show_reasons(trace, out, width)
+
+
+def _show_reasons(trace: Recorded, out: Console, width: int) -> None:
+    """Why LLM calls went where they went, if any could have gone elsewhere."""
+    placed = [span for span in trace.spans if span.why]
+    if all(span.why == ONLY_ONE for span in placed):
+        return
+    out.print(Text("why there", style="bold"))
+    for span in placed:
+        for line in wrap(f"{span.primitive}: {span.why}", width - 4, subsequent_indent="  "):
+            out.print(Text(f"  {line}", style="dim"), no_wrap=True)
 
 
 def _by_primitive(spans: list[Span]) -> dict[str, list[Span]]:

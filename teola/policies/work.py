@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from teola.graph import Op
+from teola.policies.reason import Reason
 
 
 class Estimate(NamedTuple):
@@ -94,6 +95,7 @@ class Work:
     wanted: of a piece of a prompt: the rest of it is there, and cannot take it along.
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
     behind_s: of a part's, the time of what follows the part in its query.
+    reason: why an LLM call goes where it goes, or is held, if somebody observes that.
     """
 
     spec: WorkSpec
@@ -125,6 +127,7 @@ class Work:
     fused_tokens: int = 0
     wanted: bool = False
     behind_s: float = 0.0
+    reason: Reason | None = None
 
     @property
     def remaining(self) -> int:

@@ -97,11 +97,13 @@ def queue_of(
     routing: str = routing_policies.DEFAULT,
     routing_options: Mapping[str, Any] | None = None,
     learner: Learner | None = None,
+    *,
+    explains: bool = False,
 ) -> EngineQueue:
     """The scheduler's queue of an engine. limits: of each instance. profile: the engine's, if it is
     known. batching, routing: names of policies; options, routing_options: their keyword arguments.
-    learner: who is told how long its work takes, and tells policies. Raises UnknownName,
-    InputError."""
+    learner: who is told how long its work takes, and tells policies. explains: LLM calls say why
+    they go where they go, for their traces. Raises UnknownName, InputError."""
     policy = batching_policies.make(batching, **options or {})
     router = routing_policies.make(routing, **routing_options or {})
     profiles: Sequence[EngineProfile] = ()
@@ -113,6 +115,8 @@ def queue_of(
     if learner is not None:
         budget = limits[0].max_batch if limits[0].continuous else None
         queue.observer = learner.observer(engine, budget)
+    if explains and queue.continuous:
+        queue.placing.explain()
     return queue
 
 
@@ -188,6 +192,8 @@ class Driver(ABC, Generic[Q]):
             query = queries.get(work.run)
             if query is not None:
                 query.trace.sent(work.primitive, lo, hi, work.arrival, now, instance, batch, size)
+                if work.reason is not None:
+                    query.trace.explained(work.reason)
 
     def _dispatch(self, command: Dispatch, now: float) -> None:
         self._traced(command, now)

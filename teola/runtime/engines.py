@@ -254,10 +254,11 @@ def queue_for(
     learner: Learner | None = None,
 ) -> EngineQueue:
     """The scheduler's queue of an engine with these instances; complete when they have been
-    started. profile: the engine's, if it is known. learner: is told what they do."""
+    started. profile: the engine's, if it is known. learner: is told what they do. It says why LLM
+    calls go where they go, for traces are always recorded."""
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
     policies = config.batching, config.batching_options, config.routing, config.routing_options
-    return queue_of(name, limits, profile, *policies, learner)
+    return queue_of(name, limits, profile, *policies, learner, explains=True)
 
 
 def merged(

@@ -30,6 +30,11 @@ class Limits(NamedTuple):
     kv_blocks: int | None = None
     block_tokens: int = 16
 
+    @property
+    def kv_tokens(self) -> int | None:
+        """That its cache holds, where that is known."""
+        return None if self.kv_blocks is None else self.kv_blocks * self.block_tokens
+
     @classmethod
     def of(cls, declared: Capacity, kind: EngineKind) -> Limits:
         """As `declared`, by its EngineSpec or EngineProfile, of an instance of an engine of this

@@ -7,6 +7,7 @@ to whichever instance has room (late binding, `EngineQueue._round`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from teola.policies.batching.base import by_keys
 from teola.policies.routing.base import (
@@ -29,10 +30,19 @@ from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
 from teola.schedule.coming import Chain
 from teola.schedule.events import PrefixChanged, ProgramPaused
+from teola.schedule.explaining import Explaining
 from teola.schedule.instances import Instances
 from teola.schedule.prefix_index import PrefixIndex
 from teola.schedule.view import QueueView
 from teola.schedule.waiting_line import WaitingLine
+
+
+class KeptTokens(NamedTuple):
+    """What an instance keeps of prompts, as far as one knows. told: by itself; else it is assumed,
+    by what was computed there."""
+
+    tokens: int
+    told: bool
 
 
 class Placing:
@@ -62,17 +72,23 @@ class Placing:
         self._observed = frozenset(routing.observes)
         self.follows = bool(self._observed) or self.prefixes is not None
         """Whether it is to be told what happens to works."""
+        self.explaining: Explaining | None = None
+        """None while nobody observes why works go where they go."""
         self._telling: set[int] = set()
         """Instances that have told a hit, so that none means none."""
         self._expected: dict[tuple[str, int], tuple[int, float]] = {}
         self._coming: dict[tuple[str, int], Chain] = {}
+
+    def explain(self) -> None:
+        """From now on works say why they go where they go."""
+        self.explaining, self.follows = Explaining(self.routing, self._instances), True
 
     def bind(self, work: Work, now: float, *, may_hold: bool = False) -> bool:
         """Bind a work that is about to be queued, or leave it free. Whether it is to be held
         instead, if that may be."""
         self._came(work)
         self._view.consider(work.keys)
-        at = work.home
+        at, before = work.home, work.affinity
         if self.early:
             at = ANY if work.spec.cuttable else self.routing.place(work, now)
         held = at == HELD and may_hold and holdable(work, now)
@@ -85,6 +101,8 @@ class Placing:
             blocks = self._view.expected(work.keys, now).get(at, 0)
             work.found = found_tokens(work, blocks, block_tokens)
             self._comes(work, at, work.found // block_tokens)
+        if self.explaining is not None:
+            self.explaining.bound(work, before, held, now)
         self._view.consider(None)
         return held
 
@@ -99,10 +117,19 @@ class Placing:
         if coming is not None and self.prefixes is not None:
             self.prefixes.came(coming)
 
+    def kept(self, i: int) -> KeptTokens | None:
+        """What instance `i` keeps; None: nobody wants to know."""
+        if self.prefixes is None:
+            return None
+        tokens = self.prefixes.size(i) * self._instances[i].limits.block_tokens
+        return KeptTokens(tokens, self.prefixes.tells(i))
+
     # --- what happens -----------------------------------------------------------------------
 
     def dispatched(self, i: int, slices: Sequence[Slice], now: float) -> None:
         """A batch goes to instance `i`."""
+        if self.explaining is not None:
+            self.explaining.sent(i, slices, now)
         if self.prefixes is not None:
             for work, _, _ in slices:
                 if work.keys:

@@ -200,6 +200,10 @@ class PrefixIndex:
             self._drop(i, keys)
         self._told[i], self._assumed[i] = None, OrderedDict()
 
+    def tells(self, i: int) -> bool:
+        """Whether instance `i` says what it keeps; else that is assumed."""
+        return self._told[i] is not None
+
     def size(self, i: int) -> int:
         """How many blocks instance `i` keeps."""
         told = self._told[i]

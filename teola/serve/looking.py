@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from teola.explain import Explanation
 from teola.passes import Optimised, Steps
 from teola.profile import Profile
+from teola.runtime.observe.placements import FoundTokens, Hits, placements
 from teola.runtime.observe.stretches import NONE, chain, critical_path, waited_for
 from teola.runtime.observe.trace import Batch, Span, Trace, span_json
 from teola.runtime.pools import presentable
@@ -60,8 +61,8 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         if entry.job.trace is None:
             raise NotFound(f"query {id!r} has not been admitted yet")
         trace = entry.job.trace.copy()
-        now = runtime.loop.time() - trace.admitted
-        waiting = list(_waiting(entry, trace, runtime))
+        at = runtime.loop.time()
+        now, waiting = at - trace.admitted, list(_waiting(entry, trace, runtime, at))
 
         def made() -> Response:
             spans = trace.spans
@@ -72,16 +73,19 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
 
     @routes.get("/engines", tags=["engines"], response_model=None)
     async def engines(request: Request) -> Response:
-        """What each engine is, what waits for it, what runs on each of its instances; and the
-        batches that the tenant's own queries went in."""
+        """What each engine is, what waits for it, what each of its instances runs and keeps; and of
+        the tenant's own queries the batches that they went in, and what they found in caches."""
         now, queues = runtime.loop.time(), runtime.live.core.queues
         known = [_engine(runtime, name, queue, now) for name, queue in queues.items()]
         traces = recent_traces(service.board, tenant(request))
 
         def made() -> Response:
-            batches = recent_batches(traces)
-            found = [{**one, "recent_batches": _recent(batches, one["name"], now)} for one in known]
-            return JSONResponse({"engines": found})
+            batches, hits = recent_batches(traces), FoundTokens(traces)
+            for one in known:
+                one["recent_batches"] = _recent(batches, one["name"], now)
+                if one["continuous"]:
+                    _tell_hits(one, hits)
+            return JSONResponse({"engines": known})
 
         return await run_in_threadpool(made)
 
@@ -137,6 +141,7 @@ def timed(trace: Trace, spans: list[Span], now_s: float) -> dict[str, Any]:
             {**asdict(s), "span": _index(s.span), "blocker": _index(s.blocker)} for s in path
         ],
         "critical_spans": chain(ended, before, answered=answered),
+        "calls": [one.to_json() for one in placements(trace)],
     }
 
 
@@ -148,7 +153,7 @@ _OPEN: Final = ("running", "queued")
 """States of spans that have not ended."""
 
 
-def _waiting(entry: Entry, trace: Trace, runtime: Runtime) -> Iterator[Span]:
+def _waiting(entry: Entry, trace: Trace, runtime: Runtime, now: float) -> Iterator[Span]:
     """What is ready and has not been sent yet, as spans with the state `queued`."""
     run = runtime.live.core.runs.get(entry.id)
     if run is None:
@@ -158,10 +163,11 @@ def _waiting(entry: Entry, trace: Trace, runtime: Runtime) -> Iterator[Span]:
         work = queues[p.engine].works.get((entry.id, i)) if p.engine else None
         if work is not None and work.queued:
             at = work.arrival - trace.admitted
+            why = work.reason.until(now).words(work.affinity) if work.reason is not None else ""
             for lo, hi in work.spans:
                 yield Span(
                     p.id, p.op.value, p.component, p.engine, at, at, at,
-                    lo=lo, hi=hi, state="queued",
+                    instance=work.affinity, lo=lo, hi=hi, state="queued", why=why,
                 )  # fmt: skip
 
 
@@ -184,6 +190,7 @@ def _decoding(trace: Trace, spans: Iterable[Span]) -> Iterator[Span]:
                     queued=before.end,
                     start=before.end,
                     state="running",
+                    why="",
                 )
                 break
             before = ended[p.id]
@@ -232,9 +239,10 @@ def _engine(runtime: Runtime, name: str, queue: EngineQueue, now: float) -> dict
         "concurrency": max(one.concurrency for one in limits),
         "continuous": queue.continuous,
         "queued": queue.queued,
+        "held": len(queue.line.held),
         "in_flight": sum(instance.entries for instance in queue.instances),
         "instances": [
-            {"instance": i, "about": here[i], **_instance(instance, now)}
+            {"instance": i, "about": here[i], **_instance(instance, now), **_kept(queue, i)}
             for i, instance in enumerate(queue.instances)
         ],
     }
@@ -265,3 +273,29 @@ def _instance(instance: Instance, now: float) -> dict[str, Any]:
         "weight": instance.weight,
         "kv_free_tokens": instance.free,
     }
+
+
+def _kept(queue: EngineQueue, i: int) -> dict[str, Any]:
+    """What instance `i` of an LLM keeps of prompts (kv_held_tokens; None: nobody wants to know),
+    as it tells itself (kv_told) or as is assumed, how much it could keep, and calls bound to it."""
+    if not queue.continuous:
+        return {}
+    kept = queue.placing.kept(i)
+    return {
+        "bound": queue.line.asking.for_instance(i)[0],
+        "kv_held_tokens": kept.tokens if kept is not None else None,
+        "kv_told": kept is not None and kept.told,
+        "kv_capacity_tokens": queue.instances[i].limits.kv_tokens,
+    }
+
+
+def _tell_hits(engine: dict[str, Any], hits: FoundTokens) -> None:
+    """Add what recent calls on an LLM found, by instance and by application."""
+    name = engine["name"]
+    for one in engine["instances"]:
+        one["recent_hits"] = hits.by_instance.get((name, one["instance"]), Hits())._asdict()
+    engine["apps"] = [
+        {"name": app, **found._asdict()}
+        for (at, app), found in sorted(hits.by_app.items())
+        if at == name
+    ]

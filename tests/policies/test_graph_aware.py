@@ -233,7 +233,7 @@ def _with_a_busy_home(**options: Any) -> tuple[int, int]:
 @catches(
     "homeless",
     "a program's call leaves its KV",
-    edited(GraphAware._best, "return at if here", "return at if 9e9 + here"),
+    edited(GraphAware._best, "if here", "if 9e9 + here"),
 )
 def test_a_program_keeps_its_home_where_others_would_move_it() -> None:
     home, at = _with_a_busy_home()

@@ -263,3 +263,12 @@ def _happens(draw: random.Random, index: PrefixIndex, model: PlainIndex) -> None
 def _prompt(draw: random.Random) -> tuple[str, ...]:
     text = "".join("a" if draw.random() < 0.8 else "b" for _ in range(draw.randint(0, 14)))
     return tuple(text[: k + 1] for k in range(len(text)))
+
+
+def test_one_says_whether_it_was_told() -> None:
+    index = PrefixIndex([None] * 2)
+    index.computed(0, AB, 0.0)
+    index.told(1, AB, [])
+    assert [index.tells(i) for i in range(2)] == [False, True]
+    index.forget(1)
+    assert not index.tells(1)

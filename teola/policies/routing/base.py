@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from sys import maxsize
 from typing import ClassVar, Final, NamedTuple, Protocol
 
+from teola.policies.reason import Because, Reason
 from teola.policies.work import Work
 from teola.profile import EngineProfile
 
@@ -255,11 +256,14 @@ class RoutingPolicy:
     queued (`place`). No I/O, no clock, no randomness; ties are broken by instance.
 
     wants_keys: works come with the keys of their prompts' blocks, and the view knows which instance
-    keeps which. observes: what `observe` is told; by default nothing.
+    keeps which. observes: what `observe` is told; by default nothing. ordered: what an `order` of
+    its own goes by, for `Work.reason`. explains: whether `why` will be asked.
     """
 
     wants_keys: ClassVar[bool] = False
     observes: ClassVar[tuple[type, ...]] = ()
+    ordered: ClassVar[Because] = Because.ROOM
+    explains: bool = False
     view: EngineView
 
     def attach(self, view: EngineView) -> None:
@@ -279,6 +283,12 @@ class RoutingPolicy:
         HELD, if it is `holdable`: it waits where no batching policy knows of it, until `free` names
         it or it is no longer holdable; then this is asked again."""
         return work.home
+
+    def why(self, work: Work, at: int, now: float) -> Reason:
+        """Why `place` has just answered `at`, an instance besides the work's home, or HELD. Asked
+        only where somebody observes, and before anything else happens; who changes something in
+        `place` remembers there what it went by, if `explains`."""
+        return Reason(Because.HELD if at == HELD else Because.POLICY)
 
     def free(self, now: float) -> Iterable[Work]:
         """Of what it holds, what to ask `place` about again, in this order. Asked in every round

@@ -7,9 +7,10 @@ is to compute for calls that are on their way (`EngineView.expected`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import ANY, EngineView, InstanceView, found_tokens
 from teola.policies.work import Work
 from teola.profile import EngineProfile, StepTime
@@ -68,6 +69,13 @@ def least(
         return at
     one = min(destinations(view, work, now), key=cost, default=None)
     return ANY if one is None else one.instance
+
+
+def compared(because: Because, at: int, unit: str, figures: Mapping[int, float]) -> Reason:
+    """Why a call goes to instance `at`: its figure, and the least of the others."""
+    others = [i for i in figures if i != at]
+    other = min(others, key=lambda i: (figures[i], i), default=ANY)
+    return Reason(because, unit, figures.get(at, 0.0), figures.get(other), other)
 
 
 def times_of(profile: EngineProfile) -> StepTime:

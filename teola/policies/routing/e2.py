@@ -20,10 +20,12 @@ A call that waits is not routed again, but if its instance is not to be had.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
 from teola.errors import InputError, UnknownName
+from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import (
     ANY,
     CameUp,
@@ -37,7 +39,7 @@ from teola.policies.routing.base import (
     RoutingPolicy,
     WentDown,
 )
-from teola.policies.routing.destinations import bound, prefill_s
+from teola.policies.routing.destinations import bound, compared, prefill_s
 from teola.policies.routing.radix import Node, RadixTree
 from teola.policies.routing.recent_load import History, Routed, overloaded
 from teola.policies.work import Work
@@ -88,6 +90,9 @@ class E2(RoutingPolicy):
         self.redirect: dict[int, int] = {}
         self.routed = 0
         self._calls: dict[tuple[str, int], Routed] = {}
+        self._by: tuple[Because, Mapping[int, float]] = (Because.POLICY, {})
+        """What the last call went by, and that of each instance, in seconds."""
+        self._reason = Reason(Because.POLICY)
 
     def attach(self, view: EngineView) -> None:
         super().attach(view)
@@ -120,10 +125,22 @@ class E2(RoutingPolicy):
             return ANY
         path = self.tree.insert(work.keys)
         if at < 0:
-            at = self._choose(work, path, there, now)
-            at = self.redirect.get(at, at) if self.redirect.get(at) in there else at
+            meant = self._choose(work, path, there, now)
+            at = self.redirect.get(meant, meant) if self.redirect.get(meant) in there else meant
+            if self.explains:
+                self._reason = self._told(at, meant)
         self._commit(work, path, at, now)
         return at
+
+    def why(self, work: Work, at: int, now: float) -> Reason:
+        return self._reason
+
+    def _told(self, at: int, meant: int) -> Reason:
+        """Why a call goes to instance `at`; meant: where it would go if no calls were shifted."""
+        if at != meant:
+            return Reason(Because.SHIFTED, "s", self._load(at), self._load(meant), meant)
+        because, figures = self._by
+        return compared(because, at, "s", figures)
 
     def _choose(self, work: Work, path: list[Node], there: list[int], now: float) -> int:
         kept = [node for node in path if node.cached_on]
@@ -132,7 +149,9 @@ class E2(RoutingPolicy):
             replicas = {i for i, at in [*key.replicas.items()] if self._in_use(key, i, at, now)}
             some = [i for i in there if i in key.cached_on or i in replicas]
             if some:
-                return min(some, key=lambda i: (self._load(i), -found(path, i), i))
+                loads = {i: self._load(i) for i in some}
+                self._by = Because.KEPT, loads
+                return min(some, key=lambda i: (loads[i], -found(path, i), i))
         return self._explore(work, path, there)
 
     def _explore(self, work: Work, path: list[Node], there: list[int]) -> int:
@@ -143,6 +162,7 @@ class E2(RoutingPolicy):
                 self.histories[heavy].hit_ratio >= self.decode_heavy
                 and self._load(heavy) <= self.balance * least
             ):
+                self._by = Because.DECODES, {}
                 return heavy
         evictions = {i: self._eviction_cost(work, path, i) for i in there}
         if min(evictions.values()) == inf:
@@ -152,7 +172,9 @@ class E2(RoutingPolicy):
             missing = work.total - found(path, i)
             return self._load(i) + evictions[i] + self._prefill_s(i, missing, work.total)
 
-        return min(there, key=cost)
+        costs = {i: cost(i) for i in there}
+        self._by = Because.COST, costs
+        return min(there, key=costs.__getitem__)
 
     def key(self, path: list[Node]) -> Node:
         """The node of a prefix by which its calls are told apart."""

@@ -22,7 +22,7 @@ whose programs have no other are placed as marginal_cost does, and never held.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import compress, takewhile
 from math import inf
@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError
 from teola.graph import Op
+from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import (
     HELD,
     MOST_HELD_S,
@@ -45,7 +46,7 @@ from teola.policies.routing.base import (
     found_tokens,
     holdable,
 )
-from teola.policies.routing.destinations import bound, prefill_s, wait_s
+from teola.policies.routing.destinations import bound, compared, prefill_s, wait_s
 from teola.policies.routing.marginal_cost import MarginalCost, Offers
 from teola.policies.routing.programs import Program, Programs
 from teola.policies.work import Work
@@ -102,6 +103,9 @@ class GraphAware(RoutingPolicy):
         self._dues: list[Waiting] = []
         self._again: dict[Hashable, Work] = {}
         self._changed = False
+        self._by: tuple[Because, Sequence[int]] = (Because.POLICY, ())
+        """What the last call went by, and between which instances."""
+        self._reason = Reason(Because.POLICY)
 
     def attach(self, view: EngineView) -> None:
         super().attach(view)
@@ -125,9 +129,19 @@ class GraphAware(RoutingPolicy):
         offers = self._costs.offers(work, now)
         if at < 0:
             at = self._choose(work, offers, now)
+            if self.explains:
+                self._reason = self._told(at, offers)
         if at >= 0:
             self.programs.joined(work, at, work.total - offers.missing[at], self._answer, now)
         return at
+
+    def why(self, work: Work, at: int, now: float) -> Reason:
+        return self._reason
+
+    def _told(self, at: int, offers: Offers) -> Reason:
+        because, there = self._by
+        costs = {i: offers.costs[i] for i in there if offers.costs[i] < inf}
+        return compared(because, at, "s", costs)
 
     @property
     def _answer(self) -> int:
@@ -144,10 +158,12 @@ class GraphAware(RoutingPolicy):
             return best
         if self.siblings and program is not None and self._follows(work, program, offers, now):
             self._following.setdefault(work.program, {})[_key(work)] = work
+            self._by = Because.SIBLINGS, ()
             return HELD
         if self.ahead and (due := self._due(work, best, offers)) > now:
             early = self._early[_key(work)] = Waiting(due, work.seq, work)
             heappush(self._dues, early)
+            self._by = Because.AHEAD, ()
             return HELD
         if not (self.gate or self.hits) or not any(self.programs.owners):
             return best
@@ -155,7 +171,9 @@ class GraphAware(RoutingPolicy):
             return best
         there = [i for i, cost in enumerate(offers.costs) if cost < inf]
         if open := [i for i in there if self._open(work, i, offers)]:
+            self._by = Because.OPEN, open
             return min(open, key=offers.costs.__getitem__)
+        self._by = Because.HITS if self.hits and offers.seen[best].pending else Because.GATE, ()
         shortest = min(self._prefill_s(work, i, offers) for i in there)
         waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work)
         self._held[_key(work)] = waiting
@@ -175,6 +193,7 @@ class GraphAware(RoutingPolicy):
 
     def _best(self, work: Work, program: Program | None, offers: Offers) -> int:
         best, missing = offers.best, offers.missing
+        self._by = Because.COST, range(len(missing))
         if not self.home or program is None or program.at in (best, -1):
             return best
         at = program.at
@@ -182,7 +201,10 @@ class GraphAware(RoutingPolicy):
             return best
         here, other = (wait_s(self.view.profiles[i], offers.seen[i].pending) for i in (at, best))
         again = TWICE * self._prefill_s(work, best, offers)
-        return at if here + self._prefill_s(work, at, offers) <= other + again else best
+        if here + self._prefill_s(work, at, offers) > other + again:
+            return best
+        self._by = Because.PROGRAM, range(len(missing))
+        return at
 
     def _prefill_s(self, work: Work, i: int, offers: Offers) -> float:
         return prefill_s(self.view.profiles[i], offers.missing[i], work.total)

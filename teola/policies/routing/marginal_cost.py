@@ -23,6 +23,7 @@ from math import inf
 from operator import add, is_not, mul
 from typing import Final, NamedTuple
 
+from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import (
     ANY,
     Capacity,
@@ -32,7 +33,7 @@ from teola.policies.routing.base import (
     RoutingPolicy,
     found_tokens,
 )
-from teola.policies.routing.destinations import bound, times_of, wait_s
+from teola.policies.routing.destinations import bound, compared, times_of, wait_s
 from teola.policies.work import Work
 from teola.profile import EngineProfile
 
@@ -143,6 +144,11 @@ class MarginalCost(RoutingPolicy):
     def place(self, work: Work, now: float) -> int:
         at = bound(self.view, work, now)
         return at if at >= 0 else self.offers(work, now).best
+
+    def why(self, work: Work, at: int, now: float) -> Reason:
+        costs = self.offers(work, now).costs
+        there = {i: cost for i, cost in enumerate(costs) if cost < inf}
+        return compared(Because.COST, at, "s", there)
 
     def offers(self, work: Work, now: float) -> Offers:
         """What a call that is bound nowhere would meet."""

@@ -8,7 +8,9 @@ is bound: the call goes to the least loaded one that has room.
 
 from __future__ import annotations
 
+from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import ANY, RoutingPolicy, found_tokens
+from teola.policies.routing.destinations import Destination, compared, destinations
 from teola.policies.work import Work
 
 
@@ -23,8 +25,7 @@ class PrefixAffinity(RoutingPolicy):
         hits = self.view.hits(work.keys, now)
         if not hits:
             return ANY
-        times = [profile.step.per_token_s for profile in self.view.profiles]
-        token_s = times if all(times) else [1.0] * len(times)
+        token_s = self._token_s() or [1.0] * len(self.view)
         best, least = ANY, float("inf")
         for i, seen in enumerate(self.view.instances(now)):
             if not seen.usable or i == work.avoid:
@@ -34,3 +35,20 @@ class PrefixAffinity(RoutingPolicy):
             if before * token_s[i] < least:
                 best, least = i, before * token_s[i]
         return best
+
+    def _token_s(self) -> list[float]:
+        """Of each instance; empty where one is not known."""
+        times = [profile.step.per_token_s for profile in self.view.profiles]
+        return times if all(times) else []
+
+    def why(self, work: Work, at: int, now: float) -> Reason:
+        hits, token_s = self.view.hits(work.keys, now), self._token_s()
+
+        def before(to: Destination) -> float:
+            i = to.instance
+            kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
+            tokens = to.seen.pending + work.total - kept
+            return tokens * token_s[i] if token_s else tokens
+
+        figures = {to.instance: before(to) for to in destinations(self.view, work, now)}
+        return compared(Because.FIRST, at, "s" if token_s else "tokens", figures)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from teola.policies.reason import Because
 from teola.policies.routing.base import Dispatched, Happening, Loads, RoutingPolicy
 
 
@@ -11,6 +12,7 @@ class RoundRobin(RoutingPolicy):
     """The instance after the one that was used last comes first."""
 
     observes = (Dispatched,)
+    ordered = Because.TURN
 
     def __init__(self) -> None:
         self._last = -1

@@ -7,8 +7,11 @@ loaded one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import ANY, RoutingPolicy
-from teola.policies.routing.destinations import bound, destinations
+from teola.policies.routing.destinations import Destination, bound, compared, destinations
 from teola.policies.work import Work
 
 
@@ -22,9 +25,21 @@ class SGLang(RoutingPolicy):
         some = [] if at >= 0 else destinations(self.view, work, now)
         if not some:
             return at if at >= 0 else ANY
-        calls = [to.calls for to in some]
-        even = max(calls) - min(calls) <= 64 or max(calls) <= 1.5 * min(calls)
-        best = max(some, key=lambda to: to.found)
-        if even and best.found > 0.3 * work.total:
-            return best.instance
+        if _by_content(work, some):
+            return max(some, key=lambda to: to.found).instance
         return min(some, key=lambda to: to.calls).instance
+
+    def why(self, work: Work, at: int, now: float) -> Reason:
+        some = destinations(self.view, work, now)
+        if not _by_content(work, some):
+            return compared(Because.LOAD, at, "calls", {to.instance: to.calls for to in some})
+        found = {to.instance: to.found for to in some}
+        others = [i for i in found if i != at]
+        other = max(others, key=lambda i: (found[i], -i), default=ANY)
+        return Reason(Because.FOUND, "tokens", found[at], found.get(other), other)
+
+
+def _by_content(work: Work, some: Sequence[Destination]) -> bool:
+    calls = [to.calls for to in some]
+    even = max(calls) - min(calls) <= 64 or max(calls) <= 1.5 * min(calls)
+    return even and max(to.found for to in some) > 0.3 * work.total

@@ -88,6 +88,8 @@ def _slice(span: Span, pid: int, tid: int) -> Event:
         "batch": span.batch,
         "batch_size": span.batch_size,
     }
+    if span.why:
+        args["why"] = span.why
     return {
         "ph": "X",
         "name": span.primitive,

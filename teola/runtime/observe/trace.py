@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import starmap
 from typing import Any, Final, NamedTuple
 
 from teola.engine import Usage
 from teola.errors import reason_of
+from teola.policies.reason import Reason
 from teola.schedule.plan import Plan
 
 NOT_RUN: Final = ("skipped", "fused")
@@ -25,7 +27,7 @@ class Span:
     queued: when the primitive became ready. start: when it was sent to its instance. end: when its
     outputs were there. batch: number of the batch, batch_size: primitives (slices) in it. state:
     done, failed (that try), skipped or cancelled; running (its end is not known) while it is.
-    error: why that try failed.
+    error: why that try failed. why: why an LLM call went to its instance, or waits, in words.
     """
 
     primitive: str
@@ -42,6 +44,7 @@ class Span:
     hi: int = 1
     state: str = "done"
     error: str = ""
+    why: str = ""
 
 
 class Parent(NamedTuple):
@@ -70,6 +73,7 @@ class _Sent(NamedTuple):
     instance: int
     batch: int
     batch_size: int
+    reason: Reason | None = None
 
 
 class _Ended(NamedTuple):
@@ -80,7 +84,7 @@ class _Ended(NamedTuple):
 
 
 SentTuple = tuple[int, int, int, float, float, int, int, int]
-"""As `_Sent`, which takes longer to make."""
+"""As `_Sent`, which takes longer to make, without its reason."""
 EndedTuple = tuple[int, int, float, str]
 
 
@@ -104,8 +108,10 @@ class Trace:
         self._ended: list[EndedTuple] = []
         self._extra: list[Span] = []
         self._usage: dict[int, Usage] = {}
+        self._reasons: dict[int, Reason] = {}
+        """Of LLM calls, by where they stand in `_sent`."""
         self._errors: dict[EndedTuple, str] = {}
-        self._tokens = (0, 0)
+        self._tokens = (0, 0, 0)
 
     def sent(
         self,
@@ -120,6 +126,10 @@ class Trace:
     ) -> None:
         """A slice went to an instance (a control primitive: was run)."""
         self._sent.append((primitive, lo, hi, queued, at, instance, batch, batch_size))
+
+    def explained(self, reason: Reason) -> None:
+        """Why what was sent last went there."""
+        self._reasons[len(self._sent) - 1] = reason
 
     def ended(self, primitive: int, lo: int, at: float, state: str = "done") -> None:
         """A slice came back."""
@@ -138,8 +148,12 @@ class Trace:
     def used(self, usage: Usage, primitive: int) -> None:
         """The LLM call that this primitive leads took so many tokens."""
         self._usage[primitive] = usage
-        prompt, completion = self._tokens
-        self._tokens = (prompt + usage.prompt_tokens, completion + usage.completion_tokens)
+        prompt, completion, found = self._tokens
+        self._tokens = (
+            prompt + usage.prompt_tokens,
+            completion + usage.completion_tokens,
+            found + usage.cached_tokens,
+        )
 
     def finish(self, state: str, at: float) -> None:
         """The query ended."""
@@ -154,6 +168,11 @@ class Trace:
         return self._tokens[1] + sum(trace.completion_tokens for trace in self.inner)
 
     @property
+    def found_tokens(self) -> int:
+        """Of the prompts, as far as engines tell what they found in their caches."""
+        return self._tokens[2] + sum(trace.found_tokens for trace in self.inner)
+
+    @property
     def calls(self) -> dict[str, Usage]:
         """Tokens of each LLM call that has ended, by the primitive that leads it."""
         return {self.plan.ids[i]: usage for i, usage in self._usage.items()} if self.plan else {}
@@ -164,6 +183,7 @@ class Trace:
         found.__dict__ |= self.__dict__
         found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
         found._usage, found._errors = {**self._usage}, {**self._errors}
+        found._reasons = {**self._reasons}
         found.inner = [trace.copy() for trace in self.inner]
         return found
 
@@ -182,7 +202,8 @@ class Trace:
     def spans(self) -> list[Span]:
         """All spans by start time."""
         opened: dict[tuple[int, int], list[_Sent]] = {}
-        for sent in map(_Sent._make, self._sent):
+        for k, one in enumerate(self._sent):
+            sent = _Sent(*one, self._reasons.get(k))
             opened.setdefault((sent.primitive, sent.lo), []).append(sent)
         found = list(self._extra)
         for end in map(_Ended._make, self._ended):
@@ -194,10 +215,15 @@ class Trace:
             found += [self._span(sent, self.finished or sent.at, left) for sent in rest]
         return sorted(found, key=lambda span: (span.start, span.end, span.primitive))
 
+    @property
+    def reasons(self) -> Iterator[tuple[SentTuple, Reason]]:
+        """Of each try of an LLM call, as it was sent, why it went there."""
+        return ((self._sent[k], reason) for k, reason in self._reasons.items())
+
     def batches(self) -> Iterator[Batch]:
         """Every batch that something of this query went in, by when it was sent."""
         seen: set[tuple[str, int]] = set()
-        for sent in map(_Sent._make, self._sent):
+        for sent in starmap(_Sent, self._sent):
             assert self.plan is not None
             engine = self.plan.primitives[sent.primitive].engine
             if engine and (engine, sent.batch) not in seen:
@@ -234,6 +260,7 @@ class Trace:
             hi=sent.hi,
             state=state,
             error=error,
+            why=sent.reason.words(sent.instance) if sent.reason is not None else "",
         )
 
     def to_json(self, *, errors: bool = True) -> dict[str, Any]:
@@ -261,4 +288,6 @@ def span_json(span: Span, *, errors: bool) -> dict[str, Any]:
     found = asdict(span)
     if not (span.error and errors):
         del found["error"]
+    if not span.why:
+        del found["why"]
     return found

@@ -84,7 +84,8 @@ class Sim(Driver[Query]):
     batching, routing, eviction: policy names, one for all engines or by engine name.
     policy_options, routing_options, eviction_options: keyword arguments of these policies (the
     first: of batching), by engine. instances: by engine, where not the profile's. learner: is told
-    what happens, and publishes lessons when a query ends.
+    what happens, and publishes lessons when a query ends. explains: traces say why LLM calls went
+    where they went, as live ones do.
     on_finish: called with (query, result) while the query's trace is at hand.
     """
 
@@ -101,6 +102,7 @@ class Sim(Driver[Query]):
         instances: Mapping[str, int] | None = None,
         outcomes: Outcomes | None = None,
         learner: Learner | None = None,
+        explains: bool = False,
         on_finish: Callable[[Query, SimResult], None] | None = None,
     ) -> None:
         super().__init__({}, learner)
@@ -109,7 +111,7 @@ class Sim(Driver[Query]):
         self._options, self._instances = policy_options or {}, instances or {}
         self._routing_options = routing_options or {}
         self._eviction_options = eviction_options or {}
-        self.on_finish = on_finish
+        self.on_finish, self._explains = on_finish, explains
         self.now = 0.0
         self.results: list[SimResult] = []
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -180,6 +182,7 @@ class Sim(Driver[Query]):
             _named(self._routing, name, routing_policies.DEFAULT),
             self._routing_options.get(name),
             learner=self.learner,
+            explains=self._explains,
         )
         self._profiles[name] = profile
         for i in range(count):

@@ -24,6 +24,8 @@ from prometheus_client.registry import Collector
 
 from teola.application import Application
 from teola.runtime.observe.demand import timings
+from teola.runtime.observe.placements import all_placements
+from teola.runtime.observe.trace import Trace
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
 from teola.serve.board import Board, Entry
@@ -78,6 +80,13 @@ class Metrics:
         self._tokens = Counter(
             "teola_tokens", "Of LLM calls.", ("app", "kind"), registry=self.registry
         )
+        self._found = Counter(
+            "teola_found_tokens",
+            "Of prompts, as engines found them in their caches.",
+            ("app",),
+            registry=self.registry,
+        )
+        self._calls = _Calls(runtime, self.registry)
         self._refused = Counter(
             "teola_refused", "Requests that were refused.", ("code",), registry=self.registry
         )
@@ -112,10 +121,54 @@ class Metrics:
             return
         self._tokens.labels(app, "prompt").inc(trace.prompt_tokens)
         self._tokens.labels(app, "completion").inc(trace.completion_tokens)
+        self._found.labels(app).inc(trace.found_tokens)
+        self._calls.ended(trace)
         for one in timings(trace):
             self._wait.labels(one.engine, one.op).observe(one.wait_s)
             self._execution.labels(one.engine, one.op).observe(one.execution_s)
             self._batch.labels(one.engine, one.op).observe(one.batch_size)
+
+
+class _Calls:
+    """LLM calls: where they went and why, and what they found there."""
+
+    def __init__(self, runtime: Runtime, registry: CollectorRegistry) -> None:
+        self._configs, where = runtime.configs, ("engine", "engine_instance")
+        self._placed = Counter(
+            "teola_calls_placed",
+            "LLM calls that were sent to an instance.",
+            ("engine", "policy", "reason"),
+            registry=registry,
+        )
+        self._held = Histogram(
+            "teola_call_held_seconds",
+            "For which its routing policy held an LLM call.",
+            ("engine", "policy", "reason"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._prompts = Counter(
+            "teola_instance_prompt_tokens", "Of LLM calls on it.", where, registry=registry
+        )
+        self._found = Counter(
+            "teola_instance_found_tokens",
+            "Of these prompts, those that it found in its cache.",
+            where,
+            registry=registry,
+        )
+
+    def ended(self, trace: Trace) -> None:
+        """A query has ended."""
+        for one in all_placements(trace):
+            policy = self._configs[one.engine].routing
+            self._placed.labels(one.engine, policy, one.reason.because.value).inc()
+            for hold in one.reason.holds:
+                label = self._held.labels(one.engine, policy, hold.because.value)
+                label.observe(hold.seconds)
+            if one.usage is not None:
+                where = one.engine, str(one.instance)
+                self._prompts.labels(*where).inc(one.usage.prompt_tokens)
+                self._found.labels(*where).inc(one.usage.cached_tokens)
 
 
 class _Now(Collector):
@@ -197,6 +250,37 @@ class _Instances(Collector):
                 ejections.add_metric(where, instance.ejections)
                 restarts.add_metric(where, instance.restarts)
         yield from (busy, up, free, ejections, restarts)
+        yield from self._kept()
+
+    def _kept(self) -> Iterable[Metric]:
+        """What LLMs keep."""
+        labels = ["engine", "engine_instance"]
+        held = GaugeMetricFamily(
+            "teola_instance_kv_held_tokens",
+            "Tokens of prompts that it keeps, as far as the scheduler knows.",
+            labels=[*labels, "known"],
+        )
+        capacity = GaugeMetricFamily(
+            "teola_instance_kv_capacity_tokens", "Tokens that its cache holds.", labels=labels
+        )
+        bound = GaugeMetricFamily(
+            "teola_instance_bound", "LLM calls that wait for it and no other.", labels=labels
+        )
+        waiting = GaugeMetricFamily(
+            "teola_calls_held", "LLM calls that its routing policy holds.", labels=["engine"]
+        )
+        for name, queue in self._runtime.live.core.queues.items():
+            if not queue.continuous:
+                continue
+            waiting.add_metric((name,), len(queue.line.held))
+            for i, instance in enumerate(queue.instances):
+                where, kept = (name, str(i)), queue.placing.kept(i)
+                bound.add_metric(where, queue.line.asking.for_instance(i)[0])
+                if kept is not None:
+                    held.add_metric((*where, "told" if kept.told else "assumed"), kept.tokens)
+                if instance.limits.kv_tokens is not None:
+                    capacity.add_metric(where, instance.limits.kv_tokens)
+        yield from (held, capacity, bound, waiting)
 
 
 class _Backlog(Collector):

@@ -125,10 +125,11 @@ def _words(kind: str, maker: Maker, span: Span) -> dict[str, Value]:
 
 
 def _where(head: str, spans: Iterable[Span]) -> dict[str, Value]:
-    """Where and with whom it ran."""
+    """Where and with whom it ran, and of an LLM call why there."""
     listed = list(spans)
     first = listed[0]
     return {
+        **({"teola.why": listed[-1].why} if listed[-1].why else {}),
         "teola.primitive": head,
         "teola.component": first.component,
         "teola.op": first.op,

@@ -1,4 +1,5 @@
-// The engines: what waits, what runs on each instance, how large batches were.
+// The engines: what waits, what runs on each instance, how large batches were; of LLMs also what each
+// instance keeps of prompts, and how much of them was found.
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 import { get } from "./api.js";
 import { every } from "./every.js";
@@ -55,14 +56,15 @@ function card(engine) {
     <h2 id="engine-${engine.name}"><i class="swatch op-${hue}"></i>${engine.name}
       <small>${engine.type === engine.name ? nothing : engine.type}</small></h2>
     <dl class="figures">
-      <div><dt>queued</dt><dd>${count(engine.queued)}</dd></div>
+      <div><dt>queued</dt><dd>${count(engine.queued)}${
+        engine.held ? html` <small>${count(engine.held)} held</small>` : nothing}</dd></div>
       <div><dt>in flight</dt><dd>${count(engine.in_flight)}</dd></div>
       <div class="chart"><dt>queue, last ${Math.round((KEPT * EVERY) / 60000)} min</dt>
         <dd>${bars(history.get(engine.name) ?? [], "queue lengths", hue)}</dd></div>
       <div class="chart"><dt>recent batches</dt>
         <dd>${bars(engine.recent_batches.map((b) => b.size), "batch sizes", hue)}</dd></div>
     </dl>
-    ${table(engine)}
+    ${table(engine)} ${apps(engine)}
     <p class="dim"><small>${unlike(engine) || !engine.instances[0]?.about ? nothing : html`${engine.instances[0].about} · `}${
       engine.ops.map(words).join(", ")}${engine.ops.length ? " · " : ""}${
       engine.batching} batching, ${engine.routing.replaceAll("_", " ")} routing · ${
@@ -91,33 +93,73 @@ function bars(values, what, hue) {
 const table = (engine) => html`<table class="instances">
   <thead><tr><th scope="col">Instance</th><th scope="col">State</th><th scope="col" class="right">In flight</th>
     ${engine.continuous
-      ? html`<th scope="col" class="right">Prefilling</th><th scope="col">KV memory</th>`
+      ? html`<th scope="col" class="right">Bound</th><th scope="col" class="right">To prefill</th>
+        <th scope="col" class="right">Found</th>`
       : html`<th scope="col" class="right">Batches</th>`}</tr></thead>
-  <tbody>${engine.instances.map((one) => row(engine, one))}</tbody>
+  ${engine.instances.map((one) => html`<tbody>${row(engine, one)}
+    ${engine.continuous ? memory(engine, one) : nothing}</tbody>`)}
 </table>`;
 
 // Whether its instances are not all the same thing: then each says what it is.
 const unlike = ({ instances }) => new Set(instances.map(({ about }) => about)).size > 1;
 
+const about = (one) => html` <small class="dim about">${one.about}</small>`;
+
 const SIGNS = { up: "✓", recovering: "◐", ejected: "✕", down: "✕", gone: "✕" };
 
 const row = (engine, one) => html`<tr>
-  <td>#${one.instance}${unlike(engine) ? html` <small class="dim about">${one.about}</small>` : nothing}</td>
+  <td>#${one.instance}${unlike(engine) && !engine.continuous ? about(one) : nothing}</td>
   <td><span class="badge is-${one.state}"><span aria-hidden="true">${SIGNS[one.state]}</span>
     ${one.state}</span></td>
   <td class="right digits">${count(one.in_flight)}</td>
   ${engine.continuous
-    ? html`<td class="right digits">${plural(one.weight, "token")}</td><td>${memory(engine, one)}</td>`
+    ? html`<td class="right digits">${count(one.bound)}</td><td class="right digits">${count(one.weight)}</td>
+      <td class="right digits" title=${toldOf(one.recent_hits)}>${ratio(one.recent_hits)}</td>`
     : html`<td class="right digits">${count(one.batches)} of ${count(engine.concurrency)}</td>`}
 </tr>`;
 
+const ratio = ({ prompt_tokens: all, found_tokens: found }) =>
+  all ? `${Math.round((100 * found) / all)} %` : "–";
+const toldOf = ({ prompt_tokens: all, found_tokens: found }) =>
+  all ? `${count(found)} of ${count(all)} prompt tokens were found in its cache` : "";
+
+// The KV memory of an LLM's instance: prefixes that it keeps, and what calls occupy.
+const memory = (engine, one) => html`<tr class="memory"><td colspan="6">${unlike(engine) ? html`<p>${about(one)}</p>` : nothing}
+  ${kept(one)} ${used(engine, one)}${
+  one.kv_held_tokens === null && one.kv_free_tokens === null
+    ? html`<small class="dim">KV memory: not told</small>`
+    : nothing}</td></tr>`;
+
+function kept({ instance, kv_held_tokens: held, kv_told: told, kv_capacity_tokens: all }) {
+  if (held === null) return nothing;
+  const known = told ? "as it tells" : "assumed";
+  if (all === null) return html`<small class="digits">keeps ${plural(held, "token")} of prompts, ${known}</small>`;
+  const part = Math.min(100, (100 * held) / all);
+  return html`<svg class="held" viewBox="0 0 100 8" preserveAspectRatio="none" role="img"
+      aria-label="Instance ${instance} keeps ${Math.round(part)} % of what it can keep">
+      <rect width=${part} height="8"></rect></svg>
+    <small class="digits">keeps ${count(held)} of ${plural(all, "token")}, ${known}</small>`;
+}
+
 // Engines tell how much is free; the most that was ever free stands for all of it.
-function memory({ name }, { instance, kv_free_tokens: free }) {
-  if (free === null) return html`<small class="dim">not told</small>`;
+function used({ name }, { instance, kv_free_tokens: free }) {
+  if (free === null) return nothing;
   const all = most.get(`${name} ${instance}`);
-  const used = Math.max(0, Math.round((100 * (all - free)) / all));
-  return html`<label class="memory"><meter min="0" max="100" high="90" value=${used}></meter>
-    <small class="digits">${used} % in use, ${count(free)} tokens free</small></label>`;
+  const part = Math.max(0, Math.round((100 * (all - free)) / all));
+  return html`<label><meter min="0" max="100" high="90" value=${part}></meter>
+    <small class="digits">${part} % in use, ${count(free)} tokens free</small></label>`;
+}
+
+// What calls of each application found, of those that you asked last.
+function apps({ apps: found }) {
+  if (!found?.length) return nothing;
+  return html`<table class="instances by-app">
+    <thead><tr><th scope="col">Application</th><th scope="col" class="right">Prompt tokens</th>
+      <th scope="col" class="right">Found</th></tr></thead>
+    <tbody>${found.map((one) => html`<tr><td>${one.name}</td>
+      <td class="right digits">${count(one.prompt_tokens)}</td>
+      <td class="right digits" title=${toldOf(one)}>${ratio(one)}</td></tr>`)}</tbody>
+  </table>`;
 }
 
 export const engines = { draw, arrive: refresh.start, leave: refresh.stop };

@@ -71,7 +71,9 @@ function when(ran, pointed, spans) {
 function single(span, spans) {
   if (span.state === "skipped") return "was skipped: what it reads was not there";
   if (span.state === "fused") return "was computed together with the rest of its prompt";
-  if (span.state === "queued") return `is ready, and has been waiting for ${seconds(span.end - span.queued)}`;
+  if (span.state === "queued") {
+    return `is ready, and has been waiting for ${seconds(span.end - span.queued)}${span.why ? ` · ${span.why}` : ""}`;
+  }
   const cause = spans[span.waited_for];
   const behind = blockers(span, spans);
   return html`${span.state === "done" ? "ran" : span.state} ${interval(span)}${
@@ -82,7 +84,7 @@ function single(span, spans) {
       ? html` · then waited ${seconds(span.start - span.queued)}${
           behind.length ? html` behind <span class="ref">${shorter(behind.join(", "), 80)}</span>` : nothing
         }`
-      : nothing}`;
+      : nothing}${span.why ? ` · ${span.why}` : nothing}`;
 }
 
 // What of this query its engine was doing meanwhile.

@@ -3,6 +3,7 @@ import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { cancel, closed, opened, reopened } from "./live.js";
 import { answer } from "./answer.js";
 import { asked } from "./asked.js";
+import { calls, hasCalls } from "./calls.js";
 import "./clock.js";
 import { ago, moment, plural, seconds } from "./format.js";
 import { counted, graphs } from "./graphs.js";
@@ -36,6 +37,10 @@ function draw() {
         ? html`${summary(query)} ${timeline(query)}`
         : waiting(query, "The timeline begins when the query is admitted.")}
     </section>
+    ${query.explanation && hasCalls(query)
+      ? html`<section class="card" aria-labelledby="h-calls"><h2 id="h-calls">Where LLM calls went, and why</h2>
+          ${calls(query)}</section>`
+      : nothing}
     <section class="card" aria-labelledby="h-graphs">
       <h2 id="h-graphs">Graphs</h2>
       ${query.explanation

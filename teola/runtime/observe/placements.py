@@ -1,0 +1,88 @@
+"""Where the LLM calls of a query went, why, and what they found there: for metrics, explanations
+and the page, worked out when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from teola.engine import Usage
+from teola.policies.reason import Reason
+from teola.runtime.observe.trace import Trace
+
+
+class Placement(NamedTuple):
+    """A try of an LLM call. primitive: what leads it. usage: as its instance counted (None: it has
+    not ended, or another try has)."""
+
+    primitive: str
+    engine: str
+    instance: int
+    reason: Reason
+    usage: Usage | None
+
+    @property
+    def why(self) -> str:
+        """In words."""
+        return self.reason.words(self.instance)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values; tokens only where the instance counted."""
+        found: dict[str, Any] = {
+            "primitive": self.primitive,
+            "engine": self.engine,
+            "instance": self.instance,
+            "why": self.why,
+        }
+        if self.usage is not None:
+            found["prompt_tokens"] = self.usage.prompt_tokens
+            found["found_tokens"] = self.usage.cached_tokens
+        return found
+
+
+def placements(trace: Trace) -> list[Placement]:
+    """Of a query's own calls, in the order in which they were sent."""
+    plan = trace.plan
+    if plan is None:
+        return []
+    usage, tries = trace.calls, list(trace.reasons)
+    last = {sent[0]: k for k, (sent, _) in enumerate(tries)}
+    found: list[Placement] = []
+    for k, (sent, reason) in enumerate(tries):
+        i, p = sent[0], plan.primitives[sent[0]]
+        told = usage.get(p.id) if last[i] == k else None
+        found.append(Placement(p.id, p.engine, sent[5], reason, told))
+    return found
+
+
+def all_placements(trace: Trace) -> Iterator[Placement]:
+    """With those of the queries inside it."""
+    yield from placements(trace)
+    for inner in trace.inner:
+        yield from all_placements(inner)
+
+
+class Hits(NamedTuple):
+    """Tokens of prompts, and those of them that instances found in their caches."""
+
+    prompt_tokens: int = 0
+    found_tokens: int = 0
+
+    def plus(self, usage: Usage) -> Hits:
+        """With those of another call."""
+        prompt, found = self
+        return Hits(prompt + usage.prompt_tokens, found + usage.cached_tokens)
+
+
+class FoundTokens:
+    """What the calls of some queries found, by engine and instance, and by engine and app."""
+
+    def __init__(self, traces: Iterable[Trace]) -> None:
+        self.by_instance: dict[tuple[str, int], Hits] = {}
+        self.by_app: dict[tuple[str, str], Hits] = {}
+        for trace in traces:
+            for one in all_placements(trace):
+                if one.usage is not None and one.usage.prompt_tokens:
+                    here, app = (one.engine, one.instance), (one.engine, trace.app)
+                    self.by_instance[here] = self.by_instance.get(here, Hits()).plus(one.usage)
+                    self.by_app[app] = self.by_app.get(app, Hits()).plus(one.usage)

@@ -1,0 +1,72 @@
+"""Why works go where they go (`Work.reason`), noted while somebody observes.
+
+What was bound when it was queued, its routing policy explains (`RoutingPolicy.why`). What was left
+to whoever has room is explained here, by what puts instances in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from teola.policies.reason import Because, Reason
+from teola.policies.routing.base import HELD, RoutingPolicy
+from teola.policies.work import Slice, Work
+from teola.schedule.instances import Instances
+
+
+class Explaining:
+    """Of the works of one engine."""
+
+    def __init__(self, routing: RoutingPolicy, instances: Instances) -> None:
+        self._routing, self._instances = routing, instances
+        self._by_load = type(routing).order is RoutingPolicy.order
+        routing.explains = True
+
+    def bound(self, work: Work, before: int, held: bool, now: float) -> None:
+        """A work has just been bound, left free (ANY), or is held. before: where it was bound."""
+        last, at = work.reason, work.affinity
+        holds = last.until(now).holds if last is not None else ()
+        if held:
+            told = self._routing.why(work, HELD, now)
+            work.reason = told._replace(holds=holds, since=now)
+        elif at < 0:
+            work.reason = Reason(Because.ROOM, holds=holds) if holds else None
+        elif at != before or last is None:
+            total = work.total if work.keys else 0
+            work.reason = self._placed(work, at, now)._replace(
+                instances=len(self._instances), found=work.found, total=total, holds=holds
+            )
+
+    def _placed(self, work: Work, at: int, now: float) -> Reason:
+        if len(self._instances) == 1:
+            return Reason(Because.ONLY)
+        if at == work.home:
+            return Reason(Because.HOME)
+        return self._routing.why(work, at, now)
+
+    def sent(self, i: int, slices: Sequence[Slice], now: float) -> None:
+        """A batch has just been sent to instance `i`, perhaps with what was bound to none."""
+        free = [work for work, _, _ in slices if work.affinity < 0]
+        if free:
+            told = self._taken(i, sum(hi - lo for _, lo, hi in slices), now)
+            for work in free:
+                holds = work.reason.holds if work.reason is not None else ()
+                work.reason = told._replace(instances=len(self._instances), holds=holds)
+
+    def _taken(self, i: int, tokens: int, now: float) -> Reason:
+        """Why instance `i` took what was bound to none. tokens: of the batch, which counts there
+        already."""
+        instances = self._instances
+        if len(instances) == 1:
+            return Reason(Because.ONLY)
+        if not self._by_load:
+            return Reason(self._routing.ordered)
+        other = next((one for one in instances.open(now) if one.instance != i), None)
+        here = instances[i].context - tokens
+        load = here / instances[i].limits.max_batch
+        if other is None or other.load < load:
+            return Reason(Because.ROOM)
+        there = instances[other.instance]
+        if there.limits.max_batch != instances[i].limits.max_batch:
+            return Reason(Because.LOAD, "", load, other.load, other.instance)
+        return Reason(Because.LOAD, "tokens", here, there.context, other.instance)
