@@ -31,7 +31,7 @@ them away."""
 
 
 @dataclass(slots=True)
-class Told:
+class ToldKeys:
     """What an instance has told that it keeps. stored: as it came, so that what it keeps is among
     it; logged: how many keys that are. kept: how many it keeps."""
 
@@ -53,7 +53,7 @@ class PrefixIndex:
         self._look_again = 0.0
         self._assumed: list[OrderedDict[Hashable, float]] = [OrderedDict() for _ in blocks]
         """In the order in which an instance will evict them, with their last use."""
-        self._told: list[Told | None] = [None] * len(blocks)
+        self._told: list[ToldKeys | None] = [None] * len(blocks)
         """Of those that tell."""
         self.stale: set[int] = set()
         """Instances that keep more or less, for the view."""
@@ -178,7 +178,7 @@ class PrefixIndex:
         told = self._told[i]
         if told is None:
             self.forget(i)
-            told = self._told[i] = Told()
+            told = self._told[i] = ToldKeys()
         told.kept -= self._drop(i, evicted)
         told.kept += self._add(i, stored)
         told.stored.append(stored)
@@ -186,7 +186,7 @@ class PrefixIndex:
         if told.logged > 2 * told.kept + SPARE:
             self._clear(i, told)
 
-    def _clear(self, i: int, told: Told) -> None:
+    def _clear(self, i: int, told: ToldKeys) -> None:
         """Of what instance `i` has told, leave what it keeps."""
         where, bit = self._where, 1 << i
         kept = {key for keys in told.stored for key in keys if where.get(key, 0) & bit}

@@ -9,7 +9,6 @@ import pytest
 
 from teola.policies.reason import ONLY_ONE, Because, Hold, Reason
 from teola.policies.routing import ROUTING, RoutingPolicy, make
-from teola.policies.routing.destinations import destinations
 from teola.policies.routing.e2 import E2
 from teola.policies.routing.graph_aware import GraphAware
 from teola.policies.routing.marginal_cost import MarginalCost
@@ -145,8 +144,7 @@ def test_the_cost_that_is_told_is_the_one_that_decided() -> None:
     for k in range(5):
         asked(queue, f"load {k}", prompt((f"load {k}", 30 + 20 * k)))
     work = call("a", (*SHARED, *prompt(("own", 50))))
-    there = destinations(policy.view, work, 0.0)
-    costs = {to.instance: policy.cost(work, to) for to in there}
+    costs = dict(enumerate(policy.offers(work, 0.0).costs))
     queue.placing.bind(work, 0.0)
     reason = reason_of(work)
     least, second, _ = sorted(costs.values())

@@ -73,7 +73,7 @@ class Prices(NamedTuple):
         return missing * (self.token_s + self.pair_s * (2 * total - missing + 1) / 2)
 
 
-class Terms:
+class CostTerms:
     """What any call meets on each instance, kept while that does not change. wait_s: before its
     prefill (inf: it may not go there). weight: how often its prefill counts. context: tokens that
     its answer has beside it."""
@@ -127,7 +127,7 @@ class MarginalCost(RoutingPolicy):
         """Those that differ."""
         self._kind: list[int] = []
         """By instance, which of these are its own."""
-        self._terms = Terms(())
+        self._terms = CostTerms(())
 
     def _priced(self) -> list[Prices]:
         """Of each instance. Where times are learned, profiles are others whenever that changes."""
@@ -138,7 +138,7 @@ class MarginalCost(RoutingPolicy):
             self._prices = [Prices.of(profile, one) for profile, one in pairs]
             self._kinds = [*dict.fromkeys(self._prices)]
             self._kind = [self._kinds.index(prices) for prices in self._prices]
-            self._terms = Terms(self._prices)
+            self._terms = CostTerms(self._prices)
         return self._prices
 
     def place(self, work: Work, now: float) -> int:

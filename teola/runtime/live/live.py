@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from teola.engine import QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError, reason_of
-from teola.graph import GrowParams, Growth, ToolParams
+from teola.graph import Growth, ToolParams
 from teola.learning import Learner
 from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
@@ -35,7 +35,7 @@ from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.prefixes import PrefixWatch
-from teola.runtime.live.query import Ending, LiveQuery, Watcher, describe, part_of
+from teola.runtime.live.query import Ending, LiveQuery, Watcher, describe, growth_of, part_of
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.noting import working_for
@@ -127,9 +127,7 @@ class Live(Driver[LiveQuery]):
             self._wake()
 
     def growth(self, query: LiveQuery, i: int) -> Growth:
-        params = query.plan.primitives[i].params
-        assert isinstance(params, GrowParams)
-        return params.grower.growth(query.store.resolve(i))
+        return growth_of(query, i)
 
     def made_part(
         self, around: LiveQuery, id: str, plan: Plan, place: Place, now: float

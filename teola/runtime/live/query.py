@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from teola.engine import Life, QueryContext
 from teola.errors import QueryFailed, reason_of
-from teola.graph import QUERY, AggregateParams, Aggregation, Primitive
+from teola.graph import QUERY, AggregateParams, Aggregation, GrowParams, Growth, Primitive
 from teola.graph.ops import DECODES
 from teola.runtime.driver import Query
 from teola.runtime.growing import Place, Tally, part_run, part_trace
@@ -154,6 +154,13 @@ def describe(error: Exception, failed: Primitive) -> QueryFailed:
     failure = QueryFailed(told)
     failure.component, failure.__cause__ = failed.component, error
     return failure
+
+
+def growth_of(query: LiveQuery, i: int) -> Growth:
+    """How primitive `i` grows, by the values that it reads."""
+    params = query.plan.primitives[i].params
+    assert isinstance(params, GrowParams)
+    return params.grower.growth(query.store.resolve(i))
 
 
 def part_of(around: LiveQuery, id: str, plan: Plan, place: Place, now: float) -> LiveQuery:
