@@ -73,7 +73,8 @@ def component_tool(
     for key in about:
         if key not in inputs:
             raise UnknownName("input", key, inputs, called)
-    call = AppCall(app, given, overrides, options.get("timeout_s") or DEADLINE_S)
+    longest = max(DEADLINE_S, (options.get("timeout_s") or 0.0) + 1.0)
+    call = AppCall(app, given, overrides, longest)
     return Tool(
         name,
         options.get("description") or app.description,

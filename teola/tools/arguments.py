@@ -28,8 +28,11 @@ DEEPEST_SCHEMA: Final = 32
 
 
 class ArgumentChecker:
-    """Says what is wrong with arguments. patterns: whether `pattern` is looked at, which a foreign
-    schema may make as slow as it likes; its own server looks at it."""
+    """Says what is wrong with arguments.
+
+    patterns: whether `pattern` is looked at. Schemas of others may make that as slow as they like,
+    or be written for another kind of regular expressions.
+    """
 
     def __init__(self, schema: Schema, *, patterns: bool = True) -> None:
         self.schema: Schema = schema if patterns else mapped(schema, _without_patterns)

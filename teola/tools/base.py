@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final, Protocol, TypedDict
 
-from teola.errors import InputError, TeolaError, ToolError, ToolLost, reason_of
+from teola.errors import (
+    DeadlineExceeded,
+    InputError,
+    TeolaError,
+    ToolError,
+    ToolLost,
+    reason_of,
+)
 from teola.tools.arguments import ArgumentChecker
 from teola.tools.context import ToolContext
 from teola.tools.gate import Gate
@@ -70,8 +77,8 @@ class Tool:
     approval: whether a person has to agree; it is asked for by whoever calls.
     most_chars: characters of a result's text.
     source: the server that it is of, if any.
-    trusted: whether its schema is the developer's own.
-    further: what is wrong with arguments that fit the schema, where it cannot say all.
+    further: what is wrong with arguments that fit the schema, where it cannot say all. Patterns of
+    texts are always its to check, or the server's: whose regular expressions they are differs.
     """
 
     name: str
@@ -86,7 +93,6 @@ class Tool:
     approval: Approval = False
     most_chars: int = MOST_CHARS
     source: str = ""
-    trusted: bool = True
     further: Callable[[Mapping[str, Any]], list[str]] | None = None
     _checker: ArgumentChecker = field(init=False, repr=False)
 
@@ -107,18 +113,20 @@ class Tool:
             )
         if not isinstance(self.approval, bool) and not callable(self.approval):
             raise InputError(f"{called}: approval is true, false or a function of the arguments")
-        checker = ArgumentChecker(self.schema, patterns=self.trusted)
-        object.__setattr__(self, "_checker", checker)
+        object.__setattr__(self, "_checker", ArgumentChecker(self.schema, patterns=False))
 
     @property
     def checked_schema(self) -> Schema:
-        """What arguments are held against: the schema, of a server without patterns."""
+        """What arguments are held against here: the schema without patterns."""
         return self._checker.schema
 
     def problems(self, arguments: Any) -> list[str]:
         """What is wrong with arguments, for the model; empty if nothing is."""
-        found = self._checker.problems(arguments)
-        return self.further(arguments) if not found and self.further else found
+        try:
+            found = self._checker.problems(arguments)
+            return self.further(arguments) if not found and self.further else found
+        except Exception as error:  # noqa: BLE001 - validators and schemas may be anybody's
+            return [f"its arguments cannot be checked: {reason_of(error)}"]
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a person has to agree to a call with these arguments. A function that fails to
@@ -189,7 +197,8 @@ class Tool:
             reason = reason_of(cause)
         else:
             reason = f"it raised {type(cause).__name__}"
-        unknown = not self.pure and not self.keyed and (late or isinstance(cause, ToolLost))
+        unfinished = late or isinstance(cause, (ToolLost, DeadlineExceeded))
+        unknown = unfinished and not self.pure and not self.keyed
         more = "; whether it did what it was asked is not known" if unknown else ""
         text = cut(f"{self.name} failed: {reason}{more}", self.most_chars)
         return ToolResult(text, failed=True, unknown=unknown)

@@ -141,7 +141,6 @@ class ToolServer:
             approval=self._approval(listed.name),
             most_chars=self.most_chars,
             source=self.name,
-            trusted=False,
         )
 
     def _approval(self, name: str) -> bool:

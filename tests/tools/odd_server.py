@@ -92,8 +92,9 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
         case "tools/list":
             return {"tools": [{"name": name, **about} for name, about in TOOLS.items()]}
         case "tools/call":
-            log(given["name"])
-            return called(given["name"], given.get("arguments") or {})
+            arguments = given.get("arguments") or {}
+            log(given["name"], *arguments.values())
+            return called(given["name"], arguments)
     raise LookupError
 
 

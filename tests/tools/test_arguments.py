@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, Literal
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from teola.errors import InputError
-from teola.tools import Tool, tool
+from teola.tools import Tool, Toolbox, tool
 from teola.tools.arguments import ArgumentChecker, check_foreign
 from teola.tools.tool_result import as_json
 
@@ -228,6 +229,21 @@ async def test_what_lacks_or_adds_something_is_refused_by_name(
         gone = data.draw(st.sampled_from(sorted(needed)))
         rest = {name: value for name, value in arguments.items() if name != gone}
         assert any(f"argument '{gone}' is missing" in one for one in keep.problems(rest))
+
+
+@given(signatures(), st.booleans())
+def test_what_fits_a_tool_fits_a_decision(
+    drawn: tuple[dict[str, Any], set[str], dict[str, Any]], references: bool
+) -> None:
+    hints, needed, arguments = drawn
+    box = Toolbox([made(hints, needed, [])])
+    schema = box.decision(references=references)
+    jsonschema.validate({"thought": "", "calls": [{"tool": "keep", "args": arguments}]}, schema)
+    refers = dict.fromkeys(arguments, "$1")
+    written = {"calls": [{"tool": "keep", "args": refers}], "thought": ""}
+    fits = jsonschema.Draft202012Validator(schema).is_valid(written)
+    assert fits or not references
+    assert not box.read_call(written["calls"][0], 2, [1]).problem
 
 
 # --- schemas of others ------------------------------------------------------------------------

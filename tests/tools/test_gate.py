@@ -85,7 +85,7 @@ async def test_who_gives_up_leaves_its_place() -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
         tasks[1].cancel()
-        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 2)
 
     for turns in range(8):
         await wait_and_leave(turns)

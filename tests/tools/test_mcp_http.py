@@ -19,6 +19,8 @@ from teola.tools import mcp_connection as connections
 from teola.tools.loop_life import close_here
 from tests.tools.old_server import OldServer
 
+pytestmark = pytest.mark.slow
+
 
 class Shop:
     """The server in tests/tools/http_server.py, in a process of its own."""

@@ -179,7 +179,7 @@ def test_a_decision_asks_of_a_server_only_what_any_can() -> None:
     async def carry_out(arguments: Mapping[str, Any], _: Any) -> None:
         raise AssertionError
 
-    box = Toolbox([Tool("odd", "Is odd.", FOREIGN, carry_out, trusted=False), greet])
+    box = Toolbox([Tool("odd", "Is odd.", FOREIGN, carry_out), greet])
     schema = box.decision(references=False)
     jsonschema.Draft202012Validator.check_schema(schema)
     found = schema["$defs"]["odd"]
