@@ -83,8 +83,8 @@ def section(report: Report, picture: Path) -> str:
         [
             "## How far the simulator is from real engines",
             f"{command_line} runs a workload on MiniLM, the reranker,\n"
-            "the embedded pgvector and a small random Llama, each in its own process, and simulates it\n"
-            "with the times that were learned from queries before it.\n"
+            "the embedded pgvector and a small random Llama, each in its own process,\n"
+            "and simulates it with the times that were learned from queries before it.\n"
             "[More](../experiments/fidelity/README.md).",
             f"{about['cpu']}, {about['cores']} cores; load average {about['load_1min']}.",
             f"![Live and simulated]({picture.as_posix()})",
