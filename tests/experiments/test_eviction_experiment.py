@@ -162,7 +162,7 @@ def test_a_trace_that_is_not_there_or_none_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_trace_a_is_as_in_the_check_of_the_sheet() -> None:
-    """One seed each: within 4 % of the sheet's figures, and 3 % on average."""
+    """Within 4 % of the figures of the sheet, which are of one other seed."""
     sheet = {"fifo": 0.104, "lru": 0.1100, "gdfs": 0.1104, "workload_aware": 0.1287}
     made = traces.load("synthetic_a", None, None, False, 0)
     found = {name: replayed(made, make_policy(name), 10_000).hit_ratio for name in sheet}
