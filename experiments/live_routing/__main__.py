@@ -52,7 +52,7 @@ def _sentences(report: Report) -> list[str]:
 
 def _disturbed(report: Report) -> str:
     """What the runs were measured on."""
-    about, others = report["machine"], report["machine"]["others"]
+    about, others = report["machine"], [run["others"] for run in report["learned"]]
     return (
         f"{about['cpu']}, {about['cores']} cores; load average {about['load_before']} before, "
         f"{about['load_1min']} at the end; other processes used {min(others):.2f} to "

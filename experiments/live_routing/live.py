@@ -49,12 +49,14 @@ class Answered(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Routed:
     """What a policy made of a workload. asked, found: tokens of prompts, as the servers counted
-    them. others: processor cores that were busy with something else."""
+    them. others: processor cores that were busy with something else. step: of each server, as the
+    runtime learned it meanwhile."""
 
     answered: Sequence[Answered]
     asked: int
     found: int
     others: float
+    step: StepTime
 
     def row(self) -> dict[str, Any]:
         """Its part of a row of the report."""
@@ -75,7 +77,6 @@ class Known:
     spec: as they declare themselves. sizes: of the calls that will be asked, by the engine."""
 
     step: StepTime
-    seen: int
     spec: EngineSpec
     sizes: Sequence[Sequence[Keys]]
 
@@ -83,14 +84,14 @@ class Known:
 def routed(pair: Pair, policy: str, profile: Profile, calls: Sequence[Asked]) -> Routed:
     """The calls under a routing policy, with nothing in the caches."""
     pair.empty()
-    with Runtime({LLM: pair.engine(policy)}, profile=profile, learn=False) as runtime:
+    with Runtime({LLM: pair.engine(policy)}, profile=profile) as runtime:
         application = app(runtime)
         runtime.start(runtime.ensure([LLM])).result()
         before, busy, began = pair.prefixes(), pair.others_s(), monotonic()
         answered = [Answered.of(trace, due) for trace, due in _ask(application, calls)]
         others = (pair.others_s() - busy) / (monotonic() - began)
         counted = pair.prefixes().since(before)
-    return Routed(answered, counted.asked, counted.found, others)
+        return Routed(answered, counted.asked, counted.found, others, _learned(runtime))
 
 
 def known(pair: Pair, teaching: Sequence[Asked], coming: Sequence[Sequence[Asked]]) -> Known:
@@ -104,14 +105,12 @@ def known(pair: Pair, teaching: Sequence[Asked], coming: Sequence[Sequence[Asked
         traces = _ask(
             application, [replace(call, at=at) for call, at in zip(rest, times, strict=True)]
         )
-        times_of = _learned(runtime).engines.get(LLM)
-        if times_of is None or times_of.step is None:
-            raise EngineError(f"{len(teaching)} calls do not tell how long a step takes")
+        step = _learned(runtime)
         plan = traces[-1][0].plan
         assert plan is not None
         engine = runtime.host(LLM).engine
         sizes = [[engine.keys(_call(plan, one)) for one in calls] for calls in coming]  # type: ignore[attr-defined]
-        return Known(times_of.step, times_of.seen, runtime.spec(LLM), sizes)
+        return Known(step, runtime.spec(LLM), sizes)
 
 
 def _ask(application: App, calls: Sequence[Asked]) -> list[tuple[Trace, float]]:
@@ -131,12 +130,17 @@ def _ask(application: App, calls: Sequence[Asked]) -> list[tuple[Trace, float]]:
     return application.home.start(everything()).result()
 
 
-def _learned(runtime: Runtime) -> Lessons:
+def _learned(runtime: Runtime) -> StepTime:
+    """What a step of the servers takes. Raises EngineError if too few calls were asked."""
+
     async def snapshot() -> Lessons:
         assert runtime.learner is not None
         return runtime.learner.snapshot()
 
-    return runtime.start(snapshot()).result()
+    times = runtime.start(snapshot()).result().engines.get(LLM)
+    if times is None or times.step is None:
+        raise EngineError("a step's time was not learned: ask more calls")
+    return times.step
 
 
 def _call(plan: Plan, asked: Asked) -> Call:

@@ -1,14 +1,14 @@
-"""Runs every workload under every policy on the servers, and in the simulator by what was learned
-of them before.
+"""Runs every workload under every policy on the servers, and in the simulator.
 
-The policies take turns, in another order with each seed, so that a disturbance of the machine does
-not always meet the same one.
+A run is predicted by what the runs of the other policies with the same seed have taught: nothing
+of its own, and nothing of a time at which the machine had other things to do. Policies take turns,
+in another order with each seed, so that a disturbance does not always meet the same one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any, Final
 
@@ -37,7 +37,8 @@ Row = Mapping[str, Any]
 
 
 def measure(options: Options, progress: Progress) -> Report:
-    """rows: of each policy and seed. profile: of the servers, as it was learned."""
+    """rows: of each policy and seed. profile: what policies were told of each server at first.
+    learned: what each run has taught, in the order in which they were made."""
     given, policies = options.given, chosen(options.given.policies)
     seeds = range(options.seed, options.seed + options.seeds)
     task = progress.add_task("", total=pair.COUNT + 1 + len(seeds) * len(policies))
@@ -58,24 +59,24 @@ def measure(options: Options, progress: Progress) -> Report:
             for policy in turned(policies, turn):
                 told(f"{policy}, seed {seed}")
                 runs.append((policy, seed, live.routed(servers, policy, profile, coming)))
-    rows = [
-        {
-            "policy": policy,
-            "seed": seed,
-            **run.row(),
-            **_predicted(calls[seed], rate, fleet, policy),
-        }
-        for policy, seed, run in sorted(runs, key=lambda run: (run[1], policies.index(run[0])))
-    ]
+    rows = []
+    for policy, seed, run in sorted(runs, key=lambda run: (run[1], policies.index(run[0]))):
+        others = [other.step for name, turn, other in runs if turn == seed and name != policy]
+        like = replace(fleet, step=simulated.mean_of(others or [known.step]))
+        predicted = simulated.predicted(calls[seed].faster(rate), like, policy)
+        rows.append({"policy": policy, "seed": seed, **run.row(), **predicted})
     about = {**options.about(), "load": given.load, "rate": round(rate, 4), "seeds": len(seeds)}
-    about |= {"groups": GROUPS, "zipf": ZIPF, "answer_tokens": ANSWER_TOKENS, "seen": known.seen}
-    others = [round(run.others, 2) for _, _, run in runs]
+    about |= {"groups": GROUPS, "zipf": ZIPF, "answer_tokens": ANSWER_TOKENS}
     return {
         "rows": rows,
         "worst_error": {name: worst(rows, name) for name in TOLD},
         "profile": _written(fleet),
+        "learned": [
+            {"policy": policy, "seed": seed, "others": round(run.others, 2), **asdict(run.step)}
+            for policy, seed, run in runs
+        ],
         "about": {key: value for key, value in about.items() if key != "lengths"},
-        "machine": {**machine.describe(), "load_before": idle["load_1min"], "others": others},
+        "machine": {**machine.describe(), "load_before": idle["load_1min"]},
     }
 
 
@@ -106,10 +107,6 @@ def _known(
         seed: recording(calls, sizes, block_tokens)
         for (seed, calls), sizes in zip(coming.items(), known.sizes, strict=True)
     }
-
-
-def _predicted(calls: Recording, rate: float, fleet: Fleet, policy: str) -> dict[str, Any]:
-    return simulated.predicted(calls.faster(rate), fleet, policy)
 
 
 def _written(fleet: Fleet) -> dict[str, Any]:

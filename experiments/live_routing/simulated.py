@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+from statistics import fmean
 from typing import Any, Final
 
 from experiments.live_routing.pair import COUNT
@@ -32,6 +34,12 @@ def fleet(spec: EngineSpec, step: StepTime) -> Fleet:
 def rate(calls: Recording, fleet: Fleet, load: float) -> float:
     """Calls a second that are such a part of what the servers sustain."""
     return load * sustained(replay(calls.faster(AT_ONCE), replace(fleet, routing=CALIBRATING)))
+
+
+def mean_of(steps: Sequence[StepTime]) -> StepTime:
+    """Of what several runs have taught."""
+    terms = zip(*(astuple(step) for step in steps), strict=True)
+    return StepTime(*map(fmean, terms))
 
 
 def predicted(calls: Recording, fleet: Fleet, policy: str) -> dict[str, Any]:

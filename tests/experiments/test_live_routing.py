@@ -128,6 +128,11 @@ def test_one_block_of_each_server_is_its_own() -> None:
     assert (fleet().budget, fleet().sequences) == (512, pair.SEQUENCES)
 
 
+def test_what_runs_teach_is_averaged() -> None:
+    found = simulated.mean_of([StepTime(1.0, 0.2, prefill_s=0.5), StepTime(3.0, 0.4)])
+    assert found == StepTime(2.0, pytest.approx(0.3), prefill_s=0.25)
+
+
 def test_the_simulator_predicts_without_servers() -> None:
     calls = asked(200, 1.0, 0)
     found = recording(calls, sizes(calls), BLOCK)
@@ -147,7 +152,7 @@ def test_the_simulator_predicts_without_servers() -> None:
 
 
 def routed_in(*seconds: float) -> Routed:
-    return Routed([Answered(one, one / 2) for one in seconds], 1000, 600, 0.1)
+    return Routed([Answered(one, one / 2) for one in seconds], 1000, 600, 0.1, STEP)
 
 
 def row(policy: str, seed: int, mean_s: float, simulated_mean_s: float) -> dict[str, Any]:
@@ -156,12 +161,13 @@ def row(policy: str, seed: int, mean_s: float, simulated_mean_s: float) -> dict[
 
 
 def report(*rows: dict[str, Any]) -> dict[str, Any]:
-    machine = {"cpu": "one", "cores": 2, "load_1min": 2.1, "load_before": 0.1, "others": [0.1, 0.3]}
+    machine = {"cpu": "one", "cores": 2, "load_1min": 2.1, "load_before": 0.1}
     about = {"queries": 1, "quick": False, "groups": 24, "zipf": 1.1, "seeds": 1}
     return {
         "rows": list(rows),
         "worst_error": {name: worst(rows, name) for name in ("hit_tokens", "mean_s")},
         "profile": {"kv_tokens": 10240},
+        "learned": [{"others": 0.1}, {"others": 0.3}],
         "about": {**about, "load": 0.7, "rate": 1.5},
         "machine": machine,
     }
@@ -263,10 +269,9 @@ def fakes() -> Iterator[Fakes]:
 
 
 def test_calls_reach_the_servers_as_they_were_sized(fakes: Fakes) -> None:
-    """What is learned of servers that compute nothing means nothing; that it is learned does."""
     coming = asked(6, 40.0, 0)
     about = known(fakes, asked(16, 1.0, 1), [coming])
-    assert about.seen > 0
+    assert about.step != StepTime()
     found = routed(fakes, "graph_aware", fleet().profile(BLOCK), coming)
     sent = [len(call.body["prompt"]) for call in fakes.seen if len(call.body["prompt"]) > 1]
     assert sorted(sent) == sorted(size.tokens for size in about.sizes[0])
