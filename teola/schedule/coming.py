@@ -18,17 +18,13 @@ STRIDE: Final = 32
 
 @dataclass(slots=True, eq=False)
 class Chain:
-    """Blocks that instance `instance` will compute: those of a prompt's keys from `start` on."""
+    """Blocks that an instance will compute: those of a prompt's keys from `start` on. marks: the
+    keys that it is filed under."""
 
     instance: int
     keys: Sequence[Hashable]
     start: int
-
-    def marks(self) -> list[Hashable]:
-        """The keys that it is filed under."""
-        keys, start = self.keys, self.start
-        later = range(start - start % STRIDE + STRIDE, len(keys), STRIDE)
-        return [*keys[start : start + 1], *[keys[at] for at in later]]
+    marks: Sequence[Hashable]
 
     def has(self, keys: Sequence[Hashable], depth: int) -> bool:
         """Whether the block at that depth of a prompt is one of these."""
@@ -55,9 +51,10 @@ class Coming:
 
     def add(self, instance: int, keys: Sequence[Hashable], start: int) -> Chain:
         """A call will compute these blocks there from `start` on."""
-        chain = Chain(instance, keys, start)
+        later = start - start % STRIDE + STRIDE
+        chain = Chain(instance, keys, start, (*keys[start : start + 1], *keys[later::STRIDE]))
         chains = self._chains
-        for key in chain.marks():
+        for key in chain.marks:
             if key in chains:
                 chains[key].append(chain)
             else:
@@ -67,7 +64,7 @@ class Coming:
     def remove(self, chain: Chain) -> None:
         """It has, or never will."""
         chains = self._chains
-        for key in chain.marks():
+        for key in chain.marks:
             if len(chains[key]) == 1:
                 del chains[key]
             else:

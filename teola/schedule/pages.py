@@ -45,18 +45,26 @@ class Pages:
         """Instance `i` keeps these blocks, which are in pages, no longer."""
         for key in keys:
             last = self._page.get(key)
-            if last is None:
-                continue  # with the one before
-            left = self.kept[last] & ~(1 << i)
-            if left:
-                self.kept[last] = left
-                continue
-            del self.kept[last]
-            for block in self._blocks.pop(last):
-                del self._page[block]
-                self._where[block] ^= self._paged
-                if not self._where[block]:
-                    del self._where[block]
+            if last is not None:  # it went with the one before
+                self._leave(last, self.kept[last] & ~(1 << i))
+
+    def forget(self, instances: int) -> None:
+        """These instances (a bit for each) keep nothing."""
+        for last, kept in [*self.kept.items()]:
+            if kept & instances:
+                self._leave(last, kept & ~instances)
+
+    def _leave(self, last: Hashable, instances: int) -> None:
+        """Of those that kept a page only these do."""
+        if instances:
+            self.kept[last] = instances
+            return
+        del self.kept[last]
+        for block in self._blocks.pop(last):
+            del self._page[block]
+            self._where[block] ^= self._paged
+            if not self._where[block]:
+                del self._where[block]
 
     def validate(self) -> None:
         """Raises AssertionError if more is noted than is kept. O(n): for tests."""

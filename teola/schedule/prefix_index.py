@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Final
 
@@ -25,19 +24,6 @@ FORGOTTEN_S: Final = 600.0
 """How long what is assumed counts, of an instance whose cache is of unknown size."""
 LOOK_S: Final = 1.0
 """How often it is looked for what is older."""
-SPARE: Final = 1024
-"""Keys that an instance told of and keeps no more, which may be left before it is worth clearing
-them away."""
-
-
-@dataclass(slots=True)
-class ToldKeys:
-    """What an instance has told that it keeps. stored: as it came, so that what it keeps is among
-    it; logged: how many keys that are. kept: how many it keeps."""
-
-    stored: list[Collection[Hashable]] = field(default_factory=list)
-    logged: int = 0
-    kept: int = 0
 
 
 class PrefixIndex:
@@ -53,8 +39,10 @@ class PrefixIndex:
         self._look_again = 0.0
         self._assumed: list[OrderedDict[Hashable, float]] = [OrderedDict() for _ in blocks]
         """In the order in which an instance will evict them, with their last use."""
-        self._told: list[ToldKeys | None] = [None] * len(blocks)
-        """Of those that tell."""
+        self._told: list[int | None] = [None] * len(blocks)
+        """How many, of those that tell."""
+        self._gone = 0
+        """A bit for each instance that told, and is to be forgotten before anybody looks."""
         self.stale: set[int] = set()
         """Instances that keep more or less, for the view."""
 
@@ -70,6 +58,8 @@ class PrefixIndex:
         compute; none: left out."""
         if self._of_unknown_size and now >= self._look_again:
             self._forget_old(now)
+        if self._gone:
+            self._sweep()
         ends = self._ends(keys)
         kept = {i: depth for depth, bits in ends if depth for i in _numbers(bits)}
         more: dict[int, int] = {}
@@ -117,6 +107,8 @@ class PrefixIndex:
     def depth(self, i: int, keys: Sequence[Hashable], before: int) -> int:
         """How many of these blocks instance `i` keeps, which kept `before` of them when one last
         looked. O(what has changed): it keeps no block without the one before."""
+        if self._gone:
+            self._sweep()
         bit, where, depth = 1 << i, self._where.get, min(before, len(keys))
         while depth and not where(keys[depth - 1], 0) & bit:
             depth -= 1
@@ -142,6 +134,8 @@ class PrefixIndex:
         """A prompt with these blocks was computed on instance `i`."""
         if self._told[i] is not None:
             return
+        if self._gone:
+            self._sweep()
         self.stale.add(i)
         kept, where, bit = self._assumed[i], self._where, 1 << i
         for key in reversed(keys):  # an instance evicts the end of a prompt before its beginning
@@ -175,39 +169,46 @@ class PrefixIndex:
     def told(self, i: int, stored: Sequence[Hashable], evicted: Sequence[Hashable]) -> None:
         """What instance `i` says that it keeps and keeps no more."""
         self.stale.add(i)
-        told = self._told[i]
-        if told is None:
+        if self._gone:
+            self._sweep()
+        kept = self._told[i]
+        if kept is None:
             self.forget(i)
-            told = self._told[i] = ToldKeys()
-        told.kept -= self._drop(i, evicted)
-        told.kept += self._add(i, stored)
-        told.stored.append(stored)
-        told.logged += len(stored)
-        if told.logged > 2 * told.kept + SPARE:
-            self._clear(i, told)
-
-    def _clear(self, i: int, told: ToldKeys) -> None:
-        """Of what instance `i` has told, leave what it keeps."""
-        where, bit = self._where, 1 << i
-        kept = {key for keys in told.stored for key in keys if where.get(key, 0) & bit}
-        told.stored, told.logged = [kept], len(kept)
+            kept = 0
+        if evicted:
+            kept -= self._drop(i, evicted)
+        self._told[i] = kept + self._add(i, stored)
 
     def forget(self, i: int) -> None:
         """Instance `i` keeps nothing, and has to tell anew."""
         self.stale.add(i)
-        told = self._told[i]
-        for keys in (self._assumed[i],) if told is None else told.stored:
-            self._drop(i, keys)
+        if self._told[i]:
+            self._gone |= 1 << i
+        elif self._assumed[i]:
+            self._drop(i, self._assumed[i])
         self._told[i], self._assumed[i] = None, OrderedDict()
 
     def tells(self, i: int) -> bool:
         """Whether instance `i` says what it keeps; else that is assumed."""
         return self._told[i] is not None
 
+    def _sweep(self) -> None:
+        """Forget what all those told that are gone. O(n), for however many: where each one's blocks
+        were listed, every block that is stored or evicted would take as long again."""
+        gone, self._gone = self._gone, 0
+        self._pages.forget(gone)
+        where, paged = self._where, self._all + 1
+        for key in [key for key, bits in where.items() if bits & gone]:
+            left = where[key] & ~gone
+            if left & ~paged:
+                where[key] = left
+            else:
+                del where[key]
+
     def size(self, i: int) -> int:
         """How many blocks instance `i` keeps."""
         told = self._told[i]
-        return len(self._assumed[i]) if told is None else told.kept
+        return len(self._assumed[i]) if told is None else told
 
     def _add(self, i: int, keys: Sequence[Hashable]) -> int:
         """Instance `i` keeps these blocks; how many it did not keep before."""
@@ -228,25 +229,28 @@ class PrefixIndex:
         where, bit, paged = self._where, 1 << i, self._all + 1
         found = [*map(where.pop, keys, repeat(0))]
         dropped = found.count(bit)
-        if dropped < len(found):  # others keep some of them, or it did not
-            in_pages = []
-            for key, bits in zip(keys, found, strict=True):
-                if bits not in (0, bit):
-                    where[key] = bits & ~bit
-                    dropped += bits >> i & 1
+        if dropped == len(found):
+            return dropped
+        in_pages = []
+        for key, bits in zip(keys, found, strict=True):
+            if bits not in (0, bit):  # others keep it
+                where[key] = bits & ~bit
+                if bits & bit:
+                    dropped += 1
                     if bits & paged:
                         in_pages.append(key)
-            self._pages.lost(i, in_pages)
+        self._pages.lost(i, in_pages)
         return dropped
 
     def validate(self) -> None:
         """Raises AssertionError if what it knows of keys and of instances differs. O(n): for
         tests."""
+        if self._gone:
+            self._sweep()
         for i, (told, assumed) in enumerate(zip(self._told, self._assumed, strict=True)):
             found = {key for key, bits in self._where.items() if bits >> i & 1}
             assert self.size(i) == len(found), f"instance {i} keeps {len(found)} blocks"
-            known = assumed.keys() if told is None else {k for keys in told.stored for k in keys}
-            assert found <= known, f"instance {i} keeps {found - known}, which it never told"
+            assert told is not None or found == assumed.keys(), f"{i} is not as it is assumed"
             assert told is None or not assumed, f"instance {i} tells, and is assumed to keep more"
         assert all(bits & self._all for bits in self._where.values()), "nobody keeps a block"
         self._pages.validate()

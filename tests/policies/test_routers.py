@@ -10,7 +10,7 @@ from teola.errors import InputError
 from teola.policies.routing import ANY, ROUTING, make
 from teola.policies.routing.destinations import bound, prefill_s, wait_s
 from teola.policies.routing.dualmap import LAST
-from teola.policies.routing.marginal_cost import CostTerms, MarginalCost
+from teola.policies.routing.marginal_cost import MarginalCost, Standings
 from teola.profile import EngineProfile, StepTime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceDown, PrefixChanged
@@ -243,7 +243,7 @@ def test_marginal_cost_goes_where_the_prefix_is_unless_others_wait_there() -> No
 @catches(
     "stalls-nobody",
     "whom a prefill stalls costs nothing",
-    edited(CostTerms.renew, "STALLED * (running + waiting)", "0.0"),
+    edited(Standings.renew, "STALLED * (running + waiting)", "0.0"),
 )
 def test_marginal_cost_counts_whom_a_prefill_stalls() -> None:
     queue = router(make("marginal_cost"))
@@ -271,7 +271,7 @@ def test_marginal_cost_counts_the_context_that_is_decoded() -> None:
 @catches(
     "evictions-forgotten",
     "what a call drives out of a cache costs nothing",
-    edited(CostTerms.renew, "EVICTED * min", "0 * min"),
+    edited(Standings.renew, "EVICTED * min", "0 * min"),
 )
 def test_marginal_cost_does_not_copy_a_prefix_into_a_full_cache() -> None:
     """On 0: 60 + 1 tokens to wait for and 10 to compute; on 1: 60 to compute, and as many again,

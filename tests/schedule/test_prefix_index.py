@@ -161,22 +161,6 @@ def test_what_is_told_twice_counts_once() -> None:
     index.validate()
 
 
-@catches(
-    "log-for-ever",
-    "all that an instance ever told is kept",
-    edited(PrefixIndex.told, "told.logged > 2 * told.kept + SPARE", "False"),
-)
-def test_what_was_told_long_ago_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_index, "SPARE", 10)
-    index = PrefixIndex([None])
-    for k in range(1000):
-        index.told(0, [k], [k - 5])
-        assert sum(map(len, index._told[0].stored)) <= 2 * index.size(0) + 11  # type: ignore[union-attr]
-    index.validate()
-    index.forget(0)
-    assert not index._where
-
-
 class PlainIndex:
     """What an index says, worked out from everything that was told."""
 

@@ -73,7 +73,7 @@ class Prices(NamedTuple):
         return missing * (self.token_s + self.pair_s * (2 * total - missing + 1) / 2)
 
 
-class CostTerms:
+class Standings:
     """What any call meets on each instance, kept while that does not change. wait_s: before its
     prefill (inf: it may not go there). weight: how often its prefill counts. context: tokens that
     its answer has beside it."""
@@ -127,7 +127,7 @@ class MarginalCost(RoutingPolicy):
         """Those that differ."""
         self._kind: list[int] = []
         """By instance, which of these are its own."""
-        self._terms = CostTerms(())
+        self._standings = Standings(())
 
     def _priced(self) -> list[Prices]:
         """Of each instance. Where times are learned, profiles are others whenever that changes."""
@@ -138,7 +138,7 @@ class MarginalCost(RoutingPolicy):
             self._prices = [Prices.of(profile, one) for profile, one in pairs]
             self._kinds = [*dict.fromkeys(self._prices)]
             self._kind = [self._kinds.index(prices) for prices in self._prices]
-            self._terms = CostTerms(self._prices)
+            self._standings = Standings(self._prices)
         return self._prices
 
     def place(self, work: Work, now: float) -> int:
@@ -152,9 +152,9 @@ class MarginalCost(RoutingPolicy):
 
     def offers(self, work: Work, now: float) -> Offers:
         """What a call that is bound nowhere would meet."""
-        view, prices, terms, kinds = self.view, self._priced(), self._terms, self._kinds
+        view, prices, standings, kinds = self.view, self._priced(), self._standings, self._kinds
         instances, total = view.instances(now), work.total
-        terms.renew(instances)
+        standings.renew(instances)
         whole_s = [kind.prefill_s(total, total) for kind in kinds]
         decode_s = [self.answer * kind.context_s for kind in kinds]
         prefill_s = [*map(whole_s.__getitem__, self._kind)]
@@ -162,8 +162,8 @@ class MarginalCost(RoutingPolicy):
         for i, blocks in view.expected(work.keys, now).items():
             missing[i] -= found_tokens(work, blocks, view.limits[i].block_tokens)
             prefill_s[i] = prices[i].prefill_s(missing[i], total)
-        first_s = map(add, terms.wait_s, map(mul, terms.weight, prefill_s))
-        answer_s = map(mul, map(decode_s.__getitem__, self._kind), terms.context)
+        first_s = map(add, standings.wait_s, map(mul, standings.weight, prefill_s))
+        answer_s = map(mul, map(decode_s.__getitem__, self._kind), standings.context)
         costs = [*map(add, first_s, answer_s)]
         if work.avoid >= 0:
             costs[work.avoid] = inf
