@@ -24,7 +24,7 @@ def assert_goes_back(config: EngineConfig, *, ray: bool = False) -> None:
         index = runtime.live.core.queues["llm"].placing.prefixes
         assert index is not None
         limit = time.monotonic() + 10
-        while not (index.size(0) and index.size(1) and all(index._tells)):
+        while not (index.size(0) and index.size(1) and index.tells(0) and index.tells(1)):
             assert time.monotonic() < limit, "what is kept was not told"
             time.sleep(0.01)
 
