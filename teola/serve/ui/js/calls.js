@@ -22,6 +22,6 @@ function row({ primitive, engine, instance, why, waits, prompt_tokens: all, foun
     <button class="name" @focus=${() => point(what)} @blur=${() => point(null)}
       @click=${() => hold(what)}>${primitive}</button>
     <span class="where">${waits ? "waits" : nothing} ${engine}${instance < 0 ? nothing : ` #${instance}`}</span>
-    <span>${why}${all ? html` <small class="digits">found ${count(found)} of ${plural(all, "token")}</small>` : nothing}</span>
+    <span>${why}${all ? html` <small class="digits">· found ${count(found)} of ${plural(all, "token")}</small>` : nothing}</span>
   </li>`;
 }
