@@ -42,7 +42,7 @@ class _Shape(NamedTuple):
 
 class Optimiser:
     """Builds, optimises and compiles the graphs of one application, and of the parts that they may
-    grow. app: whose habits they have.
+    grow. app: whose habits they have, if not those of the builder's name.
 
     declared: the profile that holds as long as nothing is learned. learner: knows better. A plan
     goes by what was known when it was made, and is made anew when that has changed.
@@ -55,7 +55,7 @@ class Optimiser:
         learner: Learner | None = None,
         app: str = "",
     ) -> None:
-        self.builder, self.declared, self.app = builder, declared, app or builder.name
+        self.builder, self.declared, self.app = builder, declared, app
         self._parts: dict[Builder, Optimiser] = {}
         self._learner, self._lessons = learner, NO_LESSONS
         self._profile = declared
@@ -115,7 +115,8 @@ class Optimiser:
         if of is None:
             if len(self._parts) >= CACHED_PLANS:
                 self._parts.clear()
-            of = self._parts[body] = Optimiser(body, self.declared, self._learner, self.app)
+            name = self.app or self.builder.name
+            of = self._parts[body] = Optimiser(body, self.declared, self._learner, name)
         own = {name: values for name, values in overrides.items() if name in body.inside}
         lists = {name: size for name, size in sizes.items() if body.inputs[name] in LISTS}
         return of.plan(own, lists, steps)
