@@ -147,7 +147,12 @@ def test_a_name_that_is_taken_is_refused(kind: Any) -> None:
         ("batching", "mine", 3, "must be a class or a function that makes one, not 3$"),
         ("batching", "mine", Fifo(), "give the class Fifo itself$"),
         ("batching", "mine", RoundRobin, "RoundRobin lacks the methods add, remove, choose"),
-        ("routing", "mine", Fifo, "Fifo lacks the methods attach, order, place, why, free, observe"),
+        (
+            "routing",
+            "mine",
+            Fifo,
+            "Fifo lacks the methods attach, order, place, why, free, observe",
+        ),
         ("eviction", "mine", Fifo, "Fifo lacks the methods touch, offer, withdraw, evict$"),
         ("engine", "mine", Fifo, "Fifo lacks the methods start, close, execute$"),
         ("component", "mine", Fifo, "must be a Component or a class of them"),

@@ -56,7 +56,8 @@ def test_a_package_s_policy_is_found_by_its_kind_and_name() -> None:
 @pytest.mark.usefixtures("package")
 def test_what_is_no_policy_is_refused_when_it_is_made() -> None:
     with pytest.raises(
-        InputError, match=r"'broken': Mine lacks the methods attach, order, place, why, free, observe"
+        InputError,
+        match=r"'broken': Mine lacks the methods attach, order, place, why, free, observe",
     ):
         routing.make("broken")
 
