@@ -119,7 +119,7 @@ class RecordingCore(Core):
 
     def add(self, run: GraphRun) -> None:
         self.log.plans[run.id] = run.plan
-        about = (run.id, run.program, run.behind_s)
+        about = (run.id, run.tenant, run.app, run.program, run.behind_s)
         self.log.calls.append(("add", about, run.admitted, []))
         super().add(run)
 
@@ -328,8 +328,9 @@ def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]
     found: list[list[Command]] = []
     for what, given, now, _ in log.calls:
         if what == "add":
-            id, program, behind_s = given
-            run = GraphRun(id, log.plans[id], program=program, behind_s=behind_s)
+            id, tenant, app, program, behind_s = given
+            plan = log.plans[id]
+            run = GraphRun(id, plan, tenant=tenant, app=app, program=program, behind_s=behind_s)
             run.admitted = now
             core.add(run)
             found.append([])
