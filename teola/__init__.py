@@ -20,6 +20,7 @@ if _typing.TYPE_CHECKING:
     from teola.workflow.components import (
         Agent,
         Aggregate,
+        Ask,
         Condition,
         Each,
         Embedding,
@@ -41,6 +42,7 @@ __all__ = [
     "Agent",
     "Aggregate",
     "App",
+    "Ask",
     "Component",
     "Condition",
     "Each",

@@ -13,15 +13,17 @@ from typing import Any, Final
 
 from teola import waiting
 from teola.application import Application
-from teola.ask import DEADLINE_S, Ask, Overrides, Passes
 from teola.explain import Explanation
+from teola.graph import Inquiry, ToolStep
 from teola.job import Job
 from teola.profile import Profile
 from teola.profile import load as load_profile
+from teola.query_spec import DEADLINE_S, Overrides, Passes, QuerySpec
 from teola.result import Result
 from teola.runtime.documents import sources
 from teola.runtime.live.query import Progress, Token
 from teola.runtime.optimiser import Optimiser
+from teola.waiting import NOTHING, OnAsk
 from teola.workflow.inputs import absent, by_name, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 
@@ -35,8 +37,11 @@ class App(Application):
     name: as users type it. template: components joined by `>>`. inputs: name -> kind ("text",
     "texts", "documents", "any"), or an Input, which may have a default. outputs: name -> name in
     the template. passes: which optimisation passes run ("all", "none", "a,b"). runtime: where it
-    runs; by default one shared by all. Raises TemplateError where the template cannot run, and
-    UnknownName where the runtime has not an engine that it names.
+    runs; by default one shared by all. version: yours; queries that outlive their server are taken
+    over by the same one only. on_unknown: what happens to such a query where it is not known
+    whether a function that may change the world has ended: people are asked, or it fails. Raises
+    TemplateError where the template cannot run, and UnknownName where the runtime has not an engine
+    that it names.
     """
 
     # --- running --------------------------------------------------------------------------
@@ -51,6 +56,8 @@ class App(Application):
         deadline_s: float = DEADLINE_S,
         tenant: str | None = None,
         session: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        on_ask: OnAsk | None = None,
         **more: Any,
     ) -> Result:
         """Answer one query; inputs by keyword or as a mapping.
@@ -59,13 +66,17 @@ class App(Application):
         {"top_k": 4}}. deadline_s: seconds until it is given up. tenant: whose documents it sees.
         session: a name of the tenant's for what this query is a turn of, such as a conversation,
         by which routing policies know what comes back (docs/routing.md).
+        secrets: by name, for its tools only (`ToolContext.secret`); they are never written down.
+        on_ask: answers what it asks people (docs/people-in-the-loop.md), in another thread or, if
+        it is async, on the runtime's loop; without it the result of a query that waits has the
+        state `waiting` and what it `asks`, and `resume` goes on.
         Called in a component, it is a part of the query around it: it shares that one's runtime
         (unless the app has its own), tenant and time, and ends with it. Raises InputError before
         anything starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
         given = by_name(inputs, more)
-        asked = Ask(given, overrides or {}, passes, deadline_s, tenant, session=session)
-        return waiting.wait(self.job(asked))
+        asked = _spec(given, overrides, passes, deadline_s, tenant, session, secrets)
+        return waiting.wait(self.job(asked), on_ask)
 
     async def arun(
         self,
@@ -77,12 +88,56 @@ class App(Application):
         deadline_s: float = DEADLINE_S,
         tenant: str | None = None,
         session: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        on_ask: OnAsk | None = None,
         **more: Any,
     ) -> Result:
         """`run` for async code; cancelling it cancels the query."""
         given = by_name(inputs, more)
-        asked = Ask(given, overrides or {}, passes, deadline_s, tenant, session=session)
-        return (await waiting.awaited(self.job(asked))).checked()
+        asked = _spec(given, overrides, passes, deadline_s, tenant, session, secrets)
+        return (await waiting.awaited(self.job(asked), on_ask=on_ask)).checked()
+
+    def resume(
+        self,
+        query_id: str,
+        answer: Any = NOTHING,
+        *,
+        ask: str | None = None,
+        tenant: str = "default",
+        secrets: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Answer what a query of this app waits for, and wait on: for its end, or until it waits
+        again. ask: id of the question, where it has asked several. Without an answer, go on with a
+        query in the runtime's journal whose process has died. secrets: see `run`; they are kept in
+        memory only, so a query that another process began needs them again.
+
+        Raises InputError for an answer that does not fit its question's schema, UnknownName for a
+        query that does not wait here or a question that is not open, Answered where somebody was
+        faster, and CodeChanged where another version of the app began it.
+        """
+        reply = waiting.Reply(query_id, answer, ask, tenant, secrets or {})
+        return waiting.resume(self, reply)
+
+    async def aresume(
+        self,
+        query_id: str,
+        answer: Any = NOTHING,
+        *,
+        ask: str | None = None,
+        tenant: str = "default",
+        secrets: Mapping[str, str] | None = None,
+    ) -> Result:
+        """`resume` for async code."""
+        reply = waiting.Reply(query_id, answer, ask, tenant, secrets or {})
+        return (await waiting.resumed(self, reply)).checked()
+
+    def waiting(self, tenant: str = "default") -> list[Inquiry]:
+        """What its queries ask that wait for people, here and in the runtime's journal."""
+        return waiting.waits(self, tenant)
+
+    def cancel(self, query_id: str, tenant: str = "default") -> None:
+        """Give up a query that waits. Raises UnknownName if none of that id does."""
+        waiting.cancel(self, query_id, tenant)
 
     def batch(
         self,
@@ -101,7 +156,8 @@ class App(Application):
         with the position and result of each query as it ends.
         """
         jobs = [
-            self.job(Ask(dict(q), overrides or {}, passes, deadline_s, tenant)) for q in queries
+            self.job(QuerySpec(dict(q), overrides or {}, passes, deadline_s, tenant))
+            for q in queries
         ]
         return waiting.wait_for_all(jobs, on_done)
 
@@ -115,15 +171,20 @@ class App(Application):
         deadline_s: float = DEADLINE_S,
         tenant: str | None = None,
         session: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        on_ask: OnAsk | None = None,
         **more: Any,
-    ) -> Iterator[Token | Progress | Result]:
-        """Tokens of the final answer and progress as they come; the Result is the last item.
+    ) -> Iterator[Token | Progress | ToolStep | Result]:
+        """Tokens of the final answer, progress, and steps of agents (`ToolStep` of teola.tools) as
+        they come; the Result is the last item.
 
-        Leaving the loop early cancels the query. The inputs are checked at once.
+        Leaving the loop early cancels the query. The inputs are checked at once. on_ask: answers
+        what it asks people, in the thread of the loop, once nothing else can run; without it the
+        Result of a query that waits is the last item, too, and `resume` goes on.
         """
         given = by_name(inputs, more)
-        asked = Ask(given, overrides or {}, passes, deadline_s, tenant, session=session)
-        return waiting.follow(self.job(asked))
+        asked = _spec(given, overrides, passes, deadline_s, tenant, session, secrets)
+        return waiting.follow(self.job(asked), on_ask)
 
     def astream(
         self,
@@ -135,12 +196,14 @@ class App(Application):
         deadline_s: float = DEADLINE_S,
         tenant: str | None = None,
         session: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        on_ask: OnAsk | None = None,
         **more: Any,
-    ) -> AsyncIterator[Token | Progress | Result]:
+    ) -> AsyncIterator[Token | Progress | ToolStep | Result]:
         """`stream` for async code."""
         given = by_name(inputs, more)
-        asked = Ask(given, overrides or {}, passes, deadline_s, tenant, session=session)
-        return waiting.follow_here(self.job(asked))
+        asked = _spec(given, overrides, passes, deadline_s, tenant, session, secrets)
+        return waiting.follow_here(self.job(asked), on_ask)
 
     # --- looking --------------------------------------------------------------------------
 
@@ -174,7 +237,7 @@ class App(Application):
             else runtime.profile_for(names)
         )
         if analyze:
-            ask = Ask(given, overrides or {}, passes, tenant="default")
+            ask = QuerySpec(given, overrides or {}, passes, tenant="default")
             job = self.job(ask, profile=chosen)
             return Explanation.of_run(chosen, runtime.start(job.run()).result().checked())
         sizes = self._list_sizes(given)
@@ -192,7 +255,7 @@ class App(Application):
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return self.explain()._repr_mimebundle_()
 
-    def job(self, ask: Ask, *, id: str | None = None, profile: Profile | None = None) -> Job:
+    def job(self, ask: QuerySpec, *, id: str | None = None, profile: Profile | None = None) -> Job:
         """One query, checked but not started; see Job."""
         return Job(self, ask, id=id, profile=profile)
 
@@ -210,3 +273,16 @@ class App(Application):
         preparer = runtime.preparer(embedding, store)
         splitting = self.splitting(nested(overrides))
         return await preparer.count(sources(given["documents"]), splitting)
+
+
+def _spec(
+    given: Mapping[str, Any],
+    overrides: Overrides | None,
+    passes: Passes,
+    deadline_s: float,
+    tenant: str | None,
+    session: str | None,
+    secrets: Mapping[str, str] | None,
+) -> QuerySpec:
+    told = overrides or {}, passes, deadline_s, tenant
+    return QuerySpec(given, *told, session=session, secrets=secrets or {})

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any, Unpack
 
 from teola.app import App
-from teola.ask import DEADLINE_S, Overrides
 from teola.errors import InputError, UnknownName
+from teola.query_spec import DEADLINE_S, Overrides
 from teola.runtime.live.nesting import calling
 from teola.tools.base import Tool, ToolOptions
 from teola.tools.context import ToolContext

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from teola.engine import Splitting
+from teola.errors import InputError
+from teola.graph import DecodeParams, WaitParams
 from teola.passes import select
 from teola.profile import Profile
+from teola.runtime.default_runtime import default_runtime
 from teola.runtime.live.nesting import calling
 from teola.runtime.optimiser import Optimiser
-from teola.runtime.runtime import Runtime, default_runtime
+from teola.runtime.runtime import Runtime
+from teola.tools.base import Tool
+from teola.tools.mcp_server import ToolServer
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Template
-from teola.workflow.components import Embedding, Indexing, Search
+from teola.workflow.components import Agent, Embedding, Indexing, Search
 from teola.workflow.inputs import Input, absent, declared, kinds_of
 from teola.workflow.kinds import Kind
 from teola.workflow.part_template import all_primitives
@@ -41,8 +47,13 @@ class Application:
         description: str = "",
         passes: str | Sequence[str] | None = "all",
         runtime: Runtime | None = None,
+        version: str = "",
+        on_unknown: Literal["ask", "fail"] = "ask",
     ) -> None:
         self.name, self.description = name, description
+        if on_unknown not in ("ask", "fail"):
+            raise InputError(f"on_unknown must be 'ask' or 'fail', got {on_unknown!r}")
+        self.version, self.on_unknown = version, on_unknown
         self.declared = declared(inputs)
         self.inputs = kinds_of(self.declared)
         self.builder = Builder(name, template, self.inputs, outputs, absent(self.declared))
@@ -59,6 +70,31 @@ class Application:
         if Kind.DOCUMENTS in self.inputs.values():
             needed |= {"documents", *self.indexing()[:2]}
         return frozenset(self.engine_names) - needed
+
+    @cached_property
+    def asks(self) -> bool:
+        """Whether a query of it may ask people."""
+        return any(isinstance(p.params, WaitParams) for p in all_primitives(self.builder))
+
+    @cached_property
+    def code(self) -> str:
+        """Digest of what it is: its graph with those of its parts, what it takes and gives, its
+        version. What was done of a query means something to an app of the same digest only."""
+        takes = sorted((name, kind.value) for name, kind in self.inputs.items())
+        told: list[Any] = [self.name, self.version, takes, sorted(self.outputs)]
+        for p in all_primitives(self.builder):
+            reads = [(ref.producer, ref.port) for ref in p.refs()]
+            params = p.params
+            more = (params.parser, params.schema) if isinstance(params, DecodeParams) else ()
+            told.append((p.id, p.op.value, p.engine, p.outputs, reads, more))
+        return blake2b(repr(told).encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def tool_sources(self) -> tuple[ToolServer | str, ...]:
+        """Servers of tools that its agents use, and names of tools and servers."""
+        agents = (c for c in self.builder.inside.values() if isinstance(c, Agent))
+        sources = (source for agent in agents for source in agent.tools.sources)
+        return tuple(dict.fromkeys(s for s in sources if not isinstance(s, Tool)))
 
     @property
     def needed_engines(self) -> list[str]:

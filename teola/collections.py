@@ -15,13 +15,14 @@ from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, cast
 
 from teola.app import App
-from teola.ask import Ask
 from teola.engine import DocumentStore, Source
 from teola.errors import DocumentError, InputError, QueryError, UnknownName
-from teola.graph import Op
+from teola.graph import Op, ToolStep
+from teola.query_spec import QuerySpec
+from teola.runtime.default_runtime import default_runtime
 from teola.runtime.documents import sources
 from teola.runtime.live.query import Progress, Token
-from teola.runtime.runtime import Runtime, default_runtime
+from teola.runtime.runtime import Runtime
 from teola.workflow.components import Indexing
 
 IN_FLIGHT: Final = 32
@@ -82,7 +83,7 @@ def index(
         outputs={"stored": "stored"},
         runtime=home,
     )
-    ask = Ask({"documents": given[:1]}, overrides or {}, None, deadline_s, tenant)
+    ask = QuerySpec({"documents": given[:1]}, overrides or {}, None, deadline_s, tenant)
     app.job(ask)
     work = _Index(app, collection, ask, on_progress or _ignore)
     future = home.start(work.run(given))
@@ -177,7 +178,7 @@ class _Index:
         self,
         app: App,
         collection: str,
-        ask: Ask,
+        ask: QuerySpec,
         report: OnProgress,
     ) -> None:
         self.app, self.collection, self.ask, self.report = app, collection, ask, report
@@ -230,7 +231,7 @@ class _Index:
                 self._freed.notify_all()
 
     async def _one(self, source: Source) -> None:
-        def watch(event: Token | Progress) -> None:
+        def watch(event: Token | Progress | ToolStep) -> None:
             if isinstance(event, Progress) and _embedded(event):
                 self.report(IndexingStep("embedded", source.name, event.items))
 

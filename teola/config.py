@@ -110,6 +110,11 @@ class ServerTable(_Table):
     journal_days: float = Field(
         default=7.0, gt=0, description="Days that background queries are kept after their end."
     )
+    journal_key: str | None = Field(
+        default=None,
+        description="Secret with which the journal encrypts what queries that have not ended have "
+        "computed and asked; all servers that share one need it. None: it lies there as it is.",
+    )
 
 
 class PoliciesTable(_Table):
@@ -328,6 +333,8 @@ history_characters = 16000
 # another; false, not at all. They are forgotten so many days after their end.
 journal = true
 journal_days = 7
+# What queries that have not ended have computed and asked lies there encrypted with this secret.
+# journal_key = "${TEOLA_JOURNAL_KEY}"
 
 # Of all engines that name none of their own.
 [policies]

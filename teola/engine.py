@@ -35,6 +35,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 from teola.errors import InputError
 from teola.graph.ops import DecodeParams, Op, Params
 from teola.graph.prompt import Role
+from teola.run_secrets import OF_NONE
 
 Result = Mapping[str, Any]
 """Outputs by port name. A batchable op's list port is aligned with its item inputs."""
@@ -132,11 +133,13 @@ class Request(NamedTuple):
 
 class AskedBy(NamedTuple):
     """Who asks for a call. query_id: of the query, whatever part of it asks. key: the same for each
-    try of the call, and of no other one."""
+    try of the call, and of no other one. tools: by name, of where it runs. secrets: of its run."""
 
     query_id: str
     tenant: str
     key: str
+    tools: Any = None
+    secrets: Mapping[str, str] = OF_NONE
 
 
 def any_wanted(requests: Iterable[Request]) -> bool:
@@ -181,7 +184,8 @@ class Call:
     """One LLM call (or, for `prefill`, its beginning).
 
     parts: what follows `prefix`. priority: larger is more urgent. category: (app, component), for
-    cache policies. reads: when `all_parts` are read again, for engines that look ahead.
+    cache policies. reads: when `all_parts` are read again, for engines that look ahead. expects:
+    tokens that it will generate, by its component's habits (0: nobody knows).
     """
 
     context: QueryContext
@@ -191,6 +195,7 @@ class Call:
     priority: int = 0
     category: tuple[str, str] = ("", "")
     reads: tuple[NextRead, ...] = ()
+    expects: int = 0
 
     @property
     def all_parts(self) -> tuple[TextPart, ...]:

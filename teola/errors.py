@@ -15,6 +15,7 @@
     ├── QueryError                      how a query ended, when not with an answer
     │   ├── QueryCancelled
     │   ├── DeadlineExceeded (TimeoutError)
+    │   ├── CodeChanged                 its application is another one by now
     │   └── QueryFailed                 carries the component and the cause
     └── Overloaded                      refused at admission, before any work
 
@@ -144,6 +145,10 @@ class QueryFailed(QueryError):
     """A primitive failed and the retries that the rules allow were used up; `component`: whose."""
 
     component: str | None = None
+
+
+class CodeChanged(QueryError):
+    """The query was begun by another version of its application, which no server has any more."""
 
 
 class Overloaded(TeolaError):

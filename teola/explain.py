@@ -9,6 +9,7 @@ from textwrap import wrap
 from typing import Any, Final, Self
 
 from teola.errors import UnknownName
+from teola.explain_parts import grown
 from teola.graph import Graph, Op, Primitive, render
 from teola.passes import Optimised
 from teola.passes.estimate import seconds
@@ -18,14 +19,10 @@ from teola.profile import Profile
 from teola.result import Result
 from teola.runtime.observe.placements import Placement, placements
 from teola.runtime.observe.recorded import Recorded
-from teola.runtime.observe.trace import Trace
 
 UNKNOWN: Final = (
     "   (learned from the first queries; --profile paper-13b borrows those of a testbed)"
 )
-LONGEST_PART: Final = 28
-BAR: Final = 20
-"""Characters of a part's name, and of the whole in which it ran."""
 COLUMNS: Final = 80
 """Width of sentences."""
 
@@ -114,27 +111,11 @@ class Explanation:
         return "\n".join(lines)
 
     def _parts(self) -> list[str]:
-        """A line for each part, and each query inside: when it began, for how long it ran, and when
-        within the whole that was."""
+        """What it grew: parts, and queries inside; of many that are alike only some."""
         trace = self.result.trace if self.result else None
         if trace is None or not trace.inner or trace.finished is None:
             return []
-        inner = [(depth, one) for depth, one in _inside(trace, 0)]
-        names = [
-            "  " * depth + one.query_id.rpartition(f"{one.parent.query_id}/")[2]
-            if one.parent
-            else one.app
-            for depth, one in inner
-        ]
-        width = min(LONGEST_PART, max(map(len, names)))
-        lines = [f"   {'part':{width}}  begun s    ran s  state"]
-        for name, (_, one) in zip(names, inner, strict=True):
-            begun, ran = one.admitted - trace.admitted, one.latency_s
-            bar = _bar(begun, ran, trace.latency_s)
-            lines.append(
-                f"   {name[:width]:{width}}  {begun:7.3f}  {ran:7.3f}  {one.state:9} {bar}"
-            )
-        return lines
+        return grown(trace)
 
     def _columns(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
         """Of the e-graph; the critical path is the measured one if it was run."""
@@ -243,20 +224,6 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.text()
-
-
-def _inside(trace: Trace, depth: int) -> Iterator[tuple[int, Trace]]:
-    """Traces of parts and of queries inside, with how deep they lie."""
-    for one in trace.inner:
-        yield depth, one
-        yield from _inside(one, depth + 1)
-
-
-def _bar(begun: float, ran: float, whole: float) -> str:
-    """When it ran, of the whole."""
-    unit = BAR / max(whole, 1e-9)
-    before = min(BAR - 1, int(begun * unit))
-    return "\u00b7" * before + "\u2588" * max(1, min(BAR - before, round(ran * unit)))
 
 
 def _told(placed: Placement) -> Iterator[str]:

@@ -12,7 +12,9 @@ from typing import Literal
 
 from teola.errors import MissingExtra
 
-Extra = Literal["local", "mcp", "ray", "server", "vllm"]
+Extra = Literal[
+    "haystack", "langchain", "llama-index", "local", "mcp", "ray", "server", "sql", "vllm"
+]
 
 
 @contextmanager

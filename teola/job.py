@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from teola.application import Application
-from teola.ask import Ask, program_of
 from teola.engine import QueryContext
 from teola.errors import DeadlineExceeded, InputError, QueryFailed, TeolaError
 from teola.graph import Op
 from teola.passes import select
 from teola.profile import Profile
+from teola.query_spec import QuerySpec, program_of
 from teola.result import Result
+from teola.run_secrets import OF_NONE, Secrets
 from teola.runtime.documents import Prepared, Preparer, sources
 from teola.runtime.live.nesting import Caller, Terms, calling
+from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending, Watcher, describe
+from teola.runtime.live.steps import Steps
 from teola.runtime.observe.demand import done
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Parent, Trace
@@ -39,10 +43,12 @@ class Job:
     given: its inputs, with the defaults of those that it leaves out.
     overrides: component -> parameter -> value.
     passes: names of those that run.
-    tenant, deadline_s, bounds: see Ask.
+    tenant, deadline_s, bounds, session: see QuerySpec.
     part_of: the program that it belongs to ("": it is one by itself).
     caller: the component that asks it, if one does.
     trace: what has run of it, from its admission on.
+    people: who is asked what it asks.
+    steps: what has been done of it, if that is kept.
     chunks: of its documents, once they are prepared.
 
     id: of a query that was begun before. profile: what its passes go by, in place of what is
@@ -53,7 +59,7 @@ class Job:
     def __init__(
         self,
         app: Application,
-        ask: Ask,
+        ask: QuerySpec,
         *,
         id: str | None = None,
         profile: Profile | None = None,
@@ -66,7 +72,8 @@ class Job:
         self.part_of = self._part_of(ask)
         if not ask.deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {ask.deadline_s}")
-        self.deadline_s, self.bounds = ask.deadline_s, ask.bounds
+        self.deadline_s, self.bounds, self.session = ask.deadline_s, ask.bounds, ask.session
+        self.secrets = Secrets(ask.secrets) if ask.secrets else OF_NONE
         self.runtime = app.home
         self.runtime.fitting.add(app, app.name, app.users, self.runtime.configs)
         self.runtime.fitting.look(self.runtime.configs)
@@ -74,21 +81,27 @@ class Job:
         app.builder.configure(self.overrides)
         self.passes = select(app.passes if ask.passes is None else ask.passes)
         self.id = id or uuid.uuid4().hex
+        self.people = People(self.id) if self.caller is None else self._people_around()
+        self.steps: Steps | None = None
         self.chunks = 0
         self.trace: Trace | None = None
 
-    def _tenant(self, ask: Ask) -> str:
+    def _tenant(self, ask: QuerySpec) -> str:
         if ask.tenant is not None:
             return ask.tenant
         return self.caller.query.context.tenant if self.caller is not None else "default"
 
-    def _part_of(self, ask: Ask) -> str:
+    def _part_of(self, ask: QuerySpec) -> str:
         """A session, else the program of the query around it, if both are of one tenant."""
         if ask.session is not None:
             return program_of(self.tenant, ask.session)
         if self.caller is None or self.caller.query.context.tenant != self.tenant:
             return ""
         return self.caller.query.context.program
+
+    def _people_around(self) -> People:
+        assert self.caller is not None
+        return self.caller.query.terms.people or People(self.id)
 
     async def wait_for_engines(self) -> None:
         """Wait until those that it needs run; that counts as its time. Raises DeadlineExceeded,
@@ -104,6 +117,22 @@ class Job:
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed while the engines started") from None
         self.deadline_s -= loop.time() - began
+
+    def waiting(self) -> Result:
+        """As long as it waits for people: what for."""
+        assert self.trace is not None
+        latency = asyncio.get_running_loop().time() - self.trace.admitted
+        asks = self.people.inquiries
+        return Result(self.app.name, self.id, "waiting", {}, latency, trace=self.trace, asks=asks)
+
+    @property
+    def request(self) -> str:
+        """What it asks, as the journal keeps it."""
+        inputs, passes = dict(self.given), ",".join(one.name for one in self.passes) or "none"
+        body = {"inputs": inputs, "overrides": self.overrides, "passes": passes}
+        if self.session is not None:
+            body["session"] = self.session
+        return json.dumps(body, default=_no_json)
 
     def forget(self) -> None:
         """Keep nothing of what it was given: documents may be large."""
@@ -121,9 +150,11 @@ class Job:
         if caller is not None:
             caller.enter(task, self.app.name)
         working_for.set((self.id,))
+        self.people.busy += 1
         try:
             return await self._run(_Listener(watcher, streams))
         finally:
+            self.people.busy -= 1
             working_for.set(before)
             if caller is not None:
                 caller.leave(task)
@@ -171,8 +202,12 @@ class Job:
                 bounds.most_bytes,
                 bounds.most_parts,
                 bounds.most_tokens,
+                people=self.people,
+                steps=self.steps,
+                secrets=self.secrets,
             )
-        return replace(self.caller.query.terms, depth=self.caller.query.terms.depth + 1)
+        terms = self.caller.query.terms  # whose steps have no names for what is inside it
+        return replace(terms, depth=terms.depth + 1, steps=None)
 
     def _inside(self, caller: Caller, context: QueryContext, trace: Trace) -> QueryContext:
         """Link it to the query around it, which has no more time for it than for itself."""
@@ -244,15 +279,12 @@ class Job:
             absent=absent(app.declared, self.given),
         )
         trace.step("optimise", began, loop.time())
-        return await runtime.live.execute(
-            plan,
-            values,
-            context,
-            trace,
-            listener.watcher,
-            streams=listener.streams,
-            terms=terms,
-        )
+        told = listener.watcher, listener.streams, terms
+        self.people.busy -= 1
+        try:
+            return await runtime.live.execute(plan, values, context, trace, *told)
+        finally:
+            self.people.busy += 1
 
     def _result(self, ending: Ending) -> Result:
         error: TeolaError | None = None
@@ -279,3 +311,10 @@ class Job:
         engines = dict.fromkeys(p.engine for p in texts)
         said = (self.runtime.spec(name).notice for name in engines)
         return tuple(dict.fromkeys(filter(None, said)))
+
+
+def _no_json(value: Any) -> Any:
+    raise InputError(
+        f"an input is {type(value).__name__}, which the journal cannot keep: give texts, numbers, "
+        "lists or mappings"
+    )

@@ -39,7 +39,9 @@ class EngineProfile:
     what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound); host:
     of a tier below, for what is evicted, with what bringing one back takes (its bytes by the
     link's bandwidth) and each step with any (swap). window: of an LLM (None: not known). pool:
-    profiles of unequal instances, in order; those that it does not reach are as the engine. source:
+    profiles of unequal instances, in order; those that it does not reach are as the engine.
+    crowding: how much longer its work takes for each other instance, of any engine, that works at
+    the same time, because they share processors (0.25: with two others half as long again). source:
     where the times come from, for `explain`.
     """
 
@@ -59,6 +61,7 @@ class EngineProfile:
     window: int | None = None
     max_efficient: int | None = None
     pool: tuple[EngineProfile, ...] = ()
+    crowding: float = 0.0
     source: str = field(default="", compare=False)
 
     @property
@@ -76,6 +79,7 @@ class EngineProfile:
             self,
             costs={},
             step=UNTIMED,
+            crowding=0.0,
             max_efficient=self.max_efficient or self.max_batch,
             pool=tuple(one.untimed() for one in self.pool),
             source="not known yet",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from teola.engine import Hit
 from teola.errors import QueryCancelled, QueryFailed, TeolaError
+from teola.graph import Inquiry
 from teola.runtime.observe.demand import done
 from teola.runtime.observe.trace import Trace
 
@@ -19,7 +20,8 @@ LEVELS: Final = 100
 
 @dataclass(frozen=True)
 class Result:
-    """state: ok, partial, failed, cancelled or deadline. outputs: by name, None if absent.
+    """state: ok, partial, failed, cancelled or deadline; or waiting, for answers to what it `asks`,
+    with which `App.resume` goes on. outputs: by name, None if absent.
 
     latency_s: from admission to the end. missing: optional components that failed; reasons: why,
     by their names. error: why there is no answer. trace: every span. notices: what to know of how
@@ -36,6 +38,7 @@ class Result:
     trace: Trace | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    asks: tuple[Inquiry, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.outputs[name]
@@ -49,7 +52,7 @@ class Result:
 
     def checked(self) -> Result:
         """This result, or the error that kept it from being an answer."""
-        if self.state in ("ok", "partial"):
+        if self.state in ("ok", "partial", "waiting"):
             return self
         if self.error is not None:
             raise self.error
@@ -81,6 +84,8 @@ class Result:
             found["reasons"] = dict(self.reasons)
         if self.notices:
             found["notices"] = list(self.notices)
+        if self.asks:
+            found["asks"] = [ask.to_json() for ask in self.asks]
         if self.error is not None:
             found["error"] = str(self.error)
         return found

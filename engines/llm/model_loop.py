@@ -21,9 +21,9 @@ from teola.engine import Delta, PrefixChange, Usage
 from teola.errors import EngineError
 from teola.graph.ops import DecodeParams
 from teola.instance import Step, StepServer, TokenSequence
+from teola.stops import Stops
 
 from .local_tokens import TextStream
-from .stops import Stops
 
 if TYPE_CHECKING:
     import torch

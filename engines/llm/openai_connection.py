@@ -15,6 +15,7 @@ from teola.engine import Delta, QueryContext, Usage
 from teola.errors import EngineError
 
 from . import openai_probe, openai_wire
+from .openai_calls import CallsText
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -49,7 +50,8 @@ class Connection:
         return self._client
 
     async def open(self) -> None:
-        """Prepare; nothing is sent."""
+        """Prepare, anew if it was open; nothing is sent."""
+        await self.close()
         self._client = await asyncio.to_thread(self._new_client)
 
     def _new_client(self) -> AsyncOpenAI:
@@ -66,10 +68,10 @@ class Connection:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; whoever gives up waiting for it leaves none open."""
         if self._client is not None:
             client, self._client = self._client, None
-            await client.close()
+            await asyncio.shield(client.close())
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -100,11 +102,13 @@ class Connection:
         estimate: Callable[[int], Usage],
         *,
         empty: bool = False,
+        calls: CallsText | None = None,
     ) -> AsyncGenerator[Delta, None]:
         """The streamed answer. Closing the generator closes the connection, and the server stops.
 
         estimate: usage by the characters written, if the server sends none. empty: a first event
-        without text is a token too, and delivered. Raises EngineError, EngineUnavailable.
+        without text is a token too, and delivered. calls: writes what the server tells of tool
+        calls as a list of them. Raises EngineError, EngineUnavailable.
         """
         reason, usage, written = None, None, 0
         async with AsyncExitStack() as stack:
@@ -116,11 +120,14 @@ class Connection:
                 with self.translated():
                     piece = openai_wire.read_piece(data, self.server, str(self.model))
                 reason, usage = piece.finish_reason or reason, piece.usage or usage
-                if piece.text or empty:
+                text = calls.feed(piece.text, piece.calls) if calls is not None else piece.text
+                if text or empty:
                     empty = False
-                    written += len(piece.text)
-                    yield Delta(piece.text)
+                    written += len(text)
+                    yield Delta(text)
         reason = openai_wire.finish_reason(reason, self.server)
+        if calls is not None and (text := calls.end()):
+            yield Delta(text)
         yield Delta("", reason, usage or estimate(written))
 
     async def _open_stream(

@@ -1,4 +1,4 @@
-"""Finding out who answers at a URL: which models it serves, and whether it is a vLLM."""
+"""Finding out who answers at a URL: which models it serves, and whether it is a vLLM or Dynamo."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ VERSION_LIMIT_S: Final = 2.0
 
 _CACHING: Final = ("sglang", "llamacpp")
 """Owners that servers with a prefix cache of their own give for their models."""
+
+_DYNAMO: Final = "nvidia"
+"""Owner that a Dynamo gives for its models, as some other servers do."""
 
 _HINT: Final = "correct its url, which usually ends in /v1"
 _STATUS: Final = {
@@ -46,6 +49,7 @@ class Served:
 
     models: tuple[Listed, ...]
     is_vllm: bool = False
+    is_dynamo: bool = False
 
     @property
     def caches_prefixes(self) -> bool:
@@ -77,6 +81,8 @@ async def probe(client: AsyncOpenAI, server: str) -> Served:
         raise EngineUnavailable(
             f"{server} does not answer within {START_LIMIT_S:.0f} s: is it running?"
         ) from None
+    if any(model.owner == _DYNAMO for model in listed) and await _tells_instances(client):
+        return Served(tuple(listed), is_dynamo=True)
     is_vllm = any(model.owner == "vllm" for model in listed) or await _tells_version(client)
     return Served(tuple(listed), is_vllm)
 
@@ -116,13 +122,24 @@ def _unavailable(error: OpenAIError, server: str) -> EngineUnavailable:
 
 async def _tells_version(client: AsyncOpenAI) -> bool:
     """A vLLM answers GET /version beside its /v1."""
+    return isinstance((await _beside(client, "/version")).get("version"), str)
+
+
+async def _tells_instances(client: AsyncOpenAI) -> bool:
+    """A Dynamo answers GET /health beside its /v1, and lists its workers there."""
+    return isinstance((await _beside(client, "/health")).get("instances"), list)
+
+
+async def _beside(client: AsyncOpenAI, path: str) -> Mapping[str, Any]:
+    """The JSON object at `path` beside the API; empty if there is none."""
     import httpx
     import openai
 
     base = str(client.base_url).rstrip("/").removesuffix("/v1")
     try:
         async with asyncio.timeout(VERSION_LIMIT_S):
-            answer = await client.get(f"{base}/version", cast_to=httpx.Response)
-            return isinstance(json.loads(answer.content)["version"], str)
-    except (openai.OpenAIError, TimeoutError, ValueError, KeyError, TypeError):
-        return False
+            answer = await client.get(base + path, cast_to=httpx.Response)
+            found = json.loads(answer.content)
+    except (openai.OpenAIError, TimeoutError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

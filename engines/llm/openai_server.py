@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -30,8 +31,10 @@ from teola.errors import EngineUnavailable, InputError, UnknownName
 from teola.graph.ops import DECODES, PREFILLS
 
 from . import block_keys, chat_prompt, openai_probe
+from .dynamo_hints import Hints
+from .openai_calls import CallsText
 from .openai_connection import Connection
-from .openai_wire import NoChatTemplate
+from .openai_wire import NoChatTemplate, NoTools
 
 APIS: Final = ("auto", "chat", "completions")
 
@@ -44,7 +47,8 @@ class OpenAIServer:
     holds besides. max_batch: prompt tokens in flight. api: "chat", "completions" (base models),
     or "auto" (chat, unless the server says that the model has no chat template). prefix_reuse:
     None finds out. send_priority: for a vLLM started with --scheduling-policy priority.
-    salt_key: secret that keeps tenants' prefix caches apart on a vLLM.
+    agent_hints: the server is an NVIDIA Dynamo, which is told what is known of calls; None finds
+    out. salt_key: secret that keeps tenants' prefix caches apart on a vLLM.
     Raises InputError (url), UnknownName (api).
     """
 
@@ -63,6 +67,7 @@ class OpenAIServer:
         connect_timeout_s: float = 5.0,
         prefix_reuse: bool | None = None,
         send_priority: bool = False,
+        agent_hints: bool | None = None,
         salt_key: str = "",
     ) -> None:
         if api not in APIS:
@@ -75,7 +80,9 @@ class OpenAIServer:
         self._max_batch, self._max_sequences = max_batch, max_sequences
         self.block_tokens = block_tokens
         self._prefix_reuse, self._salt_key = prefix_reuse, salt_key
+        self._agent_hints, self._hints = agent_hints, Hints()
         self._chats = api != "completions"
+        self._calls_tools = True
 
     @property
     def spec(self) -> EngineSpec:
@@ -93,6 +100,7 @@ class OpenAIServer:
             keeps_prefixes=caches,
             block_tokens=self.block_tokens,
             window=next((one.max_tokens for one in listed if one.name == self._model), None),
+            looks_ahead=self._is_dynamo,
             description=f"{self._model or 'first model'} at {openai_probe.shown(self._url)}",
         )
 
@@ -100,6 +108,10 @@ class OpenAIServer:
     def model(self) -> str | None:
         """The model's name on the server; before `start` perhaps not yet known."""
         return self._model
+
+    @property
+    def _is_dynamo(self) -> bool:
+        return self.served.is_dynamo if self._agent_hints is None else self._agent_hints
 
     @property
     def _url(self) -> str:
@@ -150,8 +162,12 @@ class OpenAIServer:
         """Stream the answer. Closing the generator closes the connection, on which the server
         stops. Raises EngineError, EngineUnavailable."""
         while True:
+            tools = call.decode.tools if self._offers(call) else None
             body = self._body(call, complete=True)
-            stream = self.connection.stream(call.context, body, lambda n: estimate(call, n))
+            calls = CallsText(self.connection.server, tools.typed) if tools else None
+            stream = self.connection.stream(
+                call.context, body, lambda n: estimate(call, n), empty=bool(calls), calls=calls
+            )
             try:
                 async with aclosing(stream):
                     async for delta in stream:
@@ -159,6 +175,16 @@ class OpenAIServer:
                 return
             except NoChatTemplate as refused:
                 self._give_up_chat(refused)
+            except NoTools:
+                if calls is None:
+                    raise
+                self._calls_tools = False
+
+    def _offers(self, call: Call) -> bool:
+        """Whether tools are the server's to know. A vLLM is held to a schema, which is surer than
+        what reads calls there."""
+        asked = call.decode.tools is not None and self._calls_tools
+        return asked and self._chats and not self.served.is_vllm
 
     def _give_up_chat(self, refused: NoChatTemplate) -> None:
         """From now on complete texts; raises the refusal if that is not wanted."""
@@ -172,8 +198,17 @@ class OpenAIServer:
         parts = call.all_parts
         if not self._chats:
             return self.body(call, {"prompt": chat_prompt.text(parts)}, complete=complete)
-        said = chat_prompt.messages(parts, complete=complete)
-        return self.body(call, {"messages": said}, complete=complete)
+        tools = call.decode.tools if complete and self._offers(call) else None
+        if tools is None:
+            said = chat_prompt.messages(parts, complete=complete)
+            return self.body(call, {"messages": said}, complete=complete)
+        parts = tuple(replace(p, text=p.text.replace(tools.words, tools.brief)) for p in parts)
+        given = {
+            "messages": chat_prompt.messages(parts, complete=complete),
+            "tools": json.loads(tools.functions),
+            "tool_choice": "auto",
+        }
+        return self.body(call, given, complete=complete)
 
     def body(self, call: Call, prompt: Mapping[str, Any], *, complete: bool) -> dict[str, Any]:
         """The request for a prompt. Not `complete`: only to be prefilled, which takes one token.
@@ -182,6 +217,8 @@ class OpenAIServer:
         """
         decode, is_vllm, chats = call.decode, self.served.is_vllm, "messages" in prompt
         extra = self._vllm_fields(call) if is_vllm else {}
+        if complete and self._is_dynamo:
+            extra |= self._hints.of(call)
         # OpenAI's own newer models know only the second name, most other servers the first.
         openai_itself = urlsplit(self._url).hostname == "api.openai.com" and chats
         limit = "max_completion_tokens" if openai_itself else "max_tokens"
@@ -195,7 +232,7 @@ class OpenAIServer:
             body["stop"] = list(decode.stop)
         if complete and decode.seed is not None:
             body["seed"] = decode.seed
-        if complete and decode.schema and (chats or is_vllm):
+        if complete and decode.schema and (chats or is_vllm) and "tools" not in prompt:
             extra["response_format"] = _response_format(decode.schema)
         return body | {"extra_body": extra}
 

@@ -17,6 +17,8 @@ from typing import Any, Final
 from teola.engine import Usage
 from teola.errors import EngineError, EngineUnavailable, TeolaError
 
+from .openai_calls import CallPiece, pieces_of
+
 DONE: Final = "[DONE]"
 MAX_LINE: Final = 1 << 20
 """Bytes of one stream event; more is no event."""
@@ -24,6 +26,8 @@ MAX_LINE: Final = 1 << 20
 _TOO_LONG: Final = re.compile(
     r"context.{0,10}length|max_model_len|longer than the max", re.IGNORECASE
 )
+_NO_TOOLS: Final = (400, 404, 422, 500, 501)
+_TOOLS: Final = re.compile(r"\btools?\b|tool[ _-]c(?:all|hoice)", re.IGNORECASE)
 _LIMIT: Final = re.compile(r"(?:context|model) length (?:is|of) (\d+)", re.IGNORECASE)
 _WORD: Final = re.compile(r"[\w.\-\[\]]{1,64}")
 
@@ -32,17 +36,23 @@ class NoChatTemplate(EngineError):
     """The model cannot chat; it may still complete texts."""
 
 
+class NoTools(EngineError):
+    """The server or its model knows no tool calls; it may still write lists of them."""
+
+
 class TooLong(EngineError):
     """What was sent has more tokens than the model takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
-    """One stream event: new text, why the text ends, token counts; each may be missing."""
+    """One stream event: new text, why the text ends, token counts, more of tool calls; each may be
+    missing."""
 
     text: str = ""
     finish_reason: str | None = None
     usage: Usage | None = None
+    calls: tuple[CallPiece, ...] = ()
 
 
 async def events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
@@ -80,7 +90,8 @@ def read_piece(data: str, server: str, model: str) -> AnswerPiece:
     delta = choice.get("delta")
     said = delta.get("content") if isinstance(delta, dict) else choice.get("text")
     reason = choice.get("finish_reason")
-    return AnswerPiece(said if isinstance(said, str) else "", reason if reason else None, usage)
+    text = said if isinstance(said, str) else ""
+    return AnswerPiece(text, reason if reason else None, usage, pieces_of(delta))
 
 
 def _usage(counts: Any) -> Usage | None:
@@ -147,6 +158,8 @@ def refusal(server: str, model: str, status: int, body: object) -> EngineError:
     code, message = fields.get("code"), str(fields.get("message") or "")
     if type(code) is int and status == 500:
         status = code
+    if status in _NO_TOOLS and _TOOLS.search(message):
+        return NoTools(f"{server} takes no tools ({status}): start it with tool calls, if it can")
     if status in (400, 413, 422):
         return _bad_request(server, model, code, message, fields)
     if status in (401, 403):

@@ -30,13 +30,13 @@ from teola.extras import needs
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.instance import StepServer, TokenSequence
 from teola.kv import Access, BlockCache, looks_ahead, policies, token_keys
+from teola.stops import Stops
 
 from ..embedding.weights import quiet
 from ..importing import importing
 from . import local_keys
 from .local_tokens import LocalTokens, load
 from .model_loop import CacheListener, KeptPrefix, ModelJob, ModelLoop
-from .stops import Stops
 
 if TYPE_CHECKING:
     from .paged_model import PagedModel

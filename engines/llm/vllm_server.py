@@ -47,7 +47,7 @@ METRICS_LIMIT_S: Final = 2.0
 class VLLMServer:
     """`LanguageModel` over HTTP that makes the most of the server it finds.
 
-    url, model, api_key, max_sequences, timeout_s, connect_timeout_s, salt_key: as for
+    url, model, api_key, max_sequences, timeout_s, connect_timeout_s, agent_hints, salt_key: as for
     `OpenAIServer`. api: "auto" (chat, if the model has a template), "chat" or "completions".
     max_batch: prompt tokens in flight, at most what the server's KV cache holds.
     prefix_reuse, send_priority: None finds out. tokenizer: the model's folder, if it is not where
@@ -70,6 +70,7 @@ class VLLMServer:
         connect_timeout_s: float = 5.0,
         prefix_reuse: bool | None = None,
         send_priority: bool | None = None,
+        agent_hints: bool | None = None,
         salt_key: str = "",
         tokenizer: str | None = None,
         token_ids: bool = True,
@@ -86,6 +87,7 @@ class VLLMServer:
             timeout_s=timeout_s,
             connect_timeout_s=connect_timeout_s,
             prefix_reuse=prefix_reuse,
+            agent_hints=agent_hints,
             salt_key=salt_key,
         )
         self._connection = self._plain.connection

@@ -35,7 +35,7 @@ def create(
     debug: o.Debug = False,
 ) -> int:
     """Print a new key, the only time that it can be seen."""
-    auth = part("access.auth")
+    auth = part("serve.access.auth")
     typer.echo(auth.KeyFile(file).create(name, tenant, scopes or ("query",)))
     return 0
 
@@ -47,7 +47,7 @@ def list_keys(file: File = KEYS, as_json: o.Json = False, debug: o.Debug = False
 
     from teola.cli.showing import print_json, show_table
 
-    auth = part("access.auth")
+    auth = part("serve.access.auth")
     found = auth.KeyFile(file).read()
     if as_json:
         print_json([auth.listed(key) for key in found])
@@ -72,6 +72,6 @@ def revoke(
     debug: o.Debug = False,
 ) -> int:
     """Take a key away; running servers notice within a second."""
-    part("access.auth").KeyFile(file).revoke(name)
+    part("serve.access.auth").KeyFile(file).revoke(name)
     typer.echo(f"revoked {name}")
     return 0

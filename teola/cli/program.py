@@ -1,6 +1,7 @@
 """The program itself: its commands, and how errors, signals and pipes end it.
 
-Exit codes: 0 an answer, 1 the query (or a document) failed, 2 wrong usage, 130 and 143 interrupted.
+Exit codes: 0 an answer, 1 the query (or a document) failed, 2 wrong usage, 3 the query waits for
+people and nobody can be asked here, 130 and 143 interrupted.
 Errors are one line on standard error; what other code says in more stands below, indented. Modules
 that take long to import are imported by the commands that need them, so that `--help` need not
 wait.
@@ -24,6 +25,7 @@ from typer.main import get_command
 from teola.cli import (
     collecting,
     configuring,
+    inquiring,
     keys,
     listing,
     model_server,
@@ -56,6 +58,8 @@ app.command("apps", epilog=listing.APPS_EXAMPLES)(listing.apps)
 app.command("engines", epilog=listing.ENGINES_EXAMPLES)(listing.engines)
 app.command("serve", epilog=serving.SERVE_EXAMPLES)(serving.serve)
 app.command("trace", epilog=tracing.TRACE_EXAMPLES)(tracing.trace)
+app.command("waiting", epilog=inquiring.WAITING_EXAMPLES)(inquiring.waiting)
+app.command("answer", epilog=inquiring.ANSWER_EXAMPLES)(inquiring.answer)
 app.command("index", epilog=collecting.INDEX_EXAMPLES)(collecting.index)
 app.command("collections", epilog=collecting.COLLECTIONS_EXAMPLES)(collecting.collections)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,7 +14,9 @@ from teola.cli import options as o
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from teola.cli.showing import Line
     from teola.cli.watching import Watch
+    from teola.graph import ToolStep
     from teola.result import Result
     from teola.runtime.live.query import Progress, Token
 
@@ -29,6 +32,14 @@ EXPLAIN_EXAMPLES = o.examples(
     "teola explain advanced-rag --learn learned/",
     "teola explain advanced-rag --format dot | dot -Tsvg > graph.svg",
     'teola explain naive-rag --analyze -i question="Why?" -i documents=notes.md',
+)
+
+
+WAITS: Final = 3
+"""Exit code of a query that waits for people where nobody can be asked."""
+NOBODY: Final = (
+    "the query asks people, and there is no terminal to ask at, so it was given up: run it at one, "
+    "or serve the application, and answer with `teola waiting` and `teola answer`"
 )
 
 
@@ -81,10 +92,13 @@ def run(
 ) -> int:
     """Answer one query with an application.
 
-    Prints the answer, its sources, and how long it took.
+    Prints the answer, its sources, and how long it took. What the query asks people is asked at the
+    terminal; without one it ends with exit code 3.
     """
     from teola.catalogue import load_app
     from teola.cli.given import Engines, at_home, parse_inputs, parse_overrides
+    from teola.cli.prompting import Prompter, at_a_terminal
+    from teola.cli.showing import Line
     from teola.cli.tracing import Form, drawn, write
     from teola.cli.watching import watching
     from teola.runtime.observe.recorded import Recorded
@@ -105,32 +119,53 @@ def run(
         dimensions=dimensions,
         learn=learn,
     )
+    line = Line()
     with at_home(chosen, engines) as runtime, watching() as watch:
-        events = chosen.stream(given, overrides=overrides, passes=passes, deadline_s=deadline)
+
+        def before() -> None:
+            watch.hide()
+            line.end()
+
+        events = chosen.stream(
+            given,
+            overrides=overrides,
+            passes=passes,
+            deadline_s=deadline,
+            on_ask=Prompter(before) if at_a_terminal() else None,
+        )
         watch.start(runtime, chosen.engine_names, chosen.optional_engines)
-        result = _follow(events, watch, stream, as_json)
+        result = _follow(events, watch, line, stream, as_json)
         if trace is not None and result is not None and result.trace is not None:
             write(drawn(Recorded.of(result.trace), Form.PERFETTO), trace)
+    if result is not None and result.state == "waiting":
+        print(f"teola: {NOBODY}", file=sys.stderr)
+        return WAITS
     return 0
 
 
 def _follow(
-    events: Iterator[Token | Progress | Result], watch: Watch, stream: bool, as_json: bool
+    events: Iterator[Token | Progress | ToolStep | Result],
+    watch: Watch,
+    line: Line,
+    stream: bool,
+    as_json: bool,
 ) -> Result | None:
     """Show a query as it runs, and its result, which is returned."""
-    from teola.cli.showing import Line, print_json, show_result
+    from teola.cli.showing import print_json, show_result
+    from teola.graph import ToolStep
     from teola.runtime.live.query import Progress, Token
 
+    kinds = {Token: "token", Progress: "progress", ToolStep: "step"}
     result: Result | None = None
-    with Line() as line:
+    with line:
         for event in events:
-            if isinstance(event, (Token, Progress)):
+            if isinstance(event, (Token, Progress, ToolStep)):
                 if stream and as_json:
-                    kind = "token" if isinstance(event, Token) else "progress"
+                    kind = kinds[type(event)]
                     print_json({"event": kind, **event._asdict()}, indent=None)
                 elif isinstance(event, Progress):
                     watch.event(event)
-                elif stream:
+                elif stream and isinstance(event, Token):
                     watch.hide()
                     line.write(event.text)
                 continue

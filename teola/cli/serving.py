@@ -36,11 +36,11 @@ class LogFormat(StrEnum):
 
 
 def part(name: str) -> Any:
-    """A module of `teola.serve`. Raises MissingExtra."""
+    """A module that comes with the server. Raises MissingExtra."""
     from teola.extras import needs
 
     with needs("server", "`teola serve`"):
-        return import_module(f"teola.serve.{name}")
+        return import_module(f"teola.{name}")
 
 
 def intake(where: ServerTable) -> Any:
@@ -48,9 +48,9 @@ def intake(where: ServerTable) -> Any:
     fetcher = None
     if where.documents_by_url:
         hosts, ports = tuple(map(str.lower, where.url_hosts)), tuple(where.url_ports)
-        policy = part("intake.fetch_policy").FetchPolicy(hosts=hosts, ports=ports)
-        fetcher = part("intake.fetching").Fetcher(policy)
-    return part("intake.listed_documents").Intake(fetcher, where.history_characters)
+        policy = part("serve.intake.fetch_policy").FetchPolicy(hosts=hosts, ports=ports)
+        fetcher = part("serve.intake.fetching").Fetcher(policy)
+    return part("serve.intake.listed_documents").Intake(fetcher, where.history_characters)
 
 
 def serve(
@@ -124,8 +124,8 @@ def serve(
     from teola.runtime.engines import fair_to_tenants
     from teola.runtime.observe.noting import note
 
-    server = part("server")
-    logs = part("observe.logs")
+    server = part("serve.server")
+    logs = part("serve.observe.logs")
     configuration = read(config) if config else Configuration()
     where = configuration.server
     chosen = [load_app(name) for name in apps or configuration.apps]
@@ -178,7 +178,8 @@ def serve(
                 where.max_intermediate_bytes,
             ),
         )
-        journal = part("journal.journal").journal_of(runtime, where.journal, where.journal_days)
+        how = where.journal, where.journal_days, where.journal_key
+        journal = part("journal.journal").journal_of(runtime, *how)
         server.serve(
             runtime,
             served,

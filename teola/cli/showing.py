@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from teola.cli.replies import described
 from teola.engine import Hit
 from teola.result import Result, jsonable
 
@@ -34,27 +35,35 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
 
 class Line:
-    """A text that is written as it comes. Its line is ended when the block is left, however that
-    happens: what is said next begins one of its own."""
+    """A text that is written as it comes. written: whether there was any. Its line is ended when
+    the block is left, however that happens: what is said next begins one of its own."""
 
     def __init__(self) -> None:
-        self.written = False
+        self.written = self._open = False
 
     def write(self, text: str) -> None:
-        self.written = True  # first: an interrupt may come in between
+        self.written = self._open = True  # first: an interrupt may come in between
         print(text, end="", flush=True)
 
     def __enter__(self) -> Line:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.written:
+        self.end()
+
+    def end(self) -> None:
+        """What is said next begins a line of its own."""
+        if self._open:
+            self._open = False
             print(flush=True)
 
 
 def show_result(result: Result, *, streamed: bool = False) -> None:
-    """Answer, numbered sources, and how it went. streamed: the answer stands there already."""
+    """Answer, numbered sources, and how it went; of one that waits, what it asks. streamed: the
+    answer stands there already."""
     out = console()
+    for ask in result.asks:
+        out.print(Text(described(ask.to_json())))
     for name, value in result.outputs.items():
         if _is_hits(value) or (value is None and name != "answer"):
             continue

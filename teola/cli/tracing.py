@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from teola.cli import options as o
+from teola.cli import reaching as reach
 
 if TYPE_CHECKING:
     from teola.runtime.observe.recorded import Recorded
@@ -22,7 +20,6 @@ TRACE_EXAMPLES = o.examples(
     "teola trace ID --format perfetto --out trace.json",
     "teola trace ID --url https://teola.example:8080 --format json",
 )
-LIMIT_S: Final = 30.0
 
 
 class Form(StrEnum):
@@ -41,18 +38,8 @@ def trace(
             metavar="ID", show_default=False, help="The query's id: it is in every answer and log."
         ),
     ],
-    url: Annotated[
-        str, typer.Option(metavar="URL", help="The server.", envvar="TEOLA_URL")
-    ] = "http://127.0.0.1:8080",
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            show_default=False,
-            envvar="TEOLA_API_KEY",
-            help="An API key, if the server wants one; better in the environment than here.",
-        ),
-    ] = None,
+    url: reach.Url = reach.URL,
+    key: reach.Key = None,
     form: Annotated[
         Form,
         typer.Option(
@@ -76,7 +63,7 @@ def trace(
     from teola.cli.showing import console
     from teola.cli.timeline import show_timeline
 
-    found, recorded = fetched(url.rstrip("/"), id, key)
+    found, recorded = fetched(url, id, key)
     if form is Form.TEXT and out is None:
         show_timeline(recorded, console())
         return 0
@@ -91,50 +78,13 @@ def trace(
 
 def fetched(url: str, id: str, key: str | None) -> tuple[dict[str, Any], Recorded]:
     """A query's trace as the server tells it, and with its graph. Raises InputError, TeolaError."""
-    import httpx
-
     from teola.runtime.observe.recorded import Recorded
 
-    query = f"/v1/queries/{quote(id, safe='')}"
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    with _reaching(url), httpx.Client(base_url=url, headers=headers, timeout=LIMIT_S) as client:
-        trace = _told(client.get(f"{query}/trace"))
+    query = reach.query_path(id)
+    with reach.reaching(url, key) as client:
+        trace = reach.told(client.get(f"{query}/trace"))
         graph = client.get(f"{query}/graph")
-        return trace, Recorded.from_json(trace, _told(graph) if graph.is_success else None)
-
-
-@contextmanager
-def _reaching(url: str) -> Iterator[None]:
-    """Raise what went wrong on the way as one line."""
-    import httpx
-
-    from teola.errors import EngineUnavailable, InputError
-
-    try:
-        yield
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-        raise InputError(f"--url {url!r} is no URL, such as http://127.0.0.1:8080") from None
-    except httpx.HTTPError as error:
-        raise EngineUnavailable(
-            f"no server answers at {url} ({type(error).__name__}): start one with `teola serve`, "
-            "or give --url"
-        ) from None
-
-
-def _told(response: Any) -> dict[str, Any]:
-    """The JSON of an answer. Raises InputError with what the server says."""
-    from teola.errors import InputError
-
-    try:
-        found = response.json()
-    except ValueError:
-        raise InputError(f"{response.url} is no Teola server: it answers no JSON") from None
-    if response.is_success and isinstance(found, dict):
-        return found
-    error = found.get("error", {}) if isinstance(found, dict) else {}
-    message = error.get("message") if isinstance(error, dict) else None
-    hint = "; give --key, or set TEOLA_API_KEY" if response.status_code == 401 else ""
-    raise InputError(f"{message or f'the server answers {response.status_code}'}{hint}")
+        return trace, Recorded.from_json(trace, reach.told(graph) if graph.is_success else None)
 
 
 def drawn(recorded: Recorded, form: Form) -> str:

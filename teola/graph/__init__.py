@@ -1,7 +1,8 @@
 """The graph is data: primitives, references between them, prompts; rendering. No I/O."""
 
 from teola.graph.graph import Edge, Graph
-from teola.graph.growth import Grow, Grower, Growth
+from teola.graph.growth import Grow, Grower, Growth, ToolStep
+from teola.graph.inquiry import Inquiry, Wording
 from teola.graph.ops import (
     AggregateParams,
     Aggregation,
@@ -10,12 +11,14 @@ from teola.graph.ops import (
     EmbeddingParams,
     GrowParams,
     IngestionParams,
+    OfferedTools,
     Op,
     PrefillParams,
     RerankParams,
     SearchParams,
     SqlParams,
     ToolParams,
+    WaitParams,
     WebSearchParams,
 )
 from teola.graph.primitive import Const, Guard, Order, Primitive, Value
@@ -37,6 +40,8 @@ __all__ = [
     "Growth",
     "Guard",
     "IngestionParams",
+    "Inquiry",
+    "OfferedTools",
     "Op",
     "Order",
     "Part",
@@ -49,6 +54,9 @@ __all__ = [
     "SearchParams",
     "SqlParams",
     "ToolParams",
+    "ToolStep",
     "Value",
+    "WaitParams",
     "WebSearchParams",
+    "Wording",
 ]

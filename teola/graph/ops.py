@@ -7,12 +7,13 @@ lets a pass or a queue cut a primitive into pieces and join the results in order
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from teola.graph.growth import Grower
+from teola.graph.inquiry import ASK, WAIT_S, Wording
 
 
 class Op(Enum):
@@ -33,6 +34,7 @@ class Op(Enum):
     TOOL_CALL = "tool_call"
     SQL = "sql"
     GROW = "grow"
+    WAIT = "wait"
 
     __hash__ = object.__hash__  # members are singletons; Enum's own hash is a Python-level call
 
@@ -40,7 +42,7 @@ class Op(Enum):
 PREFILLS: Final = frozenset({Op.PREFILLING, Op.PARTIAL_PREFILLING, Op.FULL_PREFILLING})
 GROUP_HEADS: Final = frozenset({Op.PREFILLING, Op.FULL_PREFILLING})
 DECODES: Final = frozenset({Op.DECODING, Op.PARTIAL_DECODING})
-CONTROL: Final = frozenset({Op.CONDITION, Op.AGGREGATE, Op.GROW})
+CONTROL: Final = frozenset({Op.CONDITION, Op.AGGREGATE, Op.GROW, Op.WAIT})
 """Run by the driver itself: no engine, no queue."""
 
 SPECULATIVE: Final = frozenset(
@@ -93,6 +95,21 @@ class PrefillParams:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """Tools that a model may call, in a list of its own under a schema, or by its server's means.
+
+    functions: as servers take them, in JSON. words: what the prompt says of how to call them;
+    brief: what it says instead where the server knows. typed: an answer in place of calls is a
+    JSON value.
+    """
+
+    functions: str
+    words: str
+    brief: str = ""
+    typed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeParams:
     """What to generate.
 
@@ -100,7 +117,7 @@ class DecodeParams:
     elements, recognised by `parser` (`lines`, `numbered`, `json_list`). schema: JSON schema (as
     text) that the output must satisfy. item: which element a partial decoding delivers. seed: where
     chance decides, the same one decides alike, on engines that heed it. field: of a JSON answer,
-    the string that is told as it comes.
+    the string that is told as it comes. tools: what may be called, for servers that know calls.
     """
 
     max_tokens: int = 256
@@ -113,6 +130,7 @@ class DecodeParams:
     item: int | None = None
     seed: int | None = None
     field: str | None = None
+    tools: OfferedTools | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +176,8 @@ class ToolParams:
     that it returns, if it may return one no longer than that. streams: it yields its only output, a
     text, in pieces. timeout: seconds that a call may take. retries: further calls after any
     failure; None: those of a pure function, after failures that another try may mend. asks: it is
-    told who asks, as `asked` (teola.engine.AskedBy).
+    told who asks, as `asked` (teola.engine.AskedBy). repeatable: whether a call with these inputs
+    may be made again, since it does nothing twice; None: none may.
     """
 
     function: Callable[..., Any]
@@ -171,6 +190,7 @@ class ToolParams:
     timeout: float | None = None
     retries: int | None = None
     asks: bool = False
+    repeatable: Callable[[Mapping[str, Any]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +205,22 @@ class SqlParams:
 
 @dataclass(frozen=True, slots=True)
 class GrowParams:
-    """Adds parts to the graph while it runs. optional: inputs that it can do without."""
+    """Adds parts to the graph while it runs. optional: inputs that it can do without. feeds: a list
+    that it can grow over while it is still being written ("": none)."""
 
     grower: Grower
     optional: tuple[str, ...] = ()
+    feeds: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitParams:
+    """Asks a person what `words` makes of the inputs, by name, and waits for `wait_s` seconds at
+    most. kind: see Inquiry."""
+
+    words: Callable[[Mapping[str, Any]], Wording]
+    kind: str = ASK
+    wait_s: float = WAIT_S
 
 
 Params = (
@@ -204,6 +236,7 @@ Params = (
     | WebSearchParams
     | SqlParams
     | GrowParams
+    | WaitParams
 )
 
 

@@ -1,12 +1,13 @@
 """What the batches of an engine take, by op: base + per unit, a unit being a planned token or an
-item."""
+item; and how much longer it takes for each other that works at the same time (at_work.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from teola.graph.ops import Op
+from teola.learning.at_work import WAITS, AtWork, Nobody
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
 from teola.learning.lessons import EngineTimes
@@ -19,7 +20,7 @@ ENOUGH: Final = 1
 warm) counts little beside later ones, because errors are relative."""
 SPREAD: Final = 2.0
 """The largest batch must be so many times the smallest to tell the base from the rest."""
-RIDGE: Final = (1e-4, 1e-4)
+RIDGE: Final = (1e-4, 1e-4, 1e-3)
 ALL_OF: Final = 64
 ONE_OF: Final = 8
 """After so many batches every eighth is enough: they teach little, and cost as much."""
@@ -28,23 +29,29 @@ ONE_OF: Final = 8
 class _Op:
     """Batches of one op. by_tokens: its units are planned tokens."""
 
-    __slots__ = ("by_tokens", "least", "most", "per_item", "squares")
+    __slots__ = ("by_tokens", "least", "most", "per_item", "seconds", "squares")
 
     def __init__(self, per_item: int) -> None:
         self.by_tokens, self.per_item = per_item > 0, per_item
         self.squares = LeastSquares(RIDGE)
-        self.least, self.most = float("inf"), 0.0
+        self.least, self.most, self.seconds = float("inf"), 0.0, 0.0
 
-    def add(self, units: float, seconds: float) -> None:
+    def add(self, units: float, others: float, seconds: float) -> None:
         self.least, self.most = min(self.least, units), max(self.most, units)
-        self.squares.add((1.0, units), seconds)
+        self.seconds += seconds
+        alone = self.squares.so_far((1.0, units)) if others else 0.0
+        self.squares.add((1.0, units, others * alone), seconds)
 
     @property
     def varied(self) -> bool:
         return self.most >= SPREAD * self.least
 
+    @property
+    def crowding(self) -> float:
+        return self.squares.solve()[2]
+
     def cost(self) -> Cost:
-        base, per_unit = self.squares.solve()
+        base, per_unit, _ = self.squares.solve()
         if not self.varied:  # what of it is the base cannot be known: nothing waits on a guess
             per_unit += base / self.most
             base = 0.0
@@ -53,22 +60,41 @@ class _Op:
         return Cost(base, per_item_s=per_unit)
 
 
-class BatchTimes(Observer):
-    """Learns the times of one batch engine."""
+class _Sent(NamedTuple):
+    """A batch. works: not only waits. crowd: the crowd's seconds by then."""
 
-    def __init__(self, habits: Habits) -> None:
-        self._habits = habits
+    instance: int
+    at: float
+    works: bool
+    crowd: float
+
+
+class BatchTimes(Observer):
+    """Learns the times of one batch engine. crowd: who works at the same time (None: that does not
+    matter)."""
+
+    def __init__(self, habits: Habits, crowd: AtWork | None = None) -> None:
+        self._habits, self._crowd = habits, crowd or Nobody()
         self._ops: dict[Op, _Op] = {}
-        self._sent: dict[int, tuple[int, float]] = {}
+        self._sent: dict[int, _Sent] = {}
         self._seen = 0
 
     def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
-        self._sent[batch] = i, now
+        works = slices[0].work.spec.op not in WAITS
+        if works:
+            self._crowd.came(now)
+        self._sent[batch] = _Sent(i, now, works, self._crowd.seconds(now))
 
     def completed(
         self, batch: int, slices: Sequence[Slice], outcomes: Sequence[object], now: float
     ) -> None:
-        _, sent = self._sent.pop(batch, (0, now))
+        before = self._sent.pop(batch, None)
+        if before is None:
+            return
+        sent, others = before.at, 0.0
+        if before.works:
+            others = self._crowd.others(before.crowd, now - sent, now)
+            self._crowd.left(now)
         self._seen += 1
         if self._seen > ALL_OF and self._seen % ONE_OF:
             return
@@ -86,17 +112,21 @@ class BatchTimes(Observer):
         op = self._ops.get(spec.op)
         if op is None:
             op = self._ops[spec.op] = _Op(spec.item_tokens)
-        op.add(units, now - sent)
+        op.add(units, others, now - sent)
 
-    def lost(self, i: int) -> None:
-        self._sent = {batch: sent for batch, sent in self._sent.items() if sent[0] != i}
+    def lost(self, i: int, now: float) -> None:
+        for batch in [batch for batch, sent in self._sent.items() if sent.instance == i]:
+            if self._sent.pop(batch).works:
+                self._crowd.left(now)
 
     def times(self) -> EngineTimes | None:
         known = {op: of for op, of in self._ops.items() if of.squares.count >= ENOUGH}
         if not known:
             return None
+        whole = sum(of.seconds for of in known.values())
         return EngineTimes(
             {op: of.cost() for op, of in known.items()},
             seen=sum(of.squares.count for of in known.values()),
             varied=frozenset(op for op, of in known.items() if of.varied),
+            crowding=sum(of.seconds / whole * of.crowding for of in known.values()),
         )

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from teola.learning.at_work import AtWork, Nobody
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
 from teola.learning.lessons import EngineTimes
@@ -29,9 +30,9 @@ ENOUGH: Final = 3
 """Measurements after which the times of a step are known."""
 TOGETHER_S: Final = 0.003
 """First tokens that come so close on each other come from one step."""
-RIDGE: Final = (1e-4, 1e-4, 1e-2, 1e-4, 1e-2, 1e-4)
-"""Terms in the order of `StepTime`. Where prompts are of similar lengths, tokens explain what pairs
-would explain, too, and far better what longer ones will take."""
+RIDGE: Final = (1e-4, 1e-4, 1e-2, 1e-4, 1e-2, 1e-4, 1e-3)
+"""Terms in the order of `StepTime`, and crowding. Where prompts are of similar lengths, tokens
+explain what pairs would explain, too, and far better what longer ones will take."""
 ALL_OF: Final = 256
 ONE_OF: Final = 4
 """After so many measurements every fourth is enough."""
@@ -89,7 +90,8 @@ class _Instance:
 class _Batch:
     """Calls that were sent together. alone: the instance had nothing else to do. waiting: of them,
     for a first token; left: not over. steps: in which first tokens came, the last one at `at`.
-    took: seconds of their prompts (0: others ran beside them). tokens, pairs: computed for them."""
+    took: seconds of their prompts (0: others ran beside them). tokens, pairs: computed for them.
+    crowd: the crowd's seconds when they were sent; others: who worked meanwhile, beside them."""
 
     sent: float
     waiting: int
@@ -100,18 +102,21 @@ class _Batch:
     took: float = 0.0
     tokens: float = 0.0
     pairs: float = 0.0
+    crowd: float = 0.0
+    others: float = 0.0
 
 
 @dataclass(slots=True)
 class _Call:
-    """instance, batch: where it runs. first: when its first token came, and the sums then. context:
-    what its answer attends to."""
+    """instance, batch: where it runs. first: when its first token came, and the sums and the
+    crowd's seconds then. context: what its answer attends to."""
 
     instance: int
     batch: _Batch
     first: float = -1.0
     context: float = 0.0
     sums: _Sums | None = None
+    crowd: float = 0.0
 
 
 @dataclass(slots=True)
@@ -123,10 +128,11 @@ class _Prompts:
 
 
 class CallTimes(Observer):
-    """Learns the times of one LLM engine. budget: prompt tokens of one step."""
+    """Learns the times of one LLM engine. budget: prompt tokens of one step. crowd: who works at
+    the same time (None: that does not matter)."""
 
-    def __init__(self, habits: Habits, budget: int) -> None:
-        self._habits, self._budget = habits, budget
+    def __init__(self, habits: Habits, budget: int, crowd: AtWork | None = None) -> None:
+        self._habits, self._budget, self._crowd = habits, budget, crowd or Nobody()
         self._squares = LeastSquares(RIDGE)
         self._instances: dict[int, _Instance] = {}
         self._calls: dict[Key, _Call] = {}
@@ -137,7 +143,10 @@ class CallTimes(Observer):
 
     def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
         instance = self._instances.setdefault(i, _Instance(now))
+        if not instance.calls and slices:
+            self._crowd.came(now)
         group = _Batch(now, len(slices), len(slices), alone=not instance.calls)
+        group.crowd = self._crowd.seconds(now)
         if instance.last is not None:
             instance.last.alone = False
         instance.last = group
@@ -164,12 +173,14 @@ class CallTimes(Observer):
         instance.prefilled = now
         instance.decoding += 1
         call.first, call.sums, call.context = now, mark, self._before(work) + work.total
+        call.crowd = self._crowd.seconds(now)
         instance.context += call.context
         batch.steps += now - batch.at > TOGETHER_S
         batch.at = now
         batch.waiting -= 1
         if batch.alone and not batch.waiting:
             batch.took = now - batch.sent
+            batch.others = self._crowd.others(batch.crowd, batch.took, now)
 
     def ended(
         self, work: Work, failed: bool, cached: int | None, generated: int | None, now: float
@@ -184,6 +195,8 @@ class CallTimes(Observer):
         instance = self._instances[call.instance]
         instance.advance(now)
         instance.calls -= 1
+        if not instance.calls:
+            self._crowd.left(now)
         if call.first >= 0:
             instance.decoding -= 1
             instance.context -= call.context
@@ -207,6 +220,7 @@ class CallTimes(Observer):
             return
         began, sums = call.sums, instance.sums
         share = steps / passed
+        others = self._crowd.others(call.crowd, passed, now)
         self._add(
             (
                 steps,
@@ -216,11 +230,14 @@ class CallTimes(Observer):
                 sums.pairs - began.pairs,
                 sums.steps - began.steps,
             ),
+            others,
             passed,
         )
 
-    def lost(self, i: int) -> None:
-        self._instances.pop(i, None)
+    def lost(self, i: int, now: float) -> None:
+        instance = self._instances.pop(i, None)
+        if instance is not None and instance.calls:
+            self._crowd.left(now)
         self._calls = {key: call for key, call in self._calls.items() if call.instance != i}
 
     def _prefilled(self, batch: _Batch, work: Work, cached: int | None) -> None:
@@ -234,7 +251,7 @@ class CallTimes(Observer):
         batch.left -= 1
         if batch.took and not batch.left:
             steps = max(batch.steps, -(-batch.tokens // self._budget))
-            self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), batch.took)
+            self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), batch.others, batch.took)
 
     def _computed(self, work: Work, cached: int | None) -> tuple[float, float]:
         """Tokens and pairs of a prompt that were not kept. cached: how many were (None: as many as
@@ -267,15 +284,17 @@ class CallTimes(Observer):
         like.length += (work.total - like.length) * NEWEST
         like.kept += (kept - like.kept) * NEWEST
 
-    def _add(self, quantities: Sequence[float], seconds: float) -> None:
+    def _add(self, quantities: Sequence[float], others: float, seconds: float) -> None:
         self._seen += 1
         if seconds > 0 and (self._seen <= ALL_OF or self._seen % ONE_OF == 0):
-            self._squares.add(quantities, seconds)
+            alone = self._squares.so_far(quantities) if others else 0.0
+            self._squares.add((*quantities, others * alone), seconds)
 
     def times(self) -> EngineTimes | None:
         if self._squares.count < ENOUGH:
             return None
-        return EngineTimes(step=StepTime(*self._squares.solve()), seen=self._squares.count)
+        *step, crowding = self._squares.solve()
+        return EngineTimes(step=StepTime(*step), seen=self._squares.count, crowding=crowding)
 
 
 def _kind(work: Work) -> tuple[str, str, int]:

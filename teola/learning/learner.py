@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, overload
 
 from teola.graph.ops import Op
+from teola.learning.at_work import AtWork
 from teola.learning.batches import BatchTimes
 from teola.learning.calls import CallTimes
 from teola.learning.habits import MOVED, Habits
@@ -26,10 +27,12 @@ AGAIN: Final = 32
 
 
 class Learner:
-    """Knows nothing at first, but what it is told to `recall`."""
+    """Knows nothing at first, but what it is told to `recall`. crowd: who counts the instances that
+    are at work; None: none slows another down."""
 
-    def __init__(self) -> None:
+    def __init__(self, crowd: AtWork | None = None) -> None:
         self.lessons = NO_LESSONS
+        self._crowd = crowd
         self.habits = Habits()
         self._engines: dict[str, Observer] = {}
         self._recalled: dict[str, EngineTimes] = {}
@@ -39,7 +42,11 @@ class Learner:
         """Who is to be told what happens at an engine. budget: prompt tokens of one step of an LLM
         (None: it is none)."""
         habits = self.habits
-        found = BatchTimes(habits) if budget is None else CallTimes(habits, budget)
+        found: Observer = (
+            BatchTimes(habits, self._crowd)
+            if budget is None
+            else CallTimes(habits, budget, self._crowd)
+        )
         self._engines[engine] = found
         return found
 

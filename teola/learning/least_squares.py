@@ -1,10 +1,11 @@
 """Least squares that never stops: coefficients of a time, kept true by every new measurement.
 
 A time is a sum of terms, each a known quantity times an unknown coefficient that is not negative.
-What is minimised is the sum of the squared *relative* errors, in which older measurements count
-less and less, and next to nothing once the times have changed. Of the measurements, only the normal
-equations are kept (the information form of recursive least squares), so that adding one costs
-O(terms^2) and nothing is ever inverted.
+What is minimised is the sum of the squared errors, each as a part of what was *expected*, in which
+older measurements count less and less, and next to nothing once the times have changed. (As parts
+of what was measured, the slow would count least, and a busy engine seem faster than it is.) Of the
+measurements, only the normal equations are kept (the information form of recursive least squares),
+so that adding one costs O(terms^2) and nothing is ever inverted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ ROBUST: Final = 3.0
 """Errors of so many times the usual one count no more than in proportion (Huber, 1964)."""
 USUAL: Final = 0.05
 """Smallest relative error that is held to be usual."""
+UNEXPECTED: Final = 0.5
+"""At least so much of what was measured is held to have been expected."""
 CHANGED: Final = 16
 """So many measurements in a row that took longer than usual (or shorter): the times are others."""
 BEFORE: Final = 1 / 256
@@ -59,9 +62,10 @@ class LeastSquares:
         weight, scale = self._weight, seconds
         if self._solved is not None:
             error, usual = abs(self._off(quantities, seconds)), self._usual
+            expected = self._expected(quantities)
+            scale = max(expected, seconds * UNEXPECTED)
             if error > ROBUST * usual:
                 weight *= ROBUST * usual / error
-                scale = max(seconds, self._expected(quantities))
             self._error += (min(error, 2 * ROBUST * usual) - self._error) / min(
                 max(1, self.count), 32
             )
@@ -101,6 +105,11 @@ class LeastSquares:
             return False
         self._row = 0
         return True
+
+    def so_far(self, quantities: Sequence[float]) -> float:
+        """Seconds that so much of the first terms takes, by the coefficients that were found last;
+        0 if none were."""
+        return sum(a * b for a, b in zip(self._solved or (), quantities, strict=False))
 
     def solve(self) -> tuple[float, ...]:
         """The coefficients now, none of them negative: one that would be is 0, and the others

@@ -21,13 +21,15 @@ class EngineTimes:
 
     costs: of the ops of a batch engine. step: of an LLM. seen: measurements behind them.
     varied: ops whose batches were of different sizes, so that one knows what of their time does not
-    depend on the size.
+    depend on the size. crowding: how much longer it takes for each other instance that works at the
+    same time (EngineProfile).
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
     step: StepTime | None = None
     seen: int = 0
     varied: frozenset[Op] = frozenset()
+    crowding: float = 0.0
 
     def over(self, profile: EngineProfile) -> EngineProfile:
         """`profile` with these times instead of its own, also of instances in its pool that have
@@ -35,12 +37,20 @@ class EngineTimes:
         source = f"learned from {self.seen} {'calls' if self.step else 'batches'}"
         pool = tuple(one if one.timed else self.over(one) for one in profile.pool)
         if self.step is not None:
-            return replace(profile, step=self.step, pool=pool, source=source)
+            crowding = self.crowding
+            return replace(profile, step=self.step, pool=pool, crowding=crowding, source=source)
         limit = profile.max_efficient
         if limit is not None and self.varied.issuperset(self.costs):
             limit = None
         costs = {**profile.costs, **self.costs}
-        return replace(profile, costs=costs, max_efficient=limit, pool=pool, source=source)
+        return replace(
+            profile,
+            costs=costs,
+            max_efficient=limit,
+            pool=pool,
+            crowding=self.crowding,
+            source=source,
+        )
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,7 @@ def _written(times: EngineTimes) -> dict[str, Any]:
         "step": asdict(times.step) if times.step else None,
         "seen": times.seen,
         "varied": sorted(op.value for op in times.varied),
+        "crowding": times.crowding,
     }
 
 
@@ -100,6 +111,7 @@ def _read(data: Mapping[str, Any]) -> EngineTimes:
         step=StepTime(**_sound(data["step"])) if data["step"] else None,
         seen=int(data["seen"]),
         varied=frozenset(map(Op, data["varied"])),
+        crowding=_sound({"crowding": data.get("crowding", 0.0)})["crowding"],
     )
 
 

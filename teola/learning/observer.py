@@ -28,7 +28,7 @@ class Observer:
         """A call is over. cached: tokens of its prompt that the instance had kept. generated:
         tokens that it wrote, also if it was withdrawn meanwhile. (None: it does not tell.)"""
 
-    def lost(self, i: int) -> None:
+    def lost(self, i: int, now: float) -> None:
         """Instance `i` is gone, with all that it ran."""
 
     def times(self) -> EngineTimes | None:

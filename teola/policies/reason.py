@@ -23,7 +23,6 @@ class Because(Enum):
     KEPT = "kept"
     FIRST = "first"
     COST = "cost"
-    OPEN = "open"
     LOAD = "load"
     DECODES = "decodes"
     SHIFTED = "shifted"
@@ -48,7 +47,6 @@ _PLACED: Final[Mapping[Because, str]] = {
     Because.KEPT: "least loaded of those that keep its beginning: {here} of calls, next {next}",
     Because.FIRST: "least to compute before its first token: {here}, next {next}",
     Because.COST: "least cost {here}, next {next}",
-    Because.OPEN: "least cost of those with room {here}, next {next}",
     Because.LOAD: "least loaded: {here}, next {next}",
     Because.DECODES: "decodes more than it prefills",
     Because.SHIFTED: "takes calls over: {here} of them against {next}",

@@ -49,6 +49,7 @@ class WorkSpec:
     retries: further tries that it may have.
     item_tokens: planned tokens of an item (0: its time does not depend on them).
     planned_tokens: of its prompt. planned_output: that its call generates in all.
+    expected_output: the same, by the habits of its component (0: they are not known).
     continues: planned tokens of the sequence that its prompt goes on with (0: none).
     ahead: a piece of a prompt, computed before the rest of it is there, which can take it along.
     """
@@ -66,6 +67,7 @@ class WorkSpec:
     item_tokens: int = 0
     planned_tokens: int = 0
     planned_output: int = 0
+    expected_output: int = 0
     continues: int = 0
     ahead: bool = False
 
@@ -90,7 +92,7 @@ class Work:
     done: items that have come back.
     counts: what those delivered by port, if they came in several slices.
     prefilling: an LLM call is under way and has given no token.
-    streamed: its tokens have begun to leave for the client.
+    streamed: what it writes has begun to leave for the client, or to be used.
     priority: how urgent its engine's own queue is to take it; more is sooner.
     wanted: of a piece of a prompt: the rest of it is there, and cannot take it along.
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.

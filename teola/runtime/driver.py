@@ -14,18 +14,19 @@ from dataclasses import asdict
 from typing import Any, Final, Generic, TypeVar
 
 from teola.engine import NextRead
-from teola.graph import GrowParams, Growth, Op
+from teola.graph import GrowParams, Growth, Op, WaitParams
 from teola.graph.ops import PREFILLS
 from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
 from teola.profile import EngineProfile
-from teola.runtime.growing import Growing, Parts, Place, Tally
+from teola.runtime.growing import Growing, Parts, Place
 from teola.runtime.next_reads import next_reads
 from teola.runtime.observe.noting import note
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
+from teola.runtime.tally import Tally
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
@@ -38,6 +39,7 @@ from teola.schedule.events import (
     Ejected,
     Failed,
     Finish,
+    FirstToken,
     Fused,
     Measure,
     QueueEvent,
@@ -57,10 +59,22 @@ log = logging.getLogger(__name__)
 
 
 class Query:
-    """One query in flight, or a part of one: its run, its values, its trace. growing: by primitive,
-    those that grow. tally: what it may still grow. place: of a part, where it belongs."""
+    """One query in flight, or a part of one: its run, its values, its trace; the rest is for how
+    it grows (see Grown)."""
 
-    __slots__ = ("__dict__", "growing", "id", "place", "plan", "run", "store", "tally", "trace")
+    __slots__ = (
+        "__dict__",
+        "growing",
+        "grown_tokens",
+        "id",
+        "place",
+        "plan",
+        "run",
+        "store",
+        "tally",
+        "trace",
+        "written",
+    )
 
     def __init__(
         self,
@@ -74,6 +88,8 @@ class Query:
     ) -> None:
         self.id, self.plan, self.store, self.run, self.trace = id, plan, store, run, trace
         self.growing: dict[int, Growing] = {}
+        self.written: dict[int, list[Any]] = {}
+        self.grown_tokens = 0
         self.tally, self.place = tally or Tally(), place
 
     def prompt_tokens(self, i: int) -> int:
@@ -147,6 +163,20 @@ class Driver(ABC, Generic[Q]):
         """Give the core an event of an engine and perform what follows."""
         self._perform(self.core.handle(event, now), now)
 
+    def wrote(
+        self, query: Q, head: int, place: tuple[str, int, int], k: int, item: Any, now: float
+    ) -> bool:
+        """The call that `head` leads has written item `k` of its list. place: the engine, instance
+        and batch of this try. Whether that is used from now on, so that there can be no other."""
+        engine, instance, batch = place
+        work = self.core.queues[engine].works.get((query.id, head))
+        if work is None or (instance, batch) not in work.flying.values():
+            return False  # of an instance that is gone
+        used = self.parts.written(query, head, k, item, now)
+        if used:
+            self.handle(FirstToken(engine, instance, query.id, head, to_client=True), now)
+        return used
+
     def flush(self, now: float) -> None:
         """Scheduling rounds until no engine has anything more to send."""
         while self.core.unsettled:
@@ -210,6 +240,8 @@ class Driver(ABC, Generic[Q]):
         query.trace.ended(command.primitive, -1, now, "skipped")
         if query.growing:
             self.parts.dropped(query, command.primitive, now)
+        if type(query.plan.primitives[command.primitive].params) is WaitParams:
+            self.unask(query, command.primitive)
 
     def _fused(self, command: Fused, now: float) -> None:
         self.queries[command.run].trace.ended(command.primitive, -1, now, "fused")
@@ -231,9 +263,17 @@ class Driver(ABC, Generic[Q]):
         if query is None:
             return
         i = command.primitive
-        query.trace.sent(i, 0, 1, now, now)
-        if type(query.plan.primitives[i].params) is GrowParams:
+        if i in query.run.known:
+            query.trace.sent(i, 0, 1, now, now)
+            self.recall(query, i, now)
+            return
+        params = type(query.plan.primitives[i].params)
+        if params is GrowParams:
             self._grow(query, i, now)
+            return
+        query.trace.sent(i, 0, 1, now, now)
+        if params is WaitParams:
+            self.ask(query, i, now)
             return
         try:
             result = self.decide(query, i)
@@ -252,6 +292,9 @@ class Driver(ABC, Generic[Q]):
         return query.store.control(i)
 
     def _grow(self, query: Q, i: int, now: float) -> None:
+        if self.parts.whole(query, i, now):
+            return
+        query.trace.sent(i, 0, 1, now, now)
         try:
             growth = self.growth(query, i)
         except Exception as error:  # noqa: BLE001 - as above
@@ -295,6 +338,13 @@ class Driver(ABC, Generic[Q]):
         told = "engine %(engine)s: instance %(instance)d works again"
         note(log, logging.INFO, "engine_recovered", told, **asdict(command))
 
+    def unask(self, query: Q, i: int) -> None:
+        """Nobody wants to know any more what primitive `i` asks."""
+
+    def recall(self, query: Q, i: int, now: float) -> None:
+        """Take what is known of primitive `i`, which is not to be done again."""
+        raise NotImplementedError
+
     def ponder(self, query: Q, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
         """Await the outputs of control primitive `i`."""
         raise NotImplementedError
@@ -302,6 +352,10 @@ class Driver(ABC, Generic[Q]):
     def measure(self, command: Measure, now: float) -> None:
         """Work out the size of a primitive for which `_measure` gave None, and send Sized."""
         raise NotImplementedError
+
+    @abstractmethod
+    def ask(self, query: Q, i: int, now: float) -> None:
+        """Ask what primitive `i` wants to know."""
 
     @abstractmethod
     def growth(self, query: Q, i: int) -> Growth:

@@ -8,62 +8,59 @@ query's tenant, time, limits and fate; its calls are in the same queues as anybo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from teola.errors import QueryFailed
-from teola.graph import Grow, GrowParams, Growth
+from teola.graph import Grow, GrowParams, Growth, Ref
 from teola.runtime.observe.trace import Parent, Trace
 from teola.runtime.store import Store
-from teola.schedule.events import Cancelled, Cause, Completed, Failed, RunEvent, State
+from teola.runtime.tally import Tally
+from teola.runtime.values import bytes_of
+from teola.schedule.events import Cancelled, Cause, Completed, Failed, Finish, RunEvent, State
+from teola.schedule.feeding import Feeding
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
-
-MOST_PARTS: Final = 10_000
-"""Parts of one query, if nobody says otherwise."""
-DEEPEST: Final = 16
-"""Parts inside each other."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a query may still grow, with all its parts: their number, their primitives and the
-    tokens of their calls."""
-
-    parts: float = MOST_PARTS
-    primitives: float = inf
-    tokens: float = inf
 
 
 @dataclass(slots=True, eq=False)
 class Growing:
-    """A primitive that grows. waiting: parts that are not begun, because enough run. over: it has
-    ended, whatever is still told."""
+    """A primitive that grows. params: its own. waiting: parts that are not begun, because enough
+    run; they are made when they begin. held_bytes: what it keeps of parts that have ended.
+    missing: components of its parts that failed, and were optional. fed: it began while the list
+    that it grows over is still being written, and was told so many items of it. over: it has ended,
+    whatever is still told."""
 
     query: Grown
     i: int
+    params: GrowParams
     growth: Growth
     at_once: int
     open: dict[str, Grown] = field(default_factory=dict)
-    waiting: deque[Grow] = field(default_factory=deque)
+    waiting: deque[Iterator[Grow]] = field(default_factory=deque)
+    held_bytes: int = 0
+    missing: dict[str, Cause] = field(default_factory=dict)
+    fed: int | None = None
     over: bool = False
 
 
 @dataclass(slots=True)
 class Place:
-    """Where a part belongs."""
+    """Where a part belongs. recorded: its trace stays when it has ended."""
 
     growing: Growing
     key: str
     depth: int
     grow: Grow
+    recorded: bool = True
 
 
 class Grown(Protocol):
-    """A query, as far as its growth needs to know it. growing: its primitives that grow. tally:
-    what it may still grow. place: of a part."""
+    """A query, as far as its growth needs to know it. growing: its primitives that grow. written:
+    by the decodings that head them, items of lists that are being written. tally: what it may still
+    grow. place: of a part. grown_tokens: of the calls of its parts that have ended."""
 
     id: str
     plan: Plan
@@ -71,10 +68,14 @@ class Grown(Protocol):
     store: Store
     trace: Trace
     growing: dict[int, Growing]
+    written: dict[int, list[Any]]
     tally: Tally
     place: Place | None
+    grown_tokens: int
 
 
+FEED: Final = ""
+"""What stands for the key of a part where what is told was not written by one."""
 G = TypeVar("G", bound=Grown)
 Query = TypeVar("Query", bound=Grown)
 
@@ -90,6 +91,14 @@ class Grows(Protocol[G]):
         """Give the core an event of a run."""
         ...
 
+    def growth(self, query: G, i: int) -> Growth:
+        """How primitive `i` grows in this query."""
+        ...
+
+    def undecided(self, query: G, i: int, error: Exception, now: float) -> None:
+        """A control primitive failed."""
+        ...
+
     def made_part(self, around: Any, id: str, plan: Plan, place: Place, now: float) -> G:
         """A query for a part of the query `around`."""
         ...
@@ -103,39 +112,109 @@ class Parts(Generic[Query]):
 
     def begin(self, query: Query, i: int, growth: Growth, now: float) -> None:
         """Primitive `i` grows from now on."""
-        params = query.plan.primitives[i].params
-        assert isinstance(params, GrowParams)
-        growing = query.growing[i] = Growing(query, i, growth, params.grower.at_once)
+        growing = self._grows(query, i, growth)
         self._follow(growing, growth.begin, now)
 
-    def told(self, part: Query, port: str, item: Any, now: float) -> None:
-        """An item of a part's list is there."""
-        if part.place is not None and not part.place.growing.over:
-            growing, key = part.place.growing, part.place.key
-            self._follow(growing, lambda: growing.growth.told(key, port, item), now)
+    def _grows(self, query: Query, i: int, growth: Growth) -> Growing:
+        params = query.plan.primitives[i].params
+        assert isinstance(params, GrowParams)
+        growing = Growing(query, i, params, growth, params.grower.at_once)
+        query.growing[i] = growing
+        return growing
+
+    def written(self, query: Query, head: int, k: int, item: Any, now: float) -> bool:
+        """The call that `head` leads has written item `k` of its list. Whether anything has come
+        of that, so that the call must not be begun anew."""
+        used = False
+        if place := query.place:
+            port = told_port(query, head)
+            if port and not place.growing.over:
+                growing, key, used = place.growing, place.key, True
+                self._follow(growing, partial(growing.growth.told, key, port, item), now)
+        if fed := query.plan.feeding.get(head):
+            items = query.written.setdefault(head, [])
+            del items[k:]  # of a try that came to nothing
+            items.append(item)
+            for one in fed:
+                used |= self._feed(query, one, items, now)
+        return used
+
+    def _feed(self, query: Query, of: Feeding, items: list[Any], now: float) -> bool:
+        """Tell a primitive of what is new of the list that it grows over, if all else is there that
+        it reads. Whether it has begun."""
+        i, giver = of
+        growing = query.growing.get(i)
+        if growing is None:
+            if not may_feed(query, i, giver):
+                return False
+            try:
+                growing = self._grows(query, i, self._driver.growth(query, i))
+            except Exception as error:  # noqa: BLE001 - the developer's own code may raise anything
+                self._driver.undecided(query, i, error, now)
+                return True
+            growing.fed = 0
+            query.trace.sent(i, 0, 1, now, now)
+            self._follow(growing, growing.growth.begin, now)
+        fed, port = growing.fed, growing.params.feeds
+        if fed is not None:
+            growing.fed = len(items)
+            for item in items[fed:]:
+                if not growing.over:
+                    self._follow(growing, partial(growing.growth.told, FEED, port, item), now)
+        return True
+
+    def whole(self, query: Query, i: int, now: float) -> bool:
+        """All that primitive `i` reads is there. Whether it grows already."""
+        growing = query.growing.get(i)
+        if growing is None:
+            return False
+        growing.fed, port = None, growing.params.feeds
+        ref = query.plan.primitives[i].input(port)
+        assert isinstance(ref, Ref)
+        whole = {port: query.store.read(ref)}
+        self._follow(growing, partial(growing.growth.ended, FEED, whole), now)
+        return True
 
     def ended(
         self,
         part: Query,
-        state: State,
+        finish: Finish,
         outputs: Mapping[str, Any],
         error: Exception | None,
         now: float,
     ) -> None:
-        """A part has ended."""
+        """A part has ended. error: why, if it failed, as its developer is to see it."""
         place = part.place
         assert place is not None
         growing, key = place.growing, place.key
         growing.open.pop(key, None)
+        query = growing.query
+        query.tally.tokens -= _count_tokens(part, query)
+        if not place.recorded:
+            query.trace.leave_out(part.trace)
         if growing.over:
             return
-        tally = growing.query.tally
-        tally.tokens -= part.trace.prompt_tokens + part.trace.completion_tokens
-        if state in (State.OK, State.PARTIAL):
-            self._follow(growing, lambda: growing.growth.ended(key, outputs), now)
+        if (spent := getattr(growing.growth, "spent", None)) is not None:
+            spent(part.trace.prompt_tokens, part.trace.completion_tokens)
+        if finish.state in (State.OK, State.PARTIAL):
+            for component, cause in zip(finish.missing, finish.reasons, strict=True):
+                growing.missing.setdefault(component, cause)
+            self._follow(growing, partial(self._gave, growing, key, outputs), now)
         else:
-            cause = error or QueryFailed(f"part {key!r} ended as {state.value}")
-            self._follow(growing, lambda: growing.growth.failed(key, cause), now)
+            why = error or QueryFailed(f"part {key!r} ended as {finish.state.value}")
+            self._follow(growing, partial(growing.growth.failed, key, why), now)
+
+    def _gave(self, growing: Growing, key: str, outputs: Mapping[str, Any]) -> Iterable[Grow]:
+        """What follows from what a part gave, which is held from now on, or until the next."""
+        if growing.query.store.weighs:
+            size = 0
+            for value in outputs.values():
+                size += bytes_of(value)
+            more = size if growing.params.grower.gathers else size - growing.held_bytes
+            growing.held_bytes += more
+            component = growing.query.plan.primitives[growing.i].component
+            growing.query.tally.hold(component, more)
+        return growing.growth.ended(key, outputs)
 
     def dropped(self, query: Query, i: int, now: float) -> None:
         """Primitive `i` is skipped after all."""
@@ -149,18 +228,29 @@ class Parts(Generic[Query]):
             self._stop(query.growing.popitem()[1], now)
 
     def _stop(self, growing: Growing, now: float) -> None:
-        growing.over = True
-        growing.waiting.clear()
+        self._close(growing)
         for part in [*growing.open.values()]:
             self._driver.tell(part.id, Cancelled(), now)
 
-    def _follow(self, growing: Growing, step: Callable[[], Sequence[Grow]], now: float) -> None:
+    def _close(self, growing: Growing) -> None:
+        """It has ended, and lets go of what it holds."""
+        growing.over = True
+        growing.waiting.clear()
+        growing.query.tally.held_bytes -= growing.held_bytes
+        growing.held_bytes = 0
+
+    def _follow(self, growing: Growing, step: Callable[[], Iterable[Grow]], now: float) -> None:
         """What follows from a step of its growth."""
+        waiting, running = growing.waiting, growing.open
         try:
-            growing.waiting += step()
-            while growing.waiting and len(growing.open) < growing.at_once and not growing.over:
-                self._start(growing, growing.waiting.popleft(), now)
-            if growing.over or growing.open or growing.waiting:
+            waiting.append(iter(step()))
+            while waiting and len(running) < growing.at_once and not growing.over:
+                grow = next(waiting[0], None)
+                if grow is None:
+                    waiting.popleft()
+                else:
+                    self._start(growing, grow, now)
+            if growing.over or running or waiting or growing.fed is not None:
                 return
             result = growing.growth.result()
         except Exception as error:  # noqa: BLE001 - the developer's own code may raise anything
@@ -168,55 +258,60 @@ class Parts(Generic[Query]):
             return
         query, i = growing.query, growing.i
         query.growing.pop(i, None)
-        growing.over = True
+        self._close(growing)
         query.trace.ended(i, 0, now)
-        self._driver.tell(query.id, Completed(i, query.store.put(i, result)), now)
+        counts = query.store.put_slice(i, 0, 1, 1, result)
+        self._driver.tell(query.id, Completed(i, counts, None, -1, growing.missing), now)
 
     def _fail(self, growing: Growing, error: Exception, now: float) -> None:
         query, i = growing.query, growing.i
-        query.growing.pop(i, None)
+        if query.growing.pop(i, None) is None:
+            return
         self._stop(growing, now)
         query.trace.failed(i, 0, now, error)
         self._driver.tell(query.id, Failed(i, Cause(error)), now)
 
     def _start(self, growing: Growing, grow: Grow, now: float) -> None:
         """Begin a part. Raises QueryFailed where it would be one too many."""
-        query, i = growing.query, growing.i
-        p, tally = query.plan.primitives[i], query.tally
-        params, parts = p.params, query.plan.parts
-        assert isinstance(params, GrowParams)
+        query, key = growing.query, grow.key
+        component, parts = query.plan.primitives[growing.i].component, query.plan.parts
         assert parts is not None
-        body = params.grower.bodies[grow.body]
+        body = grow.made or growing.params.grower.bodies[grow.body]
         sizes = {name: len(value) for name, value in grow.inputs.items() if type(value) is list}
         plan = parts(body, sizes)
         depth = 1 + (query.place.depth if query.place is not None else 0)
-        tally.parts -= 1
-        tally.primitives -= len(plan)
-        _check(p.component, tally, depth)
-        place = Place(growing, grow.key, depth, grow)
-        id = f"{query.id}/{p.component}/{grow.key}"
-        if grow.key in growing.open:
-            raise QueryFailed(f"{p.component!r} has two parts called {grow.key!r}")
-        part = growing.open[grow.key] = self._driver.made_part(query, id, plan, place, now)
+        query.tally.grow(component, len(plan), depth)
+        if key in growing.open:
+            raise QueryFailed(f"{component!r} has two parts called {key!r}")
+        place = Place(growing, key, depth, grow)
+        id = f"{query.id}/{component}/{key}"
+        part = growing.open[key] = self._driver.made_part(query, id, plan, place, now)
         self._driver.begin(part, now)
 
 
-def _check(component: str, tally: Tally, depth: int) -> None:
-    for what, left, way in (
-        ("parts", tally.parts, "give it fewer items or turns"),
-        ("primitives", tally.primitives, "give it fewer items or turns"),
-        ("tokens", tally.tokens, "give it fewer turns, or shorter texts"),
-        ("parts inside each other", DEEPEST - depth, "one that contains itself needs an end"),
-    ):
-        if left < 0:
-            raise QueryFailed(f"{component!r} grows to more {what} than this query may have; {way}")
+def _count_tokens(part: Grown, query: Grown) -> int:
+    """Tokens of a part's calls, but for those of its own parts, which have been counted."""
+    tokens = part.trace.prompt_tokens + part.trace.completion_tokens
+    query.grown_tokens += tokens
+    return tokens - part.grown_tokens
+
+
+def may_feed(query: Grown, i: int, giver: int) -> bool:
+    """Whether primitive `i` can begin with the first items of the list that `giver` gives it: all
+    else that it waits for has ended, and it has something to do."""
+    run, parents = query.run, query.plan.parents[i]
+    return run.state is None and run.awaited(i) and all(p == giver or run.ended(p) for p in parents)
 
 
 def part_trace(around: Grown, id: str, plan: Plan, place: Place, now: float) -> Trace:
     """For a part: its own, in that of the query around it."""
     trace = Trace(id, around.trace.app, plan, now)
     trace.parent = Parent(around.id, around.plan.ids[place.growing.i])
-    around.trace.inner.append(trace)
+    if around.tally.records > 0:
+        around.tally.records -= 1
+        around.trace.inner.append(trace)
+    else:
+        place.recorded = False
     return trace
 
 
@@ -239,3 +334,9 @@ def told_port(query: Grown, head: int) -> str:
         if query.plan.head[i] == head:
             return port
     return ""
+
+
+def is_heard(query: Grown, head: int) -> bool:
+    """Whether anybody is to be told of the items of the list that the call led by `head` writes, as
+    they are written."""
+    return head in query.plan.feeding or bool(told_port(query, head))

@@ -12,7 +12,6 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
@@ -99,18 +98,17 @@ class Optimiser:
         self.misses += 1
         graph = self._built(shape)
         optimised = self._optimised(graph, steps, debug, most_primitives)
-        plan = Plan(
-            optimised.e_graph, self.profile, optimised, partial(self._part, overrides, steps)
-        )
+        parts = _PartPlans(self, overrides, steps)
+        plan = Plan(optimised.e_graph, self.profile, optimised, parts)
         self._plans[key] = plan
         if len(self._plans) > CACHED_PLANS:
             self._plans.popitem(last=False)
         return plan
 
-    def _part(
+    def part(
         self, overrides: Overrides, steps: Steps, body: Builder, sizes: Mapping[str, int]
     ) -> Plan:
-        """The plan of a part."""
+        """The plan of a part of queries with these overrides."""
         of = self._parts.get(body)
         if of is None:
             if len(self._parts) >= CACHED_PLANS:
@@ -194,6 +192,29 @@ class Optimiser:
                 for name in names:
                     found.setdefault(name, set()).add(batch)
         return {name: tuple(sorted(batches)) for name, batches in found.items()}
+
+
+class _PartPlans:
+    """Plans of the parts that queries of one plan grow. Those of an epoch are found at once: there
+    may be thousands that are all alike."""
+
+    __slots__ = ("_epoch", "_found", "_of", "_optimiser")
+
+    def __init__(self, optimiser: Optimiser, overrides: Overrides, steps: Steps) -> None:
+        self._optimiser, self._of = optimiser, (overrides, steps)
+        self._epoch = -1
+        self._found: dict[tuple[object, ...], Plan] = {}
+
+    def __call__(self, body: Builder, sizes: Mapping[str, int]) -> Plan:
+        epoch = self._optimiser.profile.epoch
+        if epoch != self._epoch or len(self._found) >= CACHED_PLANS:
+            self._epoch = epoch
+            self._found.clear()
+        key = (body, *sizes.items())
+        plan = self._found.get(key)
+        if plan is None:
+            plan = self._found[key] = self._optimiser.part(*self._of, body, sizes)
+        return plan
 
 
 def _told(value: object) -> object:

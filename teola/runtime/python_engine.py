@@ -13,7 +13,8 @@ from typing import Any
 from teola.engine import AskedBy, EngineKind, EngineSpec, Request, Result
 from teola.errors import EngineError, OutputError, QueryCancelled
 from teola.graph import Op, ToolParams
-from teola.runtime.live.nesting import calling
+from teola.run_secrets import OF_NONE
+from teola.runtime.live.nesting import Terms, calling
 from teola.threads import Threads
 
 
@@ -59,7 +60,11 @@ class PythonEngine:
         assert type(params) is ToolParams
         if params.asks:
             query, context = request.context.query_id.partition("/")[0], request.context
-            inputs = {**inputs, "asked": AskedBy(query, context.tenant, request.key)}
+            terms = _terms()
+            tools = terms.runtime.tools if terms and terms.runtime else None
+            secrets = terms.secrets if terms else OF_NONE
+            asked = AskedBy(query, context.tenant, request.key, tools, secrets)
+            inputs = {**inputs, "asked": asked}
         try:
             if params.timeout is None and _is_async(params.function) and not params.streams:
                 value = await params.function(**inputs)
@@ -111,6 +116,12 @@ class PythonEngine:
             loop.call_soon_threadsafe(tell, text)
 
         return str(await self._threads.run(lambda: within.run(_drained, pieces, pass_on)))
+
+
+def _terms() -> Terms | None:
+    """Of the query that is worked for."""
+    caller = calling.get()
+    return None if caller is None or caller.over else caller.query.terms
 
 
 def _drained(pieces: Generator[Any, Any, Any], pass_on: Callable[[str], None]) -> str:

@@ -11,7 +11,7 @@ import atexit
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeVar
 
 from teola.engine import Engine, EngineSpec
 from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
-from teola.learning import Learner
+from teola.learning import AtWork, Learner
 from teola.profile import Profile, default
 from teola.profile import load as load_profile
 from teola.runtime.documents import Preparer
@@ -33,7 +33,7 @@ from teola.runtime.engines import (
     with_policies,
 )
 from teola.runtime.fitting import Fitting
-from teola.runtime.hosts.local import LocalHost, keeps
+from teola.runtime.hosts.local import LocalHost, close_all, keeps
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.likeness import check_alike
@@ -66,7 +66,8 @@ class Runtime:
     much then run there. max_queries: more at once are refused with Overloaded. debug: verify every
     pass's result. learn: whether to learn how long engines take and how much components write; a
     folder is where that is kept, and an engine of which it holds nothing is probed when it starts.
-    tools: by name, besides registered ones.
+    tools: by name, besides registered ones. journal: where queries that wait for people are kept
+    when the process ends: a DSN; True: with the engine vectorstore. journal_key: to encrypt them.
 
     Use it as a context manager, or call `close`; a process that ends closes what is left. Raises
     UnknownName and InputError where an engine cannot be made as it is configured.
@@ -84,9 +85,14 @@ class Runtime:
         debug: bool = False,
         learn: bool | str | Path = True,
         tools: Mapping[str, NamedTool] | None = None,
+        journal: bool | str = False,
+        journal_key: str | None = None,
     ) -> None:
+        self.journal, self.journal_key = journal, journal_key
+        self.closing: list[Callable[[], Awaitable[None]]] = []
+        """What is called before the engines are closed."""
         self.tools = ToolsByName(tools or {})
-        self.learner = Learner() if learn else None
+        self.learner = Learner(AtWork()) if learn else None
         self.memory = Memory.of(learn, self.learner)
         self.configs = with_policies(merged(engines or {}), batching, routing)
         self.fitting = Fitting()
@@ -107,7 +113,7 @@ class Runtime:
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
         self._lock = threading.Lock()
-        self._closed = False
+        self.closed = False
 
     # --- the loop -------------------------------------------------------------------------
 
@@ -115,7 +121,7 @@ class Runtime:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The runtime's event loop, started when first needed."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise InputError("this runtime is closed; make a new one")
             if self._loop is None:
                 self._loop = self.new_loop()
@@ -149,6 +155,11 @@ class Runtime:
             )
         self._work.add(work)
         return asyncio.run_coroutine_threadsafe(work, loop)
+
+    def task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine on the loop, from the loop, until it ends or the runtime is closed."""
+        self._work.add(work)
+        return self.loop.create_task(work)
 
     # --- engines --------------------------------------------------------------------------
 
@@ -314,7 +325,7 @@ class Runtime:
     def _go_first(self) -> None:
         """At the process's exit, close before the engines' own libraries shut themselves down: what
         was registered last runs first, and they register when they are imported or started."""
-        if not self._closed:
+        if not self.closed:
             atexit.unregister(self.close)
             atexit.register(self.close)
 
@@ -329,7 +340,7 @@ class Runtime:
     def admit(self) -> None:
         """Raise Overloaded if as many queries are in flight as may be, besides those inside others,
         which were admitted with them."""
-        if self.live.outermost >= self.max_queries:
+        if self.live.busy >= self.max_queries:
             told = f"{self.max_queries} queries are already running; try again in a moment"
             raise Overloaded(told)
 
@@ -338,9 +349,9 @@ class Runtime:
     def close(self) -> None:
         """Cancel what runs, close all engines, stop the loop. Calling it again does nothing."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -363,11 +374,12 @@ class Runtime:
         await cancel_all(self._started.values())
         await self._supervisor.close()
         await self._live.stop()
+        for close in self.closing:
+            await close()
         await self.tools.close()
         if self.memory:
             self.memory.keep()
-        hosts = list(self._live.hosts.values())
-        await asyncio.gather(*(host.close() for host in hosts), return_exceptions=True)
+        await close_all(self._live.hosts.values())
         if self._joined is not None and not self._joined.exception() and self._joined.result():
             from teola.runtime.hosts import ray_actor
 
@@ -385,16 +397,3 @@ class Runtime:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-_default: Runtime | None = None
-_default_lock = threading.Lock()
-
-
-def default_runtime() -> Runtime:
-    """The runtime of applications that name none: the defaults, started when first used."""
-    global _default
-    with _default_lock:
-        if _default is None or _default._closed:
-            _default = Runtime()
-        return _default

@@ -21,16 +21,24 @@ from teola.graph import (
     Ref,
 )
 from teola.runtime.gathering import gather
+from teola.runtime.tally import Tally
 from teola.runtime.values import RemoteList, bytes_of, counts_of, joined, text_of, tokens_of
 from teola.schedule.plan import Plan
 
 
 class Store:
     """Values by primitive and port. `inputs` are the caller's, by name. held_bytes: of what batches
-    computed, about; only if it `weighs` that."""
+    computed, about; only if it `weighs` that. tally: of the whole query, if this is a part's."""
 
-    def __init__(self, plan: Plan, inputs: Mapping[str, Any], *, weighs: bool = True) -> None:
-        self._weighs = weighs
+    def __init__(
+        self,
+        plan: Plan,
+        inputs: Mapping[str, Any],
+        *,
+        weighs: bool = True,
+        tally: Tally | None = None,
+    ) -> None:
+        self.weighs, self._tally = weighs, tally or Tally()
         self.plan, self.inputs = plan, dict(inputs)
         self.values: dict[int, Mapping[str, Any]] = {}
         self._slices: dict[int, dict[int, tuple[int, Mapping[str, Any]]]] = {}
@@ -124,12 +132,13 @@ class Store:
         self, i: int, lo: int, hi: int, total: int, result: Mapping[str, Any]
     ) -> dict[str, int]:
         """Keep items lo..hi of the outputs; once all `total` are there, they are joined."""
-        if self._weighs and i not in self._dropped:
+        if self.weighs and i not in self._dropped:
             size = 0
             for value in result.values():
                 size += bytes_of(value)
             self._bytes[i] = self._bytes.get(i, 0) + size
             self.held_bytes += size
+            self._tally.held_bytes += size
         if hi - lo >= total:
             return self.put(i, result)
         slices = self._slices.setdefault(i, {}) if i not in self._dropped else {}
@@ -149,8 +158,17 @@ class Store:
 
     def release(self, i: int) -> Mapping[str, Any] | None:
         """Forget the outputs of primitive `i`. What it held of them."""
-        self.held_bytes -= self._bytes.pop(i, 0)
+        if size := self._bytes.pop(i, 0):
+            self.held_bytes -= size
+            self._tally.held_bytes -= size
         return self.values.pop(i, None)
+
+    def close(self) -> None:
+        """Forget everything: the query has ended."""
+        self._tally.held_bytes -= self.held_bytes
+        self.held_bytes = 0
+        for kept in (self.values, self.inputs, self._slices, self._bytes):
+            kept.clear()
 
     def control(self, i: int) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:
         """Run an Aggregate or a Condition; a coroutine is left to run where a Condition's test is

@@ -99,8 +99,7 @@ class EngineQueue:
         """A primitive that was held is measured."""
         work = self.works.get((event.run, event.primitive))
         if work is not None and not (work.total or work.withdrawn):
-            work.total, work.keys = max(1, event.size.total), event.size.keys
-            work.queued = True
+            work.total, work.keys, work.queued = max(1, event.size.total), event.size.keys, True
             self._enter(work, now)
         return []
 
@@ -139,8 +138,7 @@ class EngineQueue:
     def call_ended(self, event: CallEnded, now: float) -> list[Output]:
         """An LLM call is over."""
         key = event.run, event.primitive
-        work = self.works.get(key)
-        if work is None:
+        if (work := self.works.get(key)) is None:
             return []
         instance, batch = work.flying.get((0, work.total), (-1, -1))
         if batch != event.batch:
@@ -200,7 +198,7 @@ class EngineQueue:
             return
         work = self.works[work.run, work.primitive]
         if self.again.may_retry(work, cause):
-            self.again.retry(work, lo, hi, instance, now)
+            self.again.retry(work, cause, lo, hi, instance, now)
             out.append(Retried(work.run, work.primitive, cause))
             return
         out.append(Tell(work.run, Failed(work.primitive, cause)))
@@ -219,17 +217,18 @@ class EngineQueue:
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
         """The prefilling of a group is over: its tokens no longer count against the budget."""
         work = self.works.get((event.run, event.primitive))
-        if work is None or not work.prefilling or not work.on(event.instance):
+        if work is None or not work.on(event.instance):
             return []
-        work.prefilling, work.streamed = False, event.to_client
+        work.streamed |= event.to_client
+        if not work.prefilling:
+            return []
+        work.prefilling = False
         self.instances.prefilled(event.instance, work.missing)
         self.observer.first(event.instance, work, now)
         if self.placing.follows:
             self.placing.prefilled(event.instance, work, now)
-        if work.withdrawn:
-            return []
         done = Completed(event.primitive, {"sequence": 1}, None, event.instance)
-        return [Tell(event.run, done)]
+        return [] if work.withdrawn else [Tell(event.run, done)]
 
     def member(self, event: MemberCompleted, now: float) -> list[Output]:
         """A decoding of a group delivered."""
@@ -240,9 +239,9 @@ class EngineQueue:
 
     def down(self, event: InstanceDown, now: float) -> list[Output]:
         """An instance is gone: everything on it has failed there."""
-        self.observer.lost(event.instance)
+        self.observer.lost(event.instance, now)
         error = EngineUnavailable(f"instance {event.instance} of {event.engine!r} is gone")
-        cause = Cause(error, retryable=True)
+        cause = Cause(error, retryable=True, lost=True)
         self.instances.down(event.instance, event.healing)
         self.placing.down(event.instance, now, lost=True)
         self.again.unbind(event.instance, now)

@@ -29,10 +29,12 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Cause:
-    """Why something failed. error: the exception itself, for the caller."""
+    """Why something failed. error: the exception itself, for the caller. lost: it was going on on
+    an instance that is gone."""
 
     error: Exception
     retryable: bool = False
+    lost: bool = False
 
 
 # --- events for a GraphRun ------------------------------------------------------------------
@@ -47,12 +49,13 @@ class Started:
 
 @dataclass(slots=True)
 class Completed:
-    """counts: items of each port. branch: what a Condition decided. instance: who holds it."""
+    """counts: of ports. branch: a Condition's. instance: who holds it. missing: in its parts."""
 
     primitive: int
     counts: Mapping[str, int]
     branch: str | None = None
     instance: int = -1
+    missing: Mapping[str, Cause] | None = None
 
 
 @dataclass(slots=True)
@@ -61,6 +64,13 @@ class Failed:
 
     primitive: int
     cause: Cause
+
+
+@dataclass(slots=True)
+class Again:
+    """What is known of a primitive is not its result: it is to be done after all."""
+
+    primitive: int
 
 
 @dataclass(slots=True)
@@ -139,8 +149,8 @@ class ProgramPaused:
 
 @dataclass(slots=True)
 class FirstToken:
-    """The prefilling of a group is over. to_client: its tokens leave for the client at once, so it
-    cannot be repeated any more."""
+    """The prefilling of a group is over. to_client: it cannot be repeated any more, because its
+    tokens leave at once; told again where something that it wrote is used from then on."""
 
     engine: str
     instance: int
@@ -195,8 +205,7 @@ class InstanceUp:
 
 @dataclass(slots=True)
 class InstanceWaits:
-    """A batch on it waits for queries that it began itself, and leaves its place to others (change
-    1), or waits no more (-1)."""
+    """A batch on it leaves its place to queries that it began (change 1), or takes it back (-1)."""
 
     engine: str
     instance: int
@@ -217,8 +226,8 @@ class InstanceChanged:
 
 @dataclass(slots=True)
 class Submit:
-    """GraphRun -> core: give the primitive (a group's head) to its engine's queue. affinity: the
-    instance that keeps the sequence which it continues (-1: none)."""
+    """GraphRun -> core: queue the primitive (a group's head). affinity: the instance that keeps the
+    sequence which it continues (-1: none)."""
 
     run: str
     primitive: int
@@ -254,7 +263,7 @@ class Measure:
 
 @dataclass(slots=True)
 class Control:
-    """Run a control primitive (Condition, Aggregate) now."""
+    """Run a control primitive now, or take what is known of one that an engine would do."""
 
     run: str
     primitive: int
@@ -364,7 +373,7 @@ class Tell:
     event: Completed | Failed
 
 
-RunEvent = Started | Completed | Failed | Cancelled | DeadlineReached
+RunEvent = Started | Completed | Failed | Again | Cancelled | DeadlineReached
 QueueEvent = (
     BatchCompleted
     | CallEnded
@@ -381,20 +390,9 @@ QueueEvent = (
     | ProgramPaused
 )
 RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
-Command = (
-    Control
-    | Measure
-    | Release
-    | Skipped
-    | Fused
-    | Finish
-    | Dispatch
-    | AbortRequest
-    | SetTimer
-    | Retried
-    | Ejected
-    | Recovered
-)
+OfRun = Control | Measure | Release | Skipped | Fused | Finish
+OfEngine = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered
+Command = OfRun | OfEngine
 
 Outbox = list[Any]
 """Where commands go, in the order in which they are to be performed. Each part adds its own."""

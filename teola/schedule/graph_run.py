@@ -13,6 +13,7 @@ from typing import Any, Final
 from teola.errors import DeadlineExceeded, QueryCancelled
 from teola.graph import Ref
 from teola.schedule.events import (
+    Again,
     Cancelled,
     Cause,
     Completed,
@@ -48,7 +49,8 @@ Asked = Callable[[Submit | Withdraw | Recall], object]
 class GraphRun:
     """State of one query, or of a part of one. `handle` takes events and gives commands; nothing
     else happens. program: whose calls its own are, if not those of a program that it is alone.
-    behind_s: of a part, the time of what follows it in its query, as far as that is known."""
+    behind_s: of a part, the time of what follows it in its query, as far as that is known.
+    known: primitives that no engine is to do, since what they gave before is known."""
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class GraphRun:
         program: str = "",
         behind_s: float = 0.0,
     ) -> None:
-        self.behind_s = behind_s
+        self.behind_s, self.known = behind_s, frozenset[int]()
         self.id, self.plan, self.tenant, self.app = id, plan, tenant, app or plan.graph.name
         self.program = program or id
         self.admitted = 0.0
@@ -100,6 +102,10 @@ class GraphRun:
     def ended(self, i: int) -> bool:
         """Whether primitive `i` is done, skipped, failed or cancelled."""
         return self.status[i] >= DONE
+
+    def awaited(self, i: int) -> bool:
+        """Whether primitive `i` waits, and has something to do as far as one knows by now."""
+        return self.status[i] == WAITING and not self._absence.skips(i, self.ended)
 
     def before(self, i: int) -> int:
         """Whose sequence the prompt of `i` continues, with the pieces that are part of it (-1:
@@ -155,6 +161,8 @@ class GraphRun:
             self.branches[self.plan.ids[i]] = event.branch
         if event.instance >= 0:
             self.instance[i] = event.instance
+        for component, cause in (event.missing or {}).items():
+            self._lacks(component, cause)
         self._settled(i)
 
     def _failed(self, event: Failed) -> None:
@@ -167,14 +175,23 @@ class GraphRun:
             self.status[group[0]] = FAILED
             self._stop(State.FAILED, event.cause, group[0])
             return
-        if primitive.component not in self.missing:
-            self.missing.append(primitive.component)
-            self.reasons.append(event.cause)
+        self._lacks(primitive.component, event.cause)
         self._short = True
         for member in group:
             if self.status[member] < DONE:  # it may have been skipped for want of the one before
                 self.status[member] = FAILED
                 self._settled(member)
+
+    def _again(self, event: Again) -> None:
+        self.known -= {event.primitive}
+        if self.status[event.primitive] == RUNNING:
+            self._ready(event.primitive)
+
+    def _lacks(self, component: str, cause: Cause) -> None:
+        """The query will do without what an optional component gives."""
+        if component not in self.missing:
+            self.missing.append(component)
+            self.reasons.append(cause)
 
     def _cancelled(self, event: Cancelled) -> None:
         self._stop(State.CANCELLED, Cause(QueryCancelled(f"query {self.id} was cancelled")))
@@ -308,7 +325,7 @@ class GraphRun:
             self._skip(i)
             return
         self.status[i] = RUNNING
-        if plan.control[i]:
+        if plan.control[i] or i in self.known:
             self._out.append(Control(self.id, i))
         elif plan.head[i] == i:
             self._ask(Submit(self.id, i, self.instance.get(self.before(i), -1)))
@@ -337,6 +354,7 @@ _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
     Started: GraphRun._started,
     Completed: GraphRun._completed,
     Failed: GraphRun._failed,
+    Again: GraphRun._again,
     Cancelled: GraphRun._cancelled,
     DeadlineReached: GraphRun._deadline,
 }

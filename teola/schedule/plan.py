@@ -25,15 +25,18 @@ from teola.graph import (
 )
 from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, Op, has_effect, retries
 from teola.graph.primitive import refs_of
+from teola.habit import Habit
 from teola.passes import Optimised, estimate
 from teola.passes.timetable import timetable
 from teola.policies.work import Estimate, WorkSpec
 from teola.profile import Profile
 from teola.schedule.beginnings import Beginning, beginnings
+from teola.schedule.feeding import Feeding, feeding
 
 Parts = Callable[[Any, Mapping[str, int]], "Plan"]
 """(template of a part, lengths of its inputs that are lists) -> its plan."""
 
+NO_PROFILE: Final = Profile("none", {})
 ABSENT: Final = -1
 """Count of a port that delivers nothing at all (an empty list counts 0)."""
 
@@ -108,7 +111,7 @@ class Plan:
         )
         self.effects = tuple(has_effect(p.op, p.params) for p in self.primitives)
         self.unread = self._unread()
-        self.specs = self._specs(self._estimates(profile))
+        self.specs = self._specs(self._estimates(profile), profile or NO_PROFILE)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -166,6 +169,11 @@ class Plan:
             frozenset(p.outputs) - seen.get(p.id, set()) if p.batchable else frozenset()
             for p in self.primitives
         )
+
+    @cached_property
+    def feeding(self) -> Mapping[int, tuple[Feeding, ...]]:
+        """What may grow over the list that a call writes, by the call's head."""
+        return feeding(self.primitives, self.index, self.head, self.members)
 
     @cached_property
     def beginnings(self) -> Mapping[int, Beginning]:
@@ -230,7 +238,7 @@ class Plan:
             and estimate.expected(self.graph, p, profile)
         )
 
-    def _specs(self, estimates: tuple[Estimate, ...]) -> tuple[WorkSpec, ...]:
+    def _specs(self, estimates: tuple[Estimate, ...], profile: Profile) -> tuple[WorkSpec, ...]:
         return tuple(
             WorkSpec(
                 engine=p.engine,
@@ -245,9 +253,8 @@ class Plan:
                 measured=p.batchable or p.op in PREFILLS,
                 item_tokens=self._tokens(p) // max(1, p.items) if p.op is Op.EMBEDDING else 0,
                 planned_tokens=self._tokens(p) if p.op in PREFILLS else 0,
-                planned_output=sum(
-                    estimate.planned_output(self.primitives[m]) for m in self.members[i]
-                ),
+                planned_output=self._output(i),
+                expected_output=self._expected(i, profile.habit(self.graph.name, p.component)),
                 continues=self._continued(i),
                 ahead=self.rest[i] >= 0,
             )
@@ -262,6 +269,14 @@ class Plan:
             tokens += self._tokens(p) if p.op in PREFILLS else estimate.planned_output(p)
             before = self.sequence_of[before]
         return max(1, tokens) if self.sequence_of[i] >= 0 else 0
+
+    def _output(self, i: int) -> int:
+        """Planned tokens of all that the call generates that `i` heads."""
+        return sum(estimate.planned_output(self.primitives[m]) for m in self.members[i])
+
+    def _expected(self, i: int, habit: Habit) -> int:
+        """The same by its component's habit; 0 as long as that is not known."""
+        return max(1, round(self._output(i) * habit.output)) if habit.calls else 0
 
     def _tokens(self, p: Primitive) -> int:
         return estimate.planned_tokens(self.graph, p)

@@ -18,12 +18,14 @@ FEW: Final = 8
 """Works that may be bound anew in one round because an instance has nothing to do."""
 RETRY_BUDGET: Final = 0.1
 RETRY_FLOOR: Final = 10
-"""Retries may be 10 % of an engine's requests, and always at least this many."""
+"""Retries may be 10 % of an engine's requests, and always at least this many. What was on an
+instance that is gone is no retry in that sense: it adds nothing to what the engine had to do
+(docs/decisions/0036-deaths-outside-the-budget.md)."""
 
 
 class Requeue:
     """Another try is a work of its own in the place of the old one, because policies have to forget
-    that. requests, retries: so far."""
+    that. requests, retries: so far. budgeted: retries that count against the budget."""
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class Requeue:
     ) -> None:
         self._works, self._line, self._placing = works, line, placing
         self._instances = instances
-        self.requests = self.retries = 0
+        self.requests = self.retries = self.budgeted = 0
 
     def may_retry(self, work: Work, cause: Cause) -> bool:
         """Whether what failed for this reason may be tried again."""
@@ -42,13 +44,19 @@ class Requeue:
             cause.retryable
             and not work.streamed
             and work.tries < work.spec.retries + work.excused
-            and self.retries < max(RETRY_FLOOR, RETRY_BUDGET * self.requests)
+            and (cause.lost or self.affordable)
         )
 
-    def retry(self, old: Work, lo: int, hi: int, instance: int, now: float) -> None:
+    @property
+    def affordable(self) -> bool:
+        """Whether the budget has room for one more."""
+        return self.budgeted < max(RETRY_FLOOR, RETRY_BUDGET * self.requests)
+
+    def retry(self, old: Work, cause: Cause, lo: int, hi: int, instance: int, now: float) -> None:
         """Queue the failed slice, with what is still queued of the same primitive, anew."""
         self._line.remove(old, now)
         self.retries += 1
+        self.budgeted += not cause.lost
         avoid = instance if self._instances.others(instance, now) else -1
         spans = [(lo, hi), *old.spans]
         self._again(replace(old, spans=spans, home=-1, avoid=avoid, queued=True), now)

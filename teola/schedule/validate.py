@@ -40,7 +40,7 @@ def _validate_submitted(core: Core, run: GraphRun) -> None:
     """What runs is known to its engine's queue."""
     plan = run.plan
     for i, status in enumerate(run.status):
-        if status != RUNNING or plan.control[i] or plan.head[i] != i:
+        if status != RUNNING or plan.control[i] or plan.head[i] != i or i in run.known:
             continue
         work = core.queues[plan.primitives[i].engine].works.get((run.id, i))
         assert work is not None, f"{plan.ids[i]} of {run.id!r} runs, but no engine knows it"

@@ -25,8 +25,8 @@ from teola.serve.problems import NotFound, problem_of
 from teola.serve.streaming import Events, EventStream, numbered, result_for, written
 
 if TYPE_CHECKING:
+    from teola.journal.rows import Kept
     from teola.serve.journal.background import Background
-    from teola.serve.journal.rows import Kept
 
 _KEY = {
     "name": "Idempotency-Key",
@@ -131,9 +131,9 @@ async def ask(service: Service, app: str, request: Request) -> Response:
         await check_schemas(wanted.overrides)
         if wanted.mode == "background" and service.background is not None:
             return await service.background.accept(request, app, chosen, wanted, upload)
-        entry = service.board.start(
-            chosen, wanted.ask(tenant(request)), mode=wanted.mode, cleanup=upload.remove
-        )
+        late = service.background.late(chosen) if service.background is not None else None
+        spec, how = wanted.ask(tenant(request)), wanted.mode
+        entry = service.board.start(chosen, spec, mode=how, cleanup=upload.remove, record=late)
     except BaseException:
         upload.remove()
         raise
@@ -144,6 +144,9 @@ async def ask(service: Service, app: str, request: Request) -> Response:
         where = {**headers, "location": f"/v1/queries/{entry.id}"}
         return JSONResponse(entry.summary(), 202, headers=where)
     result = await result_for(entry, request.receive)
+    if result is None and entry.waiting:
+        where = {**headers, "location": f"/v1/queries/{entry.id}"}
+        return JSONResponse(entry.summary(), 202, headers=where)
     if result is None:
         return Response(status_code=499)  # nobody reads it
     if result.state in ("ok", "partial"):
@@ -187,8 +190,8 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
     @routes.get("/queries/{id}", tags=["queries"], response_model=None)
     async def show_query(id: str, request: Request) -> Response:
         """What it asked, its state, and its result once there is one."""
-        if kept := await service.kept(id, request):
-            return JSONResponse(kept.shown())
+        if service.background is not None and (kept := await service.kept(id, request)):
+            return JSONResponse(await service.background.shown(kept))
         entry = service.entry(id, request)
         return await written(entry, lambda: _shown(entry))
 

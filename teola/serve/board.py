@@ -7,7 +7,6 @@ no query changes threads on its way.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
@@ -16,15 +15,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from teola.app import App
-from teola.ask import Ask
 from teola.errors import DeadlineExceeded, Overloaded, QueryCancelled, TeolaError
+from teola.graph import ToolStep
 from teola.job import Job
+from teola.query_spec import QuerySpec
 from teola.result import Result
 from teola.runtime.live.query import Progress, Token
+from teola.runtime.live.steps import Steps
 from teola.runtime.observe.demand import demand
 from teola.runtime.values import bytes_of
 from teola.serve.admission.admission import Admission, Ticket
 from teola.serve.admission.expecting import characters_of
+from teola.serve.client_event import Event
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.problems import Draining, Problem, problem_of
 from teola.serve.question import Question, question_of
@@ -40,47 +42,20 @@ RUN: Final = 10_000_000
 """Between the numbers of the first events of two runs of a query."""
 
 
-class Event:
-    """A message to the clients that follow a query.
-
-    kind: primitive, token, done or error.
-    told: JSON, or a value that is encoded once somebody reads it, which for most queries nobody
-    does.
-    """
-
-    __slots__ = ("_told", "kind")
-
-    def __init__(
-        self, kind: str, told: str | Mapping[str, Any] | Token | Progress | Result
-    ) -> None:
-        self.kind, self._told = kind, told
-
-    @property
-    def data(self) -> str:
-        """JSON of one line."""
-        told = self._told
-        if isinstance(told, str):
-            return told
-        if isinstance(told, Result):
-            told = told.to_json()
-        elif isinstance(told, (Token, Progress)):
-            told = told._asdict()
-        return _encode(told)
-
-    @property
-    def text(self) -> str:
-        """Text of a token; "" for any other event."""
-        return self._told.text if isinstance(self._told, Token) else ""
-
-
-_encode: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
-
-
 class Record(Protocol):
     """A query's place in a journal, which outlives the server."""
 
+    @property
+    def kept(self) -> bool:
+        """Whether the query is there (yet)."""
+        ...
+
     async def begin(self) -> None:
         """Wait until the query may run."""
+        ...
+
+    async def waits(self, entry: Entry) -> None:
+        """Write down what the query waits for, before anybody hears of it."""
         ...
 
     async def end(self, entry: Entry, result: Result) -> Result:
@@ -121,6 +96,7 @@ class Entry:
     unwanted: bool = False
     given_back: bool = False
     _waiting: dict[asyncio.Future[None], int] = field(default_factory=dict)
+    _telling: asyncio.Task[None] | None = None
 
     @property
     def id(self) -> str:
@@ -133,10 +109,39 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """running, or how it ended."""
-        return self.result.state if self.result else "running"
+        """running, waiting (for people), or how it ended."""
+        if self.result:
+            return self.result.state
+        return "waiting" if self.waiting else "running"
 
-    def tell(self, kind: str, told: Mapping[str, Any] | Token | Progress | Result) -> None:
+    @property
+    def asks(self) -> list[dict[str, Any]]:
+        """What it waits for."""
+        return [one.to_json() for one in self.job.people.inquiries] if self.waiting else []
+
+    @property
+    def waiting(self) -> bool:
+        """Whether nothing of it can go on before people answer."""
+        return self.result is None and self.job.people.waits
+
+    def waits(self) -> None:
+        """Nothing of it can go on any more: tell clients what it asks."""
+        self._telling = asyncio.get_running_loop().create_task(self._tell_asks())
+
+    async def _tell_asks(self) -> None:
+        if self.record is not None:
+            await self.record.waits(self)
+        if self.waiting:
+            self.tell("waiting", {"asks": self.asks})
+
+    async def noted(self) -> None:
+        """Wait until its record has what it waits for."""
+        if self._telling is not None:
+            await asyncio.wait({self._telling})
+
+    def tell(
+        self, kind: str, told: Mapping[str, Any] | Token | Progress | ToolStep | Result
+    ) -> None:
         """Add an event and wake whoever waits for it."""
         self.events.append(Event(kind, told))
         known = len(self.events)
@@ -144,12 +149,14 @@ class Entry:
             if known > after and not waiter.done():
                 waiter.set_result(None)
 
-    def watch(self, event: Token | Progress) -> None:
+    def watch(self, event: Token | Progress | ToolStep) -> None:
         """Tell clients of an event; this is the query's watcher."""
         if isinstance(event, Token):
             if self.first_token_s is None:
                 self.first_token_s = time.time() - self.created
             self.tell("token", event)
+        elif isinstance(event, ToolStep):
+            self.tell("step", event)
         else:
             self.tell("primitive", event)
 
@@ -163,6 +170,11 @@ class Entry:
             await waiter
         finally:
             del self._waiting[waiter]
+
+    async def asked(self) -> None:
+        """Wait until it waits for people."""
+        while not self.waiting:
+            await self.changed(len(self.events))
 
     def cancel(self) -> None:
         """Ask it to end."""
@@ -193,6 +205,8 @@ class Entry:
             found["latency_s"] = round(self.result.latency_s, 6)
         else:
             found["running_s"] = round(time.time() - self.created, 3)
+        if self.waiting:
+            found["asks"] = self.asks
         return found
 
     def forget(self) -> None:
@@ -224,7 +238,7 @@ class Board:
     def start(
         self,
         app: App,
-        ask: Ask,
+        ask: QuerySpec,
         *,
         mode: str,
         cleanup: Callable[[], None] = lambda: None,
@@ -242,6 +256,9 @@ class Board:
         job = app.job(replace(ask, bounds=self.limits.bounds), id=id)
         self.limits.check(app, ask.inputs, ask.overrides)
         entry = Entry(job, mode, time.time(), record=record, question=question_of(ask))
+        job.people.on_wait = entry.waits
+        if record is not None and job.steps is None:
+            job.steps = Steps(job.id, on_unknown=app.on_unknown)
         if self.admission is not None:
             now, size = asyncio.get_running_loop().time(), characters_of(ask.inputs)
             if id is None:
@@ -261,10 +278,15 @@ class Board:
             now = asyncio.get_running_loop().time()
             self.admission.check(app.name, characters, tenant, now)
 
+    @property
+    def waiting(self) -> int:
+        """Queries that wait for people, and take no room."""
+        return sum(entry.waiting for entry in self.running.values() if entry.job.people.open)
+
     def _check_room(self, tenant: str) -> None:
         if self.draining:
             raise Draining("this server is about to stop; ask another")
-        if len(self.running) >= self.most:
+        if len(self.running) - self.waiting >= self.most:
             raise Overloaded(f"{self.most} queries are already running; try again in a moment")
         if self.most_of_tenant is not None and self.of_tenant[tenant] >= self.most_of_tenant:
             raise Overloaded(
@@ -289,6 +311,7 @@ class Board:
         if entry.record is not None:
             result = await self._recorded(entry, entry.record, result)
         job.forget()
+        job.people.on_wait = lambda: None  # or it would hold its entry, which holds it
         del self.running[job.id]
         self.of_tenant[job.tenant] -= 1
         if not self.of_tenant[job.tenant]:
@@ -352,6 +375,10 @@ class Board:
         """Take nothing more, let what runs end for `limit_s`, then cancel it. What then does not
         end within CANCELLED_S is left as it is; if it is in a journal, another server takes it."""
         self.draining = True
+        for entry in self.running.values():
+            kept = entry.record is not None and entry.record.kept
+            if entry.waiting and kept and entry.task is not None:
+                entry.task.cancel()  # it waits on in the journal
         tasks = {entry.task for entry in self.running.values() if entry.task}
         if tasks:
             await asyncio.wait(tasks, timeout=limit_s)

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from teola.app import App
-from teola.ask import Ask
 from teola.engine import Hit
 from teola.errors import InputError
+from teola.query_spec import QuerySpec
 from teola.runtime.runtime import Runtime
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
@@ -153,7 +153,7 @@ def _check_dimensions(wanted: EmbeddingsRequest, known: int) -> None:
 def _start(
     service: Service, app: App, given: dict[str, Any], overrides: dict[str, Any], request: Request
 ) -> Entry:
-    ask = Ask(given, overrides, tenant=tenant(request))
+    ask = QuerySpec(given, overrides, tenant=tenant(request))
     return service.board.start(app, ask, mode="sync")
 
 

@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from teola.explain import Explanation
 from teola.passes import Optimised, Steps
 from teola.profile import Profile
+from teola.runtime.observe.parts import parts_json
 from teola.runtime.observe.placements import FoundTokens, Hits, placements
 from teola.runtime.observe.stretches import NONE, chain, critical_path, waited_for
 from teola.runtime.observe.trace import Batch, Span, Trace, span_json
@@ -142,6 +143,7 @@ def timed(trace: Trace, spans: list[Span], now_s: float) -> dict[str, Any]:
         ],
         "critical_spans": chain(ended, before, answered=answered),
         "calls": [one.to_json() for one in placements(trace)],
+        "parts": parts_json(trace, trace.admitted + now_s),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from starlette.responses import JSONResponse
 
 from teola.errors import (
+    CodeChanged,
     DeadlineExceeded,
     DocumentError,
     EngineUnavailable,
@@ -19,6 +20,7 @@ from teola.errors import (
     TeolaError,
     UnknownName,
 )
+from teola.journal.lost import Answered, JournalLost
 from teola.result import Result
 
 OPENAI: Final = ("/v1/chat", "/v1/models", "/v1/embeddings", "/v1/rerank")
@@ -31,16 +33,6 @@ LONGEST_MESSAGE: Final = 1000
 
 class Draining(TeolaError):
     """Refused because the server is about to stop."""
-
-
-AWAY: Final = (
-    "background queries cannot be taken or looked up now: the database of the journal is away; "
-    "try again soon, or ask with mode sync or stream"
-)
-
-
-class JournalLost(TeolaError):
-    """Nothing can be done with background queries: the database of their journal is away."""
 
 
 class Postponed(TeolaError):
@@ -113,7 +105,9 @@ _KNOWN: Final[tuple[tuple[type[TeolaError], int, str, int | None], ...]] = (
     (Draining, 503, "draining", 1),
     (JournalLost, 503, "journal_unavailable", 2),
     (Postponed, 503, "postponed", 2),
+    (Answered, 409, "answered", None),
     (QueryCancelled, 409, "cancelled", None),
+    (CodeChanged, 409, "code_changed", None),
     (DeadlineExceeded, 504, "deadline", None),
     (EngineUnavailable, 503, "engine_unavailable", 5),
 )
@@ -141,6 +135,16 @@ def answer(path: str, found: Problem, headers: Mapping[str, str] | None = None) 
         return JSONResponse(found.body(), found.status, told)
     told["x-should-retry"] = str(found.retryable).lower()  # or its clients guess by the status
     return JSONResponse(found.openai_body(), found.openai_status, told)
+
+
+def waits_for_people(id: str) -> Problem:
+    """What a client is told that can only be given an answer, of a query that asks people."""
+    told = (
+        f"query {id} waits for people and goes on when they answer: at /ui/#/queries/{id}, by "
+        f"`teola answer {id}` or POST /v1/queries/{id}/answers; GET /v1/queries/{id} then has "
+        "its result, and DELETE gives it up"
+    )
+    return Problem(409, "waiting", told, query_id=id)
 
 
 def problem_of(result: Result) -> Problem:

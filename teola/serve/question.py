@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from teola.ask import Ask, Passes
 from teola.engine import Source
+from teola.query_spec import Passes, QuerySpec
 
 INPUT_BYTES: Final = 16 * 2**10
 """An input that is larger than this as JSON is not kept."""
@@ -45,7 +45,7 @@ class Question:
         }
 
 
-def question_of(ask: Ask) -> Question:
+def question_of(ask: QuerySpec) -> Question:
     """The question of a query, without what is too large to keep."""
     asked = {**ask.inputs, "overrides": ask.overrides}
     sizes = {name: _size(value) for name, value in asked.items()}

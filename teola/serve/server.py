@@ -26,11 +26,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from teola.app import App
-from teola.errors import InputError, TeolaError
+from teola.errors import InputError, TeolaError, reason_of
 from teola.runtime.live import loops
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
-from teola.serve import api, engines_api, looking, page
+from teola.serve import answering, api, engines_api, looking, page
 from teola.serve.access.auth import KeyFile, KeyGuard
 from teola.serve.access.unstored import Unstored
 from teola.serve.admission.admission import NO_SHARES, Shares
@@ -50,8 +50,8 @@ from teola.serve.openapi.published import publish
 from teola.serve.problems import NotFound, Problem, answer, problem
 
 if TYPE_CHECKING:
+    from teola.journal.journal import Journal
     from teola.serve.journal.background import Background
-    from teola.serve.journal.journal import Journal
     from teola.serve.journal.keeper import Keeper
 
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
@@ -127,6 +127,7 @@ def make_app(
     )
     service = api.Service(apps, board, _background(keeper, board), intake or Intake())
     found.include_router(api.router(service))
+    found.include_router(answering.answer_router(service))
     found.include_router(openai_api.router(service))
     found.include_router(engines_api.router(runtime, service))
     found.include_router(looking.router(runtime, service))
@@ -312,6 +313,7 @@ async def _start(
     await asyncio.sleep(FIRST_S)
     if keeper is not None:
         keeper.open()
+    servers = asyncio.create_task(_start_tools(runtime, apps))
     names = {name: None for app in apps.values() for name in app.engine_names}
     needed = {name for app in apps.values() for name in app.needed_engines}
     try:
@@ -321,11 +323,22 @@ async def _start(
         told = "the engines cannot start: %(reason)s"
         note(log, logging.ERROR, "engine_failed", told, reason=str(error))
         raise
+    finally:
+        await servers
     gc.freeze()  # what is there by now stays: models and modules need not be looked through
     gc.set_threshold(*GARBAGE)
     readiness.ready = True
     if keeper is not None:
         keeper.start()
+
+
+async def _start_tools(runtime: Runtime, apps: Mapping[str, App]) -> None:
+    """Start the servers of tools that agents use. One that cannot be is tried again when it is
+    needed; until then, queries that need it fail."""
+    sources = dict.fromkeys(source for app in apps.values() for source in app.tool_sources)
+    for name, error in (await runtime.tools.start(sources)).items():
+        told = "tool server %(server)s cannot start: %(reason)s"
+        note(log, logging.WARNING, "tools_failed", told, server=name, reason=reason_of(error))
 
 
 def _share_arenas() -> None:

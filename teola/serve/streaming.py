@@ -16,7 +16,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from teola.result import Result
-from teola.serve.board import Entry, Event
+from teola.serve.board import Entry
+from teola.serve.client_event import Event
 from teola.serve.problems import TooLarge, TooSlow
 
 BUFFER: Final = 256
@@ -49,10 +50,10 @@ class Told(Protocol):
 
 class Events:
     """Told: the events of a query that runs here, or ran. after: number of the last event that the
-    client has already."""
+    client has already. last: kind of an event after which it is told nothing more."""
 
-    def __init__(self, entry: Entry, encode: Encode, after: int = 0) -> None:
-        self._entry, self._encode, self._at = entry, encode, after
+    def __init__(self, entry: Entry, encode: Encode, after: int = 0, last: str = "") -> None:
+        self._entry, self._encode, self._at, self._last = entry, encode, after, last
 
     async def pieces(self) -> AsyncGenerator[str, None]:
         """See Told."""
@@ -65,8 +66,13 @@ class Events:
                 yield SILENCE
                 continue
             self._at = len(entry.events)
+            kinds = [event.kind for event in entry.events[at : self._at]] if self._last else []
+            if over := self._last in kinds:
+                self._at = at + kinds.index(self._last) + 1
             if piece := await written(entry, partial(self._text, at, self._at)):
                 yield piece
+            if over:
+                return
 
     def _text(self, at: int, until: int) -> str:
         told = enumerate(self._entry.events[at:until], at + 1)
@@ -98,7 +104,7 @@ class EventStream(Response):
         head: Message = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(head)
         whole = await first(self._pump(send), gone(receive), self._told.too_slow())
-        if not whole and self._owned is not None:
+        if not whole and self._owned is not None and not self._owned.waiting:
             self._owned.cancel()
 
     async def _pump(self, send: Send) -> bool:
@@ -121,13 +127,14 @@ async def written(entry: Entry, write: Callable[[], T]) -> T:
 
 
 async def result_for(entry: Entry, receive: Receive) -> Result | None:
-    """The result of a query; None, and the query is cancelled, if the client leaves before."""
+    """The result of a query; None if it waits for people, or if the client leaves before, and the
+    query is cancelled then."""
     if entry.task is not None:
         await asyncio.wait((entry.task,), timeout=QUICK_S)
     if entry.result is not None:
         return entry.result
-    result = await first(entry.ended(), gone(receive))
-    if result is None:
+    result = await first(entry.ended(), entry.asked(), gone(receive))
+    if result is None and not entry.waiting:
         entry.cancel()
     return result
 

@@ -9,11 +9,13 @@ from importlib import import_module as _import_module
 if _typing.TYPE_CHECKING:
     from teola.app_tool import component_tool
     from teola.errors import ToolError
+    from teola.graph import ToolStep
     from teola.tools.base import Tool
     from teola.tools.context import IdempotencyKey, ToolContext
     from teola.tools.decision import Decision, PlannedCall
     from teola.tools.function_tool import tool
     from teola.tools.mcp_server import ToolServer, mcp_tools
+    from teola.tools.sql_lookup import sql_lookup
     from teola.tools.tool_result import ToolResult
     from teola.tools.toolbox import Toolbox
 
@@ -26,9 +28,11 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "ToolServer",
+    "ToolStep",
     "Toolbox",
     "component_tool",
     "mcp_tools",
+    "sql_lookup",
     "tool",
 ]
 
@@ -41,9 +45,11 @@ _HOMES = {
     "ToolError": "teola.errors",
     "ToolResult": "teola.tools.tool_result",
     "ToolServer": "teola.tools.mcp_server",
+    "ToolStep": "teola.graph",
     "Toolbox": "teola.tools.toolbox",
     "component_tool": "teola.app_tool",
     "mcp_tools": "teola.tools.mcp_server",
+    "sql_lookup": "teola.tools.sql_lookup",
     "tool": "teola.tools.function_tool",
 }
 

@@ -3,10 +3,11 @@ entry points `teola.tools`. A runtime may have others under names of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from teola.errors import InputError, UnknownName
+from teola.errors import InputError, TeolaError, UnknownName
 from teola.registry import Registry
 from teola.tools.base import Tool
 from teola.tools.loop_life import close_here
@@ -43,6 +44,23 @@ class ToolsByName:
         if name not in known:
             raise UnknownName("tool", name, known)
         return REGISTRY.find(name)
+
+    async def start(self, sources: Iterable[NamedTool | str]) -> dict[str, Exception]:
+        """Start the servers among these, side by side, or by their names. Returns why some could
+        not be, by name."""
+        found: dict[str, Exception] = {}
+
+        async def one(source: NamedTool | str) -> None:
+            name = source if isinstance(source, str) else source.name
+            try:
+                server = self[source] if isinstance(source, str) else source
+                if isinstance(server, ToolServer):
+                    await server.tools()
+            except TeolaError as error:
+                found[name] = error
+
+        await asyncio.gather(*map(one, sources))
+        return found
 
     async def close(self) -> None:
         """End what tools have started on the loop that runs."""

@@ -23,7 +23,7 @@ from teola.tools.decision import (
     opened,
 )
 from teola.tools.function_tool import tool
-from teola.tools.json_schema import REFERENCES
+from teola.tools.json_schema import REFERENCES, Schema
 from teola.tools.mcp_server import ToolServer
 from teola.tools.references import referred, referring, substituted, unknown
 from teola.tools.tool_result import ToolResult
@@ -117,6 +117,15 @@ class Toolbox:
             for one in self
         ]
 
+    def functions(self, *, references: bool) -> list[dict[str, Any]]:
+        """As `openai`, with arguments that may refer to results ("$1") where `references`."""
+        if not references:
+            return self.openai
+        return [
+            {**one, "function": {**one["function"], "parameters": _opened_up(self[name].schema)}}
+            for name, one in zip(self.names, self.openai, strict=True)
+        ]
+
     def decision(
         self,
         *,
@@ -182,6 +191,16 @@ class Toolbox:
             return ToolResult(f"{call.tool} was not called: {error}", failed=True)
         return await self[call.tool].call(arguments, context)
 
+    def needs_approval(self, call: PlannedCall, results: Mapping[int, ToolResult]) -> bool:
+        """Whether a person has to agree to a call. One that cannot be made needs nobody."""
+        if call.problem:
+            return False
+        try:
+            arguments = substituted(call.arguments, results)
+        except InputError:
+            return False
+        return self[call.tool].needs_approval(arguments)
+
     def _problem(
         self,
         name: str,
@@ -206,11 +225,16 @@ class Toolbox:
         """What is wrong with arguments whatever they refer to."""
         checker = self._referring.get(chosen.name)
         if checker is None:
-            schema = referring(chosen.checked_schema)
-            schema["$defs"] = {**schema.get("$defs", {}), **REFERENCES}
-            checker = ArgumentChecker(schema)
+            checker = ArgumentChecker(_opened_up(chosen.checked_schema))
             self._referring[chosen.name] = checker
         return checker.problems(arguments)
+
+
+def _opened_up(schema: Schema) -> Schema:
+    """The schema of arguments that may be references."""
+    found = referring(schema)
+    found["$defs"] = {**found.get("$defs", {}), **REFERENCES}
+    return found
 
 
 async def _offers(servers: Iterable[ToolServer]) -> list[list[Tool]]:

@@ -7,8 +7,9 @@ to be pruned by the first pass, except where they protect an effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from math import inf
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,7 @@ from teola.graph import (
     AggregateParams,
     Aggregation,
     Graph,
+    GrowParams,
     Guard,
     Op,
     Order,
@@ -59,6 +61,16 @@ class Builder:
         self.wiring, self.finals = self.wirer.wire(outputs)
         self.wirer.check_absent(self.wiring, absent)
 
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """Stores that its primitives search."""
+        return _united(map(reads_of, self.build(self.configure({}), {}).primitives))
+
+    @cached_property
+    def writes(self) -> frozenset[str]:
+        """Stores that its primitives change."""
+        return _united(map(writes_of, self.build(self.configure({}), {}).primitives))
+
     def configure(self, overrides: Overrides) -> dict[str, Config]:
         """Configurations of all components under `overrides`. Raises InputError, UnknownName."""
         for name in overrides:
@@ -84,6 +96,24 @@ class Builder:
         knows it, the tokens that a prompt and its answer may have. Raises InputError instead of
         building one of more than `most_primitives`."""
         return _Build(self, configs, sizes, most_primitives, absent, windows).graph(name)
+
+
+def reads_of(p: Primitive) -> frozenset[str]:
+    """Stores that a primitive searches, itself or in its parts."""
+    if isinstance(p.params, GrowParams):
+        return _united(body.reads for body in p.params.grower.bodies.values())
+    return frozenset((p.engine,) if p.op in STORE_READS else ())
+
+
+def writes_of(p: Primitive) -> frozenset[str]:
+    """Stores that a primitive changes, itself or in its parts."""
+    if isinstance(p.params, GrowParams):
+        return _united(body.writes for body in p.params.grower.bodies.values())
+    return frozenset((p.engine,) if p.op in EFFECTS else ())
+
+
+def _united(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*sets)
 
 
 def _inside(app: str, template: Template) -> dict[str, Component]:
@@ -130,6 +160,10 @@ class _Build:
         self.given: dict[tuple[str, str], Feed] = {}
         self.tails: dict[str, list[str]] = {}
         self.conditions: dict[str, str] = {}
+        self.position = {name: k for k, name in enumerate(self.template.order)}
+        self.effects = {
+            name for name, component in self.template.by_name.items() if _tool_effect(component)
+        }
 
     def graph(self, called: str) -> Graph:
         for name in self.template.order:
@@ -186,33 +220,35 @@ class _Build:
         A function with an effect waits for all that comes before it, however far, and all that
         comes after waits for it: what lies between may come loose.
         """
-        near = set(self.template.order_graph.predecessors(component.name))
-        upstream = self.builder.wirer.upstream[component.name]
+        upstream, effects = self.builder.wirer.upstream[component.name], self.effects
+        waits = component.name in effects
+        if not waits:
+            near = self.template.order_graph.predecessors(component.name)
+            upstream = upstream & effects.union(near)
         found = []
-        for before in self.template.order:
-            if before not in upstream:
-                continue
-            effect = _tool_effect(component) or _tool_effect(self.template.by_name[before])
-            if effect or before in near:
-                reason = "keeps the order of effects" if effect else "order of the template"
-                found += [Order(tail, reason, effect) for tail in self.tails[before]]
+        for before in sorted(upstream, key=self.position.__getitem__):
+            effect = waits or before in effects
+            reason = "keeps the order of effects" if effect else "order of the template"
+            found += [Order(tail, reason, effect) for tail in self.tails[before]]
         return tuple(found)
 
     def _protect(self, component: Component, primitive: Primitive) -> tuple[Order, ...]:
         """A search waits for every ingestion upstream into the store that it searches, and an
-        ingestion for every search upstream of the store that it changes."""
-        if primitive.op in STORE_READS:
-            others, reason = EFFECTS, "searches what it stores"
-        elif primitive.op in EFFECTS:
-            others, reason = STORE_READS, "searches what was stored before"
-        else:
+        ingestion for every search upstream of the store that it changes; what grows, for those of
+        its parts."""
+        reads, writes = reads_of(primitive), writes_of(primitive)
+        if not reads and not writes:
             return ()
         upstream = self.builder.wirer.upstream[component.name]
-        return tuple(
-            Order(p.id, reason, effect=True)
-            for p in self.primitives
-            if p.op in others and p.component in upstream and p.engine == primitive.engine
-        )
+        found = []
+        for p in self.primitives:
+            if p.component not in upstream:
+                continue
+            if reads & writes_of(p):
+                found.append(Order(p.id, "searches what it stores", effect=True))
+            elif writes & reads_of(p):
+                found.append(Order(p.id, "searches what was stored before", effect=True))
+        return tuple(found)
 
     def _join(
         self,

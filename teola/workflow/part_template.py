@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import networkx as nx
 
 from teola.errors import TemplateError
 from teola.graph import GrowParams, Primitive
-from teola.workflow.block import Block
+from teola.workflow.block import Feed
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Template
 from teola.workflow.kinds import Kind
+
+
+class Reads(Protocol):
+    """A block, as far as it says what there is upstream."""
+
+    def may_read(self, port: str) -> Feed | None: ...
 
 
 class PartTemplate:
     """A template that reads what it is given, and anything upstream of the component whose parts
     it makes; only `gives` of it is seen.
 
-    owner: that component's name. given: names of what each part is given of its own. needs,
-    may_use: names, with their kinds, that it reads from upstream.
+    owner: that component's name. given: names of what each part is given of its own; carried: of
+    what it may be given of its own instead of from upstream. needs, may_use: names, with their
+    kinds, that it reads from upstream.
     """
 
     def __init__(
@@ -28,12 +36,13 @@ class PartTemplate:
         nodes: Component | Template,
         given: Sequence[str],
         gives: Sequence[str],
+        carried: Iterable[str] = (),
     ) -> None:
         self.owner, self.gives = owner, tuple(dict.fromkeys(gives))
         self.template: Template = Template.beside(nodes)
         self.needs: dict[str, Kind] = {}
         self.may_use: dict[str, Kind] = {}
-        self._given = frozenset(given)
+        self._given, self._carried = frozenset(given), frozenset(carried)
         self._builders: dict[tuple[tuple[str, Kind], ...], Builder] = {}
         self._find()
         self.kinds = self._kinds()
@@ -79,13 +88,13 @@ class PartTemplate:
         """Those of `names` that no part is given of its own."""
         return {name: kind for name, kind in names.items() if name not in self._given}
 
-    def builder(self, block: Block) -> Builder:
+    def builder(self, block: Reads) -> Builder:
         """For what there is upstream in this template."""
         kinds: dict[str, Kind] = {}
         for names in (self.needs, self.may_use):
             for name, kind in names.items():
                 feed = None if name in self._given else block.may_read(name)
-                if feed is None and name not in self._given:
+                if feed is None and name not in self._given | self._carried:
                     continue
                 many = feed is not None and feed.items is not None
                 if kind in (Kind.ANY, Kind.TEXTS):

@@ -17,8 +17,10 @@ computed ahead, for instance. Behind a batch whose tokens are used up, all that 
 batch goes when waiting has cost `patience` times what going does, or when nothing runs. With 1 this
 is the break-even rule of ski rental: without knowing what will come, at most twice the cost of the
 best choice. The default is 0.5: close to what instances sustain, others come soon enough, and half
-the wait is better; at lower loads it costs little. No call waits longer than `base_s` x running
-calls beyond its slack.
+the wait is better; at lower loads it costs little. Where calls had to wait for room before, the
+instance is at its limit, and there is more to share each batch as it is: that counts as waiting,
+too, but for no longer than `SHORT` times `base_s`. No call waits longer than `base_s` x running
+calls beyond its slack once there is room.
 
 While a prefill is under way none follows: it could not begin, and sent ahead it would go without
 those that come until then. Where nothing runs, what has slack does not go along with what has none,
@@ -50,6 +52,8 @@ Heap = list[Entry]
 ANYWHERE: Final = -1
 FEW: Final = 32
 """Works that are too large for the rest of a batch, beyond which it looks no further."""
+SHORT: Final = 1.0
+"""Of what a call has waited for room, at most so many times what a batch costs counts."""
 QUIET: Final = 40.0
 """Times what a batch costs: so long after urgent work of other queries, more is to be expected."""
 SOON_S: Final = 1e-6
@@ -243,7 +247,7 @@ class CriticalPath:
         if going <= 0:
             return False
         room = self._room_since.setdefault(slots.instance, now)
-        since = [max(room, _since(work)) for work, _, _ in slices]
+        since = [max(room - SHORT * base_s, _since(work)) for work, _, _ in slices]
         waiting = [at for at in since if at <= now + SOON_S]
         count = len(waiting) + behind
         even = (going + sum(waiting) + room * behind) / count if count else inf

@@ -4,12 +4,15 @@ Routers see calls. An orchestrator sees programs: queries whose graphs have more
 that come back (`programs.py`). Five switches, each of which can be left out:
 
     gate      a call that finds hardly anything may not push out what a program will read again
-              within `returns_s`, as far as one knows: it is held until there is room
-    hits      such a call is held, too, while others are being computed on its instance: what is
-              found goes first. Of those held, the one that is computed soonest goes first, for
-              which one that has waited `ageing` seconds counts as a second shorter
+              within `returns_s`, as far as one knows: it is held until there is room where it
+              costs least
+    hits      such a call is held, too, while others are being computed there: what is found goes
+              first. Of those held, the one that is computed soonest goes first, for which one that
+              has waited `ageing` seconds counts as a second shorter. It is not sent elsewhere
+              instead: there it would cost more, and drive out what others find
     home      a program's call goes where its last one left its KV, unless the wait there is longer
-              than the wait elsewhere and twice what would be computed again
+              than the wait elsewhere and twice what would be computed again. Calls that a program
+              makes at the same time go where they cost least
     siblings  of a program's calls that share what nobody keeps yet one leads; the others are held
               until it is there, and placed then
     ahead     a piece of a prompt is computed ahead when the rest comes within the time that it
@@ -165,15 +168,12 @@ class GraphAware(RoutingPolicy):
             heappush(self._dues, early)
             self._by = Because.AHEAD, ()
             return HELD
-        if not (self.gate or self.hits) or not any(self.programs.owners):
-            return best
         if not self._long(work, best, offers):
             return best
-        there = [i for i, cost in enumerate(offers.costs) if cost < inf]
-        if open := [i for i in there if self._open(work, i, offers)]:
-            self._by = Because.OPEN, open
-            return min(open, key=offers.costs.__getitem__)
+        if self._open(work, best, offers):
+            return best
         self._by = Because.HITS if self.hits and offers.seen[best].pending else Because.GATE, ()
+        there = (i for i, cost in enumerate(offers.costs) if cost < inf)
         shortest = min(self._prefill_s(work, i, offers) for i in there)
         waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work)
         self._held[_key(work)] = waiting
@@ -194,7 +194,7 @@ class GraphAware(RoutingPolicy):
     def _best(self, work: Work, program: Program | None, offers: Offers) -> int:
         best, missing = offers.best, offers.missing
         self._by = Because.COST, range(len(missing))
-        if not self.home or program is None or program.at in (best, -1):
+        if not self.home or program is None or program.works or program.at in (best, -1):
             return best
         at = program.at
         if offers.costs[at] == inf or missing[at] == work.total:

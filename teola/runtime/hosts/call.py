@@ -15,7 +15,7 @@ from teola.engine import Call, LanguageModel, Usage
 from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import make_parser
-from teola.runtime.hosts.structured import Misfit, validate_schema
+from teola.runtime.hosts.structured import Misfit, prepare, validate_schema
 from teola.runtime.observe.noting import working_for
 
 
@@ -47,10 +47,13 @@ async def run_call(
 
     Raises EngineError (OutputError: the output is not what a parser or a schema asks for).
     """
-    output = _Output(members, listener.deliver, listener.item)
+    output = CallOutput(members, listener.deliver, listener.item)
     usage = Usage()
     started = False
     working_for.set((call.context.query_id,))
+    for params in output.params:
+        if params.schema:
+            prepare(params.schema)
     async with aclosing(model.generate(call)) as stream:  # type: ignore[type-var]
         async for delta in stream:
             if not started:
@@ -73,7 +76,7 @@ async def run_call(
     return usage
 
 
-class _Output:
+class CallOutput:
     """Collects a call's text and hands each decoding what is its own."""
 
     def __init__(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, cast
@@ -35,7 +36,9 @@ from teola.engine import (
 )
 from teola.errors import EngineUnavailable, TeolaError
 from teola.runtime.live.turns import Turns
-from teola.runtime.observe.noting import working_for
+from teola.runtime.observe.noting import note, working_for
+
+log = logging.getLogger(__name__)
 
 
 class LocalHost:
@@ -91,6 +94,7 @@ class LocalHost:
             raise EngineUnavailable(
                 f"engine {spec.name!r} did not start: {type(error).__name__}: {error}"
             ) from error
+        self.looks_ahead = self.engine.spec.looks_ahead  # some know it only now
 
     async def close(self) -> None:
         """Close the engine and its threads."""
@@ -136,3 +140,13 @@ class LocalHost:
 def keeps(engine: Engine) -> bool:
     """Whether large outputs may stay where the engine is, and inputs come from there."""
     return isinstance(engine, KeepsOutputs) and engine.keeps
+
+
+async def close_all(hosts: Iterable[LocalHost]) -> None:
+    """Close engines side by side; of one that cannot be closed the log tells."""
+    some = list(hosts)
+    done = await asyncio.gather(*(host.close() for host in some), return_exceptions=True)
+    for host, error in zip(some, done, strict=True):
+        if error is not None:
+            told, name = "engine %(engine)s did not end well: %(error)s", host.engine.spec.name
+            note(log, logging.WARNING, "engine_unclosed", told, engine=name, error=repr(error))

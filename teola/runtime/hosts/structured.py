@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ MOST_STEPS: Final = 5_000
 references to references multiply them, a schema of a kilobyte can ask for more than there is time
 for. A plain schema looks at fewer than one a character."""
 
+KNOWN: Final = 256
+"""Schemas that are remembered."""
+
+_prepared: Final = set[str]()
+_thread: Final = ThreadPoolExecutor(1, "teola-schemas")
 _OPENING: Final = re.compile(r"[\[{]")
 _FENCED: Final = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
 
@@ -60,6 +66,22 @@ def check_schema(schema_json: str) -> None:
     about a millisecond for each part of a schema, and nothing the next time."""
     with suppress(Misfit):
         validate_schema("null", schema_json)
+
+
+def prepare(schema_json: str) -> None:
+    """Have a schema checked on a thread, unless it was: while an answer is being written there is
+    time for that, and when it is there no more."""
+    if schema_json in _prepared:
+        return
+    if len(_prepared) >= KNOWN:
+        _prepared.clear()
+    _prepared.add(schema_json)
+    _thread.submit(_checked, schema_json)
+
+
+def _checked(schema_json: str) -> None:
+    with suppress(InputError):  # who validates by it is told
+        check_schema(schema_json)
 
 
 def _misfit(validator: Any, value: Any) -> Any:
@@ -100,7 +122,7 @@ def _counting(check: Callable[..., Any]) -> Callable[..., Any]:
     return counted
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=KNOWN)
 def _validator(schema_json: str) -> Any:
     """A validator that never fetches what a `$ref` names, and counts its steps."""
     from jsonschema.exceptions import SchemaError

@@ -14,10 +14,11 @@ from typing import Any, Final, cast
 
 from teola.engine import Call, LanguageModel, NextRead
 from teola.graph import DecodeParams, Op
-from teola.runtime.growing import told_port
+from teola.runtime.growing import is_heard
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.kept_model import KeptModel
 from teola.runtime.live.query import LiveQuery
 from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent
 
@@ -41,14 +42,16 @@ def call_of(
     if prefix is not None and prefix.instance != instance:
         prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
     parts = tuple(part for k in (*query.run.fused.get(i, ()), i) for part in query.store.prompt(k))
-    category = query.trace.app, query.plan.specs[i].component
-    return Call(query.context, parts, decode, prefix, priority, category, reads)
+    spec = query.plan.specs[i]
+    category = query.trace.app, spec.component
+    expects = spec.expected_output
+    return Call(query.context, parts, decode, prefix, priority, category, reads, expects)
 
 
 class LiveCall:
     """A try of the call that primitive `head` leads. shown: its text goes to the watcher as it
-    comes. tells: what its items are called by what the query is a part of ("": nobody asks for
-    them). sent: something of it has been passed on, so there can be no further try."""
+    comes. items: of its list, that were written so far. sent: something of it has been passed on,
+    so there can be no further try."""
 
     __slots__ = (
         "_clock",
@@ -57,12 +60,12 @@ class LiveCall:
         "_head",
         "_post",
         "_query",
-        "_told",
+        "_wrote",
         "cached",
         "generated",
+        "items",
         "sent",
         "shown",
-        "tells",
     )
 
     def __init__(
@@ -72,11 +75,11 @@ class LiveCall:
         head: int,
         post: Callable[[QueueEvent], None],
         clock: Callable[[], float],
-        told: Callable[[LiveQuery, str, Any], None],
+        wrote: Callable[[LiveQuery, int, Dispatch, int, Any], bool],
     ) -> None:
         self._command, self._query, self._head = command, query, head
-        self._post, self._clock, self._told = post, clock, told
-        self.tells = told_port(query, head)
+        self._post, self._clock, self._wrote = post, clock, wrote
+        self.items = 0
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         self._field: FieldText | None = None
         self.sent = False
@@ -96,9 +99,11 @@ class LiveCall:
             self._field = FieldText(decode.field)
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         token = self._token if self.shown else None
-        item = self._item if self.tells else None
+        item = self._item if is_heard(query, head) else None
         listener = Listener(self._first, self._deliver, token, lambda: query.cut.add(head), item)
         model = cast("LanguageModel", host.engine)
+        if (steps := query.terms.steps) is not None:
+            model = cast("LanguageModel", KeptModel(model, steps, steps.key(query.run, head)))
         usage = await run_call(model, call, members, listener, wanted)
         query.trace.used(usage, head)
         if usage.prompt_tokens:
@@ -112,8 +117,7 @@ class LiveCall:
             query.store.put(head, {"sequence": True})
         query.trace.ended(head, 0, self._clock())
         engine, instance = self._command.engine, self._command.instance
-        firm = self.shown or bool(self.tells)
-        self._post(FirstToken(engine, instance, query.id, head, firm))
+        self._post(FirstToken(engine, instance, query.id, head, self.shown))
 
     def _deliver(self, k: int, result: Mapping[str, Any]) -> None:
         query, member = self._query, self._query.plan.members[self._head][k]
@@ -124,8 +128,8 @@ class LiveCall:
             self._post(MemberCompleted(engine, instance, query.id, self._head, member, counts))
 
     def _item(self, item: Any) -> None:
-        self.sent = True
-        self._told(self._query, self.tells, item)
+        k, self.items = self.items, self.items + 1
+        self.sent |= self._wrote(self._query, self._head, self._command, k, item)
 
     def _token(self, text: str) -> None:
         if self._field is not None:

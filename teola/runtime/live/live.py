@@ -10,37 +10,39 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final
 
 from teola.engine import QueryContext, Request, Result
-from teola.errors import QueryCancelled, TeolaError, reason_of
-from teola.graph import Growth, ToolParams
+from teola.errors import QueryCancelled, TeolaError
+from teola.graph import Growth
 from teola.learning import Learner
 from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
-from teola.runtime.growing import Place, Tally
+from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live.batch import (
-    GONE,
-    NOTHING,
-    as_retryable,
-    may_try_again,
-    misshapen,
-    results_of,
-    too_much,
-    wrong_number,
-)
+from teola.runtime.live.batch import GONE, NOTHING, as_retryable, results_of, wrong_number
 from teola.runtime.live.call import LiveCall, call_of
+from teola.runtime.live.controls import Controls, recalling
 from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
+from teola.runtime.live.outcomes import keeps, outcome_of, results_kept
+from teola.runtime.live.people import People
 from teola.runtime.live.prefixes import PrefixWatch
-from teola.runtime.live.query import Ending, LiveQuery, Watcher, describe, growth_of, part_of
+from teola.runtime.live.query import (
+    Ending,
+    LiveQuery,
+    Watcher,
+    ending_of,
+    failure_of,
+    growth_of,
+    part_of,
+    query_of,
+)
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
-from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Trace
-from teola.runtime.store import Store
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -59,7 +61,6 @@ from teola.schedule.events import (
     State,
     Timer,
 )
-from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 
 ON_ITS_OWN: Final = Terms()
@@ -84,8 +85,11 @@ class Live(Driver[LiveQuery]):
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._memory = MemoryWatch(loop, self.post)
         self.prefixes = PrefixWatch(loop, self.post)
-        self._sizing = Sizing(loop, self.hosts, self._inbox.append, self._wake)
+        self._sizing = Sizing(loop, self.hosts, self._inbox.append, self.wake)
         self.sequences = KeptSequences()
+        self.asking: set[People] = set()
+        """Those who have been asked something."""
+        self._controls = Controls(self)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     # --- queries --------------------------------------------------------------------------
@@ -105,60 +109,71 @@ class Live(Driver[LiveQuery]):
         terms: see LiveQuery."""
         trace.plan = plan
         id = context.query_id
-        run = GraphRun(id, plan, tenant=context.tenant, app=trace.app, program=context.program)
         done: asyncio.Future[Ending] = self.loop.create_future()
-        store = Store(plan, inputs)
-        tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens)
-        query = LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
+        query = query_of(context, plan, inputs, trace, done, watcher, streams, terms)
         if context.deadline != float("inf"):
-            query.timer = self.loop.call_at(context.deadline, self._late, id, DeadlineReached())
+            query.late = partial(self._late, id, DeadlineReached())
+            query.timer = self.loop.call_at(context.deadline, query.late)
         self.outermost += not terms.depth
+        self._enter(query)
         self.begin(query, self.loop.time())
-        self._wake()
+        self.wake()
         try:
             return await done
         except asyncio.CancelledError:
             self._late(id, Cancelled())
             raise
 
+    @property
+    def busy(self) -> int:
+        """Queries in flight that are in no other and do not wait for people."""
+        return self.outermost - sum(people.waits for people in self.asking)
+
     def _late(self, id: str, event: Cancelled | DeadlineReached) -> None:
         if id in self.queries:
             self.tell(id, event, self.loop.time())
-            self._wake()
+            self.wake()
 
     def growth(self, query: LiveQuery, i: int) -> Growth:
-        return growth_of(query, i)
+        return growth_of(query, i, self.hosts)
 
     def made_part(
         self, around: LiveQuery, id: str, plan: Plan, place: Place, now: float
     ) -> LiveQuery:
-        self._wake()
-        return part_of(around, id, plan, place, now)
+        self.wake()
+        query = part_of(around, id, plan, place, now)
+        self._enter(query)
+        return query
+
+    def _enter(self, query: LiveQuery) -> None:
+        recalling(query)
+        if query.terms.people is not None:
+            query.terms.people.queries.add(query)
+
+    def unask(self, query: LiveQuery, i: int) -> None:
+        if query.terms.people is not None:
+            query.terms.people.withdraw(query, i)
 
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
         self.outermost -= query.place is None and not query.terms.depth
         query.left_alone()
+        if query.terms.people is not None:
+            query.terms.people.left(query)
         graph = query.plan.graph
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         heads = (query.plan.head[i] for i in query.wrote())
         query.trace.cut = bool(query.cut) and not query.cut.isdisjoint(heads)
-        error = command.cause.error if command.cause else None
-        failed = query.plan.primitives[command.failed] if command.failed >= 0 else None
         for values in query.store.values.values():
             self.forgotten(values)
-        query.store = Store(query.plan, {})
+        query.store.close()
         if query.place is not None:
-            told = describe(error, failed) if error is not None and failed is not None else error
-            self.parts.ended(query, command.state, outputs, told, now)
-            self._wake()
-            return
-        reasons = (reason_of(cause.error) for cause in command.reasons)
-        why = dict(zip(command.missing, reasons, strict=True))
-        ending = Ending(command.state, outputs, error, command.missing, query.trace, failed, why)
-        if query.done is not None and not query.done.done():
-            query.done.set_result(ending)
+            query.tell_step("failed" if command.cause is not None else "finished", outputs)
+            self.parts.ended(query, command, outputs, failure_of(query, command), now)
+            self.wake()
+        elif query.done is not None and not query.done.done():
+            query.done.set_result(ending_of(query, command, outputs))
 
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
         self.sequences.let_go(outputs)
@@ -188,12 +203,12 @@ class Live(Driver[LiveQuery]):
         the loop and share a batch with what becomes ready; else at the end of this turn."""
         self._inbox.append(event)
         if self._tasks or self._batches or self._scheduled:
-            self._wake()
+            self.wake()
         else:
             self._scheduled = True
             self._drain()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._drain)
@@ -215,10 +230,12 @@ class Live(Driver[LiveQuery]):
                     break
             for place in [p for p in self._draining if not self._entries(*p)]:
                 self._draining.pop(place).set_result(None)
+            if self.asking:
+                self.asking = {people for people in self.asking if people.changed()}
         finally:
             self._scheduled = False
             if inbox:
-                self._wake()
+                self.wake()
 
     def set_timer(self, command: SetTimer, now: float) -> None:
         self.loop.call_at(command.at, self.post, Timer(command.engine))
@@ -256,11 +273,15 @@ class Live(Driver[LiveQuery]):
         slices = command.slices
         caller = self._caller(command) if len(slices) == 1 else None
         calling.set(caller)
-        keeps = host.keeps
+        far = host.keeps
         results: Sequence[Result | Exception]
         try:
-            requests = [self._request(work, lo, hi, keeps) for work, lo, hi in slices]
-            results = await results_of(host, requests)
+            requests = [self._request(work, lo, hi, far) for work, lo, hi in slices]
+            around = self.queries.get(slices[0].work.run) if caller is not None else None
+            if around is not None and keeps(around, slices[0].work.primitive):
+                results = await results_kept(host, requests[0], around, *slices[0])
+            else:
+                results = await results_of(host, requests)
             if len(results) != len(slices):
                 raise wrong_number(len(results), len(slices))
         except asyncio.CancelledError:
@@ -270,8 +291,9 @@ class Live(Driver[LiveQuery]):
         if caller is not None:
             caller.end()
         told = caller is not None and caller.told
+        queries, now = self.queries, self.loop.time()
         outcomes = [
-            self._outcome(work, lo, hi, result, told)
+            outcome_of(queries.get(work.run), work, lo, hi, result, told, now)
             for (work, lo, hi), result in zip(slices, results, strict=True)
         ]
         first = slices[0].work
@@ -285,9 +307,9 @@ class Live(Driver[LiveQuery]):
         query = self.queries.get(work.run)
         if query is None:
             return None
-        return Caller(query, work.primitive, self._lend, (command.engine, command.instance))
+        return Caller(query, work.primitive, self.lend, (command.engine, command.instance))
 
-    def _lend(self, place: tuple[str, int] | None, change: int) -> None:
+    def lend(self, place: tuple[str, int] | None, change: int) -> None:
         """A batch leaves its place on this instance to others, or takes it back."""
         if place is not None:
             self.loop.call_soon_threadsafe(self.post, InstanceWaits(*place, change))
@@ -304,29 +326,6 @@ class Live(Driver[LiveQuery]):
         keep = query.plan.keepable[i] if keeps else NOTHING
         return Request(p.op, p.params, inputs, query.context, key, keep)
 
-    def _outcome(
-        self, work: Work, lo: int, hi: int, result: Result | Exception, told: bool
-    ) -> Outcome:
-        """What has become of a slice. told: some of its text has left for the client."""
-        query, i = self.queries.get(work.run), work.primitive
-        if query is None:
-            return Cause(result) if isinstance(result, Exception) else {}
-        p = query.plan.primitives[i]
-        if not isinstance(result, Exception):
-            shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
-            result = misshapen(p, hi - lo, result, shown) or result
-        if isinstance(result, Exception):
-            return query.failed(
-                i, lo, result, self.loop.time(), again=not told and may_try_again(p, result)
-            )
-        counts = query.store.put_slice(i, lo, hi, work.total, result)
-        if query.store.held_bytes > query.terms.most_bytes:
-            return query.failed(i, lo, too_much(query.terms.most_bytes), self.loop.time())
-        query.trace.ended(i, lo, self.loop.time())
-        if query.watcher:
-            query.watch(i, hi - lo, "finished")
-        return counts
-
     def _measure(self, run: str, i: int) -> int | Size | None:
         spec = self.queries[run].plan.specs[i]
         later = self._sizing.takes(spec, self.core.queues[spec.engine].placing.by_keys)
@@ -335,30 +334,25 @@ class Live(Driver[LiveQuery]):
     def measure(self, command: Measure, now: float) -> None:
         self._sizing.measure(self.queries[command.run], command.primitive)
 
-    # --- Conditions -----------------------------------------------------------------------
+    # --- what it does itself ----------------------------------------------------------------
 
     def ponder(
         self, query: LiveQuery, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]
     ) -> None:
-        task = self.loop.create_task(self._ponder(query, i, work))
-        query.deciding.add(task)
-        task.add_done_callback(query.deciding.discard)
+        self._controls.ponder(query, i, work)
 
-    async def _ponder(
-        self, query: LiveQuery, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]
-    ) -> None:
-        caller = Caller(query, i, self._lend)
-        calling.set(caller)
-        working_for.set((query.id,))
-        try:
-            result = await work
-        except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
-            self.undecided(query, i, error, self.loop.time())
-        else:
-            self.decided(query, i, result, self.loop.time())
-        finally:
-            caller.end()
-        self._wake()
+    def ask(self, query: LiveQuery, i: int, now: float) -> None:
+        self._controls.ask(query, i, now)
+
+    def recall(self, query: LiveQuery, i: int, now: float) -> None:
+        self._controls.recall(query, i, now)
+
+    def decided(self, query: LiveQuery, i: int, result: Mapping[str, Any], now: float) -> None:
+        self._controls.decided(query, i, result, now)
+
+    def settle(self, query: LiveQuery, i: int, result: Mapping[str, Any], now: float) -> None:
+        """A control primitive gave its outputs, which are kept if they have to be."""
+        super().decided(query, i, result, now)
 
     # --- LLM calls --------------------------------------------------------------------------
 
@@ -369,7 +363,7 @@ class Live(Driver[LiveQuery]):
             return
         calling.set(None)
         query.watch(i, work.total, "started")
-        generated = LiveCall(command, query, i, self.post, self.loop.time, self._told)
+        generated = LiveCall(command, query, i, self.post, self.loop.time, self._wrote)
         outcome: Outcome = {}
         try:
             reads = self.reads(query, i) if host.looks_ahead else ()
@@ -389,9 +383,10 @@ class Live(Driver[LiveQuery]):
             query.watch(i, work.total, "finished")
         self._end(command, work, outcome, generated.cached, generated.generated)
 
-    def _told(self, part: LiveQuery, port: str, item: Any) -> None:
-        self.parts.told(part, port, item, self.loop.time())
-        self._wake()
+    def _wrote(self, query: LiveQuery, head: int, sent: Dispatch, k: int, item: Any) -> bool:
+        self.wake()
+        place = sent.engine, sent.instance, sent.batch
+        return self.wrote(query, head, place, k, item, self.loop.time())
 
     def _end(self, sent: Dispatch, work: Work, outcome: Outcome, *told: int | None) -> None:
         run, i, batch = work.run, work.primitive, sent.batch

@@ -18,10 +18,14 @@ from typing import Final, Protocol
 
 from teola.engine import QueryContext
 from teola.errors import InputError, Overloaded, QueryCancelled
-from teola.runtime.growing import MOST_PARTS
+from teola.run_secrets import OF_NONE, Secrets
+from teola.runtime.live.people import People
+from teola.runtime.live.steps import Steps
 from teola.runtime.observe.trace import Trace
+from teola.runtime.tally import MOST_PARTS
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
+from teola.tools.named_tools import ToolsByName
 
 DEEPEST: Final = 16
 """Queries inside each other. An app that runs itself ends here and not where memory does."""
@@ -33,6 +37,7 @@ class RuntimeLike(Protocol):
     """A Runtime, as far as the queries that run in it need to know it."""
 
     max_queries: int
+    tools: ToolsByName
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,9 @@ class Terms:
     most_bytes: size of what its engines compute for it that may be held at once.
     most_parts, most_tokens: that it may grow, and that its calls may take.
     depth: number of queries around it.
+    people: who is asked what it asks.
+    steps: what has been done of it before, and is not to be done again.
+    secrets: that its tools may know by name.
     """
 
     runtime: RuntimeLike | None = None
@@ -52,6 +60,9 @@ class Terms:
     most_parts: float = MOST_PARTS
     most_tokens: float = inf
     depth: int = 0
+    people: People | None = None
+    steps: Steps | None = None
+    secrets: Secrets = OF_NONE
 
 
 class Around(Protocol):
@@ -103,6 +114,11 @@ class Caller:
         if query is None:
             raise QueryCancelled("the component that asks for this is not waited for any more")
         return query
+
+    @property
+    def position(self) -> int:
+        """Of the primitive."""
+        return self._i
 
     @property
     def over(self) -> bool:

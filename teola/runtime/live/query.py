@@ -5,18 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from teola.engine import Life, QueryContext
 from teola.errors import QueryFailed, reason_of
-from teola.graph import QUERY, AggregateParams, Aggregation, GrowParams, Growth, Primitive
+from teola.graph import (
+    QUERY,
+    AggregateParams,
+    Aggregation,
+    DecodeParams,
+    GrowParams,
+    Growth,
+    Primitive,
+    ToolStep,
+)
 from teola.graph.ops import DECODES
 from teola.runtime.driver import Query
-from teola.runtime.growing import Place, Tally, part_run, part_trace
+from teola.runtime.growing import Place, part_run, part_trace
+from teola.runtime.hosts.field_text import FieldText
+from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.nesting import Caller, Terms
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
-from teola.schedule.events import Cause, State
+from teola.runtime.tally import Tally
+from teola.schedule.events import Cause, Finish, State
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import CHOOSES, Plan
 
@@ -37,7 +49,9 @@ class Progress(NamedTuple):
     items: int
 
 
-Watcher = Callable[[Token | Progress], None]
+Watcher = Callable[[Token | Progress | ToolStep], None]
+STEP_CHARACTERS: Final = 2000
+"""Of a result, as whoever follows a query is told it."""
 
 
 @dataclass(slots=True)
@@ -58,8 +72,9 @@ class LiveQuery(Query):
     """A query with what a live one needs. streams: its watcher is told tokens as they come. terms:
     what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
     tests of Conditions. tokens: of prompts, with what stands before, by the primitives that were
-    measured. cut: primitives that lead a call whose last try had all the tokens that it
-    might have. done: None of a part, whose end is told to what it is a part of."""
+    measured. asking: what people are asked, by the primitive that asks. cut: primitives that lead
+    a call whose last try had all the tokens that it might have. done: None of a part, whose end is
+    told to what it is a part of."""
 
     def __init__(
         self,
@@ -77,13 +92,32 @@ class LiveQuery(Query):
     ) -> None:
         super().__init__(context.query_id, plan, store, run, trace, tally, place)
         self.terms = terms
+        self.asking: dict[int, str] = {}
         self.callers: set[Caller] = set()
         self.deciding: set[asyncio.Task[None]] = set()
         self.context, self.done, self.watcher = context, done, watcher
         self.timer: asyncio.TimerHandle | None = None
+        self.late: Callable[[], None] | None = None
         self.streams, self.streamed = streams and watcher is not None, False
         self.cut: set[int] = set()
         self.tokens: dict[int, int] = {}
+
+    def stand_still(self) -> None:
+        """Its deadline does not come while it waits for people."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def postpone(self, by_s: float) -> None:
+        """Its deadline is so much later."""
+        self.context = replace(self.context, deadline=self.context.deadline + by_s)
+        if self.timer is not None and self.late is not None:
+            self.timer = asyncio.get_running_loop().call_at(self.context.deadline, self.late)
+
+    def tell_written(self, p: Primitive, text: str) -> None:
+        """The text of a call that was made before, whole, as its decoding `p` lets it be seen."""
+        field = p.params.field if isinstance(p.params, DecodeParams) else None
+        if shown := FieldText(field).feed(text) if field is not None else text:
+            self.tell(shown)
 
     def tell(self, text: str) -> None:
         """A piece of its answer, for its watcher."""
@@ -100,6 +134,21 @@ class LiveQuery(Query):
             p = self.plan.primitives[i]
             items = items if p.batchable else 1
             self.watcher(Progress(p.id, p.op.value, p.engine, state, items))
+
+    def tell_step(self, state: str, outputs: Mapping[str, Any] | None = None) -> None:
+        """Tell its watcher that a step of an agent begins, or has ended with these outputs."""
+        place, watcher = self.place, self.watcher
+        if place is None or watcher is None or place.grow.step is None or place.growing.over:
+            return
+        given = (outputs or {}).get("result")
+        result: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        text, step = str(result.get("text", "")), place.grow.step
+        if len(text) > STEP_CHARACTERS:
+            text = f"{text[:STEP_CHARACTERS]} [cut]"
+        agent = place.growing.query.plan.primitives[place.growing.i].component
+        ended = "failed" if result.get("failed") else state
+        seconds = round(result.get("seconds", 0.0), 6)
+        watcher(ToolStep(agent, self.id, step["tool"], step["args"], ended, text, seconds))
 
     def failed(
         self, i: int, lo: int, error: Exception, now: float, *, again: bool = False
@@ -156,18 +205,66 @@ def describe(error: Exception, failed: Primitive) -> QueryFailed:
     return failure
 
 
-def growth_of(query: LiveQuery, i: int) -> Growth:
-    """How primitive `i` grows, by the values that it reads."""
+def query_of(
+    context: QueryContext,
+    plan: Plan,
+    inputs: Mapping[str, Any],
+    trace: Trace,
+    done: asyncio.Future[Ending],
+    watcher: Watcher | None,
+    streams: bool,
+    terms: Terms,
+) -> LiveQuery:
+    """A query that is part of none."""
+    id = context.query_id
+    run = GraphRun(id, plan, tenant=context.tenant, app=trace.app, program=context.program)
+    tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens, terms.most_bytes)
+    store = Store(plan, inputs, tally=tally)
+    return LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
+
+
+def ending_of(query: LiveQuery, finish: Finish, outputs: dict[str, Any]) -> Ending:
+    """How a query has ended."""
+    reasons = (reason_of(cause.error) for cause in finish.reasons)
+    return Ending(
+        finish.state,
+        outputs,
+        finish.cause.error if finish.cause else None,
+        finish.missing,
+        query.trace,
+        query.plan.primitives[finish.failed] if finish.failed >= 0 else None,
+        dict(zip(finish.missing, reasons, strict=True)),
+    )
+
+
+def failure_of(query: LiveQuery, finish: Finish) -> Exception | None:
+    """The error of a part, as a caller sees it."""
+    if finish.cause is None or finish.failed < 0:
+        return finish.cause.error if finish.cause else None
+    return describe(finish.cause.error, query.plan.primitives[finish.failed])
+
+
+def growth_of(query: LiveQuery, i: int, hosts: Mapping[tuple[str, int], LocalHost]) -> Growth:
+    """How primitive `i` grows, by the values that it reads. An agent cuts texts by the tokenizer of
+    its engine."""
     params = query.plan.primitives[i].params
     assert isinstance(params, GrowParams)
-    return params.grower.growth(query.store.resolve(i))
+    growth = params.grower.growth(query.store.resolve(i))
+    host = hosts.get((getattr(params.grower, "counts_by", ""), 0))
+    if host is not None and (counts := getattr(growth, "counts", None)) is not None:
+        counts(host.count_tokens, host.engine.spec.window)
+    return growth
 
 
 def part_of(around: LiveQuery, id: str, plan: Plan, place: Place, now: float) -> LiveQuery:
     """A query for a part of the query `around`, for the same watcher and until the same time."""
     trace = part_trace(around, id, plan, place, now)
-    context = replace(around.context, query_id=id, life=Life())
+    about = around.context
+    context = QueryContext(id, about.tenant, about.deadline, Life(), about.program)
     answers = place.grow.answers and around.streams and around.run.answers(place.growing.i)
-    store, run = Store(plan, place.grow.inputs), part_run(around, id, plan, place)
+    store = Store(plan, place.grow.inputs, tally=around.tally)
+    run = part_run(around, id, plan, place)
     watcher, terms, tally = around.watcher, around.terms, around.tally
-    return LiveQuery(context, plan, store, run, trace, None, watcher, answers, terms, tally, place)
+    part = LiveQuery(context, plan, store, run, trace, None, watcher, answers, terms, tally, place)
+    part.tell_step("started")
+    return part

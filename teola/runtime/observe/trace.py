@@ -94,7 +94,8 @@ class Trace:
     prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them, and of the
     queries inside it. cut: the call that wrote the answer had all the tokens that it might have
     (known when the query ended). parent: of a query that a component began. inner: the traces of
-    those that its own components began.
+    those that its own components began. more: parts that ended and are not among them, because
+    there were too many; more_failed: of those.
     """
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
@@ -104,6 +105,7 @@ class Trace:
         self.cut = False
         self.parent: Parent | None = None
         self.inner: list[Trace] = []
+        self.more = self.more_failed = 0
         self._sent: list[SentTuple] = []
         self._ended: list[EndedTuple] = []
         self._extra: list[Span] = []
@@ -154,6 +156,14 @@ class Trace:
             completion + usage.completion_tokens,
             found + usage.cached_tokens,
         )
+
+    def leave_out(self, part: Trace) -> None:
+        """A part has ended that is not one of `inner`: count it, and its tokens."""
+        self.more += 1 + part.more
+        self.more_failed += (part.state == "failed") + part.more_failed
+        told = (part.prompt_tokens, part.completion_tokens, part.found_tokens)
+        prompt, completion, found = (a + b for a, b in zip(self._tokens, told, strict=True))
+        self._tokens = prompt, completion, found
 
     def finish(self, state: str, at: float) -> None:
         """The query ended."""
@@ -275,6 +285,8 @@ class Trace:
         }
         if self.parent is not None:
             found["parent"] = self.parent._asdict()
+        if self.more:
+            found["more"] = {"parts": self.more, "failed": self.more_failed}
         if self.inner:
             found["inner"] = [
                 {"after_s": trace.admitted - self.admitted, **trace.to_json(errors=errors)}

@@ -13,9 +13,9 @@ from teola.kv import Access, BlockCache, looks_ahead
 from teola.kv.policies import Policy
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
-from teola.runtime.growing import Parts
 from teola.runtime.sim.content import Prefix, Said, answer_of, ends_of_parts, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
+from teola.runtime.sim.processors import Share
 from teola.schedule.events import (
     AbortRequest,
     CallEnded,
@@ -34,7 +34,6 @@ class World(Protocol):
 
     now: float
     outcomes: Outcomes
-    parts: Parts[Query]
 
     @property
     def queries(self) -> Mapping[str, Query]:
@@ -45,8 +44,20 @@ class World(Protocol):
         """Call it at that time."""
         ...
 
+    def work(
+        self, server: Stepper, seconds: float, call: Callable[..., None], *arguments: Any
+    ) -> Share | None:
+        """Call it when so many seconds of work are done. The work, where others hold it up."""
+        ...
+
     def handle(self, event: QueueEvent, now: float) -> None:
         """Tell the core."""
+        ...
+
+    def wrote(
+        self, query: Query, head: int, place: tuple[str, int, int], k: int, item: Any, now: float
+    ) -> bool:
+        """A call has written an item of its list; see Driver."""
         ...
 
     def rest(self, stepper: Stepper) -> None:
@@ -108,7 +119,8 @@ class Stepper:
         self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
         self.calls: dict[tuple[str, int], Called] = {}
         self._step: Step | None = None
-        self._began = 0.0
+        self._job: Share | None = None
+        self._began = self._takes = 0.0
         self._version = 0
 
     def arrive(self, command: Dispatch) -> None:
@@ -180,7 +192,13 @@ class Stepper:
             self._step, self._began = step, now
             self._version += 1
             repeat = step.repeat
-            self.sim.at(now + self._seconds(step, repeat), self._done, self._version, repeat)
+            self._work(self._seconds(step, repeat), repeat)
+
+    def _work(self, seconds: float, repeats: int, done: float = 0.0) -> None:
+        """Take so long for the step under way, of which so much is done."""
+        self._takes = seconds
+        left = max(0.0, seconds - done)
+        self._job = self.sim.work(self, left, self._done, self._version, repeats)
 
     def _tell_prefixes(self, now: float) -> None:
         """Tell the core what is kept since it was told last, and what is not any more."""
@@ -203,12 +221,19 @@ class Stepper:
         if step is None:
             self.sim.rest(self)
         elif step.repeat > 1:
-            time, passed = self.profile.step, self.sim.now - self._began
+            time, passed, job = self.profile.step, self.sim.now - self._began, self._job
+            if job is not None:
+                passed = self._takes - job.seconds_left()
             repeats = time.steps(passed, step.decodes, step.context)
             if repeats < step.repeat:
                 self._version += 1
-                at = max(self._began + self._seconds(step, repeats), self.sim.now)
-                self.sim.at(at, self._done, self._version, repeats)
+                seconds = self._seconds(step, repeats)
+                if job is not None:
+                    job.stop()
+                    self._work(seconds, repeats, passed)
+                else:
+                    at = max(self._began + seconds, self.sim.now)
+                    self.sim.at(at, self._done, self._version, repeats)
 
     def _done(self, version: int, repeats: int) -> None:
         if version != self._version or self._step is None or self.dead:
@@ -228,9 +253,8 @@ class Stepper:
             elif event.kind == "mark":
                 called = self.calls[id]
                 delivery = called.deliveries[event.mark]
-                if delivery.tells:
-                    if query is not None:
-                        sim.parts.told(query, delivery.tells, delivery.result, now)
+                if delivery.item >= 0:
+                    self._wrote(query, i, called.batch, delivery, now)
                 elif query is not None and not query.run.ended(delivery.primitive):
                     counts = query.store.put(delivery.primitive, delivery.result)
                     if delivery is called.deliveries[-1]:  # with it the query may end
@@ -246,6 +270,14 @@ class Stepper:
                     self._store_sequence(query, i, called, now)
                     _note_usage(query, i, called)
                 self._end(id, called, {"sequence": 1})
+
+    def _wrote(
+        self, query: Query | None, i: int, batch: int, delivery: Delivery, now: float
+    ) -> None:
+        """A call has written an item of its list."""
+        if query is not None:
+            place = self.engine, self.instance, batch
+            self.sim.wrote(query, i, place, delivery.item, delivery.result, now)
 
     def _store_sequence(self, query: Query, i: int, called: Called, now: float) -> None:
         sequence = Prefix(called.said.tokens)

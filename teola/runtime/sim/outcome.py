@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from teola.graph import (
@@ -23,13 +23,13 @@ from teola.runtime.values import Tokens, new_text
 
 
 class Delivery(NamedTuple):
-    """A decoding of a call delivers `result` once `at` tokens have been generated. tells: it has
-    written an item of its list, `result`, which is called so where it is told."""
+    """A decoding of a call delivers `result` once `at` tokens have been generated. item: it has
+    written that item of its list, and `result` is the item."""
 
     primitive: int
     at: int
     result: Any
-    tells: str = ""
+    item: int = -1
 
 
 class Outcomes(Protocol):
@@ -49,6 +49,10 @@ class Outcomes(Protocol):
 
     def growth(self, query: Query, i: int) -> Growth:
         """How primitive `i` grows."""
+        ...
+
+    def answer_s(self, query: Query, i: int) -> float:
+        """Seconds that people take to answer primitive `i`."""
         ...
 
     def stretch(self, query: Query, i: int, sigma: float) -> float:
@@ -93,11 +97,11 @@ class Planned:
 
     def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
         plan, found, length, text = query.plan, list[Delivery](), 0, new_text()
-        if port := told_port(query, head):
+        if told_port(query, head):
             assert query.place is not None
             member = plan.members[head][0]
             expects = query.place.grow.expects
-            found += [Delivery(member, at, item, port) for at, item in expects]
+            found += [Delivery(member, at, item, k) for k, (at, item) in enumerate(expects)]
             length = expects[-1][0] if expects else self.answer_tokens
             outputs = plan.primitives[member].outputs
             result: dict[str, Any] = {name: Tokens.of(text, 0, length) for name in outputs}
@@ -105,9 +109,21 @@ class Planned:
             return length, [*found, Delivery(member, length, result)]
         for member in plan.members[head]:
             p, so_far = plan.primitives[member], length
+            assert isinstance(p.params, DecodeParams)
             length = self._length(query, p, so_far)
-            found.append(Delivery(member, length, self._generated(p, text, so_far, length)))
+            given = self._generated(p, text, so_far, length)
+            if head in plan.feeding:
+                found += self._items(member, length, given["items"], p.params.item or 0)
+            found.append(Delivery(member, length, given))
         return length, found
+
+    def _items(self, member: int, length: int, items: Sequence[Any], first: int) -> list[Delivery]:
+        """The items of a list that are heard of as they are written, the last at `length`."""
+        start = length - (len(items) - 1) * self.item_tokens
+        return [
+            Delivery(member, start + k * self.item_tokens, item, first + k)
+            for k, item in enumerate(items)
+        ]
 
     def branch(self, query: Query, i: int) -> str:
         params = query.plan.primitives[i].params
@@ -118,6 +134,9 @@ class Planned:
         params = query.plan.primitives[i].params
         assert isinstance(params, GrowParams)
         return params.grower.planned(query.store.resolve(i))
+
+    def answer_s(self, query: Query, i: int) -> float:
+        return 0.0
 
     def stretch(self, query: Query, i: int, sigma: float) -> float:
         return random.Random(f"{self.seed}/{query.id}/{i}").lognormvariate(0.0, sigma)

@@ -17,6 +17,7 @@ from teola.graph import Growth, Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
 from teola.kv import policies as eviction_policies
 from teola.learning import Learner
+from teola.learning.at_work import WAITS
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size
@@ -28,6 +29,7 @@ from teola.runtime.sim.collector import seldom_collecting
 from teola.runtime.sim.content import Prefix, said, salt_of
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Outcomes, Planned
+from teola.runtime.sim.processors import Processors, Share
 from teola.runtime.store import Store
 from teola.schedule.events import (
     AbortRequest,
@@ -119,6 +121,8 @@ class Sim(Driver[Query]):
         self.servers: dict[tuple[str, int], Stepper | object] = {}
         """By engine and instance; another one after an instance has died."""
         self._profiles: dict[str, EngineProfile] = {}
+        self._processors: Processors | None = None
+        """What engines share, if a profile says that they do."""
         self.idle: dict[Stepper, None] = {}
 
     # --- the caller's side ----------------------------------------------------------------
@@ -171,6 +175,8 @@ class Sim(Driver[Query]):
 
     def _add_engine(self, name: str, kind: EngineKind) -> None:
         profile = self.profile.engine(name, kind)
+        if profile.crowding and self._processors is None:
+            self._processors = Processors(self)
         count = self._instances.get(name, profile.instances)
         limits = [Limits.of(profile.of(i), kind) for i in range(count)]
         self.core.queues[name] = queue_of(
@@ -209,6 +215,8 @@ class Sim(Driver[Query]):
         if server is None or not self.core.queues[engine].instances[instance].up:
             return
         self.servers[engine, instance] = self._server(engine, instance, isinstance(server, Stepper))
+        if self._processors is not None:
+            self._processors.gone(server)
         if isinstance(server, Stepper):
             server.dead = True
             self.idle.pop(server, None)
@@ -258,7 +266,21 @@ class Sim(Driver[Query]):
             self.at(now + self.profile.dispatch_s, server.arrive, command)
             return
         seconds = self._batch_seconds(command) + self.profile.dispatch_s
-        self.at(now + seconds, self._batch_done, command, server)
+        if self._processors is None or command.slices[0].work.spec.op in WAITS:
+            self.at(now + seconds, self._batch_done, command, server)
+        else:
+            crowding = self._profiles[command.engine].of(command.instance).crowding
+            self._processors.begin(server, seconds, crowding, self._batch_done, command, server)
+
+    def work(
+        self, server: Stepper, seconds: float, call: Callable[..., None], *arguments: Any
+    ) -> Share | None:
+        """Call it when a server has done so many seconds of work, alone. The work, where others
+        hold it up."""
+        if self._processors is None:
+            self.at(self.now + seconds, call, *arguments)
+            return None
+        return self._processors.begin(server, seconds, server.profile.crowding, call, *arguments)
 
     def _batch_seconds(self, command: Dispatch) -> float:
         profile = self._profiles[command.engine].of(command.instance)
@@ -329,13 +351,20 @@ class Sim(Driver[Query]):
             return {"branch": self.outcomes.branch(query, i)}
         return query.store.control(i)
 
+    def ask(self, query: Query, i: int, now: float) -> None:
+        self.at(now + self.outcomes.answer_s(query, i), self._answered, query, i)
+
+    def _answered(self, query: Query, i: int) -> None:
+        if query.id in self.queries and not query.run.ended(i):
+            self.decided(query, i, self.outcomes.result(query, i, 0, 1), self.now)
+
     def growth(self, query: Query, i: int) -> Growth:
         return self.outcomes.growth(query, i)
 
     def made_part(self, around: Query, id: str, plan: Plan, place: Place, now: float) -> Query:
         self._add_engines(plan)
         trace = part_trace(around, id, plan, place, now)
-        store = Store(plan, place.grow.inputs, weighs=False)
+        store = Store(plan, place.grow.inputs, weighs=False, tally=around.tally)
         run = part_run(around, id, plan, place)
         return Query(id, plan, store, run, trace, around.tally, place)
 
@@ -345,7 +374,7 @@ class Sim(Driver[Query]):
             self.forgotten(values)
         if query.place is not None:
             error = command.cause.error if command.cause else None
-            self.parts.ended(query, command.state, outputs, error, now)
+            self.parts.ended(query, command, outputs, error, now)
             return
         trace = query.trace
         result = SimResult(query.id, trace.app, command.state, trace.admitted, now, outputs)

@@ -7,25 +7,37 @@ that change nothing that an application could tell apart are passed over.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from teola.app import App
-from teola.ask import DEADLINE_S
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError, UnknownName
-from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, QUESTION, Conversation, Turn
+from teola.query_spec import DEADLINE_S
+from teola.serve.chat.conversation import (
+    CLIENT_TOOLS,
+    HISTORY,
+    INSTRUCTIONS,
+    QUESTION,
+    Conversation,
+    Exchange,
+    Turn,
+)
 from teola.serve.intake.query_request import MOST_DEADLINE_S, checked
+from teola.serve.intake.schemas import check_form
+from teola.tools.offered import MOST_TOOLS, chosen_of, of_client
+from teola.tools.toolbox import Toolbox
 from teola.workflow.kinds import Kind
 
 PASSED_OVER: Final = frozenset(
     (
         "audio", "frequency_penalty", "function_call", "logit_bias", "metadata", "modalities",
-        "moderation", "parallel_tool_calls", "prediction", "presence_penalty",
+        "moderation", "prediction", "presence_penalty",
         "prompt_cache_options", "prompt_cache_retention", "reasoning_effort", "safety_identifier",
-        "service_tier", "store", "tool_choice", "top_logprobs", "top_p", "user", "verbosity",
+        "service_tier", "store", "top_logprobs", "top_p", "user", "verbosity",
         "web_search_options",
     )
 )  # fmt: skip
@@ -34,6 +46,7 @@ SCHEMA_CHARACTERS: Final = 64 * 1024
 STOPS: Final = 4
 MESSAGES: Final = 2048
 _TALKING: Final = {"user": "User", "assistant": "Assistant"}
+_TELLING: Final = ("system", "developer")
 
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -43,13 +56,35 @@ def _tell_passed_over(schema: dict[str, Any]) -> None:
     schema["properties"] |= told
 
 
-class Message(BaseModel):
-    """One message; `content` is a text or a list of text parts."""
+class CalledFunction(BaseModel):
+    """What was called, with its arguments as JSON."""
 
     model_config = ConfigDict(strict=True)
 
-    role: Literal["system", "developer", "user", "assistant"]
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(BaseModel):
+    """A call that an earlier answer asked for."""
+
+    model_config = ConfigDict(strict=True)
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class Message(BaseModel):
+    """One message; `content` is a text or a list of text parts. tool_calls: of an assistant's.
+    tool_call_id: of a tool's, which call it answers."""
+
+    model_config = ConfigDict(strict=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
 
     def text(self, where: int) -> str:
         """Raises InputError for anything but text. where: its place in the list."""
@@ -77,7 +112,7 @@ class StreamOptions(BaseModel):
 
 class ChatRequest(BaseModel):
     """The body of `POST /v1/chat/completions`; what is ours in it: documents, collection, filters,
-    overrides, deadline_s, session."""
+    overrides, deadline_s, session, steps."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_passed_over)
 
@@ -94,7 +129,20 @@ class ChatRequest(BaseModel):
         None, description="`text`, `json_object`, or `json_schema` with a schema."
     )
     n: Literal[1] | None = Field(1, description="One answer is all that there is.")
-    tools: list[Any] | None = Field(None, description="None: an application brings its own.")
+    tools: list[Any] | None = Field(
+        None,
+        max_length=MOST_TOOLS,
+        description="That the client calls itself, besides those of the application, whose answer "
+        "an agent writes then.",
+    )
+    tool_choice: Any = Field(
+        None,
+        description="`auto`, `none`, `required`, or one of them by its name.",
+    )
+    parallel_tool_calls: bool | None = Field(None, description="false: one call at a time.")
+    steps: bool = Field(
+        False, description="Tell, as `x_teola`, what the application's agents do meanwhile."
+    )
     functions: list[Any] | None = Field(None, description="None, as well.")
     logprobs: Literal[False] | None = Field(None, description="Not told.")
     documents: Any = Field(None, description='`{"name", "text"}` or a list, as for a query.')
@@ -112,23 +160,87 @@ class ChatRequest(BaseModel):
         None, max_length=NAME_CHARACTERS, description="The session, where none is given."
     )
 
-    @field_validator("tools", "functions")
+    @field_validator("functions")
     @classmethod
     def _none(cls, value: list[Any] | None) -> None:
         if value:
             raise PydanticCustomError("tools", "an application brings its own tools; send none")
 
     def conversation(self) -> Conversation:
-        """Raises InputError unless it ends with a question."""
-        *before, last = enumerate(self.messages)
-        if last[1].role != "user":
+        """Raises InputError unless it ends with a question, or with what tools gave since."""
+        asked = [i for i, m in enumerate(self.messages) if m.role == "user"]
+        if not asked or self.messages[-1].role not in ("user", "tool"):
             raise InputError("the last message must be the user's: it is the question")
-        said = [(m.role, m.text(i).strip()) for i, m in before]
+        at, answered = asked[-1], self._answered()
         return Conversation(
-            last[1].text(last[0]),
-            tuple(Turn(_TALKING[role], text) for role, text in said if text and role in _TALKING),
-            tuple(text for role, text in said if text and role not in _TALKING),
+            self.messages[at].text(at),
+            tuple(
+                turn
+                for i, m in enumerate(self.messages[:at])
+                for turn in self._turns(i, m, answered)
+            ),
+            tuple(
+                text
+                for i, m in enumerate(self.messages)
+                if m.role in _TELLING and (text := m.text(i).strip())
+            ),
+            tuple(
+                Exchange(call.function.name, arguments_of(call), answered[call.id])
+                for m in self.messages[at:]
+                for call in m.tool_calls or ()
+            ),
         )
+
+    def _turns(self, i: int, message: Message, answered: Mapping[str, str]) -> Iterator[Turn]:
+        """What a message says, and what the calls in it gave."""
+        text = message.text(i).strip()
+        if text and message.role in _TALKING:
+            yield Turn(_TALKING[message.role], text)
+        for call in message.tool_calls or ():
+            yield Turn("Assistant", f"(calls {call.function.name}({call.function.arguments}))")
+            yield Turn(f"Tool {call.function.name}", answered[call.id])
+
+    def _answered(self) -> dict[str, str]:
+        """What was answered to each call of a tool. Raises InputError where it is not."""
+        found: dict[str, str] = {}
+        asked: dict[str, int] = {}
+        for i, message in enumerate(self.messages):
+            if message.role == "tool":
+                if message.tool_call_id not in asked or message.tool_call_id in found:
+                    raise InputError(
+                        f"messages.{i}: a tool's message must answer a call of the assistant's "
+                        "message before it, by its tool_call_id"
+                    )
+                found[message.tool_call_id] = message.text(i)
+                continue
+            if len(found) < len(asked):
+                break
+            if message.tool_calls and message.role != "assistant":
+                raise InputError(f"messages.{i}: only the assistant's messages have tool_calls")
+            for call in message.tool_calls or ():
+                if call.id in asked:
+                    raise InputError(f"messages.{i}: two calls have the id {call.id!r}")
+                asked[call.id] = i
+        for id, i in asked.items():
+            if id not in found:
+                raise InputError(
+                    f"messages.{i}: an assistant message with tool_calls must be followed by a "
+                    f"message of a tool for each tool_call_id; {id!r} has none"
+                )
+        return found
+
+    def check_tools(self) -> None:
+        """Raise InputError, UnknownName for tools that are none."""
+        if self.tools:
+            known = of_client(self.tools, Toolbox(()))
+            chosen_of(self.tool_choice, known.names)
+            for i, tool in enumerate(known.tools):
+                try:
+                    check_form(tool.schema)
+                except InputError as error:
+                    raise InputError(f"tools.{i}: {error}") from None
+        elif self.tool_choice not in (None, "none", "auto"):
+            raise InputError("tool_choice is only allowed when tools are specified")
 
     @property
     def turn_of(self) -> str | None:
@@ -160,6 +272,15 @@ class ChatRequest(BaseModel):
         return schema
 
 
+def arguments_of(call: ToolCall) -> dict[str, Any]:
+    """Arguments of a call; as a text where they are no JSON object."""
+    try:
+        found = json.loads(call.function.arguments or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"arguments": call.function.arguments}
+
+
 def read(body: Any) -> ChatRequest:
     """Checked. Raises InputError, UnknownName."""
     if isinstance(body, dict):
@@ -175,7 +296,7 @@ def check_chats(app: App, model: str) -> None:
     others = [
         name
         for name, one in app.declared.items()
-        if name not in (QUESTION, HISTORY, INSTRUCTIONS)
+        if name not in (QUESTION, HISTORY, INSTRUCTIONS, CLIENT_TOOLS)
         and one.kind is not Kind.DOCUMENTS
         and not one.optional
     ]

@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from importlib.metadata import version
 from typing import Any, Final
 
 from teola.result import Result, jsonable
-from teola.serve.board import Entry, Event
-from teola.serve.problems import problem_of
+from teola.serve.board import Entry
+from teola.serve.chat.conversation import TOOL_CALLS
+from teola.serve.client_event import Event
+from teola.serve.problems import problem_of, waits_for_people
 
 _FINGERPRINT: Final = f"teola-{version('teola')}"
 
 
-def completion(entry: Entry, model: str, said: str) -> dict[str, Any]:
-    """The body of an answer that comes whole."""
-    message = {"role": "assistant", "content": said, "refusal": None}
+def completion(entry: Entry, model: str, said: str, steps: bool = False) -> dict[str, Any]:
+    """The body of an answer that comes whole. steps: with what its agents did."""
+    message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
+    if calls := calls_of(entry, entry.result):
+        message = {"role": "assistant", "content": None, "tool_calls": calls, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(entry)}
     head = _head(entry, model, "chat.completion")
-    return {**head, "choices": [choice], "usage": usage(entry)}
+    found = {**head, "choices": [choice], "usage": usage(entry)}
+    if not steps:
+        return found
+    events = (json.loads(event.data) for event in entry.events if event.kind == "step")
+    return {**found, "x_teola": {"steps": [e for e in events if e["state"] != "started"]}}
+
+
+def calls_of(entry: Entry, result: Result | None) -> list[dict[str, Any]]:
+    """Calls of its own tools that the client is to make; [] where there is an answer."""
+    calls = result.outputs.get(TOOL_CALLS) if result is not None else None
+    return [
+        {
+            "id": f"call_{blake2b(f'{entry.id}/{k}'.encode(), digest_size=12).hexdigest()}",
+            "type": "function",
+            "function": {"name": call["tool"], "arguments": _encode(jsonable(call["args"]))},
+        }
+        for k, call in enumerate(calls or ())
+    ]
 
 
 def said(result: Result) -> str:
@@ -53,20 +75,25 @@ def _head(entry: Entry, model: str, kind: str) -> dict[str, Any]:
 
 
 def _reason(entry: Entry) -> str:
-    """Why the answer ends: of itself, or because it had all the tokens that it might have."""
+    """Why the answer ends: of itself, because the client is to call tools, or because it had all
+    the tokens that it might have."""
+    if calls_of(entry, entry.result):
+        return "tool_calls"
     trace = entry.job.trace
     return "length" if trace is not None and trace.cut else "stop"
 
 
 class Chunks:
-    """The events of a query as pieces of a completion. wants_usage: a last one with it.
+    """The events of a query as pieces of a completion. wants_usage: a last one with it. steps: with
+    what its agents do, each in a piece that says nothing else.
 
     Of the piece for a token only the text differs; what stands before and behind it is encoded once
     a query.
     """
 
-    def __init__(self, entry: Entry, model: str, wants_usage: bool) -> None:
+    def __init__(self, entry: Entry, model: str, wants_usage: bool, steps: bool = False) -> None:
         self._entry, self._wants_usage, self._begun = entry, wants_usage, False
+        self._steps = steps
         self._head = _head(entry, model, "chat.completion.chunk")
         self._counted = {"usage": None} if wants_usage else {}
         piece = self._chunk({"content": ""}, None)
@@ -75,7 +102,10 @@ class Chunks:
     def encode(self, n: int, event: Event) -> Iterable[str]:
         """Text for the client."""
         if event.kind == "token":
-            yield from self._delta(event.text)
+            yield from self._delta(event.text) if event.text else ()
+        elif event.kind == "step" and self._steps:
+            yield from self._delta("") if not self._begun else ()
+            yield self._chunk({}, None, {"x_teola": {"step": json.loads(event.data)}})
         elif event.kind == "done":
             assert self._entry.result is not None
             # an answer that is no text comes whole
@@ -83,25 +113,44 @@ class Chunks:
         elif event.kind == "error":
             assert self._entry.result is not None
             yield line(problem_of(self._entry.result).openai_body())
+        elif event.kind == "waiting":
+            yield line(waits_for_people(self._entry.id).openai_body())
 
     def rest(self, text: str) -> Iterator[str]:
-        """The last text of the answer, and its end."""
-        if text or not self._begun:
+        """The last text of the answer, or the calls in its place, and its end."""
+        if calls := calls_of(self._entry, self._entry.result):
+            yield from self._calls(calls)
+        elif text or not self._begun:
             yield from self._delta(text)
         yield self._chunk({}, _reason(self._entry))
         if self._wants_usage:
             yield line({**self._head, "choices": [], "usage": usage(self._entry)})
         yield "data: [DONE]\n\n"
 
+    def _calls(self, calls: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        """A piece with the name of each, and one with its arguments."""
+        for k, call in enumerate(calls):
+            name, arguments = call["function"]["name"], call["function"]["arguments"]
+            head = {"index": k, **call, "function": {"name": name, "arguments": ""}}
+            opening = {} if self._begun else {"role": "assistant", "content": None}
+            self._begun = True
+            yield self._chunk({**opening, "tool_calls": [head]}, None)
+            rest = {"index": k, "function": {"arguments": arguments}}
+            yield self._chunk({"tool_calls": [rest]}, None)
+
     def _delta(self, text: str) -> Iterator[str]:
         if not self._begun:
             self._begun = True
             yield self._chunk({"role": "assistant", "content": ""}, None)
+            if not text:
+                return
         yield f"{self._before}{_encode(text)}{self._behind}"
 
-    def _chunk(self, delta: Mapping[str, str], reason: str | None) -> str:
+    def _chunk(
+        self, delta: Mapping[str, Any], reason: str | None, more: Mapping[str, Any] | None = None
+    ) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return line({**self._head, "choices": [choice], **self._counted})
+        return line({**self._head, "choices": [choice], **self._counted, **(more or {})})
 
 
 def line(value: Mapping[str, Any]) -> str:

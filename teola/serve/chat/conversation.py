@@ -17,19 +17,24 @@ searched for is the question.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import ceil
-from typing import Final
+from typing import Any, Final
 
 from teola.app import App
 from teola.errors import TemplateError
+from teola.workflow.components import Agent
 from teola.workflow.kinds import Kind
 from teola.workflow.wiring import Origin
 
 QUESTION: Final = "question"
 HISTORY: Final = "history"
 INSTRUCTIONS: Final = "instructions"
+CLIENT_TOOLS: Final = "client_tools"
+TOOL_CALLS: Final = "tool_calls"
+"""Input and output of an agent, for tools that whoever asks calls itself."""
+KINDS: Final = {CLIENT_TOOLS: Kind.ANY}
 NOTHING: Final = {HISTORY: "(nothing has been said yet)", INSTRUCTIONS: "(none)"}
 """Values for applications that have such an input and always want one."""
 
@@ -46,16 +51,31 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """A call that the client has made since the question, and what it gave."""
+
+    tool: str
+    args: dict[str, Any]
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
-    """A question and what came before it."""
+    """A question, what came before it, and calls of the client's tools since. tools: what the
+    client offers for that, as an agent takes it."""
 
     question: str
     turns: tuple[Turn, ...] = ()
     instructions: tuple[str, ...] = ()
+    exchange: tuple[Exchange, ...] = ()
+    tools: Mapping[str, Any] | None = None
 
-    def inputs(self, app: App, forms: Forms, most: int) -> tuple[App, dict[str, str]]:
+    def inputs(self, app: App, forms: Forms, most: int) -> tuple[App, dict[str, Any]]:
         """The form of `app` to ask, and its inputs. most: characters of the history."""
-        history, told = recent(self.turns, most), self.instructions
+        if (self.tools or self.exchange) and writes_by_agent(app):
+            return self._with_tools(app, forms, most)
+        since = tuple(Turn(f"Tool {one.tool}", one.result) for one in self.exchange)
+        history, told = recent((*self.turns, *since), most), self.instructions
         given = {HISTORY: lines(history), INSTRUCTIONS: "\n\n".join(told)}
         form = forms.of(app, (name for name, text in given.items() if text))
         if INSTRUCTIONS not in form.inputs:  # better said by somebody than not at all
@@ -67,6 +87,12 @@ class Conversation:
             if name in form.inputs
         }
         return form, {QUESTION: self.question, **named}
+
+    def _with_tools(self, app: App, forms: Forms, most: int) -> tuple[App, dict[str, Any]]:
+        _, given = replace(self, tools=None, exchange=()).inputs(app, forms, most)
+        form = forms.of(app, (*given, CLIENT_TOOLS))
+        made = [asdict(one) for one in self.exchange]
+        return form, {**given, CLIENT_TOOLS: {**(self.tools or {}), "exchange": made}}
 
 
 def lines(turns: Iterable[Turn]) -> str:
@@ -117,18 +143,28 @@ def _form(app: App, names: tuple[str, ...]) -> App:
     """`app` with text inputs `names` besides; itself where its template cannot have them."""
     if not names:
         return app
+    outputs = {output: sources[0].name for output, sources in app.builder.finals.items()}
+    calls = {TOOL_CALLS: TOOL_CALLS} if CLIENT_TOOLS in names else {}
     try:
         return App(
             app.name,
             app.builder.template,
-            inputs={**app.declared, **dict.fromkeys(names, Kind.TEXT)},
-            outputs={output: sources[0].name for output, sources in app.builder.finals.items()},
+            inputs={**app.declared, **{name: KINDS.get(name, Kind.TEXT) for name in names}},
+            outputs={**outputs, **calls},
             description=app.description,
             passes=app.passes,
             runtime=app.runtime,
         )
     except TemplateError:  # a component that wants something else by that name
         return app
+
+
+def writes_by_agent(app: App) -> bool:
+    """Whether an agent writes the answer of `app`, so that clients may bring tools."""
+    finals = app.builder.finals
+    sources = finals.get("answer") or next(iter(finals.values()))
+    by_name = app.builder.template.by_name
+    return any(isinstance(by_name.get(source.component), Agent) for source in sources)
 
 
 def _uses(form: App, name: str) -> bool:

@@ -17,19 +17,26 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from teola.ask import Ask
-from teola.errors import DeadlineExceeded, OutputError
+from teola.errors import DeadlineExceeded, InputError, OutputError
+from teola.query_spec import QuerySpec
 from teola.result import Result
 from teola.runtime.hosts.structured import Misfit, validate_schema
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
 from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read
-from teola.serve.chat.completions import Chunks, completion, said
-from teola.serve.chat.conversation import HISTORY, INSTRUCTIONS, Conversation, Forms
+from teola.serve.chat.completions import Chunks, calls_of, completion, said
+from teola.serve.chat.conversation import (
+    HISTORY,
+    INSTRUCTIONS,
+    QUESTION,
+    Conversation,
+    Forms,
+    writes_by_agent,
+)
 from teola.serve.intake.bodies import parsed
 from teola.serve.intake.schemas import SCHEMA, check_schemas
 from teola.serve.intake.uploads import Upload
-from teola.serve.problems import answer, problem, problem_of
+from teola.serve.problems import answer, problem, problem_of, waits_for_people
 from teola.serve.streaming import Events, EventStream, result_for
 from teola.workflow.kinds import Kind
 
@@ -105,11 +112,28 @@ class _Asking:
         self.schema = wanted.wanted_schema()
         if self.schema is not None:  # also one that no component knows
             service.board.limits.check(self.app, {}, {"response_format.json_schema": self.schema})
-        self.said = wanted.conversation()
+        self.said = self._with_tools(wanted.conversation())
         self.overrides = {**decoding(self.app, wanted, self.schema), **wanted.overrides}
         self.documents: dict[str, Any] = {}
         self.cleanup: Callable[[], None] = lambda: None
         self.until = _now() + wanted.deadline_s
+
+    def _with_tools(self, said: Conversation) -> Conversation:
+        """What was said, with the tools that the client brings along."""
+        wanted = self.wanted
+        if wanted.tools and not writes_by_agent(self.app):
+            raise InputError(
+                f"application {self.app.name!r} brings its own tools; send none (an application "
+                "takes a client's tools where an agent writes its answer)"
+            )
+        wanted.check_tools()
+        texts = [said.question, *(one.result for one in said.exchange)]
+        limits = self.service.board.limits
+        limits.check(self.app, {QUESTION: "\n".join(texts)}, {"tools": wanted.tools or []})
+        if not wanted.tools:
+            return said
+        names = ("tools", "tool_choice", "parallel_tool_calls")
+        return replace(said, tools={name: getattr(wanted, name) for name in names})
 
     async def get_documents(self, upload: Upload) -> None:
         """Set the documents that are searched, files stored by `upload`."""
@@ -133,7 +157,7 @@ class _Asking:
             raise DeadlineExceeded("the deadline passed before the query was asked")
         return self.service.board.start(
             form,
-            Ask(
+            QuerySpec(
                 {**given, **self.documents},
                 self.overrides,
                 deadline_s=left_s,
@@ -148,8 +172,8 @@ class _Asking:
         """Pieces of the answer as they come; `upload` is removed when the query has ended."""
         self.cleanup = upload.remove
         entry = self._start(self.said)
-        chunks = Chunks(entry, self.wanted.model, self.wanted.wants_usage)
-        told = Events(entry, chunks.encode)
+        chunks = Chunks(entry, self.wanted.model, self.wanted.wants_usage, self.wanted.steps)
+        told = Events(entry, chunks.encode, last="waiting")
         return EventStream(told, owned=entry, headers={"x-query-id": entry.id})
 
     async def answered(self) -> Response:
@@ -157,16 +181,19 @@ class _Asking:
         entry, result, text, misfit = await self._asked(self.said)
         if misfit is not None and (again := self._again(misfit)) is not None:
             entry, result, text, misfit = await self._asked(again)
+        headers, path = {"x-query-id": entry.id}, self.request.scope["path"]
+        if result is None and entry.waiting:
+            return answer(path, waits_for_people(entry.id), headers)
         if result is None:
             return Response(status_code=499)  # nobody reads it
-        headers, path = {"x-query-id": entry.id}, self.request.scope["path"]
         if result.state not in ("ok", "partial"):
             return answer(path, problem_of(result), headers)
         if misfit is not None:
             return answer(path, problem(misfit, entry.id), headers)
         model = self.wanted.model
         if not self.wanted.stream:
-            return JSONResponse(completion(entry, model, text), headers=headers)
+            found = completion(entry, model, text, self.wanted.steps)
+            return JSONResponse(found, headers=headers)
         whole = Chunks(entry, model, self.wanted.wants_usage).rest(text)
         return Response("".join(whole), media_type="text/event-stream", headers=headers)
 
@@ -180,7 +207,7 @@ class _Asking:
             cause = result.error.__cause__ if result.error else None
             misfit = cause if isinstance(cause, Misfit) and self.schema is not None else None
             return _Answer(entry, result, misfit=misfit)
-        if self.schema is None:
+        if self.schema is None or calls_of(entry, result):
             return _Answer(entry, result, said(result))
         try:
             return _Answer(entry, result, await run_in_threadpool(_fitting, result, self.schema))

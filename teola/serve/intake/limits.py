@@ -9,7 +9,6 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from teola.app import App
-from teola.ask import Bounds
 from teola.config import (
     INTERMEDIATE_BYTES,
     OUTPUT_TOKENS,
@@ -20,6 +19,7 @@ from teola.config import (
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
 from teola.graph import Op
+from teola.query_spec import Bounds
 from teola.runtime.documents import UNNAMED
 from teola.runtime.values import tokens_of
 from teola.serve.intake.schemas import check_form, parameters, schemas

@@ -12,9 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from teola.app import App
-from teola.ask import DEADLINE_S, Ask
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
+from teola.query_spec import DEADLINE_S, QuerySpec
 from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.bounds import is_form
 from teola.serve.intake.listed_documents import Intake
@@ -57,9 +57,9 @@ class QueryRequest(BaseModel):
         description="`sync` answers with the result, `stream` with events, `background` at once.",
     )
 
-    def ask(self, tenant: str) -> Ask:
+    def ask(self, tenant: str) -> QuerySpec:
         """It as `tenant`'s query."""
-        return Ask(
+        return QuerySpec(
             self.inputs,
             self.overrides,
             self.passes,

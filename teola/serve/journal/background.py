@@ -14,14 +14,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from teola.app import App
-from teola.serve.board import RUN, Board, Entry, Event
+from teola.journal import durable
+from teola.journal.journal import LOOK, Journal
+from teola.journal.lost import Answered, JournalLost
+from teola.journal.rows import Asked, Body, Kept, digest_of
+from teola.runtime.live.people import chosen
+from teola.serve.board import RUN, Board, Entry
+from teola.serve.client_event import Event
 from teola.serve.intake.query_request import QueryRequest
 from teola.serve.intake.uploads import Upload
-from teola.serve.journal.journal import Journal
-from teola.serve.journal.keeper import Keeper
+from teola.serve.journal.keeper import Keeper, steps
 from teola.serve.journal.record import JournalRecord
-from teola.serve.journal.rows import Asked, Body, Kept, digest_of
-from teola.serve.problems import JournalLost
+from teola.serve.problems import NotFound
 from teola.serve.streaming import SILENCE, SILENCE_S, Events, EventStream, numbered
 
 KEY: Final = "idempotency-key"
@@ -67,7 +71,8 @@ class Background:
             cleanup=upload.remove,
             record=record,
         )
-        what = (entry.id, tenant, name, packed, entry.created, wanted.deadline_s)
+        entry.job.steps = steps(self._journal, entry.job)
+        what = (entry.id, tenant, name, packed, entry.created, wanted.deadline_s, app.code)
         known = await self._committed(entry, record, Asked(*what, files, key, digest))
         if known is not None:
             return self._accepted(known)
@@ -116,9 +121,11 @@ class Background:
             return []
         try:
             found = await self._journal.all(tenant, app, state, most, apart)
+            waiting = [kept.id for kept in found if kept.state == "waiting"]
+            asks = await self._open(tenant, waiting)
         except JournalLost:
             return []
-        return [kept.summary() for kept in found]
+        return [{**kept.summary(), **asks.get(kept.id, {})} for kept in found]
 
     async def cancel(self, kept: Kept) -> dict[str, Any]:
         """Have it cancelled, wherever it runs; its summary then. Raises JournalLost."""
@@ -135,6 +142,52 @@ class Background:
             except TimeoutError:
                 pass  # its server is slow, or just dying: it is noted, and whoever takes it ends it
         return kept.summary()
+
+    # --- people -----------------------------------------------------------------------------
+
+    @staticmethod
+    def keeps(entry: Entry) -> bool:
+        """Whether a query that runs here is in the journal."""
+        return entry.record is not None and entry.record.kept
+
+    def late(self, app: App) -> JournalRecord | None:
+        """The record of a query that is not asked in the background, but may wait for people."""
+        return JournalRecord(self._journal, late=True) if app.asks else None
+
+    async def answer(
+        self, id: str, tenant: str, ask: str | None, answer: Any, entry: Entry | None
+    ) -> dict[str, Any]:
+        """Answer what query `id` asks, whichever server has it (entry: this one); its summary.
+        Raises NotFound, Answered, InputError, JournalLost."""
+        await self._keeper.ready()
+        if entry is not None:
+            await entry.noted()
+        kept = await self._journal.find(tenant, id) if _ID.fullmatch(id) else None
+        if kept is None:
+            raise NotFound(f"no query {id!r} here")
+        asks = await durable.asks_of(self._journal, tenant, id)
+        open = {one.id: one.told["schema"] for one in asks if not one.answered}
+        if kept.ended or not open or any(one.id == ask and one.answered for one in asks):
+            raise Answered(f"query {id} does not wait for this answer (any more)")
+        ask = chosen(open, ask, answer)
+        await durable.answer(self._journal, tenant, id, ask, answer, LOOK)
+        if entry is not None and ask in entry.job.people.open:
+            entry.job.people.answer(ask, answer)
+        if entry is not None:
+            return entry.summary()
+        return await self.shown(await self._journal.find(tenant, id) or kept)
+
+    async def shown(self, kept: Kept) -> dict[str, Any]:
+        """What clients see of a query that another server runs, or none. Raises JournalLost."""
+        asks = await self._open(kept.tenant, [kept.id] if kept.state == "waiting" else [])
+        return {**kept.shown(), **asks.get(kept.id, {})}
+
+    async def _open(self, tenant: str, ids: list[str]) -> dict[str, dict[str, Any]]:
+        """Query -> `asks`, of those that ask something."""
+        if not ids:
+            return {}
+        found = await durable.open_of(self._journal, tenant, ids)
+        return {id: {"asks": asks} for id, asks in found.items()}
 
     def follow(self, kept: Kept) -> Response:
         """Its events from now on; of one that has ended, how it did."""

@@ -22,29 +22,34 @@ from contextlib import aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from teola.app import App
-from teola.ask import Ask
 from teola.errors import (
+    CodeChanged,
     DeadlineExceeded,
     Overloaded,
     QueryCancelled,
     QueryFailed,
     TeolaError,
 )
+from teola.job import Job
+from teola.journal import durable
+from teola.journal.journal import FENCE_S, LOOK, Journal
+from teola.journal.lost import AWAY, JournalLost
+from teola.journal.patience import Patience
+from teola.journal.rows import Body, Taken
+from teola.query_spec import QuerySpec
 from teola.result import Result
+from teola.runtime.live.steps import Steps
 from teola.runtime.observe.noting import note
 from teola.serve.board import Board, Entry
 from teola.serve.intake.bodies import as_json
 from teola.serve.intake.query_request import checked
 from teola.serve.intake.uploads import Upload
-from teola.serve.journal.journal import FENCE_S, LOOK, Journal
-from teola.serve.journal.patience import Patience
-from teola.serve.journal.record import JournalRecord
-from teola.serve.journal.rows import Body, Taken, ended
-from teola.serve.problems import AWAY, Draining, JournalLost
+from teola.serve.journal.record import JournalRecord, ended
+from teola.serve.problems import Draining
 from teola.serve.streaming import first
 
 if TYPE_CHECKING:
-    from teola.serve.journal.journal import Session
+    from teola.journal.journal import Session
 
 BEAT_S: Final = 2.0
 """Well below FENCE_S: a beat or two may fail."""
@@ -231,6 +236,7 @@ class Keeper:
             entry = running.get(id)
             if cancel and entry is not None and not entry.unwanted:
                 entry.cancel()
+        await self._deliver()
         now = asyncio.get_running_loop().time()
         if now - self._forgot > FORGET_EVERY_S:
             self._forgot = now  # first: what takes too long must not be tried with every look
@@ -239,11 +245,24 @@ class Keeper:
         if self._board.draining or self._beginning is not None or not self._engines.is_set():
             return []
         known |= running.keys() | self.journal.unwritten.keys()
-        room = self._board.most - len(running)
-        apps = self._apps if room > 0 else ()
+        room = self._board.most - len(running) + self._board.waiting
+        apps = {name: app.code for name, app in self._apps.items()} if room > 0 else {}
         most = min(max(room, 1), MOST_AT_ONCE)
         mine = held.keys() - known
         return await self.journal.take(session, apps, mine, self._refused, most)
+
+    async def _deliver(self) -> None:
+        """Tell queries that wait here what people have answered, anywhere."""
+        waiting = {entry.id: entry for entry in self._journaled() if entry.waiting}
+        for entry in waiting.values():
+            if isinstance(entry.record, JournalRecord) and not entry.record.noted:
+                await entry.record.waits(entry)
+        if not waiting:
+            return
+        for id, ask, answer in await durable.answers_of(self.journal, [*waiting]):
+            people = waiting[id].job.people
+            if ask in people.open:
+                people.answer(ask, answer)
 
     def _beat(self, began: float) -> None:
         """The journal was there at `began`: the fence is that much further away."""
@@ -308,6 +327,12 @@ class Keeper:
                 f"application {row.app!r} is not served any more: no server that has it came "
                 "before the query's deadline"
             )
+        code = self._apps[row.app].code
+        if row.left_s <= 0 and row.code is not None and row.code != code:
+            return CodeChanged(
+                f"application {row.app!r} is not what it was when the query was begun, and no "
+                "server that has the old one came before the query's deadline"
+            )
         if row.left_s <= 0:
             return DeadlineExceeded("the deadline passed while no server ran the query")
         if row.deaths >= TRIES:
@@ -342,19 +367,27 @@ class Keeper:
         inputs, paths = body.unpacked(app, upload.place)
         if paths:
             await self.journal.restore(row.id, paths)
+        found = await durable.steps_of(self.journal, row.id)
         record = JournalRecord(self.journal)
         record.accept()
         what = inputs, body.overrides, body.passes
         entry = self._board.start(
             app,
-            Ask(*what, row.left_s, row.tenant, session=body.session),
+            QuerySpec(*what, row.left_s, row.tenant, session=body.session),
             mode="background",
             cleanup=upload.remove,
             id=row.id,
             record=record,
         )
+        entry.job.steps = steps(self.journal, entry.job, found)
         entry.created, entry.run = row.created, row.runs
         entry.tell("restarted", {"run": row.runs})
+
+
+def steps(journal: Journal, job: Job, found: Mapping[str, str | None] | None = None) -> Steps:
+    """Those of a query, in the journal. found: what was done of it before."""
+    keeps = durable.JournalSteps(journal, job.id)
+    return Steps(job.id, found, keeps, job.app.on_unknown)
 
 
 _STATES: Final[dict[type[TeolaError], str]] = {

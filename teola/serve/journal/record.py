@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from teola.journal import durable
+from teola.journal.journal import Journal
+from teola.journal.lost import JournalLost
+from teola.journal.rows import Body, Ended
 from teola.result import Result
 from teola.serve.board import Entry
-from teola.serve.journal.journal import Journal
-from teola.serve.journal.rows import ended
-from teola.serve.problems import Postponed
+from teola.serve.problems import Postponed, problem_of
 
 T = TypeVar("T")
 
 
 class JournalRecord:
-    """See the module and board.Record. accepted: it is committed. decided: that is certain,
-    or that it will not be."""
+    """See the module and board.Record. late: it gets its row when it waits for people, and none
+    before. accepted: it is committed. decided: that is certain, or that it will not be."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, *, late: bool = False) -> None:
+        self._late = late
         self.accepted, self.decided = asyncio.Event(), asyncio.Event()
         self._journal = journal
+        self.noted = False
+        """Whether the journal has what it waits for."""
 
     def accept(self) -> None:
         """It is committed."""
@@ -32,16 +38,56 @@ class JournalRecord:
 
     async def begin(self) -> None:
         """Wait until it is committed: what has not been accepted does not run."""
-        await self.accepted.wait()
+        if not self._late:
+            await self.accepted.wait()
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is in the journal."""
+        return self.accepted.is_set()
+
+    async def waits(self, entry: Entry) -> None:
+        """Write what it waits for; later (keeper.py) if the journal is away."""
+        people, self.noted = entry.job.people, False
+        with suppress(JournalLost):
+            if not self.kept:
+                await self._file(entry)
+                return
+            left = people.left_s, people.wait_s
+            await durable.wait(self._journal, entry.id, people.inquiries, *left)
+            self.noted = True
+
+    async def _file(self, entry: Entry) -> None:
+        """Give it a row, with all that was done of it."""
+        job, journal = entry.job, self._journal
+        assert job.steps is not None
+        passes = ",".join(one.name for one in job.passes) or "none"
+        body = Body(
+            inputs=dict(job.given),
+            overrides=dict(job.overrides),
+            passes=passes,
+            session=job.session,
+        )
+        request, files = await asyncio.to_thread(body.packed)
+        times = entry.created, job.people.left_s, job.people.wait_s
+        filed = durable.Filed(
+            *(job.id, job.tenant, job.app.name, request, *times, job.app.code, journal.token, files)
+        )
+        await durable.file(journal, filed, job.steps.found, job.people.inquiries)
+        job.steps.keeps = durable.JournalSteps(journal, job.id)
+        self.noted = True
+        self.accept()
 
     async def end(self, entry: Entry, result: Result) -> Result:
         """Write how it ended before anybody hears of it. What nobody cancelled has not ended: it is
         left for the next server. One that is cancelled while it is committed waits for that: its
         row would be run by whoever finds it."""
-        await _to_its_end(self.decided.wait())
+        if not self._late:
+            await _to_its_end(self.decided.wait())
         if not self.accepted.is_set():
             return result
-        mine = result.state != "cancelled" or entry.unwanted
+        lost = result.error is not None and isinstance(result.error.__cause__, JournalLost)
+        mine = (result.state != "cancelled" or entry.unwanted) and not lost
         if mine and not self._journal.closed:
             mine = await _to_its_end(self._journal.end(ended(result)))
         if mine and not self._journal.closed:
@@ -49,6 +95,14 @@ class JournalRecord:
         entry.given_back = True
         told = "the query was interrupted here and goes on under the same id: ask for it again"
         return replace(result, state="cancelled", outputs={}, error=Postponed(told))
+
+
+def ended(result: Result) -> Ended:
+    """The row that says how a query ended."""
+    ok = result.state in ("ok", "partial")
+    problem = None if ok else json.dumps(problem_of(result).body())
+    told = json.dumps(result.to_json(), default=str)
+    return Ended(result.query_id, result.state, round(result.latency_s, 6), told, problem)
 
 
 async def _to_its_end(work: Coroutine[None, None, T]) -> T:

@@ -180,9 +180,13 @@ class _Now(Collector):
         self._version = version("teola")
 
     def collect(self) -> Iterable[Metric]:
+        waiting = self._board.waiting
         running = GaugeMetricFamily("teola_queries_running", "Queries that run.")
-        running.add_metric((), len(self._board.running))
+        running.add_metric((), len(self._board.running) - waiting)
         yield running
+        people = GaugeMetricFamily("teola_queries_waiting", "Queries here that wait for people.")
+        people.add_metric((), waiting)
+        yield people
         draining = GaugeMetricFamily("teola_draining", "Whether it is about to stop.")
         draining.add_metric((), float(self._board.draining))
         yield draining

@@ -36,7 +36,7 @@ _MAYBE: Final[Schema] = {"type": ["string", "null"]}
 _ANY_OBJECT: Final[Schema] = {"type": "object"}
 _STATE: Final[Schema] = {
     "type": "string",
-    "enum": ["queued", "running", "ok", "partial", "failed", "cancelled", "deadline"],
+    "enum": ["queued", "running", "waiting", "ok", "partial", "failed", "cancelled", "deadline"],
 }
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
@@ -93,6 +93,17 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             }
         ),
         result=_ref("Result"),
+        asks=_list(_ref("Ask")),
+    ),
+    "Ask": _object(
+        {
+            "ask": _TEXT,
+            "kind": {"type": "string", "enum": ["ask", "approve", "unknown"]},
+            "component": _TEXT,
+            "question": _TEXT,
+            "schema": _ANY_OBJECT,
+        },
+        about={},
     ),
     "QueryList": _object({"queries": _list(_ref("Query"))}),
     "Trace": _object(
@@ -169,7 +180,7 @@ def _stream(**fields: Schema) -> Content:
 
 _KINDS: Final[Schema] = {
     "type": "string",
-    "enum": ["primitive", "token", "restarted", "done", "error"],
+    "enum": ["primitive", "token", "step", "waiting", "restarted", "done", "error"],
 }
 _EVENTS: Final = _stream(id=_TEXT, event=_KINDS)
 _CHUNKS: Final = _stream()
@@ -184,6 +195,7 @@ ANSWERS: Final[Mapping[str, Mapping[int, Content]]] = {
     "GET /v1/queries/{id}": {200: _QUERY},
     "DELETE /v1/queries/{id}": {200: _QUERY},
     "DELETE /v1/queries/{id}/asked": {200: _QUERY},
+    "POST /v1/queries/{id}/answers": {200: _QUERY},
     "GET /v1/queries/{id}/events": {200: _EVENTS, 204: {}},
     "GET /v1/queries/{id}/trace": {200: json_of("Trace")},
     "GET /v1/queries/{id}/graph": {200: {**json_of("Graph"), **_PLAIN}},

@@ -3,6 +3,7 @@
 from teola.workflow.component import REGISTRY, named
 from teola.workflow.components.agent import Agent
 from teola.workflow.components.aggregate import Aggregate
+from teola.workflow.components.ask import Ask
 from teola.workflow.components.condition import Condition
 from teola.workflow.components.each import Each
 from teola.workflow.components.embedding import Embedding
@@ -35,6 +36,7 @@ __all__ = [
     "REGISTRY",
     "Agent",
     "Aggregate",
+    "Ask",
     "Condition",
     "Each",
     "Embedding",

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from teola.errors import EngineError, OutputError
+from teola.errors import EngineError, InputError, OutputError
 from teola.graph import Grow
 from teola.tools.decision import PlannedCall
+from teola.tools.references import substituted
 from teola.tools.tool_result import ToolResult
 from teola.tools.toolbox import Toolbox
 from teola.workflow.build import Builder
+from teola.workflow.components.agent_tools import Box
+from teola.workflow.components.room import (
+    ABOUT,
+    LEAST_TOKENS,
+    TOLD_TOKENS,
+    Bound,
+    Counting,
+    Spending,
+    recent_entries,
+    recent_lines,
+)
 
-TURN, LAST, CALL, PURE = PARTS = "turn", "last", "call", "pure"
+TURN, LAST, CALL, PURE, APPROVE, OFFER = PARTS = (
+    "turn",
+    "last",
+    "call",
+    "pure",
+    "approve",
+    "offer",
+)
+OVER: Final = "over"
+"""And a part for each agent that this one may hand over to: `over-NAME`."""
 READ: Final = ("question", "history", "instructions")
 """What each turn reads of what the agent does."""
 NOTHING: Final = frozenset[str]()
-CHARACTERS: Final = 4
-"""Of a token, about."""
-CALL_TOKENS: Final = 22
-"""Of a call as a model writes it; for simulations."""
 HEADER: Final = "\n\nCalls so far, and what they gave:"
 AGAIN: Final = "Your last reply could not be read: {told}. Reply with one JSON object."
 
@@ -42,51 +59,92 @@ class Way(Protocol):
     def at_once(self) -> int: ...
 
     @property
+    def tool_choice(self) -> str: ...
+
+    @property
     def results_tokens(self) -> int: ...
 
-
-@dataclass(frozen=True)
-class AgentGrower:
-    """How an Agent grows; see there."""
-
-    parts: tuple[tuple[str, Builder], ...]
-    toolbox: Toolbox
-    config: Way
-    expect: tuple[int, int]
-    effect: bool
+    @property
+    def history_tokens(self) -> int: ...
 
     @property
-    def bodies(self) -> Mapping[str, Builder]:
-        return dict(self.parts)
+    def max_tokens(self) -> int: ...
 
     @property
-    def at_once(self) -> int:
-        return self.config.at_once + 1  # the turn that is being written, too
+    def bound(self) -> Bound: ...
 
-    def growth(self, inputs: Mapping[str, Any]) -> Acting:
-        return Acting(self, inputs)
 
-    def planned(self, inputs: Mapping[str, Any]) -> Acting:
-        return Expected(self, inputs)
+class Makes(Protocol):
+    """Makes what an agent's runs need of their own; see PartsMaker."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether some of its tools have to be asked for."""
+        ...
+
+    @property
+    def colleagues(self) -> Collection[str]:
+        """Names of agents that it may hand over to."""
+        ...
+
+    def box(self, offered: Any, client: Mapping[str, Any] | None) -> Box:
+        """What a run may call."""
+        ...
+
+    def part(self, what: str, box: Box, must: tuple[str, ...] = ()) -> Builder:
+        """The template of a part for this box."""
+        ...
+
+
+class Agency(Protocol):
+    """An agent, as far as a run of it needs it; see AgentGrower."""
+
+    @property
+    def toolbox(self) -> Toolbox: ...
+
+    @property
+    def config(self) -> Way: ...
+
+    @property
+    def maker(self) -> Makes: ...
+
+    @property
+    def shows(self) -> bool: ...
 
 
 @dataclass
 class Acting:
-    """One run of an Agent. writing: a turn is being written. calls: by number, all that were read.
-    ready, begun: of them. number: of the last one."""
+    """One run of an Agent. box: what it may call, none but its own tools unless others were asked
+    for. writing: a turn is being written. calls: by number, all that were read. begun: of them.
+    approving: of those that are begun, the ones that wait for a person. number: of the last one.
+    before: how many of them are of an exchange with the client. aside: calls that are not made
+    here, but handed over or to the client. spending, counting: of tokens."""
 
-    agent: AgentGrower
+    agent: Agency
     inputs: Mapping[str, Any]
+    box: Box = field(init=False)
     turn: int = 0
     writing: bool = False
     number: int = 0
+    before: int = 0
     calls: dict[int, PlannedCall] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
     results: dict[int, ToolResult] = field(default_factory=dict)
+    approving: set[int] = field(default_factory=set)
+    aside: list[int] = field(default_factory=list)
     entries: list[Any] = field(default_factory=list)
     shown: int = 0
     answer: Any = None
     again: str = ""
+    more: tuple[Any, ...] = ()
+    given_out: tuple[dict[str, Any], ...] = ()
+    counting: Counting = ABOUT
+    history: str | None = None
+    spending: Spending = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.box = Box(self.agent.toolbox)
+        self.spending = Spending(self.agent.config.bound)
 
     @property
     def _streams(self) -> bool:
@@ -94,17 +152,50 @@ class Acting:
         return config.mode == "plan" and config.streamed
 
     def begin(self) -> Sequence[Grow]:
+        if self.agent.maker.asks:
+            return (Grow(OFFER, OFFER, {}),)
+        return self._open(None)
+
+    def _open(self, offered: Any) -> Sequence[Grow]:
+        """The first turn, with what may be called in it."""
+        client = self.inputs.get("client_tools")
+        self.box = self.agent.maker.box(offered, client)
+        for made in client.get("exchange", ()) if client else ():
+            self.number += 1
+            call = PlannedCall(self.number, made["tool"], made["args"])
+            self.calls[self.number] = call
+            self.begun.add(self.number)
+            self.results[self.number] = ToolResult(made["result"], made["result"])
+        self.before = self.number
+        if history := self.inputs.get("history"):
+            most = self.agent.config.history_tokens
+            self.history = recent_lines(history, most, self.counting.tokens)
         return (self._turn(),)
 
     def told(self, key: str, port: str, item: Any) -> Sequence[Grow]:
         self._read(item)
         return self._due()
 
+    def counts(self, tokens: Callable[[str], int], window: int | None) -> None:
+        """Count tokens so from now on; a prompt and its answer may have `window`."""
+        self.counting = Counting(tokens, window)
+
+    def spent(self, prompt_tokens: int, generated_tokens: int) -> None:
+        """What calls of LLMs have taken for a part that has ended."""
+        self.spending.add(prompt_tokens, generated_tokens)
+
     def ended(self, key: str, outputs: Mapping[str, Any]) -> Sequence[Grow]:
         what, _, number = key.partition("/")
+        if what == OFFER:
+            return self._open(outputs["offered"])
+        if what == OVER:
+            self.answer, self.more = outputs["answer"], tuple(outputs["steps"] or ())
+            return ()
         if what == CALL:
             self.results[int(number)] = ToolResult(**outputs["result"])
             return self._next()
+        if what == APPROVE:
+            return [*self._decided(int(number), outputs["answer"]), *self._next()]
         self.writing = False
         if not self._streams:
             for item in outputs["calls"] or ():
@@ -116,14 +207,18 @@ class Acting:
 
     def failed(self, key: str, error: Exception) -> Sequence[Grow]:
         cause = error.__cause__ if error.__cause__ is not None else error
-        unread = isinstance(cause, OutputError) and not key.startswith(CALL)
+        unread = isinstance(cause, OutputError) and key.startswith(f"{TURN}/")
         if not unread or self.again or self.turn >= self.agent.config.at_most:
             raise error
         self.writing, self.again = False, AGAIN.format(told=cause)
         return self._next()
 
     def result(self) -> Mapping[str, Any]:
-        return {"answer": self.answer, "steps": [self._step(k) for k in sorted(self.results)]}
+        numbers = sorted(n for n in self.results if n > self.before)
+        steps = [*map(self._step, numbers), *self.more]
+        calls = list(self.given_out) or None
+        answer = "" if calls and isinstance(self.answer, (str, type(None))) else self.answer
+        return {"answer": answer, "steps": steps, "tool_calls": calls}
 
     def _step(self, number: int) -> dict[str, Any]:
         call, result = self.calls[number], self.results[number]
@@ -138,51 +233,152 @@ class Acting:
     def _read(self, item: Any) -> None:
         """A call that the model has written."""
         self.number += 1
-        call = self.agent.toolbox.read_call(item, self.number, self.calls)
+        call = self.box.toolbox.read_call(item, self.number, self.calls)
         self.calls[call.number] = call
         self.number = max(self.number, call.number)
+        if not call.problem and self._elsewhere(call.tool):
+            self.aside.append(call.number)
+
+    def _elsewhere(self, tool: str) -> bool:
+        return tool in self.box.client or tool in self.agent.maker.colleagues
 
     def _due(self) -> list[Grow]:
         """Calls that can begin: all that they refer to is there."""
         found = []
         for number, call in self.calls.items():
-            if number not in self.begun and all(n in self.results for n in call.reads):
+            ready = number not in self.begun and number not in self.aside
+            if ready and all(n in self.results for n in call.reads):
                 self.begun.add(number)
                 found.append(self._begun(number, call))
         return found
 
     def _begun(self, number: int, call: PlannedCall) -> Grow:
-        toolbox = self.agent.toolbox
+        if self._needs_approval(call):
+            self.approving.add(number)
+            earlier = {n: self.results[n] for n in call.reads}
+            inputs = {"call": call, "earlier": earlier}
+            made = self._own(APPROVE)
+            return Grow(APPROVE, f"{APPROVE}/{number}", inputs, made=made)
+        return self._made(number, call)
+
+    def _own(self, what: str) -> Builder | None:
+        """The template of a part, where this run has tools of its own."""
+        return self.agent.maker.part(what, self.box) if self.box.digest else None
+
+    def _needs_approval(self, call: PlannedCall) -> bool:
+        return self.box.toolbox.needs_approval(call, self.results)
+
+    def _decided(self, number: int, answer: Mapping[str, Any]) -> list[Grow]:
+        """A person has decided on a call: it is made, as it was or with other arguments, or its
+        model is told why it is not."""
+        self.approving.discard(number)
+        call = self.calls[number]
+        if answer["do"] == "reject":
+            reason = answer.get("reason") or "no reason was given"
+            text = f"{call.tool} was not called: a person rejected it: {reason}"
+            self.results[number] = ToolResult(text, failed=True)
+            return []
+        if "arguments" in answer:
+            call = self.calls[number] = replace(call, arguments=answer["arguments"], reads=())
+        return [self._made(number, call)]
+
+    def _made(self, number: int, call: PlannedCall) -> Grow:
+        toolbox = self.box.toolbox
         pure = call.tool in toolbox and toolbox[call.tool].pure
         earlier = {n: self.results[n] for n in call.reads}
         inputs = {"call": call, "earlier": earlier}
         if "context" in self.inputs:
             inputs["context"] = self.inputs["context"]
-        return Grow(PURE if pure else CALL, f"{CALL}/{number}", inputs)
+        return Grow(PURE if pure else CALL, f"{CALL}/{number}", inputs, step=self._shown_as(call))
+
+    def _shown_as(self, call: PlannedCall) -> Mapping[str, Any] | None:
+        if not self.agent.shows:
+            return None
+        return {"tool": call.tool, "args": dict(call.arguments)}
 
     def _next(self) -> Sequence[Grow]:
         """The calls that can begin; when all have ended and nothing is being written, the next
-        turn, if there is no answer yet."""
+        turn, if there is no answer yet, or what is not done here."""
         due = self._due()
         if due or self.writing or len(self.begun) > len(self.results):
             return due
         if self.answer is not None:
             return ()
+        if self.aside and (found := self._handed()) is not None:
+            return found
         if self.turn >= self.agent.config.at_most:
             raise EngineError(f"it has not answered in {self.turn} turns")
         return (self._turn(),)
+
+    def _handed(self) -> Sequence[Grow] | None:
+        """What was set aside goes to another agent, or to the client; None if it cannot."""
+        calls = [self.calls[number] for number in self.aside]
+        over = next((one for one in calls if one.tool in self.agent.maker.colleagues), None)
+        if over is not None:
+            self.begun.add(over.number)
+            return (self._over(over),)
+        out = []
+        for call in calls:
+            missing = [n for n in call.reads if n not in self.results]
+            if missing:  # the client's own results are known in its next request
+                continue
+            try:
+                arguments = substituted(call.arguments, self.results)
+            except InputError as error:
+                text = f"{call.tool} was not called: {error}"
+                self.results[call.number] = ToolResult(text, failed=True)
+                self.begun.add(call.number)
+                continue
+            out.append({"tool": self.box.client[call.tool], "args": dict(arguments)})
+        self.aside.clear()
+        client = self.inputs["client_tools"]
+        if client.get("parallel_tool_calls") is False:
+            del out[1:]
+        self.given_out = tuple(out)
+        return () if out else None
+
+    def _over(self, call: PlannedCall) -> Grow:
+        """The rest is done by another agent, which is told what was said and found so far."""
+        self._note()
+        why = call.arguments.get("why")
+        said = [self.history, *self._transcript(self.agent.config.results_tokens)]
+        said.append(f"(handed over to {call.tool}{f': {why}' if why else ''})")
+        names = ("question", "instructions", "context")
+        inputs = {name: self.inputs[name] for name in names if name in self.inputs}
+        inputs["history"] = "\n".join(text for text in said if text)
+        key = f"{OVER}/{call.number}"
+        step = self._shown_as(call)
+        self.more = ()
+        return Grow(f"{OVER}-{call.tool}", key, inputs, answers=True, step=step)
 
     def _turn(self) -> Grow:
         config = self.agent.config
         self.turn += 1
         self.writing = True
-        last = self.turn == config.at_most
+        last = self.turn == config.at_most or self.spending.has_to_answer()
         self._note()
         inputs = {name: self.inputs[name] for name in READ if name in self.inputs}
+        if self.history is not None:
+            inputs["history"] = self.history
         if self.entries:
-            inputs["transcript"] = self._transcript()
+            inputs["transcript"] = self._transcript(self._room(inputs))
+        must = self.box.must if self.number == self.before else ()
+        made = None
+        if not last and (self.box.digest or must):
+            made = self.agent.maker.part(TURN, self.box, must)
         tells = frozenset({"calls"}) if self._streams and not last else NOTHING
-        return Grow(LAST if last else TURN, f"{TURN}/{self.turn}", inputs, tells, answers=True)
+        body = LAST if last else TURN
+        key = f"{TURN}/{self.turn}"
+        return Grow(body, key, inputs, tells, answers=True, made=made)
+
+    def _room(self, inputs: Mapping[str, Any]) -> int:
+        """Tokens for calls and results, so that the prompt and what is written after it fit."""
+        config, window = self.agent.config, self.counting.window
+        if window is None:
+            return config.results_tokens
+        told = [self.box.toolbox.text, *(v for v in inputs.values() if isinstance(v, str))]
+        taken = sum(map(self.counting.tokens, told)) + TOLD_TOKENS + config.max_tokens
+        return max(LEAST_TOKENS, min(config.results_tokens, window - taken))
 
     def _note(self) -> None:
         """What the model is to see of the calls since its last turn."""
@@ -194,54 +390,8 @@ class Acting:
         if self.again:
             self.entries.append(self.again)
 
-    def _transcript(self) -> list[Any]:
+    def _transcript(self, most: int) -> list[Any]:
         """The entries, the oldest of which are left out where they are too long in all."""
-        left, kept = self.agent.config.results_tokens * CHARACTERS, list[str]()
-        for entry in reversed(self.entries):
-            left -= len(entry)
-            if left < 0:
-                kept.append("(earlier calls are left out)")
-                break
-            kept.append(entry)
-        return [HEADER, *reversed(kept)]
-
-
-class Expected(Acting):
-    """One run of an Agent as far as it can be expected: so many turns, with so many calls each."""
-
-    def _turn(self) -> Grow:
-        turns, calls = self.agent.expect
-        if self.agent.config.mode == "react":
-            turns, calls = turns * calls, 1
-        grow = super()._turn()
-        more = self.turn <= min(turns, self.agent.config.at_most - 1)
-        wrote = tuple((CALL_TOKENS * (k + 1), k) for k in range(calls)) if more else ()
-        return grow._replace(body=TURN, tells=frozenset({"calls"}), expects=wrote)
-
-    def told(self, key: str, port: str, item: Any) -> Sequence[Grow]:
-        self._read(item)
-        return self._due() if self._streams else ()
-
-    def ended(self, key: str, outputs: Mapping[str, Any]) -> Sequence[Grow]:
-        if key.startswith(CALL):
-            self.results[int(key.rpartition("/")[2])] = outputs["result"]
-            return self._next()
-        self.writing = False
-        if len(self.calls) == len(self.results):
-            self.answer = outputs["decision"]
-        return self._next()
-
-    def result(self) -> Mapping[str, Any]:
-        return {"answer": self.answer, "steps": [*self.results.values()]}
-
-    def _read(self, item: Any) -> None:
-        self.number += 1
-        self.calls[self.number] = PlannedCall(self.number, next(iter(self.agent.toolbox)).name, {})
-
-    def _note(self) -> None:
-        results = [*self.results.values()]
-        self.entries += results[self.shown :]
-        self.shown = len(results)
-
-    def _transcript(self) -> list[Any]:
-        return [*self.entries]
+        if not self.entries:
+            return []
+        return [HEADER, *recent_entries(self.entries, most, self.counting.tokens)]

@@ -14,35 +14,36 @@ After the calls of a turn the model sees their results and answers, or goes on.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, model_validator
 
-from teola.engine import AskedBy
-from teola.errors import TemplateError
+from teola.errors import InputError, TemplateError
 from teola.graph import (
     DecodeParams,
     GrowParams,
+    OfferedTools,
     Op,
     Part,
     PrefillParams,
     Prompt,
     Ref,
     Role,
-    ToolParams,
     Value,
 )
 from teola.tools.base import Tool
 from teola.tools.context import ToolContext
-from teola.tools.decision import PlannedCall
-from teola.tools.tool_result import ToolResult
 from teola.tools.toolbox import Toolbox
 from teola.workflow.block import Block
 from teola.workflow.component import Component, Config
-from teola.workflow.components.acting import CALL, LAST, PARTS, PURE, TURN, AgentGrower
+from teola.workflow.components.acting import OVER, PARTS, PURE
+from teola.workflow.components.agent_calls import Approving, Calling, Offering
+from teola.workflow.components.agent_grower import AgentGrower
+from teola.workflow.components.agent_parts import AgentParts, PartsMaker
+from teola.workflow.components.agent_tools import AgentTools, Box, Source
 from teola.workflow.components.history import opening_parts
+from teola.workflow.components.room import Bound
 from teola.workflow.kinds import Kind
 from teola.workflow.part_template import PartTemplate
 
@@ -50,10 +51,13 @@ INSTRUCTION: Final = (
     "You answer questions with the help of tools. Call the tools that you need; when you know "
     "enough, answer briefly and exactly, from what the tools said."
 )
-OWN: Final = ("transcript", "call", "earlier")
-"""What a part is given of its own."""
+GIVES: Final = ("answer", "steps", "tool_calls")
 MOST_CALLS: Final = 16
-MOST_CONFIGS: Final = 64
+WHY: Final = {
+    "type": "object",
+    "properties": {"why": {"type": "string", "description": "What it should know or do."}},
+    "additionalProperties": False,
+}
 MODES: Final = {
     "react": "Make one call at a time.",
     "parallel": "Make all calls that do not depend on each other at once.",
@@ -66,42 +70,76 @@ MODES: Final = {
 
 class AgentConfig(Config):
     """mode: see the module. at_most: turns; in the last one the model has to answer. streamed: of
-    plans. at_once: calls side by side. tool_choice: whether it may call tools, has to in its first
-    turn, or may not. max_tokens: of a turn. results_tokens: of all calls and results that a turn
-    reads; the oldest are left out first."""
+    plans. at_once: calls side by side. thought: whether the model writes why it calls, before it
+    does. tool_choice: `auto`: it may call tools; `required`, or a tool's name: it has to call one,
+    or that one, before anything else; `none`: it may not. max_tokens: of a turn. results_tokens: of
+    all calls and results that a turn reads, the oldest of which are left out first. history_tokens:
+    of the conversation, its end. most_tokens, most_cost: that a run may take, prompts included;
+    what is left for the last answer is kept for it. prices: of a million tokens of prompts, and of
+    answers, in the currency of most_cost."""
 
     mode: Literal["react", "parallel", "plan"] = "plan"
     instruction: str = INSTRUCTION
     at_most: int = Field(8, ge=1)
     at_once: int = Field(16, ge=1)
     streamed: bool = True
-    tool_choice: Literal["auto", "required", "none"] = "auto"
+    thought: bool = True
+    tool_choice: str = "auto"
     max_tokens: int = Field(1024, ge=1)
     temperature: float = Field(0.0, ge=0.0, le=2.0)
     seed: int | None = None
     results_tokens: int = Field(16_000, ge=1)
+    history_tokens: int = Field(8_000, ge=1)
+    most_tokens: int | None = Field(None, ge=1)
+    most_cost: float | None = Field(None, gt=0)
+    prices: tuple[NonNegativeFloat, NonNegativeFloat] = (0.0, 0.0)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.tool_choice not in ("auto", "none") and self.at_most < 2:
+            raise ValueError("a call and an answer take two turns: at_most must be 2 or more")
+        if self.most_cost is not None and not any(self.prices):
+            raise ValueError("most_cost needs prices=(of prompts, of answers)")
+        return self
+
+    @property
+    def bound(self) -> Bound:
+        """What a run may take."""
+        return Bound(self.most_tokens, self.most_cost, self.prices)
 
 
 class Agent(Component):
     """`answer` to `question`, and the `steps` that led there: each a call with its result.
 
-    tools: functions, `tool(...)`s, and other Tools, in the order in which the model is told them.
+    tools: functions, `tool(...)`s and other Tools, servers of tools (`mcp_tools(...)`), names of
+    tools or servers that are known where it runs, and other agents, in the order in which the model
+    is told them. What it hands over to another agent, that one answers; it is told what was said
+    and found before. description: of this one, for agents that may hand over to it.
     answer_schema: JSON schema of the answer, which is then a JSON value; else it is a text, which
     streams. `history` goes before the question; `context` is what tools may know of the run
-    (`ToolContext.values`). expect: turns with calls, and calls in each, that simulations assume.
+    (`ToolContext.values`); `client_tools` are tools that whoever asks calls itself: the calls are
+    then in `tool_calls`. shows_steps: to whoever follows the query, with arguments and results.
+    expect: turns with calls, and calls in each, that simulations assume.
     """
 
     default_name = "agent"
     default_engine = "llm"
     needs = {"question": Kind.TEXT}
-    may_use = {"history": Kind.TEXT, "instructions": Kind.TEXT, "context": Kind.ANY}
+    may_use = {
+        "history": Kind.TEXT,
+        "instructions": Kind.TEXT,
+        "context": Kind.ANY,
+        "client_tools": Kind.ANY,
+    }
     config_type = AgentConfig
 
     def __init__(
         self,
-        tools: Sequence[Tool | Callable[..., Any]],
+        tools: Sequence[Source | Agent],
         *,
+        description: str = "",
         answer_schema: Mapping[str, Any] | None = None,
+        shows_steps: bool = True,
         expect: tuple[int, int] = (1, 3),
         name: str | None = None,
         engine: str | None = None,
@@ -112,51 +150,109 @@ class Agent(Component):
     ) -> None:
         if not tools:
             raise TemplateError("Agent: it needs at least one tool; without any, take Generate")
-        self.toolbox, self.answer_schema, self.expect = Toolbox(tools), answer_schema, expect
+        self.description, self.shows_steps = description, shows_steps
+        self.answer_schema, self.expect = answer_schema, expect
+        self.colleagues = {one.name: one for one in tools if isinstance(one, Agent)}
+        given = [colleague(one) if isinstance(one, Agent) else one for one in tools]
+        self.tools = AgentTools(given)
+        self.toolbox = self.tools.own
         kind = Kind.ANY if answer_schema else Kind.TEXT
-        self.gives = {"answer": kind, "steps": Kind.ANY}  # type: ignore[misc]
+        self.gives = {"answer": kind, "steps": Kind.ANY, "tool_calls": Kind.ANY}  # type: ignore[misc]
         super().__init__(
             name, engine=engine, inputs=inputs, outputs=outputs, optional=optional, **config
         )
-        self.effect = not all(one.pure for one in self.toolbox)  # type: ignore[misc]
-        self._made: dict[Config, tuple[PartTemplate, ...]] = {}
+        for other in self.colleagues.values():
+            check_colleague(self.name, other, answer_schema)
+        self.effect = self.tools.effect  # type: ignore[misc]
+        self.parts = AgentParts(self.name, self.tools, self._part)
+        self._over = tuple(
+            PartTemplate(self.name, one, ("history",), GIVES) for one in self.colleagues.values()
+        )
         self.bodies = self._bodies(self.config)
 
-    def _bodies(self, config: Config) -> tuple[PartTemplate, ...]:
-        """Templates of its parts, in the order of PARTS."""
-        found = self._made.get(config)
-        if found is None:
-            assert isinstance(config, AgentConfig)
-            if len(self._made) >= MOST_CONFIGS:
-                self._made.clear()
-            called, schema = self.name, self.answer_schema
-            parts: tuple[Component, ...] = (
-                AgentTurn(f"{called}-{TURN}", self.toolbox, config, schema, self.engine),
-                AgentTurn(f"{called}-{LAST}", None, config, schema, self.engine),
-                Calling(f"{called}-{CALL}", self.toolbox, pure=False),
-                Calling(f"{called}-{PURE}", self.toolbox, pure=True),
-            )
-            found = self._made[config] = tuple(
-                PartTemplate(called, one, OWN, tuple(one.outputs)) for one in parts
-            )
+    def configure(self, values: Mapping[str, Any], base: Config | None = None) -> Config:
+        """See Component; also refuses a tool that it has not."""
+        found = super().configure(values, base)
+        assert isinstance(found, AgentConfig)
+        choice = found.tool_choice
+        if choice not in ("auto", "required", "none") and not self.tools.asks:
+            _ = self.toolbox[choice]
         return found
+
+    def _part(self, what: str, box: Box, must: tuple[str, ...], config: Config) -> Component:
+        assert isinstance(config, AgentConfig)
+        name, schema = f"{self.name}-{what}", self.answer_schema
+        match what:
+            case "turn":
+                return AgentTurn(name, box.toolbox, config, schema, self.engine, must)
+            case "last":
+                return AgentTurn(name, None, config, schema, self.engine)
+            case "approve":
+                return Approving(name, box.toolbox)
+            case "offer":
+                return Offering(name, self.tools)
+        return Calling(name, self.tools, pure=what == PURE)
+
+    def _bodies(self, config: Config) -> tuple[PartTemplate, ...]:
+        """Templates of its parts, in the order of PARTS and of the agents that it hands over to."""
+        return (*(self.parts.template(what, config) for what in PARTS), *self._over)
 
     def decompose(self, block: Block) -> None:
         config: AgentConfig = block.config
         feeds = {port: block.may_read(port) for port in (*self.required, *self.extra)}
         inputs: dict[str, Value] = {port: feed.ref for port, feed in feeds.items() if feed}
         builders = [body.builder(block) for body in self._bodies(config)]
+        names = (*PARTS, *(f"{OVER}-{name}" for name in self.colleagues))
+        lists = tuple((port, feed.items is not None) for port, feed in feeds.items() if feed)
         grower = AgentGrower(
-            tuple(zip(PARTS, builders, strict=True)),
+            tuple(zip(names, builders, strict=True)),
             self.toolbox,
             config,
             self.expect,
             self.effect,
+            PartsMaker(self.parts, config, lists, tuple(self.colleagues)),
+            self.engine,
+            self.shows_steps,
         )
         params = GrowParams(grower, optional=tuple(self.extra))
-        grow = block.add("grow", Op.GROW, inputs, ("answer", "steps"), params)
-        block.give("answer", Ref(grow, "answer"))
-        block.give("steps", Ref(grow, "steps"))
+        grow = block.add("grow", Op.GROW, inputs, GIVES, params)
+        for port in GIVES:
+            block.give(port, Ref(grow, port))
+
+
+def colleague(other: Agent) -> Tool:
+    """Another agent, as the model is told of it."""
+    if not other.description.strip():
+        raise TemplateError(
+            f"agent {other.name!r} needs a description, by which a model hands over to it: "
+            "Agent(..., description=...)"
+        )
+    about = f"Hands over to another agent, which answers in your place. {other.description}"
+    return Tool(other.name, about, WHY, not_called, pure=not other.effect)
+
+
+def check_colleague(called: str, other: Agent, answer_schema: Mapping[str, Any] | None) -> None:
+    """Raise TemplateError unless an agent called so can hand over to the other one."""
+    if other.name == called:
+        raise TemplateError(
+            f"two agents are called {called!r}, one of which hands over to the other; give it a "
+            "name of its own: Agent(..., name=...)"
+        )
+    if any(port != name for port, name in (*other.required.items(), *other.outputs.items())):
+        raise TemplateError(
+            f"agent {other.name!r} is handed over to, and cannot have other names for its inputs "
+            "and outputs"
+        )
+    if other.answer_schema != answer_schema:
+        raise TemplateError(
+            f"agent {called!r} hands over to {other.name!r}, whose answers have another schema; "
+            "give both the same answer_schema"
+        )
+
+
+async def not_called(arguments: Mapping[str, Any], context: ToolContext) -> Any:
+    """Of a tool that stands for another agent."""
+    raise InputError("what it stands for takes over instead")
 
 
 # --- its parts ----------------------------------------------------------------------------------
@@ -170,7 +266,7 @@ class TurnConfig(Config):
 
 class AgentTurn(Component):
     """One call of the model: its `decision`, and the `calls` in it. toolbox: None where it has to
-    answer."""
+    answer. must: see reply_schema."""
 
     default_engine = "llm"
     needs = {"question": Kind.TEXT}
@@ -185,12 +281,14 @@ class AgentTurn(Component):
         config: AgentConfig,
         answer_schema: Mapping[str, Any] | None,
         engine: str,
+        must: tuple[str, ...] = (),
     ) -> None:
         super().__init__(name, engine=engine)
         self._config = config
-        calls = toolbox if config.tool_choice != "none" else None
-        self._schema = json.dumps(reply_schema(calls, config, answer_schema))
+        calls = toolbox if config.tool_choice != "none" and toolbox else None
+        self._schema = json.dumps(reply_schema(calls, config, answer_schema, must))
         self._instruction = told(calls, config, answer_schema)
+        self._tools = offered(calls, config, answer_schema)
         self._typed = answer_schema is not None
 
     def decompose(self, block: Block) -> None:
@@ -219,52 +317,21 @@ class AgentTurn(Component):
                 parser="json_calls",
                 schema=self._schema,
                 field=None if self._typed else "answer",
+                tools=self._tools,
             ),
         )
         block.give("decision", Ref(decode, "value"))
         block.give("calls", Ref(decode, "items"))
 
 
-class Calling(Component):
-    """Makes one call of a tool. pure: all that it is given are of tools that change nothing."""
-
-    default_engine = "python"
-    needs = {"call": Kind.ANY, "earlier": Kind.ANY}
-    may_use = {"context": Kind.ANY}
-    gives = {"result": Kind.ANY}
-
-    def __init__(self, name: str, toolbox: Toolbox, *, pure: bool) -> None:
-        super().__init__(name)
-        self.effect = not pure  # type: ignore[misc]
-        self._pure = pure
-
-        async def make(
-            asked: AskedBy,
-            call: PlannedCall,
-            earlier: Mapping[int, ToolResult],
-            context: Any = None,
-        ) -> dict[str, Any]:
-            values = context if isinstance(context, Mapping) else {}
-            about = ToolContext(asked.query_id, asked.tenant, asked.key, values)
-            return asdict(await toolbox.run(call, earlier, about))
-
-        self._make = make
-
-    def decompose(self, block: Block) -> None:
-        inputs: dict[str, Value] = {port: block.read(port).ref for port in self.required}
-        if (context := block.may_read("context")) is not None:
-            inputs["context"] = context.ref
-        params = ToolParams(
-            self._make, ("result",), optional=("context",), pure=self._pure, retries=0, asks=True
-        )
-        call = block.add("call", Op.TOOL_CALL, inputs, ("result",), params)
-        block.give("result", Ref(call, "result"))
-
-
 def reply_schema(
-    toolbox: Toolbox | None, config: AgentConfig, answer_schema: Mapping[str, Any] | None
+    toolbox: Toolbox | None,
+    config: AgentConfig,
+    answer_schema: Mapping[str, Any] | None,
+    must: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """JSON schema of what a turn may reply: calls (with tools), or an answer."""
+    """JSON schema of what a turn may reply: calls (with tools), or an answer. must: tools of which
+    it has to call some, and no others."""
     typed: dict[str, Any] = dict(answer_schema or {"type": "string"})
     definitions: dict[str, Any] = typed.pop("$defs", {})
     answer: dict[str, Any] = {
@@ -276,22 +343,49 @@ def reply_schema(
     if toolbox is None:
         return {**answer, **({"$defs": definitions} if definitions else {})}
     most = 1 if config.mode == "react" else MOST_CALLS
-    decision = toolbox.decision(most=most, least=1, references=config.mode == "plan")
+    called = Toolbox(toolbox[name] for name in must) if must else toolbox
+    decision = called.decision(
+        most=most, least=1, references=config.mode == "plan", thought=config.thought
+    )
+    if must:
+        return decision
     definitions = {**definitions, **decision.pop("$defs", {})}
     return {"anyOf": [decision, answer], **({"$defs": definitions} if definitions else {})}
+
+
+def offered(
+    toolbox: Toolbox | None, config: AgentConfig, answer_schema: Mapping[str, Any] | None
+) -> OfferedTools | None:
+    """The tools, for servers that know tool calls; None where none may be called."""
+    if toolbox is None:
+        return None
+    typed, brief = answer_schema is not None, MODES[config.mode]
+    if typed:
+        brief += f" An answer is one JSON value that fits {json.dumps(answer_schema)}."
+    functions = json.dumps(toolbox.functions(references=config.mode == "plan"))
+    words = how_to_call(toolbox, config, answer_schema)
+    return OfferedTools(functions, words, brief, typed=typed)
 
 
 def told(
     toolbox: Toolbox | None, config: AgentConfig, answer_schema: Mapping[str, Any] | None
 ) -> str:
     """What the model is told before the question."""
+    return f"{config.instruction}\n\n{how_to_call(toolbox, config, answer_schema)}\n\n"
+
+
+def how_to_call(
+    toolbox: Toolbox | None, config: AgentConfig, answer_schema: Mapping[str, Any] | None
+) -> str:
+    """What a model is told that writes its calls and answers as JSON."""
     shape = json.dumps(answer_schema) if answer_schema is not None else '"..."'
     answer = f'{{"answer": {shape}}}'
     if toolbox is None:
-        return f"{config.instruction}\n\nReply with one JSON object: {answer}.\n\n"
-    call = '{"thought": "why", "calls": [{"tool": "name", "args": {...}}]}'
+        return f"Reply with one JSON object: {answer}."
+    why = '"thought": "why", ' if config.thought else ""
+    call = f'{{{why}"calls": [{{"tool": "name", "args": {{...}}}}]}}'
     return (
-        f"{config.instruction}\n\nTools, each with the JSON schema of its arguments:\n"
+        f"Tools, each with the JSON schema of its arguments:\n"
         f"{toolbox.text}\n\nReply with one JSON object: {call} to call tools, or {answer} to "
-        f"answer. {MODES[config.mode]}\n\n"
+        f"answer. {MODES[config.mode]}"
     )

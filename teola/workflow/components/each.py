@@ -3,11 +3,13 @@
            ┌▶ item 0 ─┐
 over ──────┼▶ item 1 ─┼──▶ lists of what the parts gave, in the order of the items
            └▶ ...     ┘
+
+A list that a model writes need not be complete: the part of an item begins when that is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,11 +28,13 @@ ITEM = "item"
 
 class EachConfig(Config):
     """at_most: items; more fail the query. at_once: of them, side by side. on_error: what a part
-    that fails does: fail the query, or leave None in its place."""
+    that fails does: fail the query, or leave None in its place. streamed: parts begin as a model
+    writes their items; once one has begun, the model's call is not repeated when it fails."""
 
     at_most: int = Field(5000, ge=1)
     at_once: int = Field(64, ge=1)
     on_error: Literal["fail", "none"] = "fail"
+    streamed: bool = True
 
 
 class Each(Component):
@@ -89,7 +93,8 @@ class Each(Component):
             config.on_error,
             self.effect,
         )
-        params = GrowParams(grower, optional=tuple(self.extra))
+        fed_by = self.over if config.streamed else ""
+        params = GrowParams(grower, optional=tuple(self.extra), feeds=fed_by)
         grow = block.add("grow", Op.GROW, inputs, tuple(self.outputs), params)
         for port in self.outputs:
             block.give(port, Ref(grow, port), over.items or UNKNOWN_ITEMS, open=True)
@@ -107,6 +112,7 @@ class EachGrower:
     at_once: int
     on_error: str
     effect: bool
+    gathers: bool = True
 
     @property
     def bodies(self) -> Mapping[str, Builder]:
@@ -120,37 +126,29 @@ class EachGrower:
 
 @dataclass
 class Going:
-    """One run of an Each."""
+    """One run of an Each. count: items that it knows of."""
 
     each: EachGrower
     inputs: Mapping[str, Any]
     count: int = 0
     found: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
-    def begin(self) -> Sequence[Grow]:
-        each = self.each
-        read = each.body.inputs
-        shared = {name: value for name, value in self.inputs.items() if name in read}
-        over = self.inputs.get(each.over)
-        items = over if isinstance(over, list) else [over]
-        self.count = len(items)
-        if self.count > each.at_most:
-            raise InputError(
-                f"{each.over!r} has {self.count} items, and at most {each.at_most} are allowed "
-                "here: give it fewer, or raise at_most"
-            )
-        return [
-            Grow(ITEM, f"{ITEM}/{k}", {**shared, each.item: item}) for k, item in enumerate(items)
-        ]
+    def begin(self) -> Iterable[Grow]:
+        over = self.each.over
+        return self._upto(self.inputs[over]) if over in self.inputs else ()
 
-    def told(self, key: str, port: str, item: Any) -> Sequence[Grow]:
-        return ()
+    def told(self, key: str, port: str, item: Any) -> Iterable[Grow]:
+        self._check(self.count + 1)
+        self.count += 1
+        return (self._part(self.count - 1, item),)
 
-    def ended(self, key: str, outputs: Mapping[str, Any]) -> Sequence[Grow]:
+    def ended(self, key: str, outputs: Mapping[str, Any]) -> Iterable[Grow]:
+        if not key:  # the list is complete
+            return self._upto(outputs[self.each.over])
         self.found[int(key.rpartition("/")[2])] = outputs
         return ()
 
-    def failed(self, key: str, error: Exception) -> Sequence[Grow]:
+    def failed(self, key: str, error: Exception) -> Iterable[Grow]:
         if self.each.on_error == "fail":
             raise error
         return ()
@@ -161,3 +159,25 @@ class Going:
             port: [found.get(k, nothing).get(given) for k in range(self.count)]
             for port, given in self.each.gives
         }
+
+    def _upto(self, over: Any) -> Iterator[Grow]:
+        """The parts of the items that it did not know of."""
+        items = over if isinstance(over, list) else [over]
+        first, self.count = self.count, max(self.count, len(items))
+        self._check(self.count)
+        return (self._part(k, items[k]) for k in range(first, self.count))
+
+    def _check(self, count: int) -> None:
+        each = self.each
+        if count > each.at_most:
+            raise InputError(
+                f"{each.over!r} has {count} items, and at most {each.at_most} are allowed here: "
+                "give it fewer, or raise at_most"
+            )
+
+    def _part(self, k: int, item: Any) -> Grow:
+        each = self.each
+        read = each.body.inputs
+        own = {name: value for name, value in self.inputs.items() if name in read}
+        own[each.item] = item
+        return Grow(ITEM, f"{ITEM}/{k}", own)

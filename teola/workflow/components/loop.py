@@ -63,7 +63,8 @@ class Loop(Component):
                 raise TemplateError(f"Loop: {what} must be a list of names, such as ['better']")
         if not callable(until):
             raise TemplateError("Loop: until must be a function that returns true or false")
-        self.body = PartTemplate(called, body, (), (*gives, *reads, *carry.values()))
+        wanted = (*gives, *reads, *carry.values())
+        self.body = PartTemplate(called, body, (), wanted, carried=carry)
         for name_ in carry:
             if name_ not in self.body.needs and name_ not in self.body.may_use:
                 raise TemplateError(
@@ -111,6 +112,7 @@ class LoopGrower:
     expect: int
     effect: bool
     at_once: int = 1
+    gathers: bool = False
 
     @property
     def bodies(self) -> Mapping[str, Builder]:

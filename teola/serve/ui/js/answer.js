@@ -1,6 +1,7 @@
 // The answer as it comes, its sources, and every other output. All of it is text, never markup.
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
-import { plural, shorter } from "./format.js";
+import { plural, seconds, shorter } from "./format.js";
+import { alive } from "./live.js";
 
 const isHit = (one) => typeof one?.text === "string" && "document" in one;
 
@@ -17,10 +18,11 @@ const asText = (value) => (typeof value === "string" ? value : JSON.stringify(va
 
 export function answer(query) {
   const { result } = query;
-  if (!result?.outputs) return html`${streaming(query)} ${failure(query)}`;
+  if (!result?.outputs) return html`${steps(query)} ${streaming(query)} ${failure(query)}`;
   const { main, hits, rest } = parts(result.outputs);
   const text = main && result.outputs[main] !== null ? asText(result.outputs[main]) : "";
   return html`
+    ${steps(query)}
     ${text
       ? html`<div class="answer" data-testid="answer" dir="auto">${text}</div>`
       : query.error
@@ -37,7 +39,26 @@ export function answer(query) {
       <pre tabindex="0" aria-label=${name} dir="auto">${asText(result.outputs[name])}</pre></details>`)}`;
 }
 
+const DOING = { started: "calls", finished: "called", failed: "could not call" };
+
+// What agents have done so far: the calls of their tools, in the order in which they began.
+function steps(query) {
+  if (!query.steps.size) return nothing;
+  const all = [...query.steps.values()];
+  const running = all.filter(({ state }) => state === "started").length;
+  return html`<details class="steps" ?open=${alive(query)}><summary>steps
+      <small>${plural(all.length, "call")}${running ? `, ${running} running` : ""}</small></summary>
+    <ol tabindex="0" aria-label="steps">
+      ${all.map(({ agent, tool, args, state, result, seconds: took }) => html`<li class=${state}>
+        <span>${agent} ${DOING[state] ?? state} <b>${tool}</b> <code dir="auto">${shorter(JSON.stringify(args), 200)}</code>
+          ${state === "started" ? nothing : html`<small class="digits">${seconds(took)}</small>`}</span>
+        ${result ? html`<p dir="auto">${shorter(result, 400)}</p>` : nothing}</li>`)}
+    </ol>
+  </details>`;
+}
+
 function streaming({ state, text }) {
+  if (state === "waiting" && !text) return html`<p class="empty">It goes on when people have answered.</p>`;
   if (text) {
     return html`<div class="answer ${state === "running" ? "coming" : ""}" data-testid="answer" dir="auto"
       aria-busy=${state === "running"}>${text}</div>`;

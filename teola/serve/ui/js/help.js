@@ -8,6 +8,7 @@ const SWITCH = "teola-keys-off";
 const SHORTCUTS = [
   ["a", "Ask"],
   ["q", "Queries"],
+  ["w", "Waiting: what queries ask people"],
   ["e", "Engines"],
   ["/", "To the question, or the filter of the list"],
   ["t", "Light or dark"],
@@ -75,6 +76,7 @@ function toField() {
 const ACTIONS = {
   a: () => go("#/ask"),
   q: () => go("#/queries"),
+  w: () => go("#/waiting"),
   e: () => go("#/engines"),
   t: setTheme,
   "?": openHelp,

@@ -12,14 +12,17 @@ const UNSURE = "It may have ended before the server was started; the last 512 ar
 
 const known = new Map();
 
+// Whether a query has not ended, as far as the page knows.
+export const alive = ({ state }) => state === "running" || state === "waiting";
+
 function fresh(id, own) {
   const query = {
-    id, own, app: "", mode: "", state: "running", created: Date.now() / 1000, asked: null,
-    since: null, text: "", result: null, error: "", missing: "", timeline: null, explanation: null,
+    id, own, app: "", mode: "", state: "running", created: Date.now() / 1000, asked: null, asks: [],
+    since: null, text: "", steps: new Map(), result: null, error: "", missing: "", timeline: null, explanation: null,
     cancelling: false, uncancelled: "", trying: null, following: null, timer: 0, due: 0,
   };
   known.set(id, query);
-  const oldest = [...known.values()].find((one) => one.state !== "running");
+  const oldest = [...known.values()].find((one) => !alive(one));
   if (known.size > KEPT && oldest) known.delete(oldest.id);
   return query;
 }
@@ -40,7 +43,7 @@ export async function begin(app, body, asked) {
 // The query `id`, which is asked for if this page does not follow it yet.
 export function opened(id) {
   const query = known.get(id) ?? fresh(id, false);
-  if (!query.following && query.state === "running") look(query);
+  if (!query.following && alive(query)) look(query);
   return query;
 }
 
@@ -52,12 +55,12 @@ export function closed(id) {
   query.following = null;
   clearTimeout(query.timer);
   query.timer = 0;
-  if (query.state === "running") known.delete(id);
+  if (alive(query)) known.delete(id);
 }
 
 // Looks again at a query of which the page has lost sight.
 export function reopened(query) {
-  const anew = { state: "running", own: false, text: "", error: "", trying: null };
+  const anew = { state: "running", asks: [], own: false, text: "", steps: new Map(), error: "", trying: null };
   Object.assign(query, anew);
   look(query);
   changed();
@@ -71,7 +74,7 @@ async function look(query) {
     if (query.result || query.error) return;
     Object.assign(query, about, { result: result ?? null, error: result?.error ?? "" });
     query.since = performance.now() - 1000 * (about.running_s ?? 0);
-    if (about.state === "running") await attend(query, null);
+    if (alive(about)) await attend(query, null);
     else await settle(query);
   } catch (error) {
     if (signal.aborted) return;
@@ -106,20 +109,37 @@ function lose(query, why) {
 }
 
 function take(query, { kind, data }) {
-  if (kind === "token") {
+  const waited = query.state === "waiting";
+  if (kind !== "waiting") Object.assign(query, { state: "running", asks: [] });
+  if (kind === "waiting") {
+    Object.assign(query, { state: "waiting", asks: data.asks });
+    soon(query, AFTER_PRIMITIVE);
+    say("The query waits for an answer");
+  } else if (kind === "token") {
     query.text += data.text;
     soon(query, AFTER_TOKEN);
-  } else if (kind === "primitive") soon(query, AFTER_PRIMITIVE);
+  } else if (kind === "step") query.steps.set(data.id, data);
+  else if (kind === "primitive") soon(query, AFTER_PRIMITIVE);
   else if (kind === "done") {
     query.result = data;
     query.state = data.state;
     say("The answer is there");
-  } else if (kind === "restarted") query.text = ""; // another server begins anew
+  } else if (kind === "restarted") Object.assign(query, { text: "", steps: new Map() }); // by another server
   else if (kind === "error") {
     query.error = data.error.message;
     query.state = { cancelled: "cancelled", deadline: "deadline" }[data.error.code] ?? "failed";
     say(`The query ended: ${query.state}`);
   }
+  if (waited && query.state === "running") soon(query, AFTER_PRIMITIVE);
+  changed();
+}
+
+// Somebody has answered: what the server says of the query since (null: it has to be asked).
+export async function answered(query, told) {
+  const { state, asks } = told ?? (await get(queryPath(query.id)).catch(() => query));
+  if (!alive(query)) return; // its end came meanwhile
+  Object.assign(query, { state, asks: asks ?? [] });
+  if (state === "running") soon(query, AFTER_PRIMITIVE);
   changed();
 }
 
@@ -145,7 +165,7 @@ async function settle(query) {
     const { state, created, latency_s, asked } = await get(queryPath(query.id));
     Object.assign(query, { state, created, latency_s, asked: asked ?? null });
   } catch (error) {
-    if (query.state === "running") return lose(query, error.message);
+    if (alive(query)) return lose(query, error.message);
   }
   changed();
 }

@@ -8,9 +8,10 @@ import { queries } from "./queries.js";
 import { query } from "./query.js";
 import { parse } from "./router.js";
 import { changed, drawnBy, state } from "./store.js";
+import { waiting } from "./waiting.js";
 
-const VIEWS = { ask, queries, query, engines };
-const TITLES = { ask: "Ask", queries: "Queries", query: "Query", engines: "Engines" };
+const VIEWS = { ask, queries, query, waiting, engines };
+const TITLES = { ask: "Ask", queries: "Queries", query: "Query", waiting: "Waiting", engines: "Engines" };
 let view = null;
 
 function header() {
@@ -24,7 +25,8 @@ function header() {
     <a class="skip" href="#main" @click=${skip}>Skip to the content</a>
     <a class="brand" href="#/ask"><img src="icon.svg" alt="" width="22" height="22">Teola</a>
     <nav aria-label="Views">
-      ${item("ask", "Ask", "a")} ${item("queries", "Queries", "q")} ${item("engines", "Engines", "e")}
+      ${item("ask", "Ask", "a")} ${item("queries", "Queries", "q")}
+      ${item("waiting", "Waiting", "w")} ${item("engines", "Engines", "e")}
     </nav>
     <span class="spring"></span>
     ${hasKey() && !state.locked
@@ -40,7 +42,7 @@ function header() {
   </header>`;
 }
 
-const waiting = () =>
+const asking = () =>
   state.trouble ? nothing : html`<p class="wait" role="status">Asking the server …</p>`;
 
 function skip(event) {
@@ -78,7 +80,7 @@ async function unlock(event) {
 
 function page() {
   document.title = `${TITLES[state.route.name]} · Teola`;
-  const body = state.locked ? keyCard() : state.apps ? view.draw() : waiting();
+  const body = state.locked ? keyCard() : state.apps ? view.draw() : asking();
   return html`${header()}
     ${state.trouble
       ? html`<p class="note trouble" role="alert">${state.trouble}

@@ -10,7 +10,7 @@ import { every } from "./every.js";
 import { linkTo, put } from "./router.js";
 import { changed, state } from "./store.js";
 
-const STATES = ["running", "ok", "partial", "failed", "cancelled", "deadline"];
+const STATES = ["running", "waiting", "ok", "partial", "failed", "cancelled", "deadline"];
 const EVERY = 3000; // ms
 const MOST = 500;
 

@@ -1,15 +1,17 @@
 // One query: its answer, where the time went, its graphs, and what the passes did.
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
-import { cancel, closed, opened, reopened } from "./live.js";
+import { alive, answered, cancel, closed, opened, reopened } from "./live.js";
 import { answer } from "./answer.js";
 import { asked } from "./asked.js";
+import { asks } from "./asks.js";
 import { calls, hasCalls } from "./calls.js";
 import "./clock.js";
-import { ago, moment, plural, seconds } from "./format.js";
+import { ago, count, moment, plural, seconds } from "./format.js";
 import { counted, graphs } from "./graphs.js";
 import { follow, inspector } from "./inspector.js";
 import { legend } from "./ops.js";
 import { afterGraphs, resetPanes } from "./panes.js";
+import { grown, hasParts, parts, resetParts } from "./parts.js";
 import { passes } from "./passes.js";
 import { letGo, point } from "./pointing.js";
 import { link } from "./router.js";
@@ -18,7 +20,7 @@ import { summary } from "./summary.js";
 import { timeline } from "./timeline.js";
 import { afterTimeline, resetZoom } from "./zoom.js";
 
-const SIGNS = { running: "●", ok: "✓", partial: "◐", cancelled: "■", lost: "?" };
+const SIGNS = { running: "●", waiting: "◔", ok: "✓", partial: "◐", cancelled: "■", lost: "?" };
 
 export const badge = (name) => html`<span class="badge is-${name}"><span
   aria-hidden="true">${SIGNS[name] ?? "✕"}</span> ${name}</span>`;
@@ -30,6 +32,10 @@ function draw() {
       <p><a href="#/queries">All queries</a></p></div>`;
   }
   return html`${head(query)}
+    ${query.asks.length
+      ? html`<section class="card" aria-labelledby="h-asks"><h2 id="h-asks">Asked of people</h2>
+          ${asks(query.id, query.asks, (told) => answered(query, told))}</section>`
+      : nothing}
     <section class="card" aria-labelledby="h-answer"><h2 id="h-answer">Answer</h2>${answer(query)}</section>
     <section class="card" aria-labelledby="h-time">
       <h2 id="h-time">Where the time went</h2>
@@ -37,6 +43,10 @@ function draw() {
         ? html`${summary(query)} ${timeline(query)}`
         : waiting(query, "The timeline begins when the query is admitted.")}
     </section>
+    ${hasParts(query)
+      ? html`<section class="card" aria-labelledby="h-parts"><h2 id="h-parts">What it grew</h2>
+          ${parts(query)}</section>`
+      : nothing}
     ${query.explanation && hasCalls(query)
       ? html`<section class="card" aria-labelledby="h-calls"><h2 id="h-calls">Where LLM calls went, and why</h2>
           ${calls(query)}</section>`
@@ -55,7 +65,7 @@ function draw() {
 }
 
 const waiting = (query, text) => html`<p class="wait empty">${
-  query.state === "running" || !query.looked ? text : "It ended before there was one."
+  alive(query) || !query.looked ? text : "It ended before there was one."
 }</p>`;
 
 const took = ({ state, since, timeline, latency_s: latency }) =>
@@ -65,7 +75,7 @@ const took = ({ state, since, timeline, latency_s: latency }) =>
 
 const primitives = (query) =>
   query.explanation && query.timeline
-    ? counted(query)
+    ? `${counted(query)}${hasParts(query) ? `, ${count(grown(query))} more in parts` : ""}`
     : query.result?.primitives > 0 && `${plural(query.result.primitives, "primitive")} on engines`;
 
 // Whether the page still hears of it.
@@ -96,7 +106,7 @@ function head(query) {
 }
 
 function actions(query) {
-  if (query.state === "running") {
+  if (alive(query)) {
     return html`<button class="danger" ?disabled=${query.cancelling}
       @click=${() => cancel(query)}>${query.cancelling ? "Cancelling …" : "Cancel"}</button>`;
   }
@@ -134,6 +144,7 @@ export const query = {
     looking = state.route.id;
     resetZoom();
     resetPanes();
+    resetParts();
     addEventListener("keydown", onEscape);
     addEventListener("pointermove", follow);
     clock = setInterval(changed, 10_000); // "12 s ago"

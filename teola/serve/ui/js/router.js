@@ -1,9 +1,10 @@
 // The view is in the URL's fragment, filters and selection included, so that a link opens the same.
 //
-//   #/ask?app=naive-rag   #/queries?app=&state=&text=   #/queries/ID?at=embed.1   #/engines
+//   #/ask?app=naive-rag   #/queries?app=&state=&text=   #/queries/ID?at=embed.1
+//   #/waiting   #/engines
 import { changed, state } from "./store.js";
 
-const VIEWS = ["ask", "queries", "engines"];
+const VIEWS = ["ask", "queries", "waiting", "engines"];
 
 export function parse(fragment) {
   const [path, query = ""] = fragment.replace(/^#\/?/, "").split("?");

@@ -54,8 +54,8 @@ export function typed(schema, value) {
 }
 
 // One field with its label. id: of the element; first: it takes the key "/"; wrong: what is wrong
-// with what was typed, if something is.
-export function field({ id, label, schema, text, needed, first, wrong, onInput }) {
+// with what was typed, if something is; none: what the choice of nothing is called; long: several lines are needed.
+export function field({ id, label, schema, text, needed, first, wrong, none, long, onInput }) {
   const kind = kindOf(schema);
   const plain = unwrapped(schema);
   const now = "default" in schema ? shown(schema.default) : "";
@@ -65,7 +65,7 @@ export function field({ id, label, schema, text, needed, first, wrong, onInput }
   const bad = wrong ? "true" : nothing;
   return html`<div class="field kind-${kind}">
     <label for=${id}>${label}${needed ? html` <span class="needed">needed</span>` : nothing}</label>
-    ${input({ id, kind, plain, now, text: text ?? "", needed, first, about, bad, type, label })} ${more}
+    ${input({ id, kind, plain, now, text: text ?? "", needed, first, about, bad, type, label, none, long })} ${more}
     ${complaint(id, wrong)}
   </div>`;
 }
@@ -74,11 +74,11 @@ export function field({ id, label, schema, text, needed, first, wrong, onInput }
 export const complaint = (id, wrong) =>
   wrong ? html`<p class="error" role="alert" id="${id}-wrong">${wrong}</p>` : nothing;
 
-function input({ id, kind, plain, now, text, needed, first, about, bad, type, label }) {
+function input({ id, kind, plain, now, text, needed, first, about, bad, type, label, none, long }) {
   if (kind === "choice" || kind === "yes") {
     const options = kind === "yes" ? ["true", "false"] : plain.enum.map(String);
     return html`<select id=${id} aria-describedby=${about} aria-invalid=${bad} @change=${type}>
-      <option value="">${now ? `as it is: ${now}` : "as it is"}</option>
+      <option value="">${none ?? (now ? `as it is: ${now}` : "as it is")}</option>
       ${options.map((one) => html`<option value=${one} ?selected=${one === text}>${one}</option>`)}
     </select>`;
   }
@@ -87,7 +87,7 @@ function input({ id, kind, plain, now, text, needed, first, about, bad, type, la
       min=${plain.minimum ?? nothing} max=${plain.maximum ?? nothing}
       step=${plain.type === "integer" ? 1 : "any"} .value=${live(text)} @input=${type}>`;
   }
-  const several = ["texts", "json"].includes(kind) || now.length > LONG || GROWS.includes(label);
+  const several = long || ["texts", "json"].includes(kind) || now.length > LONG || GROWS.includes(label);
   if (!several) {
     return html`<input id=${id} type="text" autocomplete="off" dir="auto" aria-describedby=${about}
       aria-invalid=${bad} placeholder=${now} ?required=${needed} ?data-first=${first} .value=${live(text)} @input=${type}>`;

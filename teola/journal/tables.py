@@ -3,6 +3,12 @@
     settings   version of the schema, one row for each that it ever had
     queries    one row a query, from its acceptance until it is forgotten
     files      documents that were uploaded with it, in pieces, until it ends
+    steps      what was done of it and is not to be done again (value NULL: begun), until it ends
+    asks       what it asked people, with the answer once there is one, until it ends
+
+A query in the state `waiting` waits for people: nobody takes it before there is an answer, and its
+deadline is that of the answer; `left_s` is what it has from then on. `code` is a digest of the
+application that accepted it: its steps mean something to no other.
 
 A query without `holder` waits for a server; `holder` is the token of the one that runs it. `deaths`
 counts the servers that died while they did, `runs` how often it was begun.
@@ -62,7 +68,32 @@ CREATE TABLE teola_journal.files (
 ALTER TABLE teola_journal.files ALTER COLUMN body SET STORAGE EXTERNAL;
 """
 
-MIGRATIONS: Final[tuple[LiteralString, ...]] = (_FIRST,)
+_SECOND: Final[LiteralString] = """
+ALTER TABLE teola_journal.queries DROP CONSTRAINT queries_check;
+ALTER TABLE teola_journal.queries ADD CONSTRAINT queries_ended
+    CHECK ((state IN ('running', 'waiting')) = (ended IS NULL));
+ALTER TABLE teola_journal.queries ADD left_s float8;
+ALTER TABLE teola_journal.queries ADD code text;
+CREATE INDEX ON teola_journal.queries (tenant) WHERE state = 'waiting';
+CREATE TABLE teola_journal.steps (
+    tenant text NOT NULL CHECK (tenant <> ''),
+    query text NOT NULL REFERENCES teola_journal.queries ON DELETE CASCADE,
+    key text NOT NULL,
+    value text,
+    PRIMARY KEY (query, key)
+);
+CREATE TABLE teola_journal.asks (
+    tenant text NOT NULL CHECK (tenant <> ''),
+    query text NOT NULL REFERENCES teola_journal.queries ON DELETE CASCADE,
+    id text NOT NULL,
+    asked timestamptz NOT NULL DEFAULT now(),
+    told text NOT NULL,
+    answer text,
+    PRIMARY KEY (query, id)
+);
+"""
+
+MIGRATIONS: Final[tuple[LiteralString, ...]] = (_FIRST, _SECOND)
 """The one at place n - 1 makes version n; what has been released is never changed."""
 
 SECURITY: Final[LiteralString] = """
@@ -78,6 +109,8 @@ CREATE POLICY server ON teola_journal.{table}
     WITH CHECK ((SELECT current_setting('teola.journal', true)) = 'server');
 """
 
+TABLES: Final[tuple[LiteralString, ...]] = ("queries", "files", "steps", "asks")
+
 _MAKE_ROLE: Final[LiteralString] = """
 DO $$ BEGIN
     CREATE ROLE teola_journal NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
@@ -88,8 +121,8 @@ _GRANT: Final[LiteralString] = """
 GRANT teola_journal TO CURRENT_USER;
 GRANT USAGE ON SCHEMA teola_journal TO teola_journal;
 GRANT SELECT ON teola_journal.settings TO teola_journal;
-GRANT SELECT, INSERT, UPDATE, DELETE ON teola_journal.queries, teola_journal.files
-    TO teola_journal;
+GRANT SELECT, INSERT, UPDATE, DELETE ON teola_journal.queries, teola_journal.files,
+    teola_journal.steps, teola_journal.asks TO teola_journal;
 """
 
 TAKE_ROLE: Final[LiteralString] = """
@@ -140,8 +173,8 @@ async def _migrate(connection: AsyncConnection[Any]) -> None:
     for number, statements in enumerate(MIGRATIONS[version:], version + 1):
         await connection.execute(statements)
         await connection.execute("INSERT INTO teola_journal.settings VALUES (%s)", (number,))
-    await connection.execute(SECURITY.replace("{table}", "queries"))
-    await connection.execute(SECURITY.replace("{table}", "files"))
+    for table in TABLES:
+        await connection.execute(SECURITY.replace("{table}", table))
     await _grant(connection)
 
 

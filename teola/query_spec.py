@@ -1,4 +1,4 @@
-"""Ask: what somebody wants of an application, in one record from the edge to the job."""
+"""QuerySpec: what somebody wants of an application, in one record from the edge to the job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
-from teola.runtime.growing import MOST_PARTS
+from teola.runtime.tally import MOST_PARTS
 
 DEADLINE_S: Final = 120.0
 
@@ -35,7 +35,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class QuerySpec:
     """One query as it is asked, unchecked.
 
     inputs: by name.
@@ -46,6 +46,7 @@ class Ask:
     bounds: what it may take, unless it is inside another query, whose bounds hold for both.
     session: whoever asks will ask more of the same, under this name, as the next turn of a
         conversation; None: a query by itself, or a part of the query around it.
+    secrets: that its tools may know by name; of a query around it, those of that one.
     """
 
     inputs: Mapping[str, Any]
@@ -55,6 +56,7 @@ class Ask:
     tenant: str | None = None
     bounds: Bounds = Bounds()
     session: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def program_of(tenant: str, session: str) -> str:

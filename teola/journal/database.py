@@ -23,10 +23,10 @@ from psycopg_pool import AsyncConnectionPool
 
 from teola.engine import DatabaseServer
 from teola.errors import EngineUnavailable
-from teola.serve.journal.patience import Patience
-from teola.serve.journal.statements import CHANNEL
-from teola.serve.journal.tables import TAKE_ROLE, migrate
-from teola.serve.problems import AWAY, JournalLost
+from teola.journal.lost import AWAY, JournalLost
+from teola.journal.patience import Patience
+from teola.journal.statements import CHANNEL
+from teola.journal.tables import TAKE_ROLE, migrate
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

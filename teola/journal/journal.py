@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,17 +26,18 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 from teola.engine import DatabaseServer, HasDatabase
 from teola.errors import InputError
+from teola.journal import statements
+from teola.journal.lost import AWAY, JournalLost
+from teola.journal.patience import Patience
+from teola.journal.rows import Asked, Ended, Kept, Taken
+from teola.journal.sealing import Seal
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
-from teola.serve.journal import statements
-from teola.serve.journal.patience import Patience
-from teola.serve.journal.rows import Asked, Ended, Kept, Taken
-from teola.serve.problems import AWAY, JournalLost
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-    from teola.serve.journal.database import JournalDatabase
+    from teola.journal.database import JournalDatabase
 
     Session = AsyncConnection[Any]
     Pieces = AsyncGenerator[tuple[int, bytes], None]
@@ -76,13 +77,14 @@ class Given:
 
 class Journal:
     """See the module. server: the PostgreSQL that it is kept in. keep_s: how long queries that have
-    ended are remembered.
+    ended are remembered. seal: of what they have computed and asked.
 
     token: what this server is known by. away: it is known not to answer. closed: nothing is written
     any more. unwritten: how queries ended while it was away.
     """
 
-    def __init__(self, server: DatabaseServer, keep_s: float) -> None:
+    def __init__(self, server: DatabaseServer, keep_s: float, seal: Seal | None = None) -> None:
+        self.seal = seal or Seal()
         self.token = secrets.randbits(62)
         self.away, self.closed = True, False
         self.unwritten: dict[str, Ended] = {}
@@ -106,8 +108,8 @@ class Journal:
         await asyncio.to_thread(self._server.close)
 
     @property
-    def _database(self) -> JournalDatabase:
-        """Raises JournalLost."""
+    def database(self) -> JournalDatabase:
+        """Where it is. Raises JournalLost."""
         if self._opened is None:
             raise JournalLost(AWAY)
         return self._opened
@@ -115,7 +117,7 @@ class Journal:
     def session(self) -> AbstractAsyncContextManager[Session]:
         """A connection that shows that this server lives, and hears news. Raises JournalLost."""
         self._gone.clear()  # others may have lost theirs when we did
-        return self._database.session(self.token)
+        return self.database.session(self.token)
 
     # --- for clients ----------------------------------------------------------------------
 
@@ -127,14 +129,14 @@ class Journal:
         """
         values = (
             *(asked.id, asked.tenant, asked.key, asked.digest, asked.app, asked.request),
-            *(asked.created, asked.deadline_s, self.token),
+            *(asked.created, asked.deadline_s, self.token, asked.code),
         )
         patience = Patience(PIECE_S)
-        async with self._database.transaction(asked.tenant, patience) as connection:
+        async with self.database.transaction(asked.tenant, patience) as connection:
             cursor = await connection.execute(statements.INSERT, values)
             if await cursor.fetchone() is not None:
                 for number, path in enumerate(asked.files):
-                    await _store(connection, asked, number, path, patience)
+                    await store(connection, asked.tenant, asked.id, number, path, patience)
                 return None
         return await self.known(asked.tenant, asked.key, asked.digest)
 
@@ -155,8 +157,8 @@ class Journal:
     async def _one(
         self, tenant: str, statement: LiteralString, values: tuple[Any, ...]
     ) -> Kept | None:
-        async with self._database.transaction(tenant) as connection:
-            cursor = self._database.cursor(connection, Kept)
+        async with self.database.transaction(tenant) as connection:
+            cursor = self.database.cursor(connection, Kept)
             return await (await cursor.execute(statement, values)).fetchone()
 
     async def all(
@@ -164,13 +166,13 @@ class Journal:
     ) -> list[Kept]:
         """The tenant's queries but for some ids, the newest first. Raises JournalLost."""
         values = (tenant, list(apart), app, state, most)
-        async with self._database.transaction(tenant) as connection:
-            cursor = self._database.cursor(connection, Kept)
+        async with self.database.transaction(tenant) as connection:
+            cursor = self.database.cursor(connection, Kept)
             return await (await cursor.execute(statements.LIST, values)).fetchall()
 
     async def cancel(self, tenant: str, id: str) -> None:
         """Ask whoever runs it, or may take it, to end it. Raises JournalLost."""
-        async with self._database.transaction(tenant) as connection:
+        async with self.database.transaction(tenant) as connection:
             await connection.execute(statements.CANCEL, (tenant, id))
             await connection.execute(statements.NOTIFY, (statements.CHANNEL, LOOK))
 
@@ -181,7 +183,7 @@ class Journal:
         any more."""
         if not self.away:
             with suppress(JournalLost):
-                async with self._database.transaction(None) as connection:
+                async with self.database.transaction(None) as connection:
                     return await self._end(connection, ended)
         self.unwritten[ended.id] = ended
         return True
@@ -216,25 +218,31 @@ class Journal:
     async def take(
         self,
         session: Session,
-        apps: Iterable[str],
+        apps: Mapping[str, str],
         mine: Iterable[str],
         apart: Iterable[str],
         most: int,
     ) -> list[Taken]:
-        """Make this server's what nobody runs: of these apps, or to be ended without running, the
-        oldest first. mine: ours already, but not running. apart: not these."""
+        """Make this server's what nobody runs: of these apps (with their digests), or to be ended
+        without running, the oldest first. mine: ours already, but not running. apart: not these.
+        """
         then = asyncio.get_running_loop().time() - GRACE_S
         gone = [holder for holder, since in self._gone.items() if since <= then]
         values: dict[str, Any] = {"me": self.token, "gone": gone, "most": most}
-        values |= {"mine": list(mine), "apps": list(apps), "apart": list(apart)}
-        async with session.transaction(), self._database.cursor(session, Taken) as cursor:
+        values |= {
+            "mine": list(mine),
+            "apps": list(apps),
+            "codes": list(apps.values()),
+            "apart": list(apart),
+        }
+        async with session.transaction(), self.database.cursor(session, Taken) as cursor:
             await cursor.execute(statements.TAKE, values)
             return sorted(await cursor.fetchall(), key=lambda row: row.created)
 
     async def give_back(self, apart: Iterable[str]) -> None:
         """Write what could not be written, and let other servers have what is still this server's,
         but for some. Raises JournalLost: then whoever takes what has ended runs it again."""
-        async with self._database.transaction(None) as connection:
+        async with self.database.transaction(None) as connection:
             for ended in list(self.unwritten.values()):
                 await self._end(connection, ended)
             values = (self.token, [*apart, *self.unwritten], statements.CHANNEL, LOOK)
@@ -243,7 +251,7 @@ class Journal:
     async def release(self, id: str) -> None:
         """Let another server have a query that was taken and cannot be begun here now. Raises
         JournalLost."""
-        async with self._database.transaction(None) as connection:
+        async with self.database.transaction(None) as connection:
             await connection.execute(statements.RELEASE, (id, self.token))
 
     async def restore(self, id: str, paths: Sequence[Path]) -> None:
@@ -251,7 +259,7 @@ class Journal:
         for path in paths:
             await asyncio.to_thread(path.touch)
         patience = Patience(PIECE_S)
-        async with self._database.transaction(None, patience) as connection:
+        async with self.database.transaction(None, patience) as connection:
             cursor = connection.cursor(binary=True)
             stream = cast("Pieces", cursor.stream(statements.PIECES, (id,)))
             async with aclosing(stream) as pieces:
@@ -262,7 +270,7 @@ class Journal:
     async def forget(self, session: Session) -> bool:
         """Delete some of what ended long ago, in FORGET_S at most; whether there may be more."""
         values = (self._keep_s, FORGET_AT_ONCE)
-        count = await self._database.hurried(session, FORGET_S, statements.FORGET, values)
+        count = await self.database.hurried(session, FORGET_S, statements.FORGET, values)
         return count == FORGET_AT_ONCE
 
     # --- news -------------------------------------------------------------------------------
@@ -287,19 +295,19 @@ class Journal:
 
 
 def _database(server: DatabaseServer) -> JournalDatabase:
-    from teola.serve.journal.database import JournalDatabase  # whose imports take their time
+    from teola.journal.database import JournalDatabase  # whose imports take their time
 
     return JournalDatabase(server)
 
 
-async def _store(
-    connection: Session, asked: Asked, number: int, path: Path, patience: Patience
+async def store(
+    connection: Session, tenant: str, id: str, number: int, path: Path, patience: Patience
 ) -> None:
-    """A document, piece by piece."""
+    """Write a document of a query, piece by piece."""
     with await asyncio.to_thread(path.open, "rb") as file:
         piece = 0
         while body := await asyncio.to_thread(file.read, PIECE):
-            values = (asked.tenant, asked.id, number, piece, body)
+            values = (tenant, id, number, piece, body)
             await connection.execute(statements.PIECE, values)
             patience.renew()
             piece += 1
@@ -311,16 +319,18 @@ def _append(path: Path, body: bytes) -> None:
         out.write(body)
 
 
-def journal_of(runtime: Runtime, where: bool | str, days: float) -> Journal | None:
+def journal_of(
+    runtime: Runtime, where: bool | str, days: float, key: str | None = None
+) -> Journal | None:
     """The journal that a configuration asks for. where: a DSN, or whether to keep one beside what
-    the engine `vectorstore` stores. Raises InputError."""
+    the engine `vectorstore` stores. key: to seal it with. Raises InputError."""
     if where is False:
         return None
     if where is not True:
-        return Journal(Given(where), days * DAY_S)
+        return Journal(Given(where), days * DAY_S, Seal(key))
     engine = runtime.configs[STORE].make(STORE)
     if not isinstance(engine, HasDatabase):
         told = "engine %(engine)s has no PostgreSQL: background queries end with the server"
         note(log, logging.WARNING, "no_journal", told, engine=STORE)
         return None
-    return Journal(engine.database(), days * DAY_S)
+    return Journal(engine.database(), days * DAY_S, Seal(key))

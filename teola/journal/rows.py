@@ -12,18 +12,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from teola.app import App
+from teola.application import Application
 from teola.engine import Source
 from teola.errors import InputError
-from teola.result import Result
-from teola.serve.problems import problem_of
 from teola.workflow.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query to be accepted. request: JSON of what to run. created: seconds since 1970. files:
-    its documents. key, digest: the client's name for it, and of what it asks, if it gave one."""
+    """A query to be accepted. request: JSON of what to run. created: seconds since 1970. code:
+    digest of the application. files: its documents. key, digest: the client's name for it, and of
+    what it asks, if it gave one."""
 
     id: str
     tenant: str
@@ -31,6 +30,7 @@ class Asked:
     request: str
     created: float
     deadline_s: float
+    code: str = ""
     files: Sequence[Path] = ()
     key: str | None = None
     digest: str | None = None
@@ -53,7 +53,7 @@ class Kept:
 
     @property
     def ended(self) -> bool:
-        return self.state != "running"
+        return self.state not in ("running", "waiting")
 
     def summary(self) -> dict[str, Any]:
         """Its line in a list of queries, like Entry.summary."""
@@ -76,7 +76,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A query that is this server's to run from now on. left_s: until its deadline."""
+    """A query that is this server's to run from now on. left_s: until its deadline. code: digest of
+    the application that accepted it."""
 
     id: str
     tenant: str
@@ -87,6 +88,8 @@ class Taken:
     runs: int
     deaths: int
     cancel: bool
+    state: str = "running"
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,6 @@ class Ended:
     latency_s: float
     result: str
     problem: str | None
-
-
-def ended(result: Result) -> Ended:
-    """The row that says how a query ended."""
-    ok = result.state in ("ok", "partial")
-    problem = None if ok else json.dumps(problem_of(result).body())
-    told = json.dumps(result.to_json(), default=str)
-    return Ended(result.query_id, result.state, round(result.latency_s, 6), told, problem)
 
 
 class Body(BaseModel):
@@ -140,7 +135,9 @@ class Body(BaseModel):
             whole["session"] = self.session
         return json.dumps(whole, sort_keys=True), files
 
-    def unpacked(self, app: App, place: Callable[[str], Path]) -> tuple[dict[str, Any], list[Path]]:
+    def unpacked(
+        self, app: Application, place: Callable[[str], Path]
+    ) -> tuple[dict[str, Any], list[Path]]:
         """The inputs, with documents in the place of what stands for them, and the files that these
         must be written into, in order. place: a new path for a suffix. Raises InputError."""
         inputs, paths = dict(self.inputs), dict[int, Path]()

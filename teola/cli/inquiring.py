@@ -1,0 +1,207 @@
+"""`teola waiting` and `teola answer`: what queries of a server ask people, and the answers."""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from teola.cli import options as o
+from teola.cli import reaching as reach
+
+if TYPE_CHECKING:
+    import httpx
+
+WAITING_EXAMPLES = o.examples(
+    "teola waiting",
+    "teola waiting --app mail --json",
+    "teola waiting --url https://teola.example:8080",
+)
+ANSWER_EXAMPLES = o.examples(
+    "teola answer 3f2a9c1b yes",
+    "teola answer 3f2a9c1b approve",
+    'teola answer 3f2a9c1b approve --arguments \'{"to": "Mara"}\'',
+    'teola answer 3f2a9c1b reject --reason "not on Sundays"',
+    "teola answer 3f2a9c1b 42 --ask each/item/0/ask.ask",
+)
+MOST: Final = 500
+SOON_S: Final = 0.5
+"""By then a query that was answered waits for the rest of what it asks."""
+SHORT: Final = 12
+"""Characters of an id that are shown at a terminal."""
+
+
+def waiting(
+    app: Annotated[
+        str | None,
+        typer.Option(metavar="APP", show_default=False, help="Only queries of this application."),
+    ] = None,
+    url: reach.Url = reach.URL,
+    key: reach.Key = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """List the queries of a server that wait for people, and what they ask."""
+    from teola.cli.showing import console, print_json
+
+    with reach.reaching(url, key) as client:
+        found = _waiting(client, app)
+    if as_json:
+        print_json({"queries": found})
+    elif found:
+        _show(found)
+    else:
+        console().print("no query waits for people", style="dim")
+    return 0
+
+
+def answer(
+    query: Annotated[
+        str,
+        typer.Argument(metavar="QUERY", show_default=False, help="Its id, or the beginning of it."),
+    ],
+    typed: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ANSWER",
+            show_default=False,
+            help="A text or JSON, whichever fits the question. To a call of a tool: approve or "
+            "reject. To what was cut off: repeat, take or fail. Without it you are asked.",
+        ),
+    ] = None,
+    ask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", show_default=False, help="The question, if the query asks several."
+        ),
+    ] = None,
+    arguments: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON", show_default=False, help="With approve: call it with these instead."
+        ),
+    ] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", show_default=False, help="With reject: why, for the model."),
+    ] = None,
+    result: Annotated[
+        str | None,
+        typer.Option(metavar="VALUE", show_default=False, help="With take: what it gave."),
+    ] = None,
+    url: reach.Url = reach.URL,
+    key: reach.Key = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """Answer what a query of a server waits for.
+
+    The first answer to a question counts.
+    """
+    from teola.cli.replies import Extras, reply
+    from teola.cli.showing import console, print_json
+
+    with reach.reaching(url, key) as client:
+        found = _found(client, query)
+        one = _chosen(found, ask)
+        extras = Extras(arguments, reason, result)
+        if typed is None:
+            value = _prompted(found, one, extras)
+        else:
+            value = reply(one["kind"], one["schema"], typed, extras)
+        path = f"{reach.query_path(found['query_id'])}/answers"
+        now = reach.told(client.post(path, json={"ask": one["ask"], "answer": value}))
+    if as_json:
+        print_json(now)
+    else:
+        left = len(found["asks"]) - 1
+        more = f", which asks {left} more" if left else ""
+        console().print(f"answered {one['ask']} of {found['app']} {found['query_id']}{more}")
+    return 0
+
+
+def _waiting(client: httpx.Client, app: str | None = None) -> list[dict[str, Any]]:
+    """Those that ask something, the one that was asked first at the top."""
+    wanted: dict[str, str | int] = {"state": "waiting", "limit": MOST}
+    if app is not None:
+        wanted["app"] = app
+    listed = reach.told(client.get("/v1/queries", params=wanted))["queries"]
+    return [one for one in reversed(listed) if one.get("asks")]
+
+
+def _found(client: httpx.Client, beginning: str) -> dict[str, Any]:
+    """The query that waits, or is just about to, and whose id begins so. Raises InputError."""
+    from teola.errors import InputError
+
+    until = monotonic() + SOON_S
+    while True:
+        waits = _waiting(client)
+        found = [one for one in waits if one["query_id"].startswith(beginning)]
+        if found or monotonic() >= until:
+            break
+        sleep(SOON_S / 10)
+    if len(found) == 1:
+        return found[0]
+    if len(found) > 1:
+        ids = ", ".join(one["query_id"] for one in found)
+        raise InputError(f"{beginning!r} is the beginning of several queries: {ids}")
+    known = client.get(reach.query_path(beginning))
+    if not known.is_success:
+        raise InputError(
+            f"no query that waits begins with {beginning!r}: `teola waiting` lists all"
+        )
+    one = reach.told(known)
+    if not one.get("asks"):
+        raise InputError(f"query {beginning} waits for no answer: it is {one['state']}")
+    return one
+
+
+def _chosen(query: dict[str, Any], ask: str | None) -> dict[str, Any]:
+    """The question that is answered. Raises InputError, UnknownName."""
+    from teola.errors import InputError, UnknownName
+
+    asks: dict[str, dict[str, Any]] = {one["ask"]: one for one in query["asks"]}
+    if ask is None:
+        if len(asks) > 1:
+            named = ", ".join(asks)
+            raise InputError(f"it asks {len(asks)} questions: say which with --ask, of {named}")
+        return next(iter(asks.values()))
+    if ask not in asks:
+        raise UnknownName("question", ask, asks)
+    return asks[ask]
+
+
+def _prompted(query: dict[str, Any], one: dict[str, Any], extras: Any) -> Any:
+    """What is typed at the terminal. Raises InputError without one."""
+    from teola.cli.prompting import Prompter, at_a_terminal
+    from teola.errors import InputError
+    from teola.graph import Inquiry
+
+    if not at_a_terminal() or any(extras):
+        raise InputError("say what to answer: teola answer QUERY ANSWER")
+    named = ("ask", "kind", "component", "question", "schema", "about")
+    id, *rest = (one.get(name) for name in named)
+    return Prompter()(Inquiry(str(id), query["query_id"], *rest))  # type: ignore[arg-type]
+
+
+def _show(found: list[dict[str, Any]]) -> None:
+    from teola.cli.replies import described
+    from teola.cli.showing import console, show_table
+
+    whole = None if not console().is_terminal else SHORT
+    rows = []
+    for one in found:
+        several = len(one["asks"]) > 1
+        head = (one["query_id"][:whole], one["app"], _ago(one["running_s"]))
+        for ask in one["asks"]:
+            named = f"--ask {ask['ask']}\n" if several else ""
+            rows.append((*head, f"{named}{described(ask)}"))
+    show_table(("query", "app", "since", "asks"), rows)
+
+
+def _ago(seconds: float) -> str:
+    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {name}"
+    return f"{seconds:.0f} s"

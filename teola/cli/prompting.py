@@ -1,0 +1,86 @@
+"""Questions to people at the terminal, on standard error: answers go where the program is typed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.prompt import Prompt
+from rich.text import Text
+
+from teola.cli.replies import WORDS, Extras, answers, as_json, as_text, reply
+from teola.errors import InputError
+from teola.graph import Inquiry
+from teola.graph.inquiry import APPROVE, UNKNOWN
+from teola.runtime.live.people import check_answer
+
+
+def at_a_terminal() -> bool:
+    """Whether somebody can be asked here."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class Prompter:
+    """Answers questions with what is typed. before: clears what stands there, such as progress."""
+
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        self._before = before
+        self._console = Console(stderr=True, highlight=False, emoji=False)
+
+    def __call__(self, inquiry: Inquiry) -> Any:
+        """Show a question and ask until the answer fits it."""
+        self._before()
+        self._show(inquiry)
+        while True:
+            try:
+                answer = self._typed(inquiry.kind, inquiry.schema)
+                check_answer(answer, inquiry.schema)
+                return answer
+            except InputError as error:
+                self._say(str(error), "red")
+
+    def _show(self, inquiry: Inquiry) -> None:
+        out, about = self._console, inquiry.about or {}
+        out.print()
+        out.print(Text.assemble((inquiry.component, "cyan"), (f"  {inquiry.id}", "dim")))
+        out.print(Text(inquiry.question, style="bold"))
+        if inquiry.kind == APPROVE:
+            out.print(Text(f"  {about['tool']}", style="cyan"))
+            for name, value in about["arguments"].items():
+                out.print(Text.assemble((f"    {name}: ", "dim"), as_text(value)))
+        elif about:
+            out.print(Text(f"  {as_json(about)}", style="dim"))
+
+    def _typed(self, kind: str, schema: Mapping[str, Any]) -> Any:
+        if kind == APPROVE:
+            return self._decision(schema)
+        if kind == UNKNOWN:
+            word = self._ask(kind, WORDS[kind])
+            result = self._ask("what it gave, a text or JSON") if word == "take" else None
+            return reply(kind, schema, word, Extras(result=result))
+        choices = schema.get("enum")
+        if choices is None and schema.get("type") == "boolean":
+            choices = [True, False]
+        if choices is not None:
+            by_text = {as_text(one): one for one in choices}
+            return by_text[self._ask("answer", [*by_text])]
+        return reply(kind, schema, self._ask(answers(kind, schema)))
+
+    def _decision(self, schema: Mapping[str, Any]) -> Any:
+        """On a call of a tool."""
+        word = self._ask(APPROVE, [WORDS[APPROVE][0], "edit", *WORDS[APPROVE][1:]])
+        if word == "edit":
+            arguments = self._ask("the arguments, a JSON object")
+            return reply(APPROVE, schema, "approve", Extras(arguments=arguments))
+        reason = self._ask("why, for the model (may be empty)") if word == "reject" else None
+        return reply(APPROVE, schema, word, Extras(reason=reason or None))
+
+    def _ask(self, prompt: str, choices: Sequence[str] | None = None) -> str:
+        return Prompt(
+            Text(prompt), console=self._console, choices=[*choices] if choices else None
+        )()
+
+    def _say(self, text: str, style: str) -> None:
+        self._console.print(Text(text, style=style))

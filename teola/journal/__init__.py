@@ -1,0 +1,1 @@
+"""Queries in PostgreSQL, so that they outlive the process that runs them."""

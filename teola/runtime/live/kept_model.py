@@ -1,0 +1,38 @@
+"""KeptModel: an LLM whose text is committed before anybody reads it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from teola.engine import Call, Delta, LanguageModel
+from teola.runtime.live.steps import Steps
+
+
+class KeptModel:
+    """Calls `model`, and keeps what it writes as the step `key`. Where steps outlive the query's
+    process, the first token is told when it comes, without its text, which follows when it is
+    committed; else all is told as it comes."""
+
+    def __init__(self, model: LanguageModel, steps: Steps, key: str) -> None:
+        self._model, self._steps, self._key = model, steps, key
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        """See LanguageModel."""
+        pieces: list[str] = []
+        holds = self._steps.outlive
+        last: Delta | None = None
+        async with aclosing(self._model.generate(call)) as stream:  # type: ignore[type-var]
+            async for delta in stream:
+                if not holds:
+                    yield delta
+                elif last is None:
+                    yield Delta("")
+                pieces.append(delta.text)
+                last = delta
+        if last is None:
+            return
+        text, cut = "".join(pieces), last.finish_reason == "length"
+        await self._steps.keep(self._key, {"text": text, "cut": cut})
+        if holds:
+            yield Delta(text, last.finish_reason, last.usage)

@@ -1,0 +1,89 @@
+"""What has become of a slice that an engine worked on: its values for the store, or a cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from teola.engine import Request, Result
+from teola.errors import EngineError, reason_of
+from teola.graph import ToolParams
+from teola.policies.work import Work
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.batch import NOTHING, may_try_again, misshapen, results_of, too_much
+from teola.runtime.live.query import LiveQuery
+from teola.runtime.live.steps import SLICE, Steps
+from teola.schedule.events import Cause, Outcome
+
+
+def outcome_of(
+    query: LiveQuery | None,
+    work: Work,
+    lo: int,
+    hi: int,
+    result: Result | Exception,
+    told: bool,
+    now: float,
+) -> Outcome:
+    """What has become of a slice of `query` (None: it has ended). told: some of its text has left
+    for the client."""
+    i = work.primitive
+    if query is None:
+        return Cause(result) if isinstance(result, Exception) else {}
+    p = query.plan.primitives[i]
+    if not isinstance(result, Exception):
+        shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
+        result = misshapen(p, hi - lo, result, shown) or result
+    if isinstance(result, Exception):
+        return query.failed(i, lo, result, now, again=not told and may_try_again(p, result))
+    counts = query.store.put_slice(i, lo, hi, work.total, result)
+    if query.tally.held_bytes > query.tally.bytes:
+        return query.failed(i, lo, too_much(query.tally.bytes), now)
+    query.trace.ended(i, lo, now)
+    if query.watcher:
+        query.watch(i, hi - lo, "finished")
+    return counts
+
+
+async def results_kept(
+    host: LocalHost, request: Request | None, query: LiveQuery, work: Work, lo: int, hi: int
+) -> Sequence[Result | Exception]:
+    """What the engine makes of a request, which is a step that is kept: before it begins if it may
+    change the world, and when it has ended, before anybody reads what it gave."""
+    steps, params = query.terms.steps, query.plan.primitives[work.primitive].params
+    assert steps is not None
+    assert isinstance(params, ToolParams)
+    key = steps.key(query.run, work.primitive)
+    if hi - lo < work.total:
+        key = f"{key}{SLICE}{lo}:{hi}"
+    if not params.pure:
+        await steps.begin(key)
+    try:
+        results = await results_of(host, [request])
+    except Exception as error:
+        await _keep(steps, key, error, pure=params.pure)
+        raise
+    if len(results) == 1:
+        await _keep(steps, key, results[0], pure=params.pure)
+    return results
+
+
+async def _keep(steps: Steps, key: str, result: Result | Exception, *, pure: bool) -> None:
+    if not isinstance(result, Exception):
+        await steps.keep(key, {"gives": result})
+    elif not pure:
+        await steps.keep(key, {"error": reason_of(result)})
+
+
+def keeps(query: LiveQuery, i: int) -> bool:
+    """Whether primitive `i` is a function whose results are steps that are kept."""
+    params = query.plan.primitives[i].params
+    kept = type(params) is ToolParams and (params.asks or not params.pure)
+    return kept and query.terms.steps is not None
+
+
+def cut_off(component: str) -> EngineError:
+    """Why a function that was cut off is not done again."""
+    return EngineError(
+        f"the server ended while {component!r} was at work: what it does may have happened, so it "
+        "is not done again"
+    )

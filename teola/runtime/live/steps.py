@@ -1,0 +1,175 @@
+"""Steps: what was done for a query that is not to be done twice, so that it can go on elsewhere.
+
+    kept when done   texts of LLM calls, what functions gave that may change the world, what tools
+                     gave an agent, branches that were taken, answers of people
+    kept when begun  functions that may change the world
+
+Everything else is worked out again from these. What is kept is committed before anybody reads it. A
+step's key says where it stands in the query as it was declared, whatever passes made of it, so that
+one that was done under one plan is found under another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, Protocol
+
+from teola.engine import Hit
+from teola.errors import OutputError
+from teola.graph import Op, Primitive, ToolParams
+from teola.schedule.graph_run import GraphRun
+
+MOST_VALUE: Final = 8 * 2**20
+MOST_QUERY: Final = 64 * 2**20
+"""Characters of what is kept: of one step, and of all of a query."""
+HIT: Final = "$hit"
+ESCAPED: Final = "$map"
+SLICE: Final = "#"
+LONGEST_KEY: Final = 500
+"""Characters; a longer one is known by its digest, as databases index no long texts."""
+
+
+class Keeps(Protocol):
+    """Where steps are kept."""
+
+    async def begun(self, key: str) -> None:
+        """A step is about to change the world."""
+        ...
+
+    async def done(self, key: str, result: str) -> None:
+        """What a step gave, as JSON."""
+        ...
+
+
+class Nowhere:
+    """Keeps steps only as long as the query is here."""
+
+    async def begun(self, key: str) -> None:
+        """Nothing to do."""
+
+    async def done(self, key: str, result: str) -> None:
+        """Nothing to do."""
+
+
+class Steps:
+    """Those of one query, and of all its parts. root: its id. found: by key, what was done before,
+    as JSON, or None where it is not known whether a step that was begun has ended. on_unknown:
+    whether people are asked then (`ask`) or the query fails (`fail`)."""
+
+    def __init__(
+        self,
+        root: str,
+        found: Mapping[str, str | None] | None = None,
+        keeps: Keeps | None = None,
+        on_unknown: str = "ask",
+    ) -> None:
+        self.found: dict[str, str | None] = dict(found or {})
+        self.keeps: Keeps = keeps or Nowhere()
+        self.on_unknown = on_unknown
+        self._root = root
+        self._size = sum(len(value) for value in self.found.values() if value)
+
+    @property
+    def outlive(self) -> bool:
+        """Whether they are committed as they are done."""
+        return not isinstance(self.keeps, Nowhere)
+
+    def key(self, run: GraphRun, i: int) -> str:
+        """Of primitive `i` of a run; of the call that it leads, if it leads one."""
+        return key_of(self._root, run, i)
+
+    def known(self, run: GraphRun) -> frozenset[int]:
+        """Primitives of a run whose results are kept, and what is needed for them only."""
+        if not self.found:
+            return frozenset()
+        plan = run.plan
+        found = {
+            i
+            for i, p in enumerate(plan.primitives)
+            if (plan.members[i] or kept(p)) and self._has(run, i)
+        }
+        for i in reversed(range(len(plan))):  # pieces of prompts stand before the rest
+            if plan.rest[i] in found:
+                found.add(i)
+        return frozenset(found)
+
+    def _has(self, run: GraphRun, i: int) -> bool:
+        key = self.key(run, i)
+        cut = run.plan.primitives[i].batchable and any(
+            other.startswith(key + SLICE) for other in self.found
+        )
+        return cut or key in self.found
+
+    def result(self, key: str) -> Any:
+        """What a step gave: `{"gives": outputs}` or `{"error": why}`; of an LLM's call its `text`,
+        and whether that was `cut`; or the `answer` of people. None where it was begun, and nobody
+        knows whether it ended."""
+        text = self.found.get(key)
+        return None if text is None else unpacked(json.loads(text))
+
+    async def begin(self, key: str) -> None:
+        """Commit that a step is about to change the world."""
+        await self.keeps.begun(key)
+        self.found[key] = None
+
+    async def keep(self, key: str, result: Mapping[str, Any]) -> None:
+        """Commit what a step gave. Raises OutputError for what cannot be kept."""
+        text = json.dumps(packed(result, key), ensure_ascii=False, allow_nan=False)
+        self._size += len(text)
+        if len(text) > MOST_VALUE or self._size > MOST_QUERY:
+            raise OutputError(
+                f"{key}: its result has {len(text):,} characters, more than can be kept for a "
+                f"query that outlives its server ({MOST_VALUE:,} each, {MOST_QUERY:,} in all); "
+                "give a reference to it instead, or declare the function pure"
+            )
+        await self.keeps.done(key, text)
+        self.found[key] = text
+
+
+def key_of(root: str, run: GraphRun, i: int) -> str:
+    """What primitive `i` of a run is called in the query `root`, whatever passes made of it; of a
+    call's head, the call."""
+    plan = run.plan
+    p = plan.primitives[plan.members[i][0] if plan.members[i] else i]
+    key = f"{run.id}/{p.origin or p.id}".removeprefix(f"{root}/")
+    return key if len(key) <= LONGEST_KEY else blake2b(key.encode(), digest_size=32).hexdigest()
+
+
+def kept(p: Primitive) -> bool:
+    """Whether what primitive `p` gives is a step; calls of LLMs are, too."""
+    if p.op is Op.TOOL_CALL:
+        params = p.params
+        assert isinstance(params, ToolParams)
+        return params.asks or not params.pure
+    return p.op in (Op.CONDITION, Op.WAIT)
+
+
+def packed(value: Any, key: str) -> Any:
+    """A value as JSON has it. Raises OutputError for what would not come back as it was."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Hit):
+        fields = [value.id, value.document, value.text, value.score, dict(value.metadata)]
+        return {HIT: packed(fields, key)}
+    if isinstance(value, list):
+        return [packed(item, key) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        found = {name: packed(item, key) for name, item in value.items()}
+        return {ESCAPED: found} if any(name.startswith("$") for name in value) else found
+    raise OutputError(
+        f"{key}: it gave {type(value).__name__}, which cannot be kept for a query that outlives "
+        "its server: give texts, numbers, lists, mappings or hits, or declare the function pure"
+    )
+
+
+def unpacked(value: Any) -> Any:
+    """What `packed` made JSON of."""
+    if isinstance(value, list):
+        return [unpacked(item) for item in value]
+    if isinstance(value, dict):
+        if HIT in value:
+            return Hit(*unpacked(value[HIT]))
+        return {name: unpacked(item) for name, item in value.get(ESCAPED, value).items()}
+    return value

@@ -1,0 +1,63 @@
+"""Answers of people to what queries ask, over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from teola.journal.lost import Answered
+from teola.serve.api import Service, tenant
+from teola.serve.intake.bodies import parsed
+from teola.serve.intake.query_request import checked
+from teola.serve.problems import NotFound
+
+if TYPE_CHECKING:
+    from teola.serve.board import Entry
+
+
+class AnswerRequest(BaseModel):
+    """The body of `POST /v1/queries/{id}/answers`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    ask: str | None = Field(
+        None, description="Id of the question; may be left out where only one is open."
+    )
+    answer: Any = Field(description="A JSON value that fits the question's schema.")
+
+
+def answer_router(service: Service) -> APIRouter:
+    """The route by which people answer."""
+    routes = APIRouter(prefix="/v1")
+    schema = {"application/json": {"schema": AnswerRequest.model_json_schema()}}
+    more = {"requestBody": {"required": True, "content": schema}}
+
+    @routes.post("/queries/{id}/answers", tags=["queries"], openapi_extra=more)
+    async def answer(id: str, request: Request) -> dict[str, Any]:
+        """Answer what the query waits for: the first answer to a question counts."""
+        whose, background = tenant(request), service.background
+        raw = await request.body()
+        told = await parsed(raw) if raw else {}
+        entry = service.board.find(id, whose)
+        if entry is None and await service.kept(id, request) is None:
+            raise NotFound(f"no query {id!r} here")
+        if entry is not None:
+            await entry.noted()
+        body = checked(AnswerRequest, told)
+        if background is not None and (entry is None or background.keeps(entry)):
+            return await background.answer(id, whose, body.ask, body.answer, entry)
+        assert entry is not None
+        _answer_here(entry, body)
+        return entry.summary()
+
+    return routes
+
+
+def _answer_here(entry: Entry, body: AnswerRequest) -> None:
+    """Raises Answered, InputError, UnknownName."""
+    people = entry.job.people
+    if entry.result is not None or not people.open:
+        raise Answered(f"query {entry.id} waits for no answer (any more)")
+    people.answer(body.ask, body.answer)

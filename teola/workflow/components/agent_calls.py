@@ -1,0 +1,138 @@
+"""What an agent does besides asking its model: finding tools, calling them, asking people first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from teola.engine import AskedBy
+from teola.graph import Op, Ref, ToolParams, Value, WaitParams, Wording
+from teola.run_secrets import ReadSecrets
+from teola.tools.base import Tool
+from teola.tools.context import ToolContext
+from teola.tools.decision import PlannedCall
+from teola.tools.offered import listed
+from teola.tools.references import substituted
+from teola.tools.tool_result import ToolResult
+from teola.tools.toolbox import Toolbox
+from teola.workflow.block import Block
+from teola.workflow.component import Component
+from teola.workflow.components.acting import APPROVE
+from teola.workflow.components.agent_tools import AgentTools
+from teola.workflow.kinds import Kind
+
+
+class Offering(Component):
+    """Asks servers, and where it runs, for tools that are not known before."""
+
+    default_engine = "python"
+    gives = {"offered": Kind.ANY}
+
+    def __init__(self, name: str, tools: AgentTools) -> None:
+        super().__init__(name)
+
+        async def offer(asked: AskedBy) -> list[dict[str, Any]]:
+            return listed(await tools.here(asked.tools))
+
+        self._offer = offer
+
+    def decompose(self, block: Block) -> None:
+        params = ToolParams(self._offer, ("offered",), pure=True, asks=True)
+        call = block.add("call", Op.TOOL_CALL, {}, ("offered",), params)
+        block.give("offered", Ref(call, "offered"))
+
+
+class Calling(Component):
+    """Makes one call of a tool. pure: all that it is given are of tools that change nothing."""
+
+    default_engine = "python"
+    needs = {"call": Kind.ANY, "earlier": Kind.ANY}
+    may_use = {"context": Kind.ANY}
+    gives = {"result": Kind.ANY}
+
+    def __init__(self, name: str, tools: AgentTools, *, pure: bool) -> None:
+        super().__init__(name)
+        self.effect = not pure  # type: ignore[misc]
+        self._pure = pure
+
+        async def make(
+            asked: AskedBy,
+            call: PlannedCall,
+            earlier: Mapping[int, ToolResult],
+            context: Any = None,
+        ) -> dict[str, Any]:
+            values = context if isinstance(context, Mapping) else {}
+            secrets = ReadSecrets(asked.secrets)
+            about = ToolContext(asked.query_id, asked.tenant, asked.key, values, secrets)
+            own = call.problem or call.tool in tools.own
+            box = tools.own if own else await tools.here(asked.tools)
+            result: dict[str, Any] = secrets.hidden(asdict(await box.run(call, earlier, about)))
+            return result
+
+        def repeatable(inputs: Mapping[str, Any]) -> bool:
+            call: PlannedCall = inputs["call"]
+            if call.tool not in tools.own:
+                return pure or bool(call.problem)
+            return tools.own[call.tool].keyed or tools.own[call.tool].pure
+
+        self._make, self._repeatable = make, repeatable
+
+    def decompose(self, block: Block) -> None:
+        inputs: dict[str, Value] = {port: block.read(port).ref for port in self.required}
+        if (context := block.may_read("context")) is not None:
+            inputs["context"] = context.ref
+        params = ToolParams(
+            self._make,
+            ("result",),
+            optional=("context",),
+            pure=self._pure,
+            retries=0,
+            asks=True,
+            repeatable=self._repeatable,
+        )
+        call = block.add("call", Op.TOOL_CALL, inputs, ("result",), params)
+        block.give("result", Ref(call, "result"))
+
+
+class Approving(Component):
+    """Asks a person whether a call may be made."""
+
+    needs = {"call": Kind.ANY, "earlier": Kind.ANY}
+    gives = {"answer": Kind.ANY}
+
+    def __init__(self, name: str, toolbox: Toolbox) -> None:
+        super().__init__(name)
+
+        def words(inputs: Mapping[str, Any]) -> Wording:
+            call: PlannedCall = inputs["call"]
+            about = {
+                "tool": call.tool,
+                "arguments": substituted(call.arguments, inputs["earlier"]),
+            }
+            return Wording(f"May {call.tool} be called?", approval(toolbox[call.tool]), about)
+
+        self._words = words
+
+    def decompose(self, block: Block) -> None:
+        inputs: dict[str, Value] = {port: block.read(port).ref for port in self.required}
+        ask = block.add("ask", Op.WAIT, inputs, ("answer",), WaitParams(self._words, APPROVE))
+        block.give("answer", Ref(ask, "answer"))
+
+
+def approval(tool: Tool) -> dict[str, Any]:
+    """JSON schema of what a person may say to a call of `tool`: let it be, with other arguments
+    perhaps, or not, for a reason that the model is told."""
+    definitions = tool.schema.get("$defs", {})
+    arguments = {name: value for name, value in tool.schema.items() if name != "$defs"}
+    return {
+        "type": "object",
+        "properties": {
+            "do": {"enum": ["approve", "reject"]},
+            "arguments": arguments,
+            "reason": {"type": "string"},
+        },
+        "required": ["do"],
+        "additionalProperties": False,
+        **({"$defs": definitions} if definitions else {}),
+    }

@@ -1,0 +1,105 @@
+"""What an agent may call: functions, tools of servers and of names, colleagues, a client's tools.
+
+Servers, and tools by name, are asked for where the agent runs and when it begins. What a turn may
+call is then a box of its own, and templates of turns are made for it, once for each box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from teola.errors import InputError
+from teola.tools.base import Tool
+from teola.tools.function_tool import tool
+from teola.tools.mcp_server import ToolServer
+from teola.tools.offered import chosen_of, digest_of, known, of_client
+from teola.tools.toolbox import Toolbox
+
+Source = Tool | ToolServer | str | Callable[..., Any]
+"""A text is the name of a tool, or of a server of tools, that is known where the agent runs."""
+MOST_BOXES: Final = 64
+
+
+class NamedTools(Protocol):
+    """Tools and servers by name; see teola.tools.named_tools."""
+
+    def __getitem__(self, name: str) -> Tool | ToolServer: ...
+
+
+@dataclass(frozen=True)
+class Box:
+    """What one run may call.
+
+    digest: of what was offered; "" of an agent's own tools.
+    client: tools that the client calls, with the names by which it knows them.
+    must: tools of which the first turn has to call one; (): none has to.
+    """
+
+    toolbox: Toolbox
+    digest: str = ""
+    client: Mapping[str, str] = field(default_factory=dict)
+    must: tuple[str, ...] = ()
+
+
+class AgentTools:
+    """See the module. own: those that are known beforehand. asks: there are others. effect: some
+    may change the world."""
+
+    def __init__(self, given: Iterable[Source]) -> None:
+        self.sources: tuple[Tool | ToolServer | str, ...] = tuple(
+            one if isinstance(one, (Tool, ToolServer, str)) else tool(one) for one in given
+        )
+        self.own = Toolbox(one for one in self.sources if isinstance(one, Tool))
+        self.asks = len(self.own) < len(self.sources)
+        self.effect = not all(_pure(one) for one in self.sources)
+        self._boxes: dict[str, Toolbox] = {}
+
+    async def here(self, named: NamedTools | None) -> Toolbox:
+        """All of them, servers being asked for what they offer now. Raises UnknownName, InputError,
+        MissingExtra, EngineUnavailable."""
+        if not self.asks:
+            return self.own
+        return await Toolbox.of(*(self._found(one, named) for one in self.sources))
+
+    def _found(self, one: Tool | ToolServer | str, named: NamedTools | None) -> Tool | ToolServer:
+        if not isinstance(one, str):
+            return one
+        if named is None:
+            raise InputError(f"tool {one!r} is not known where no runtime is")
+        return named[one]
+
+    def box(self, offered: Any, client: Mapping[str, Any] | None, choice: str) -> Box:
+        """For one run. offered: what `Offering` found; None: `own`. client: its tools, and which of
+        them it wants called. choice: see AgentConfig. Raises InputError, UnknownName."""
+        box, names = self.own, dict[str, str]()
+        key = digest_of(offered) if offered is not None else ""
+        if offered is not None:
+            box = self._kept(key, lambda: known(offered, self.own))
+        wanted = client.get("tool_choice") if client else None
+        if client and client.get("tools") and wanted != "none":
+            theirs, base = of_client(client["tools"], box), box
+            names, key = dict(theirs.names), f"{key}/{digest_of(client['tools'])}"
+            box = self._kept(key, lambda: [*base, *theirs.tools])
+        must = chosen_of(wanted, names)
+        if not must and choice == "required":
+            must = tuple(one.name for one in box)
+        elif not must and choice not in ("auto", "none"):
+            must = (box[choice].name,)
+        return Box(box, key, names, must)
+
+    def _kept(self, key: str, make: Callable[[], Iterable[Tool]]) -> Toolbox:
+        found = self._boxes.get(key)
+        if found is None:
+            if len(self._boxes) >= MOST_BOXES:
+                self._boxes.clear()
+            found = self._boxes[key] = Toolbox(make())
+        return found
+
+
+def _pure(one: Tool | ToolServer | str) -> bool:
+    """Whether it certainly changes nothing."""
+    if isinstance(one, Tool):
+        return one.pure
+    return isinstance(one, ToolServer) and one.only is not None and one.only <= one.pure
