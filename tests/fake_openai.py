@@ -44,10 +44,25 @@ vllm:num_requests_waiting_by_reason{engine="0",model_name="fake-model",reason="c
 vllm:kv_cache_usage_perc{engine="0",model_name="fake-model"} 0.25
 vllm:cache_config_info{block_size="32",enable_prefix_caching="True",num_gpu_blocks="100"} 1.0
 """
+HEALTH = {
+    "status": "healthy",
+    "endpoints": ["dyn://dynamo.backend.generate"],
+    "instances": [
+        {
+            "component": "backend",
+            "endpoint": "generate",
+            "namespace": "dynamo",
+            "instance_id": 7587887474120386829,
+            "transport": {"nats_tcp": "dynamo_backend.generate-694d8b5e1f4a2a0d"},
+        }
+    ],
+}
+"""What a Dynamo's frontend says of its workers."""
 
 
 class FakeOpenAI:
-    """The server. `vllm=False` makes it any other one; `chat_template=False` a base model's.
+    """The server. `vllm=False` makes it any other one, with `dynamo` a Dynamo's frontend;
+    `chat_template=False` a base model's.
 
     answer: a text, or a function of the messages. models: what GET /v1/models answers, an object
     or bytes, to be replaced at will. tokenizes: it has /tokenize and /detokenize, where a character
@@ -66,17 +81,18 @@ class FakeOpenAI:
         token_delay_s: float = 0.0,
         prefill_s_per_token: float = 0.0,
         tokenizes: bool = False,
+        dynamo: bool = False,
     ) -> None:
         self._answer = answer if callable(answer) else lambda messages: answer
         self.model, self.vllm, self.api_key = model, vllm, api_key
         self.chat_template, self.context_tokens = chat_template, context_tokens
         self.token_delay_s, self.prefill_s_per_token = token_delay_s, prefill_s_per_token
-        self.tokenizes = tokenizes
-        owner = "vllm" if vllm else "fake"
-        entry = {"id": model, "object": "model", "created": 1_760_000_000, "owned_by": owner}
+        self.tokenizes, self.dynamo = tokenizes, dynamo
+        owner, kind = ("nvidia", "object") if dynamo else ("vllm" if vllm else "fake", "model")
+        entry = {"id": model, "object": kind, "created": 1_760_000_000, "owned_by": owner}
         self.models: object = {"object": "list", "data": [entry]}
         self.requests: list[Seen] = []
-        self.connections = 0
+        self.connections = self.connected = 0
         self.in_flight = 0
         self.cursed: dict[str, Fail | Stream | Hang] = {}
         self._script: list[Fail | Stream | Hang] = []
@@ -146,6 +162,7 @@ class FakeOpenAI:
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.connected += 1
         ahead = b""
         try:
             while (seen := await read_request(ahead, reader)) is not None:
@@ -159,6 +176,7 @@ class FakeOpenAI:
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
+            self.connected -= 1
             writer.close()
 
     async def _serve(
@@ -219,6 +237,8 @@ class FakeOpenAI:
     def beside(self, seen: Seen) -> object | None:
         """What a server that tokenises answers outside its /v1."""
         body = seen.body
+        if self.dynamo and seen.path == "/health":
+            return HEALTH
         if not self.tokenizes or seen.path not in ("/tokenize", "/detokenize", "/metrics"):
             return None
         if seen.path == "/metrics":

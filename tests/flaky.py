@@ -68,6 +68,9 @@ class Notes:
             seconds = round(report.duration, 3)
             _add(self.file, Failure(date, report.nodeid, seconds, report.longreprtext))
 
+    def pytest_sessionfinish(self) -> None:
+        _whole(self.file).touch()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     file = config.getoption("--failures")
@@ -79,6 +82,12 @@ def _add(file: Path, failure: Failure) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as lines:
         lines.write(json.dumps(asdict(failure)) + "\n")
+
+
+def _whole(file: Path) -> Path:
+    """Is there once all tests of `file` have run: one that ends the process has none after it, and
+    the exit status is that of a failed test."""
+    return file.with_suffix(".whole")
 
 
 def failures(file: Path) -> list[Failure]:
@@ -106,7 +115,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"\n{len(failed)} failed; once more, alone", flush=True)
         status = _pytest(*arguments, *ALONE, f"--only={first}", f"--failures={again}")
         kept = {failure.test for failure in failures(again)}
-        ran = status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        ended = status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        ran = ended and _whole(again).exists()
         _tell([failure for failure in failed if ran and failure.test not in kept])
     return status
 

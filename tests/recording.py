@@ -19,7 +19,8 @@ from teola.profile import EngineProfile
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live.live import Live
+from teola.runtime.live.live import ON_ITS_OWN, Live
+from teola.runtime.live.nesting import Terms
 from teola.runtime.live.query import Ending, Watcher
 from teola.runtime.observe.trace import Trace
 from teola.schedule.core import Core, Measuring
@@ -224,13 +225,16 @@ class Bench:
         deadline_s: float = float("inf"),
         tenant: str = "default",
         part_of: str = "",
+        id: str = "",
+        terms: Terms = ON_ITS_OWN,
     ) -> asyncio.Task[Ending]:
         """Begin a query."""
         now = asyncio.get_running_loop().time()
-        id = f"q{next(self._ids)}"
+        id = id or f"q{next(self._ids)}"
         context = QueryContext(id, tenant, now + deadline_s, part_of=part_of)
         trace = Trace(id, "bench", plan, now)
-        return asyncio.ensure_future(self.live.execute(plan, inputs, context, trace, watcher))
+        work = self.live.execute(plan, inputs, context, trace, watcher, terms=terms)
+        return asyncio.ensure_future(work)
 
     async def run(self, plan: Plan, inputs: Mapping[str, Any], **more: Any) -> Ending:
         """Run a query to its end."""

@@ -287,6 +287,8 @@ def test_every_command_explains_itself(teola: CommandLine) -> None:
         "index",
         "collections",
         "delete",
+        "waiting",
+        "answer",
         "profile fit",
         "profile measure",
         "profile show",

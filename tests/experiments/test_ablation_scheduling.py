@@ -74,7 +74,8 @@ def test_calls_in_turn_wait_for_those_before(together: int, waiting: list[int]) 
 def test_what_is_shown(report: dict[str, Any]) -> None:
     console = Console(width=120, file=StringIO())
     ablation.EXPERIMENT.table(report, console)
-    assert "│ advanced-rag │ one query │" in console.file.getvalue()  # type: ignore[attr-defined]
+    shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert any(line.split()[:3] == ["advanced-rag", "one", "query"] for line in shown)
     section = ablation.EXPERIMENT.section(report, Path("images/x.svg"))
     assert f"With the times {tree.OWN.name}: 1.42 times less" in " ".join(section.split())
     assert f"| {APPS[0]} | cached | one query |" in section

@@ -48,7 +48,7 @@ def test_the_report_has_a_row_for_each_router(
     console = Console(width=200, record=True, quiet=True)
     command.EXPERIMENT.table(report, console)
     shown = console.export_text() + command.EXPERIMENT.section(report, Path("images/x.svg"))
-    assert "6 sessions:" in shown
+    assert "With 6 sessions the mean of " in shown
     assert "of which the first 10 s do not count" in " ".join(shown.split())
 
 

@@ -42,7 +42,7 @@ def drawn(seed: int) -> Trace:
 )
 def test_the_second_half_is_counted() -> None:
     made = trace(["ab", "cd", "ef", "ab"])
-    assert made.since == 1.5
+    assert made.since == 2.0
     found = replayed(made, make_policy("lru"), None)
     assert found.hit_ratio == 0.5
     assert found.capacity == 6

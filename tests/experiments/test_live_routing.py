@@ -16,7 +16,7 @@ from rich.console import Console
 from experiments.common import pages
 from experiments.live_routing import __main__ as live_routing
 from experiments.live_routing import pair, simulated
-from experiments.live_routing.live import Answered, Routed, known, routed
+from experiments.live_routing.live import Answered, Learned, Routed, known, routed
 from experiments.live_routing.measure import POLICIES, chosen, error, means, turned, worst
 from experiments.live_routing.workload import (
     ANSWER_TOKENS,
@@ -70,7 +70,7 @@ def sizes(calls: Sequence[Asked]) -> list[Keys]:
 
 
 def fleet() -> Fleet:
-    return simulated.fleet(SPEC, STEP)
+    return simulated.fleet(SPEC, Learned(STEP, 0.0))
 
 
 # --- the workload ---------------------------------------------------------------------------
@@ -129,8 +129,9 @@ def test_one_block_of_each_server_is_its_own() -> None:
 
 
 def test_what_runs_teach_is_averaged() -> None:
-    found = simulated.mean_of([StepTime(1.0, 0.2, prefill_s=0.5), StepTime(3.0, 0.4)])
-    assert found == StepTime(2.0, pytest.approx(0.3), prefill_s=0.25)
+    first, second = StepTime(1.0, 0.2, prefill_s=0.5), StepTime(3.0, 0.4)
+    found = simulated.mean_of([Learned(first, 0.5), Learned(second, 0.25)])
+    assert found == (StepTime(2.0, pytest.approx(0.3), prefill_s=0.25), 0.375)
 
 
 def test_the_simulator_predicts_without_servers() -> None:
@@ -152,7 +153,7 @@ def test_the_simulator_predicts_without_servers() -> None:
 
 
 def routed_in(*seconds: float) -> Routed:
-    return Routed([Answered(one, one / 2) for one in seconds], 1000, 600, 0.1, STEP)
+    return Routed([Answered(one, one / 2) for one in seconds], 1000, 600, 0.1, Learned(STEP, 0.0))
 
 
 def row(policy: str, seed: int, mean_s: float, simulated_mean_s: float) -> dict[str, Any]:
@@ -168,7 +169,7 @@ def report(*rows: dict[str, Any]) -> dict[str, Any]:
         "worst_error": {name: worst(rows, name) for name in ("hit_tokens", "mean_s")},
         "profile": {"kv_tokens": 10240},
         "learned": [{"others": 0.1}, {"others": 0.3}],
-        "about": {**about, "load": 0.7, "rate": 1.5},
+        "about": {**about, "load": 0.4, "rate": 1.5},
         "machine": machine,
     }
 
@@ -271,7 +272,7 @@ def fakes() -> Iterator[Fakes]:
 def test_calls_reach_the_servers_as_they_were_sized(fakes: Fakes) -> None:
     coming = asked(6, 40.0, 0)
     about = known(fakes, asked(16, 1.0, 1), [coming])
-    assert about.step != StepTime()
+    assert about.learned.step != StepTime()
     found = routed(fakes, "graph_aware", fleet().profile(BLOCK), coming)
     sent = [len(call.body["prompt"]) for call in fakes.seen if len(call.body["prompt"]) > 1]
     assert sorted(sent) == sorted(size.tokens for size in about.sizes[0])

@@ -19,6 +19,7 @@ from experiments.real_engines.recording import Completion, Log, differences
 from experiments.real_engines.steps import System
 from experiments.real_engines.workload import APPS, Query, Workload, arrivals
 from teola.engine import Splitting
+from teola.errors import InputError
 from teola.runtime.observe.trace import Trace
 from teola_engines.documents.splitting import split
 from tests.fake_openai import FakeOpenAI
@@ -109,6 +110,9 @@ def test_every_query_is_new_and_documents_have_the_size() -> None:
     assert str(one.history)[:10] != str(two.history)[:10]
     assert len(lines(one.document)) == pytest.approx(20, abs=2)
     assert workload.query("naive-rag", 20).history is None
+    assert len(lines(workload.query("naive-rag", 4000).document)) == pytest.approx(4000, rel=0.02)
+    with pytest.raises(InputError, match="no text for 100,000 chunks"):
+        workload.query("naive-rag", 100_000)
 
 
 class Instant:

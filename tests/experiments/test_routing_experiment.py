@@ -244,3 +244,17 @@ def test_all_policies_are_compared() -> None:
 @pytest.mark.parametrize("policy", ["marginal_cost", "e2"])
 def test_calls_are_placed_while_caches_change(policy: str) -> None:
     assert routed_per_s(policy, calls=50, warm_up=50) > 100
+
+
+def test_the_map_names_the_best_policy_of_each_load() -> None:
+    means = {4: ((1.0, 2.0), (3.0, 2.0), (4.0, 4.4)), 8: ((1.0, 2.0), (3.0, 1.0), (4.0, 4.4))}
+    rows = [
+        {"workload": f"tools/{count}", "rate": count * (k + 1), "policy": policy, "mean_s": mean}
+        for count, cells in means.items()
+        for k, cell in enumerate(cells)
+        for policy, mean in zip(("graph_aware", "sglang"), cell, strict=True)
+    ]
+    report = {"rows": rows, "ratios": {"over_best": over_best(by_cell(rows, "mean_s"), set())}}
+    assert figures.best_policies(report) == [
+        ["`tools`", "`graph_aware`", "`sglang`, 2.12 x", "`graph_aware`"]
+    ]

@@ -97,6 +97,23 @@ def test_errors_are_neither_answers_nor_refusals() -> None:
     assert measure._errors(answers) == {"lost": 1, "500": 2}
 
 
+def test_what_is_said_of_reliability_holds_in_the_kept_report() -> None:
+    root = Path(serving.__file__).parents[2]
+    report = json.loads((root / "experiments" / "serving" / "report.json").read_text())
+    rate, added = report["crowd"]["null"]["queries_per_s"], report["added"]["added_ms"]
+    page = (root / "docs" / "reliability.md").read_text()
+    assert "1,000 queries a second; 1 ms added to each; at ten times, 0.9 of the best" in page
+    assert f"saw {rate:,.0f} and {added:.2f} ms |" in page
+    assert rate >= 1000
+    assert added <= 1.0
+    most = [row for row in report["overload"] if row["load"] == 10.0]
+    assert [row["app"] for row in most] == ["waiting", "naive-rag"]
+    for row in most:
+        assert row["of_peak"] >= 0.9
+        assert row["of_calm_p99"] <= 2.0
+        assert row["refusal_p99_ms"] <= 50.0
+
+
 @pytest.mark.nightly
 @pytest.mark.server
 @pytest.mark.timeout(240)

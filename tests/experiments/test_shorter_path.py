@@ -36,7 +36,7 @@ def test_the_ways_differ_in_one_thing(step: Step) -> None:
     ("key", "app", "least"),
     [
         ("documents", "naive-rag", 1.3),
-        ("prefixes", "advanced-rag", 1.005),
+        ("prefixes", "search-agent", 1.02),
         ("reranking", "advanced-rag", 1.005),
         ("reranking, known", "advanced-rag", 1.05),
         ("rounds", "advanced-rag", 1.02),

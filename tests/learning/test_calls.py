@@ -252,7 +252,7 @@ def test_what_an_instance_tells_of_calls_that_it_was_not_sent_is_ignored() -> No
     calls.observer.sent(0, 1, [Slice(one, 0, 100)], 3.0)
     calls.observer.first(1, one, 4.0)
     assert calls.observer._calls["q", 0].first < 0
-    calls.observer.lost(0)
+    calls.observer.lost(0, 4.5)
     calls.observer.ended(one, False, 0, 5, 5.0)
     assert calls.observer.times() is None
 

@@ -176,7 +176,7 @@ def test_of_calls(steps: list[str], seed: int) -> None:
 @catches(
     "held-lost-batches",
     "batches of a lost instance are kept",
-    edited(BatchTimes.lost, "if sent[0] != i", "if True"),
+    edited(BatchTimes.lost, "if sent.instance == i", "if False"),
 )
 @catches(
     "held-batches",

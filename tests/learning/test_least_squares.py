@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -88,6 +90,24 @@ def test_noise_averages_out(seed: int, noise: float, off: float) -> None:
     assert worst(squares) < off
 
 
+@catches(
+    "squares-slow-least",
+    "what took long counts less than what was quick",
+    edited(LeastSquares.add, "scale = max(expected, seconds * UNEXPECTED)", "scale = seconds"),
+)
+@pytest.mark.parametrize("noise", [0.2, 0.3, 0.4])
+def test_times_are_those_of_the_mean_however_much_they_scatter(noise: float) -> None:
+    """A simulation of such batches takes as long as they took, all together."""
+    mean = math.exp(noise**2 / 2)  # of the lognormal distribution
+    truth, off = [mean * value for value in BATCH], []
+    for seed in range(20):
+        squares = LeastSquares(RIDGE)
+        feed(squares, 400, noise=noise, seed=seed)
+        found = squares.solve()
+        off += [seconds(found, size) / seconds(truth, size) for size in ((1.0, 8.0), (1.0, 24.0))]
+    assert fmean(off) == pytest.approx(1.0, abs=0.03)
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("outlier", [10.0, 0.1])
 def test_one_outlier_in_twenty_moves_it_by_little(outlier: float, seed: int) -> None:
@@ -105,7 +125,7 @@ def test_one_outlier_in_twenty_moves_it_by_little(outlier: float, seed: int) -> 
 @catches(
     "squares-own-scale",
     "what came far too soon counts for more",
-    edited(LeastSquares.add, "scale = max(seconds, self._expected(quantities))", "pass"),
+    edited(LeastSquares.add, "scale = max(expected, seconds * UNEXPECTED)", "scale = seconds"),
 )
 def test_what_comes_far_too_soon_counts_no_more_than_others() -> None:
     squares = LeastSquares(RIDGE)

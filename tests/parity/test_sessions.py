@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from teola.ask import program_of
 from teola.engine import Call, Delta
 from teola.profile import EngineProfile, Profile, StepTime
-from teola.runtime.live.live import Live
+from teola.query_spec import program_of
+from teola.runtime.live.query import query_of
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.engine_queue import EngineQueue
@@ -100,7 +100,7 @@ def simulated(asked: Asked) -> tuple[list[int], list[int]]:
 @catches(
     "sessions-unheard",
     "a live query is a program by itself, whatever its session",
-    edited(Live.execute, "program=context.program", "program=''"),
+    edited(query_of, "program=context.program", "program=''"),
 )
 async def test_what_a_session_asks_again_waits_for_what_it_asked_before() -> None:
     held, sent = await live(ASKED)

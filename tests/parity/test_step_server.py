@@ -35,10 +35,10 @@ from teola.runtime.store import Store
 from teola.runtime.values import Tokens, number_of
 from teola.schedule.events import CallEnded, Dispatch, QueueEvent
 from teola.schedule.graph_run import GraphRun
+from teola.stops import Stops
 from teola_engines.llm.local_tokens import TextStream
 from teola_engines.llm.model_loop import ModelJob, ModelLoop
 from teola_engines.llm.paged_model import Row
-from teola_engines.llm.stops import Stops
 from tests.planted import catches, edited
 from tests.schedule.plans import call, plan
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import teola
 from teola import Runtime
-from teola.ask import Ask
 from teola.errors import InputError
 from teola.passes import PIPELINE, pipeline, select
 from teola.passes.rewrite import Rewrite
 from teola.policies.batching import Fifo
 from teola.profile import paper
+from teola.query_spec import QuerySpec
 from teola.runtime.optimiser import Optimiser
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.test_registering import declining, echo, nothing_is_left
@@ -144,7 +144,7 @@ def test_an_app_runs_the_passes_that_are_there_when_it_is_asked() -> None:
         with teola.register("pass", "declining", declining, before="prune_dependencies"):
             assert "declining" in seen()
             assert "declining" not in seen(passes=list(PIPELINE))
-            job = app.job(Ask({"question": "b"}, deadline_s=9.0))
+            job = app.job(QuerySpec({"question": "b"}, deadline_s=9.0))
         result = runtime.start(job.run()).result().checked()
     assert result["said"] == "b"
     plan = result.trace.plan

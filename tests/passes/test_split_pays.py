@@ -49,15 +49,14 @@ def test_a_short_wait_for_the_context_is_not_worth_a_prefill_of_its_own() -> Non
 
 
 def test_what_the_engine_keeps_anyway_is_no_gain() -> None:
-    """After the first query the instruction is there, and the question alone is too short. A merge
-    has text of its own behind the question."""
+    """After the first query the instruction is there, and what follows it is too short: the
+    question, and before it the merge's own text."""
     made = _optimised(chunks=48, profile=paper("13b"))
     assert _leaf(made.rewrites, applied=False) == [
-        "no prefix is known earlier that is worth a prefill (38 tokens), besides what engine 'llm' "
+        "no prefix is known earlier that is worth a prefill (86 tokens), besides what engine 'llm' "
         "keeps anyway"
     ]
-    ahead = [p.origin for p in made.e_graph.primitives if p.op is Op.PARTIAL_PREFILLING]
-    assert ahead == ["generate.merge.prefill"]
+    assert not any(p.op is Op.PARTIAL_PREFILLING for p in made.e_graph.primitives)
 
 
 def test_a_history_goes_ahead_although_the_instruction_is_kept() -> None:
@@ -138,9 +137,9 @@ def test_a_long_wait_hides_the_prefix() -> None:
     assert _leaf(_optimised(chunks=48).rewrites, applied=True)
 
 
-def test_a_prefix_that_saves_less_than_a_tenth_of_its_cost_stays_where_it_is() -> None:
-    """A prefill costs 0.20 s and 0.30 s for 512 tokens more: from 38 tokens on a prefix saves a
-    tenth of what it costs, and a short instruction with the question has 25."""
+def test_a_prefix_that_saves_less_than_a_quarter_of_a_prefill_stays_where_it_is() -> None:
+    """A prefill costs 0.20 s and 0.30 s for 512 tokens more: from 86 tokens on a prefix saves a
+    quarter of the 0.20 s, and a short instruction with the question has 25."""
 
     def cut(instruction: str) -> list[str]:
         configs = app.builder.configure({"generate": {"instruction": instruction}})
@@ -149,8 +148,8 @@ def test_a_prefix_that_saves_less_than_a_tenth_of_its_cost_stays_where_it_is() -
         return _leaf(made.rewrites, applied=True) or _leaf(made.rewrites, applied=False)
 
     (refused,) = cut("Be brief. ")
-    assert refused == "no prefix is known earlier that is worth a prefill (38 tokens)"
-    (applied,) = cut("Be brief. " * 12)
+    assert refused == "no prefix is known earlier that is worth a prefill (86 tokens)"
+    (applied,) = cut("Be brief. " * 30)
     assert "known before the rest" in applied
 
 

@@ -256,16 +256,17 @@ def test_the_search_for_what_fits_ends() -> None:
 
 
 def test_if_only_calls_are_used_up_it_waits_for_more_of_them() -> None:
-    """A place has come free at 5 s: it is worth 0.2 s x 31 to wait, from then on."""
+    """A place has come free at 5 s: it is worth 0.2 s x 31 to wait, of which 0.2 s of the wait for
+    room count."""
     policy = CriticalPath(patience=1.0)
     add(policy, *(prefill(k, arrival=1.0) for k in range(9)))
     assert seqs(policy, 5.0, weight=1024, entries=1, running=31) == []
-    assert policy.wake_at(5.0) == pytest.approx(11.2)
+    assert policy.wake_at(5.0) == pytest.approx(11.0)
     assert seqs(policy, 5.5, weight=1024, entries=6, running=26) == []
-    assert policy.wake_at(5.5) == pytest.approx(5.0 + 0.2 * 26 / 6)
+    assert policy.wake_at(5.5) == pytest.approx(4.8 + 0.2 * 26 / 6)
     assert len(take(policy, slots(1024, entries=8, running=24), now=6.0)) == 8
     assert seqs(policy, 7.0, weight=1024, entries=1, running=31) == [], "the clock begins anew"
-    assert policy.wake_at(7.0) == pytest.approx(13.2)
+    assert policy.wake_at(7.0) == pytest.approx(13.0)
 
 
 def test_no_patience_never_waits() -> None:
@@ -295,7 +296,26 @@ def test_the_clock_begins_anew_when_what_waited_has_gone_alone() -> None:
     assert [w.seq for w in take(policy, slots(1024), now=1.1)] == [0]
     add(policy, prefill(1, arrival=1.0))
     assert seqs(policy, 5.0, weight=1024, running=3) == []
-    assert policy.wake_at(5.0) == pytest.approx(5.6)
+    assert policy.wake_at(5.0) == pytest.approx(5.4)
+
+
+@catches(
+    "room-counts-not",
+    "a wait for room is none",
+    edited(CriticalPath._waits, "room - SHORT * base_s", "room"),
+)
+@catches(
+    "room-counts-all",
+    "a wait for room counts however long it was",
+    edited(CriticalPath._waits, "room - SHORT * base_s", "-inf"),
+)
+def test_what_a_call_has_waited_for_room_counts_for_a_while() -> None:
+    """There is room from 5 s on, and three calls run that it would hold up for 0.2 s each."""
+    for arrival, goes in ((5.0, 5.6), (4.9, 5.5), (1.0, 5.4)):
+        policy = CriticalPath(patience=1.0)
+        add(policy, prefill(0, arrival=arrival))
+        assert seqs(policy, 5.0, weight=1024, running=3) == []
+        assert policy.wake_at(5.0) == pytest.approx(goes)
 
 
 @pytest.mark.parametrize(

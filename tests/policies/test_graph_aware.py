@@ -200,6 +200,22 @@ def test_what_finds_nothing_lets_others_go_first() -> None:
 
 
 @catches(
+    "sent-elsewhere",
+    "what waits where it costs least is sent to the next best instance",
+    edited(GraphAware._choose, "self._open(work, best, offers)", "True"),
+)
+def test_what_waits_for_others_is_not_sent_elsewhere() -> None:
+    queue = routed(gate=False)
+    prompts = owned(queue, tokens=400)
+    assert route(queue, "p", (*prompts["p"], *range(20)), 2.0, program="p") == 0
+    ask(queue, "new", (*prompts["p"], *prompt(("new", 450))), 2.0)
+    assert held(queue) == {"new"}, "instance 1 is free, but it would find nothing there"
+    first(queue, "p", 3.0)
+    queue.dispatch(3.0)
+    assert queue.works["new", 0].on(0)
+
+
+@catches(
     "no-ageing",
     "the longest waits for all that come",
     edited(GraphAware._choose, "self.ageing * work.arrival", "0.0"),
@@ -218,8 +234,9 @@ def test_of_those_held_the_shortest_goes_first_unless_one_is_old() -> None:
 # --- home -----------------------------------------------------------------------------------
 
 
-def _with_a_busy_home(**options: Any) -> tuple[int, int]:
-    """Where a program's KV lies, which has calls decoding there, and where its call goes."""
+def _with_a_busy_home(beside: bool = False, **options: Any) -> tuple[int, int]:
+    """Where a program's KV lies, which has calls decoding there, and where its call goes. beside:
+    another one of its calls runs."""
     queue = routed(**options)
     home = turn(queue, "p", prompt(("p", 100)), 0.0)
     for k in range(40):
@@ -227,6 +244,9 @@ def _with_a_busy_home(**options: Any) -> tuple[int, int]:
         queue.submit(one, 0.0)
         send(queue)
         first(queue, f"busy {k}", 0.0)
+    if beside:
+        route(queue, "beside", (*prompt(("p", 100)), "x"), 0.5, program="p", affinity=home)
+        first(queue, "beside", 0.5)
     return home, ask(queue, "again", (*prompt(("p", 100)), *range(100)), 1.0, "p")
 
 
@@ -239,6 +259,16 @@ def test_a_program_keeps_its_home_where_others_would_move_it() -> None:
     home, at = _with_a_busy_home()
     assert at == home
     home, at = _with_a_busy_home(home=False)
+    assert at != home
+
+
+@catches(
+    "home-side-by-side",
+    "calls that a program makes at the same time all stay at its home",
+    edited(GraphAware._best, "or program.works ", ""),
+)
+def test_calls_side_by_side_go_where_they_cost_least() -> None:
+    home, at = _with_a_busy_home(beside=True)
     assert at != home
 
 

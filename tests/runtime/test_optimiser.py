@@ -19,6 +19,7 @@ from teola.runtime.optimiser import Optimiser
 from teola.workflow.build import Builder
 from teola.workflow.kinds import Kind
 from teola_apps.advanced_rag import app as advanced_rag
+from teola_apps.chat_rag import app as chat_rag
 from tests.planted import catches, edited
 
 
@@ -55,7 +56,8 @@ def test_a_graph_that_is_too_large_is_not_planned_even_if_another_may_have_it(
         rag.plan({}, sizes, most_primitives=size - 1)
 
 
-def test_passes_stop_before_a_graph_becomes_too_large(rag: Optimiser) -> None:
+def test_passes_stop_before_a_graph_becomes_too_large() -> None:
+    rag = Optimiser(chat_rag.builder, paper("13b"))
     plan = rag.plan({}, {"chunks": 200}, most_primitives=25)
     assert plan.optimised is not None
     refused = [r.reason for r in plan.optimised.rewrites if "more than the 25 allowed" in r.reason]

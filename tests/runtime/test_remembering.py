@@ -129,7 +129,11 @@ def test_functions_are_learned_live() -> None:
 @catches(
     "learn-false-learns",
     "it learns although it must not",
-    edited("teola.runtime.runtime:Runtime.__init__", "Learner() if learn else None", "Learner()"),
+    edited(
+        "teola.runtime.runtime:Runtime.__init__",
+        "Learner(AtWork()) if learn else None",
+        "Learner()",
+    ),
 )
 def test_it_learns_nothing_where_it_must_not(home: Path) -> None:
     with steady(learn=False) as runtime:

@@ -318,6 +318,24 @@ def test_closing_leaves_no_threads_and_no_tasks(model: Scripted) -> None:
     runtime.close()
 
 
+@catches(
+    "unclosed-untold",
+    "nobody is told of an engine that did not end well",
+    edited("teola.runtime.hosts.local:close_all", "if error is not None", "if False"),
+)
+def test_an_engine_that_does_not_end_well_is_told(
+    model: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def close() -> None:
+        raise OSError("the link is down")
+
+    monkeypatch.setattr(model, "close", close)
+    with Runtime({"llm": lambda: model}) as runtime:
+        assert app(runtime).run(question="x").answer == "one two three"
+    (told,) = [one for one in caplog.records if getattr(one, "event", "") == "engine_unclosed"]
+    assert told.getMessage() == "engine llm did not end well: OSError('the link is down')"
+
+
 def test_a_closed_runtime_says_so(model: Scripted) -> None:
     runtime = Runtime({"llm": lambda: model})
     runtime.close()

@@ -28,7 +28,8 @@ from teola.schedule.events import (
     SetTimer,
     Tell,
 )
-from teola.schedule.requeue import RETRY_FLOOR
+from teola.schedule.requeue import RETRY_FLOOR, Requeue
+from tests.planted import catches, edited
 from tests.recording import work
 from tests.schedule.ends import AGAIN, done, failed, hear
 
@@ -250,6 +251,30 @@ def test_work_of_a_lost_instance_goes_to_another() -> None:
     assert hear(queue, done(dispatch), 2.0) == [], "too late"
     assert len(hear(queue, done(again), 2.0)) == 2
     assert queue.idle
+
+
+@catches(
+    "deaths-in-the-budget",
+    "what died with an instance counts as retries",
+    edited(Requeue.retry, "not cause.lost", "True"),
+    edited(Requeue.may_retry, "cause.lost or ", ""),
+)
+def test_deaths_leave_the_budget_to_failures() -> None:
+    """Each primitive has its own number of tries, whatever happens to others."""
+    queue = batch_queue()
+    for k in range(RETRY_FLOOR + 5):
+        queue.submit(work(k, retries=1), 0.0)
+        sent(queue)
+        assert isinstance(queue.down(InstanceDown("e", 0), 1.0)[0], Retried)
+        queue.up(InstanceUp("e", 0), 1.0)
+        (dispatch,) = sent(queue)
+        hear(queue, done(dispatch), 1.0)
+    queue.submit(work(99, retries=1), 0.0)
+    (dispatch,) = sent(queue)
+    assert isinstance(hear(queue, failed(dispatch), 1.0)[0], Retried)
+    assert (queue.retries, queue.again.budgeted) == (RETRY_FLOOR + 6, 1)
+    sent(queue)
+    assert isinstance(queue.down(InstanceDown("e", 0), 1.0)[0], Tell), "its only retry is used up"
 
 
 def test_work_waits_while_no_instance_is_up() -> None:

@@ -13,12 +13,12 @@ import pytest
 import uvicorn
 
 from teola import App, Runtime, component
-from teola.ask import Ask
+from teola.journal.journal import Journal
+from teola.query_spec import QuerySpec
 from teola.serve import connections, server
 from teola.serve.access.auth import KeyFile
 from teola.serve.board import Board, Entry, Record
 from teola.serve.intake.listed_documents import Intake
-from teola.serve.journal.journal import Journal
 from teola.serve.journal.keeper import Keeper
 
 WAIT_S = 60.0
@@ -33,7 +33,7 @@ class Served:
     runtime: Runtime
 
 
-@component(outputs="answer")
+@component(outputs="answer", pure=True)
 async def say(question: str) -> str:
     """Answers after a while to `wait`, badly to `fail`."""
     if question.endswith("wait"):
@@ -43,12 +43,12 @@ async def say(question: str) -> str:
     return f"you said: {question}"
 
 
-@component(outputs="answer")
+@component(outputs="answer", pure=True)
 async def recall(question: str, history: str) -> str:
     return f"{history} | {question}"
 
 
-@component(outputs="answer")
+@component(outputs="answer", pure=True)
 async def count(names: list[str], unit: str) -> dict[str, object]:
     return {"count": len(names), "unit": unit}
 
@@ -139,7 +139,9 @@ def begun(
     board: Board, app: App, question: str, *, mode: str = "background", record: Record | None = None
 ) -> Entry:
     """A query on the board, with nothing unusual. Call it on the board's loop."""
-    return board.start(app, Ask({"question": question}, tenant="default"), mode=mode, record=record)
+    return board.start(
+        app, QuerySpec({"question": question}, tenant="default"), mode=mode, record=record
+    )
 
 
 def soon(true: Callable[[], bool], limit_s: float = 20.0) -> None:

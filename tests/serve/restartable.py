@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from teola import App, EngineConfig, Runtime, component
+from teola import App, Ask, EngineConfig, Runtime, component
 from teola.engine import EngineKind, EngineSpec, Fingerprint, Request, Result, Source, Splitting
 from teola.graph import Op
 from teola.workflow.components import Indexing
@@ -113,7 +113,7 @@ def note(what: str) -> None:
         os.close(descriptor)
 
 
-@component(outputs="answer")
+@component(outputs="answer", pure=True)
 async def work(token: str, seconds: str) -> str:
     """Notes that it begins, waits, and notes that it has ended."""
     note(f"begin {token}")
@@ -126,5 +126,31 @@ working = App(
     "working",
     work,
     inputs={"token": "text", "seconds": "text"},
+    outputs={"answer": "answer"},
+)
+
+
+@component(outputs="draft")
+async def prepare(token: str) -> str:
+    """Changes the world, as the line in the file shows, and takes its time."""
+    note(f"prepare {token}")
+    await asyncio.sleep(PAUSE_S)
+    return f"draft of {token}"
+
+
+@component(outputs="answer")
+async def act(token: str, draft: str, verdict: str) -> str:
+    """The same, when a person has agreed."""
+    note(f"act {token}")
+    await asyncio.sleep(PAUSE_S)
+    return f"{verdict} to the {draft}"
+
+
+asking = App(
+    "asking",
+    prepare
+    >> Ask("Shall this be done?\n\n{draft}", schema={"enum": ["yes"]}, gives="verdict")
+    >> act,
+    inputs={"token": "text"},
     outputs={"answer": "answer"},
 )

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from teola import Runtime
-from teola.ask import Ask
 from teola.engine import Source
+from teola.query_spec import QuerySpec
 from teola.serve.access.auth import KeyFile
 from teola.serve.question import INPUT_BYTES, question_of
 from tests.serve.conftest import Served, applications, serving, soon
@@ -107,7 +107,7 @@ def test_a_running_query_says_for_how_long(client: httpx.Client) -> None:
     ],
 )
 def test_files_and_what_json_cannot_say_are_left_out(value: Any) -> None:
-    found = question_of(Ask({"question": "who?", "documents": value}, {"a.b": 1}))
+    found = question_of(QuerySpec({"question": "who?", "documents": value}, {"a.b": 1}))
     assert found.inputs == {"question": "who?"}
     assert found.left_out == ("documents",)
     assert found.overrides == {"a.b": 1}
@@ -115,4 +115,4 @@ def test_files_and_what_json_cannot_say_are_left_out(value: Any) -> None:
 
 def test_short_documents_are_kept() -> None:
     documents = [{"name": "a", "text": "short"}]
-    assert question_of(Ask({"documents": documents})).inputs == {"documents": documents}
+    assert question_of(QuerySpec({"documents": documents})).inputs == {"documents": documents}

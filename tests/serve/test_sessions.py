@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from teola.ask import program_of
 from teola.engine import NAME_CHARACTERS
+from teola.journal.rows import Body
+from teola.query_spec import program_of
 from teola.serve.chat.chat_request import ChatRequest
 from teola.serve.intake.query_request import QueryRequest
-from teola.serve.journal.rows import Body
 from tests.planted import catches, edited
 from tests.serve.conftest import Served
 from tests.serve.test_queries import ECHO, ask

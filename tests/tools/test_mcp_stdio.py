@@ -46,9 +46,19 @@ async def nothing_is_left() -> AsyncIterator[None]:
     await until(lambda: open_files() <= files)
 
 
+OTHERS: set[int] = set()
+"""Processes of tests before this one, such as a browser."""
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    OTHERS.clear()
+    OTHERS.update(children())
+
+
 def children() -> set[int]:
-    """Processes of ours, dead ones that nobody has waited for included."""
-    return {one.pid for one in psutil.Process().children(recursive=True)}
+    """Processes of this test, dead ones that nobody has waited for included."""
+    return {one.pid for one in psutil.Process().children(recursive=True)} - OTHERS
 
 
 def open_files() -> int:

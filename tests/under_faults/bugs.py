@@ -51,10 +51,10 @@ def _no_retries(patch: pytest.MonkeyPatch) -> None:
 def _rest_forgotten(patch: pytest.MonkeyPatch) -> None:
     retry = Requeue.retry
 
-    def forgetting(self: Any, work: Any, lo: int, hi: int, instance: int, now: float) -> None:
-        self._line.remove(work, now)
+    def forgetting(self: Any, work: Any, *how: Any) -> None:
+        self._line.remove(work, how[-1])
         work.spans = []
-        retry(self, work, lo, hi, instance, now)
+        retry(self, work, *how)
 
     patch.setattr(Requeue, "retry", forgetting)
 

@@ -11,7 +11,6 @@ from functools import cache, partial
 from random import Random
 from typing import Any, Final
 
-from teola.ask import program_of
 from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
 from teola.policies.batching import BATCHING
@@ -20,6 +19,7 @@ from teola.policies.routing.e2 import E2
 from teola.policies.routing.graph_aware import GraphAware
 from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.work import Work
+from teola.query_spec import program_of
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
@@ -275,7 +275,7 @@ class World:
 
         def noting(out: Any, work: Work, *more: Any) -> None:
             cause: Cause = more[-2]
-            budget = queue.retries < max(10, 0.1 * queue.again.requests)
+            budget = cause.lost or queue.again.budgeted < max(10, 0.1 * queue.again.requests)
             failed(out, work, *more)
             cause.error.__traceback__ = None  # its frames would hold sequences
             failure = Failure(cause, work.streamed, budget)

@@ -45,6 +45,13 @@ def add(a: float, b: float) -> float:
     return a + b
 
 
+@tool(pure=True)
+async def add_slowly(a: float, b: float) -> float:
+    """Add two numbers when the plan is written."""
+    await asyncio.sleep(0.2)
+    return a + b
+
+
 @tool
 def send(text: str) -> str:
     """Send a message."""
@@ -136,9 +143,11 @@ def test_all_calls_of_a_turn_are_made() -> None:
 )
 def test_a_plans_calls_read_each_others_results() -> None:
     plan = calls(
-        ("add", {"a": 1, "b": 2}), ("add", {"a": "$1", "b": 4}), ("search", {"query": "is it $2?"})
+        ("add_slowly", {"a": 1, "b": 2}),
+        ("add", {"a": "$1", "b": 4}),
+        ("search", {"query": "is it $2?"}),
     )
-    result = asked(Writes(plan, answer("x")))
+    result = asked(Writes(plan, answer("x")), [add_slowly, add, search])
     assert [step["result"] for step in result["steps"]] == ["3.0", "7.0", "found is it 7.0?"]
 
 

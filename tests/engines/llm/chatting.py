@@ -121,14 +121,15 @@ async def in_turns(app: App, talks: int, pause_s: float = 0.0) -> list[Conversat
     return order
 
 
-async def at_once(app: App, talks: int) -> None:
-    """Conversations that go on at the same time, of tenants of their own: what one begins with is
-    not found while it is being computed for another."""
+async def at_once(app: App, talks: int, pause_s: float = 0.0) -> None:
+    """Conversations that go on at the same time, each with a pause after its turns, of tenants of
+    their own: what one begins with is not found while it is being computed for another."""
 
     async def whole(seed: int) -> None:
         talk = Conversation(app, seed, tenant=f"{seed}")
         for _ in range(TURNS):
             await talk.turn()
+            await asyncio.sleep(pause_s)
 
     await asyncio.gather(*map(whole, range(talks)))
 

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import pytest
 
 import teola
-from teola.ask import program_of
 from teola.engine import Call, NextRead, QueryContext, TextPart
 from teola.graph.ops import DecodeParams
 from teola.graph.prompt import Role
 from teola.kv import Access
 from teola.kv.policies.next_use import NextUse
+from teola.query_spec import program_of
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.live import Live
 from teola.runtime.next_reads import END
@@ -143,7 +143,7 @@ async def told(plan: Plan, looks_ahead: bool) -> list[tuple[NextRead, ...]]:
 @catches(
     "looks-ahead-unheard",
     "an engine that looks ahead is taken for one that does not",
-    edited(LocalHost.__init__, "engine.spec.looks_ahead", "False"),
+    edited(LocalHost.start, "self.engine.spec.looks_ahead", "False"),
 )
 async def test_an_engine_that_looks_ahead_is_told_by_the_graph() -> None:
     first, last = await told(twice(), looks_ahead=True)

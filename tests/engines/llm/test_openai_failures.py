@@ -10,9 +10,11 @@ from teola.engine import TextPart, Usage
 from teola.errors import EngineError, EngineUnavailable, InputError, UnknownName
 from teola.graph.prompt import Role
 from teola_engines.llm import OpenAIServer
+from teola_engines.llm.openai_connection import Connection
 from teola_engines.llm.openai_wire import TooLong
 from tests.engines.llm.openai_calls import PROMPT, SECRET, a_call, answer, started
 from tests.fake_openai import Fail, FakeOpenAI, Hang, Stream
+from tests.planted import catches, edited
 
 HANGS_S = 60.0
 """Whoever waits longer for a service that says nothing would wait for ever."""
@@ -224,3 +226,32 @@ def test_options_are_checked_at_once():
     with pytest.raises(TypeError):
         OpenAIServer("llm")
     assert OpenAIServer(url="http://h").count_tokens("x" * 40) == 11
+
+
+@catches(
+    "connection-half-closed",
+    "closing is given up with whoever waits for it",
+    edited(Connection.close, "asyncio.shield(client.close())", "client.close()"),
+)
+async def test_closing_that_is_given_up_leaves_no_connection_open():
+    """As when a runtime ends while another instance is being started."""
+    with FakeOpenAI() as server:
+        connection = Connection("big", server.url, None, 60.0, 30.0)
+        await connection.open()
+        client = connection.client
+        body = {"model": server.model, "prompt": "The", "max_tokens": 2}
+        await asyncio.gather(*(client.completions.create(**body) for _ in range(6)))
+        open_ones = [*client._client._transport._pool.connections]
+        assert len(open_ones) == 6
+        closing = asyncio.create_task(connection.close())
+        while not any(one.is_closed() for one in open_ones):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        try:
+            async with asyncio.timeout(2.0):
+                while server.connected:
+                    await asyncio.sleep(0.01)
+        finally:
+            for one in open_ones:
+                await one.aclose()

@@ -23,7 +23,7 @@ from tests.engines.llm.chatting import (
     make_chat_model,
 )
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(420)]
 
 BLOCKS = 160
 """Room for four conversations."""
@@ -74,6 +74,6 @@ async def test_turns_find_what_was_predicted_while_others_are_evicted(server: Mo
 
 async def test_turns_find_what_was_predicted_beside_others(server: ModelServer) -> None:
     with chat(engine(server)) as (app, found):
-        await at_once(app, 4)
+        await at_once(app, 4, PAUSE_S)
     assert off(found) <= NEAR
     assert sum(turn.cached for turn in found) > 0.7 * sum(turn.prompt for turn in found)

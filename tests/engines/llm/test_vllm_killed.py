@@ -12,9 +12,9 @@ import pytest
 from teola import App, Embedding, EngineConfig, Progress, QueryExpansion, Result, Runtime
 from tests.scripted_model import make_scripted_model
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(420)]
 
-STEPS = (20, 400, 400)
+STEPS = (20, 800, 800)
 """Tokens of the answer's lines: the later ones take long enough to be killed in."""
 PIECES = [
     f"way {line} step {step}" + (", " if step < steps - 1 else "\n")
@@ -32,7 +32,7 @@ def test_a_model_killed_between_two_partial_decodings(python: str, tmp_path: Pat
     """It comes back, writes its answer again, and what the first item was used for stays."""
     model = make_scripted_model(tmp_path / "model", PIECES, chat_template=True)
     llm = {"model": str(model), "python": python, "dtype": "float32", "kv_gib": 1}
-    llm |= {"max_model_len": 2048, "load_timeout_s": 500.0}
+    llm |= {"max_model_len": 4096, "load_timeout_s": 500.0}
     configs = {
         "llm": EngineConfig("vllm-inprocess", llm),
         "embedding": EngineConfig("embedding", {"dtype": "float32"}),
@@ -41,7 +41,7 @@ def test_a_model_killed_between_two_partial_decodings(python: str, tmp_path: Pat
     with Runtime(configs) as runtime:
         embed = Embedding(inputs={"texts": "queries"})
         shared = {"outputs": {"queries": "queries", "vectors": "vectors"}, "runtime": runtime}
-        expand = QueryExpansion(n=len(STEPS), max_tokens=1000)
+        expand = QueryExpansion(n=len(STEPS), max_tokens=2000)
         app = App("expanding", expand >> embed, inputs={"question": "text"}, **shared)
         started, killed = [], None
         for event in app.stream(question="Why?", deadline_s=600):

@@ -16,7 +16,7 @@ from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Instance
 from tests.engines.llm.serving import Served, serving
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(420)]
 
 QUESTIONS = [f"{i}: what does engine {i * i} read, and what does it write?" for i in range(16)]
 AT_ONCE = 6

@@ -33,7 +33,7 @@ from tests.engines.llm.openai_calls import a_call, answer
 from tests.engines.llm.serving import serving
 from tests.soak.forms import short_and_long
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(420)]
 
 TEXT = "the engine reads a prompt café 東京 and writes tokens, one by one:\n\n x = 1; <s>"
 WORDS = re.split(" ", TEXT)
@@ -50,7 +50,8 @@ def served(tmp_path_factory):
 
 @asynccontextmanager
 async def started(served, **options):
-    engine = VLLMServer(url=served.url, **options)
+    """Its engine, which waits for a connection as long as a busy machine may take to make one."""
+    engine = VLLMServer(url=served.url, connect_timeout_s=60.0, **options)
     try:
         await engine.start()
         yield engine

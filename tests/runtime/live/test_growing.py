@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from teola import App, Component, Condition, Each, Generate, Loop, Runtime, component
-from teola.ask import Ask, Bounds
 from teola.errors import QueryFailed, TemplateError
+from teola.query_spec import Bounds, QuerySpec
 from teola.runtime.growing import Parts
 from teola.runtime.live.query import Token
 from teola.workflow.component import Template
 from teola.workflow.components.each import Going
 from teola.workflow.components.loop import Turning
+from teola.workflow.part_template import PartTemplate
 from tests.planted import catches, edited
 from tests.runtime.faults import Scripted
 
@@ -65,6 +66,27 @@ def test_a_loop_goes_on_until_it_is_good_enough() -> None:
     result = refining(loop(lambda text: len(text) > 5)).run(draft="a", more="bc")
     assert result["better"] == "abcbcbc"
     assert ran == ["a", "abc", "abcbc"]
+
+
+@catches(
+    "first-turn-decides",
+    "later turns do not read what the first one has not",
+    edited(PartTemplate.builder, "self._given | self._carried", "self._given"),
+)
+def test_a_turn_may_read_what_there_is_not_before_the_first() -> None:
+    @component(outputs="better", pure=True)
+    def write(topic: str, before: str | None = None) -> str:
+        return f"{before or topic}!"
+
+    body = Loop(
+        write,
+        carry={"before": "better"},
+        until=lambda text: len(text) > 3,
+        reads=["better"],
+        gives=["better"],
+    )
+    app = App("writing", body, inputs={"topic": "text"}, outputs={"better": "better"})
+    assert app.run(topic="a")["better"] == "a!!!"
 
 
 @catches(
@@ -134,7 +156,7 @@ def test_too_many_items_are_refused_before_anything_runs() -> None:
 @catches(
     "all-at-once",
     "more parts run at once than may",
-    edited(Parts._follow, "len(growing.open) < growing.at_once", "True"),
+    edited(Parts._follow, "len(running) < growing.at_once", "True"),
 )
 def test_no_more_parts_run_at_once_than_may() -> None:
     now, most = 0, 0
@@ -230,7 +252,7 @@ def test_who_leaves_takes_the_parts_along() -> None:
 )
 def test_a_query_grows_no_larger_than_it_may(bounds: Bounds, told: str) -> None:
     app = noting(at_once=1)
-    job = app.job(Ask({"topics": ["a", "b", "c"], "question": "why?"}, bounds=bounds))
+    job = app.job(QuerySpec({"topics": ["a", "b", "c"], "question": "why?"}, bounds=bounds))
     result = app.home.start(job.run()).result(timeout=30)
     assert result.state == "failed"
     assert told in str(result.error)

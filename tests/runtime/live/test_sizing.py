@@ -125,7 +125,7 @@ async def test_what_a_server_had_in_its_cache_reaches_the_core() -> None:
 @catches(
     "priority-by-depth",
     "servers are told how deep a call is, whatever the policy goes by",
-    edited(call_of, "priority, category, reads)", "query.plan.depth[i], category, reads)"),
+    edited(call_of, "prefix, priority, category", "prefix, query.plan.depth[i], category"),
 )
 async def test_servers_are_told_the_policy_s_priority() -> None:
     model = Caching()

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from teola import App, Runtime, component
-from teola.ask import Ask
+from teola.query_spec import QuerySpec
 from teola.runtime.engines import EngineConfig, fair_to_tenants
 from teola.runtime.observe.demand import Demand
 from teola.runtime.python_engine import PythonEngine
@@ -150,7 +150,7 @@ def test_one_query_of_a_tenant_does_not_wait_for_a_hundred_of_another(fair: bool
 
         async def ask() -> None:
             def one(question: str, tenant: str) -> asyncio.Task[object]:
-                job = app.job(Ask({"question": question}, tenant=tenant))
+                job = app.job(QuerySpec({"question": question}, tenant=tenant))
                 return asyncio.ensure_future(job.run())
 
             await runtime.ensure(app.engine_names)

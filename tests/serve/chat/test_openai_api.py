@@ -114,7 +114,7 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type":
         ({"model": "count"}, openai.BadRequestError, "/v1/apps/count/queries"),
         ({"messages": []}, openai.BadRequestError, "messages"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, openai.BadRequestError, "user's"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, openai.BadRequestError, "role"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, openai.BadRequestError, "role"),
         ({"n": 2}, openai.BadRequestError, "n:"),
         ({"temperature": 3}, openai.BadRequestError, "temperature"),
         ({"max_tokens": 0}, openai.BadRequestError, "max_tokens"),

@@ -29,7 +29,7 @@ from tests.serve.conftest import Served, soon
 from tests.serve.fuzz.published import particular
 from tests.soak.forms import short_and_long
 
-pytestmark = pytest.mark.timeout(900)  # a machine that does much besides
+pytestmark = pytest.mark.timeout(420)  # a machine that does much besides
 SEED = int(os.environ.get("SCHEMATHESIS_SEED", "1"))
 ONLY = os.environ.get("SCHEMATHESIS_ONLY", "")
 CHECKS = [

@@ -15,10 +15,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from teola import App, Runtime
+from teola.journal import journal as journals
+from teola.journal import tables
+from teola.journal.journal import Given, Journal
+from teola.journal.sealing import Seal
 from teola.serve.access.auth import KeyFile
-from teola.serve.journal import journal as journals
-from teola.serve.journal import keeper, tables
-from teola.serve.journal.journal import Given, Journal
+from teola.serve.journal import keeper
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.serve.conftest import Served, applications, serving
@@ -49,7 +51,7 @@ def dsn(postgres: EmbeddedPostgres) -> Iterator[str]:
 @pytest.fixture
 def serve(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Starts a server on the journal, and a client of it; leaving it is its end. where: the DSN, if
-    another one leads there."""
+    another one leads there. key: that seals the journal."""
     monkeypatch.setattr(journals, "LEASE_S", 0.0)  # this database server was just started
     monkeypatch.setattr(journals, "GRACE_S", 0.2)
     monkeypatch.setattr(keeper, "BEAT_S", 0.2)
@@ -60,8 +62,9 @@ def serve(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Serve:
         keys: KeyFile | None = None,
         most: int = 1024,
         where: str | None = None,
+        key: str | None = None,
     ) -> Iterator[tuple[Served, httpx.Client]]:
-        journal = Journal(Given(where or dsn), 7 * journals.DAY_S)
+        journal = Journal(Given(where or dsn), 7 * journals.DAY_S, Seal(key))
         chosen = applications() if apps is None else apps
         with (
             Runtime(max_queries=most) as runtime,

@@ -8,8 +8,9 @@ from time import monotonic, sleep
 import psycopg
 import pytest
 
-from teola.serve.journal import database, keeper
-from teola.serve.journal import journal as journals
+from teola.journal import database
+from teola.journal import journal as journals
+from teola.serve.journal import keeper
 from tests.serve.conftest import soon
 from tests.serve.journal.conftest import Serve, ask, rows
 from tests.serve.journal.proxy import Proxy, proxied

@@ -12,8 +12,9 @@ import pytest
 
 from teola import Runtime
 from teola.errors import EngineUnavailable
-from teola.serve.journal import keeper, tables
-from teola.serve.journal.journal import Given, Journal, journal_of
+from teola.journal import tables
+from teola.journal.journal import Given, Journal, journal_of
+from teola.serve.journal import keeper
 from teola_engines.vectorstore import EmbeddedPostgres, PgVector
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.serve.conftest import applications, serving, soon
@@ -28,7 +29,7 @@ WHERE c.relnamespace = 'teola_journal'::regnamespace AND c.relkind = 'r' ORDER B
 
 def test_the_role_at_work_sees_one_tenants_rows_and_no_other_tables(made: str) -> None:
     """Without any condition in the statement: the barrier itself is tried."""
-    assert rows(made, FORCED) == [("files", True), ("queries", True)]
+    assert rows(made, FORCED) == [(table, True) for table in ("asks", "files", "queries", "steps")]
     for tenant in ("alice", "bob"):
         put(made, tenant=tenant)
     seen = "SELECT tenant FROM teola_journal.queries"

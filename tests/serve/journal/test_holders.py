@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from teola.serve.journal import statements
-from teola.serve.journal.journal import Given, Journal
+from teola.journal import statements
+from teola.journal.journal import Given, Journal
+from teola.journal.rows import Ended
 from teola.serve.journal.keeper import Keeper
-from teola.serve.journal.rows import Ended
 from tests.planted import catches, edited
 from tests.serve.conftest import soon
 from tests.serve.journal.conftest import Serve, ask, put, rows

@@ -59,6 +59,8 @@ def test_a_server_ends_without_it_and_the_next_one_goes_on(
 class Stuck:
     """A record that does not come to its end."""
 
+    kept = False
+
     def __init__(self) -> None:
         self.go = asyncio.Event()
 

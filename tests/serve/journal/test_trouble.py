@@ -16,15 +16,15 @@ import httpx
 import psycopg
 import pytest
 
-from teola import App, EngineConfig, Generate, Runtime
+from teola import App, Each, EngineConfig, Generate, Runtime
+from teola.journal import journal as journals
+from teola.journal.journal import Given, Journal
 from teola.result import Result
 from teola.serve import server
 from teola.serve.board import Board, Entry
-from teola.serve.journal import journal as journals
 from teola.serve.journal import keeper
-from teola.serve.journal.journal import Given, Journal
 from teola.serve.journal.record import JournalRecord
-from teola.workflow.components import Indexing
+from teola.workflow.components import Function, Indexing
 from teola_engines.vectorstore import PgVector
 from tests.serve.conftest import Served, applications, begun, lent, serving, soon
 from tests.serve.journal.conftest import Serve, ask, ended, put, rows
@@ -254,21 +254,23 @@ def test_a_server_that_ends_while_it_fetches_documents_keeps_none(made: str) -> 
 
 @pytest.mark.usefixtures("serve")
 def test_a_follower_that_never_reads_is_cut_off(made: str) -> None:
-    """Of a query with as many events as tokens would be."""
+    """Of a query with many long events: each names a component."""
 
-    def tell_tokens(entry: Entry) -> None:
-        entry.mode = "stream"
+    async def say(topic: str) -> str:
+        await asyncio.sleep(0.01)
+        return topic
 
-    inputs, outputs = {"question": "text"}, {"answer": "answer"}
-    apps = {"flood": App("flood", Generate(engine="flood"), inputs=inputs, outputs=outputs)}
-    id = put(made, app="flood", request=json.dumps({"inputs": {"question": "go"}}))
+    body = Function(say, outputs="said", name="s" * 60_000, pure=True)
+    each = Each(body, over="topics", item="topic", gives={"all": "said"}, at_once=4)
+    inputs, outputs = {"topics": "texts"}, {"all": "all"}
+    apps = {"flood": App("flood", each, inputs=inputs, outputs=outputs)}
+    id = put(made, app="flood", request=json.dumps({"inputs": {"topics": ["x"] * 200}}))
     with (
         other_server(made) as other,
-        Runtime({"flood": EngineConfig(Flood)}) as runtime,
+        Runtime() as runtime,
         serving(runtime, apps, journal=Journal(Given(made), 1e6)) as served,
         socket.socket() as client,
     ):
-        served.board.on_start = tell_tokens
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.settimeout(60)
         url = httpx.URL(served.url)

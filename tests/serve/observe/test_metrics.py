@@ -12,8 +12,9 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from teola import App, Ask, Runtime
 from teola.serve.connections import FULL
-from tests.serve.conftest import Served
+from tests.serve.conftest import Served, serving, soon
 
 ECHO = "/v1/apps/echo/queries"
 Labels = dict[str, str]
@@ -63,6 +64,22 @@ def test_what_runs_now_is_a_gauge(client: httpx.Client, served: Served) -> None:
     assert found["teola_queue_depth", (("engine", "python"),)] == 0
     client.delete(where.headers["location"])
     assert scraped(client)["teola_queries_running", ()] == 0
+
+
+def test_queries_that_wait_for_people_are_a_gauge() -> None:
+    app = App("mail", Ask("Send?"), inputs={"question": "text"}, outputs={"answer": "answer"})
+    with (
+        Runtime() as runtime,
+        serving(runtime, {"mail": app}) as served,
+        httpx.Client(base_url=served.url) as client,
+    ):
+        body = {"inputs": {"question": "tides"}, "mode": "sync"}
+        id = client.post("/v1/apps/mail/queries", json=body).json()["query_id"]
+        found = scraped(client)
+        assert (found["teola_queries_waiting", ()], found["teola_queries_running", ()]) == (1, 0)
+        client.post(f"/v1/queries/{id}/answers", json={"answer": "yes"})
+        soon(lambda: client.get(f"/v1/queries/{id}").json()["state"] == "ok")
+        assert scraped(client)["teola_queries_waiting", ()] == 0
 
 
 @pytest.mark.parametrize(("path", "code"), [("/v1/apps/eco", "not_found")])

@@ -18,7 +18,7 @@ from teola.runtime.python_engine import PythonEngine
 from tests.fake_openai import FakeOpenAI
 from tests.serve.conftest import Served, applications, serving
 from tests.serve.ui.page import Page
-from tests.serve.ui.shapes import shortcut, wide
+from tests.serve.ui.shapes import grown, shortcut, wide
 
 WORDS = (
     "The lamp is kept by Mara Quist, <b>not</b> by <script>document.title='owned'</script> anybody."
@@ -79,7 +79,7 @@ def site(model: FakeOpenAI, data_dir: Path) -> Iterator[Served]:
         "narrow": EngineConfig(PythonEngine, {"concurrency": 2}),
     }
     rag = {name: load_app(name) for name in ("naive-rag", "advanced-rag", "chat-rag")}
-    shaped = {app.name: app for app in (wide(), shortcut())}
+    shaped = {app.name: app for app in (wide(), shortcut(), grown())}
     apps = {**rag, **applications(), **shaped}
     # Times that are given, so that graphs are the same from the first query on.
     with (

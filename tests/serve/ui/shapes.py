@@ -8,7 +8,7 @@ import inspect
 from functools import reduce
 from typing import Any
 
-from teola import App, component
+from teola import App, Each, Loop, component
 from teola.workflow.components.function import Function
 
 WIDTH = 40
@@ -60,3 +60,69 @@ def shortcut() -> App:
     """`end` reads `begin` as well, but it is `go` that it waits for."""
     inputs = {"question": "text"}
     return App("shortcut", begin >> go >> end, inputs=inputs, outputs={"answer": "answer"})
+
+
+TOPICS = 16
+"""Items of a list that grows; the last one fails."""
+TURNS = 4
+
+
+@component(outputs="topics", pure=True)
+async def list_topics(question: str) -> list[str]:
+    return [f"topic {k}" for k in range(TOPICS)]
+
+
+@component(outputs="found", pure=True)
+async def find(topic: str) -> str:
+    await asyncio.sleep(CALL_S * (1 + len(topic) % 3))
+    if topic == f"topic {TOPICS - 1}":
+        raise ValueError("nothing is known of it")
+    return topic
+
+
+@component(outputs="read", pure=True)
+async def read(found: str) -> str:
+    await asyncio.sleep(CALL_S / 2)
+    return found
+
+
+@component(outputs="draft", pure=True)
+async def draft(read: str, better: str | None = None) -> str:
+    await asyncio.sleep(CALL_S / 3)
+    return f"{better or read}!"
+
+
+@component(outputs="better", pure=True)
+async def improve(draft: str) -> str:
+    return f"{draft}!"
+
+
+@component(outputs="answer", pure=True)
+async def bind(notes: list[str]) -> str:
+    return ", ".join(note for note in notes if note)
+
+
+def grown() -> App:
+    """About 200 primitives: a list of topics, a draft of each, which is improved some times."""
+    loop = Loop(
+        draft >> improve,
+        carry={"better": "better"},
+        until=lambda better: better.count("!") >= 2 * TURNS,
+        reads=["better"],
+        gives=["better"],
+        at_most=TURNS,
+    )
+    each = Each(
+        find >> read >> loop,
+        over="topics",
+        item="topic",
+        gives={"notes": "better"},
+        at_once=6,
+        on_error="none",
+    )
+    return App(
+        "grown",
+        list_topics >> each >> bind,
+        inputs={"question": "text"},
+        outputs={"answer": "answer"},
+    )

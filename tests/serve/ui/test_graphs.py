@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -36,6 +37,19 @@ def shown(page: Page, id: str, at: str = "") -> None:
     page.until(lambda: len(page.all(f"{E} .node")) > WIDTH)
 
 
+def settled(page: Page, value: str) -> Any:
+    """What a script gives once it gives the same for a while: all clicks are drawn then."""
+    seen = [page.js(value)]
+
+    def same() -> bool:
+        time.sleep(0.3)
+        seen.append(page.js(value))
+        return bool(seen[-1] == seen[-2])
+
+    page.until(same)
+    return seen[-1]
+
+
 def inside(page: Page) -> list[str]:
     """Primitives of the e-graph that are wholly within their box."""
     found: list[str] = page.js(INSIDE, E)
@@ -54,7 +68,7 @@ def test_it_is_seen_closer_dragged_and_whole_again(page: Page, large: str) -> No
         page.click(f"{E} [aria-label=Larger]")
     page.until(lambda: 0 < len(inside(page)) < WIDTH)
     left = f"return document.querySelector('{E} .scroll').scrollLeft"
-    before = page.js(left)
+    before = settled(page, left)
     assert before > 0, "what was in the middle stays there"
     box = page.one(f"{E} .scroll")
     drag = ActionChains(page.driver).move_to_element_with_offset(box, 0, 150)

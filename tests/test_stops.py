@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from teola_engines.llm.stops import Stops
+from teola.stops import Stops
 
 TEXT = st.text("ab\n", max_size=12)
 

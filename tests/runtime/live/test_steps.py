@@ -1,0 +1,202 @@
+"""Steps: what is kept of a query, under which names, and that it is not done again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from teola import App, Condition, Each, Generate, Runtime, component
+from teola.engine import Hit
+from teola.errors import OutputError, QueryFailed
+from teola.job import Job
+from teola.query_spec import QuerySpec
+from teola.result import Result
+from teola.runtime.live import steps as kept_steps
+from teola.runtime.live.outcomes import results_kept
+from teola.runtime.live.steps import Steps, key_of, packed, unpacked
+from tests.deterministic import HashModel
+from tests.planted import catches, edited
+
+RAN: list[str] = []
+
+
+@component(outputs="plain", pure=True)
+def look(question: str) -> str:
+    RAN.append("look")
+    return f"looked at {question}"
+
+
+@component(outputs="done")
+async def act(plain: str) -> str:
+    RAN.append("act")
+    return f"acted on {plain}"
+
+
+@component(outputs="noted")
+async def note(topic: str) -> dict[str, Any]:
+    RAN.append(f"note {topic}")
+    return {"$topic": topic}
+
+
+@component(outputs="odd")
+async def odd(question: str) -> object:
+    return (1, 2)
+
+
+class Log:
+    """Keeps steps in the order in which they were committed."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str | None]] = []
+
+    async def begun(self, key: str) -> None:
+        self.told.append((key, None))
+
+    async def done(self, key: str, result: str) -> None:
+        self.told.append((key, result))
+
+    @property
+    def found(self) -> dict[str, str | None]:
+        return dict(self.told)
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Runtime]:
+    with Runtime({"llm": HashModel}, learn=False) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def app(runtime: Runtime) -> App:
+    write = Generate(inputs={"context": "done"}, outputs={"answer": "text"})
+    choose = Condition(lambda text: True, reads=["text"], then=note_all())
+    return App(
+        "kept",
+        look >> act >> write >> choose,
+        inputs={"question": "text", "topics": "texts"},
+        outputs={"text": "text", "all": "all"},
+        runtime=runtime,
+    )
+
+
+def note_all() -> Each:
+    return Each(note, over="topics", item="topic", gives={"all": "noted"})
+
+
+def run(app: App, log: Log, on_unknown: str = "ask") -> Result:
+    RAN.clear()
+    job = Job(app, QuerySpec({"question": "why?", "topics": ["a", "b"]}), id="q")
+    job.steps = Steps("q", log.found, log, on_unknown)
+    return job.runtime.start(job.run()).result(30)
+
+
+@catches(
+    "done-again",
+    "what was done before is done again",
+    edited(Steps.known, "if not self.found:", "if True:"),
+)
+def test_what_is_known_is_not_done_again(app: App) -> None:
+    log = Log()
+    first = run(app, log)
+    assert first.state == "ok", first.error
+    keys = [key for key, value in log.told if value is not None]
+    assert len(keys) == len(set(keys))
+    assert sorted(keys) == [
+        "act.call",
+        "condition.test",
+        "each/item/0/note.call",
+        "each/item/1/note.call",
+        "generate.decode",
+    ]
+    before = len(log.told)
+    again = run(app, log)
+    assert (again.state, again.outputs) == ("ok", first.outputs)
+    assert RAN == ["look"]
+    assert len(log.told) == before
+
+
+@catches(
+    "begun-unsaid",
+    "a function that was cut off is repeated silently",
+    edited(results_kept, "if not params.pure:", "if False:"),
+)
+def test_a_function_that_may_change_the_world_is_announced(app: App) -> None:
+    log = Log()
+    run(app, log)
+    at = {told: k for k, told in enumerate(log.told)}
+    assert at["act.call", None] < next(k for (key, v), k in at.items() if key == "act.call" and v)
+    cut = Log()
+    cut.told = [("act.call", None)]
+    failed = run(app, cut, "fail")
+    assert failed.state == "failed"
+    assert "may have happened, so it is not done again" in str(failed.error)
+    assert RAN == ["look"]
+
+
+def test_what_has_failed_fails_again(runtime: Runtime) -> None:
+    @component(outputs="x")
+    async def fails(question: str) -> str:
+        RAN.append("fails")
+        raise ValueError("out of paper")
+
+    inputs = {"question": "text", "topics": "texts"}
+    template = fails >> note_all()
+    app = App("bad", template, inputs=inputs, outputs={"x": "x", "all": "all"}, runtime=runtime)
+    log = Log()
+    for ran in (1, 0):
+        result = run(app, log)
+        assert result.state == "failed"
+        assert "out of paper" in str(result.error)
+        assert RAN.count("fails") == ran
+
+
+def test_what_cannot_be_kept_is_refused_by_name(runtime: Runtime) -> None:
+    inputs = {"question": "text", "topics": "texts"}
+    app = App(
+        "odd",
+        odd >> note_all(),
+        inputs=inputs,
+        outputs={"odd": "odd", "all": "all"},
+        runtime=runtime,
+    )
+    with pytest.raises(QueryFailed, match="gave tuple, which cannot be kept"):
+        run(app, Log()).checked()
+
+
+def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch, app: App) -> None:
+    monkeypatch.setattr(kept_steps, "MOST_QUERY", 60)
+    with pytest.raises(QueryFailed, match="more than can be kept"):
+        run(app, Log()).checked()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "text",
+        None,
+        [1, 2.5, True],
+        {"a": {"$hit": [1]}},
+        {"$map": {"$hit": "x"}},
+        [Hit("1", "d", "t", 0.5, {"$page": 3})],
+    ],
+)
+def test_values_come_back_as_they_were(value: Any) -> None:
+    assert unpacked(json.loads(json.dumps(packed(value, "k")))) == value
+
+
+@pytest.mark.parametrize("value", [{1: 2}, (1,), {1}, object(), [b"x"]])
+def test_values_that_would_not_are_refused(value: Any) -> None:
+    with pytest.raises(OutputError, match="k: it gave"):
+        packed(value, "k")
+
+
+def test_a_long_name_is_cut_to_its_digest(app: App) -> None:
+    plan = app.optimiser(app.home, None).plan({}, {"topics": 2}, app.passes)
+    from teola.schedule.graph_run import GraphRun
+
+    long = GraphRun("q" + "/each/item/1" * 100, plan)
+    assert len(key_of("q", long, 0)) == 64
+    assert key_of("q", long, 0) != key_of("q", long, 1)

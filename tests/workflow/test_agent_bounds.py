@@ -1,0 +1,177 @@
+"""How much agents read, what they may cost, and what nobody but their tools may know."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from teola import Agent, App, Runtime
+from teola.engine import Call, Delta, Usage
+from teola.errors import InputError, QueryFailed
+from teola.query_spec import QuerySpec
+from teola.result import Result
+from teola.run_secrets import ReadSecrets, Secrets
+from teola.tools import ToolContext, ToolStep, tool
+from teola.workflow.components.room import Spending, recent_entries, recent_lines
+from tests.planted import catches, edited
+from tests.workflow.test_agent import Writes, add, answer, calls, search
+
+QUESTION = {"question": "text"}
+OUTPUTS = {"answer": "answer", "steps": "steps"}
+
+
+class Counts(Writes):
+    """Tells of 100 tokens that it read and 10 that it wrote in each call."""
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        async for delta in super().generate(call):
+            usage = Usage(100, 10) if delta.finish_reason else None
+            yield Delta(delta.text, delta.finish_reason, usage)
+
+
+def asked(model: Writes, agent: Agent, **more: Any) -> Any:
+    with Runtime({"llm": lambda: model}) as runtime:
+        made = App("a", agent, inputs=QUESTION, outputs=OUTPUTS, runtime=runtime)
+        return made.run(question="why?", **more)
+
+
+# --- what it reads ------------------------------------------------------------------------------
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_of_a_long_conversation_the_end_is_read() -> None:
+    lines = "\n".join(f"User: {n} and more words" for n in range(20))
+    kept = recent_lines(lines, 24, words)
+    assert kept.endswith("User: 19 and more words")
+    assert "User: 1 " not in kept
+    assert words(kept) <= 24
+    longer = recent_lines(f"{lines}\nUser: 20 and more words", 24, words)
+    assert longer.split("\n")[0] in kept
+    assert recent_lines("one two three four", 2, len) == "ur"
+
+
+@catches(
+    "last-left-out",
+    "a result that is too long by itself is not read at all",
+    edited(recent_entries, "size > left and kept", "size > left"),
+)
+def test_the_last_result_is_read_however_long_it_is() -> None:
+    assert recent_entries(["a b", "c d e f g h i j"], 4, words)[-1].startswith("c d")
+    kept = recent_entries(["one", "x" * 400], 20, len)
+    assert kept[0] == "(earlier calls are left out)"
+    assert kept[1].startswith("xxxx")
+    assert len(kept[1]) < 40
+
+
+def test_history_is_cut_by_the_engines_tokens() -> None:
+    model = Writes(answer("x"))
+    with Runtime({"llm": lambda: model}) as runtime:
+        made = App(
+            "a",
+            Agent([add], history_tokens=30),
+            inputs={**QUESTION, "history": "text"},
+            outputs=OUTPUTS,
+            runtime=runtime,
+        )
+        made.run(question="why?", history="\n".join(f"User: question {n}" for n in range(40)))
+    assert "question 39" in model.prompt(0)
+    assert "question 3\n" not in model.prompt(0)
+
+
+# --- what it costs ------------------------------------------------------------------------------
+
+
+@catches(
+    "spends",
+    "an agent calls on although no tokens are left for an answer",
+    edited(Spending.has_to_answer, "2 * self.last_tokens > most", "0 > most"),
+)
+def test_it_answers_while_it_can() -> None:
+    look = calls(("search", {"query": "x"}))
+    model = Counts(look, answer("early"))
+    assert asked(model, Agent([search], most_tokens=300)).answer == "early"
+    assert "calls" not in (model.calls[1].decode.schema or "")
+    model = Counts(look, look, answer("later"))
+    assert asked(model, Agent([search], most_tokens=450)).answer == "later"
+
+
+def test_it_takes_no_more_than_it_may() -> None:
+    look = calls(("search", {"query": "x"}))
+    with pytest.raises(QueryFailed, match="has taken 110 tokens without an answer"):
+        asked(Counts(look, answer("x")), Agent([search], most_tokens=100))
+    with pytest.raises(QueryFailed, match=r"has cost 0\.0003 without an answer"):
+        asked(Counts(look, answer("x")), Agent([search], most_cost=0.0002, prices=(2.0, 10.0)))
+
+
+def test_a_cost_needs_prices() -> None:
+    with pytest.raises(InputError, match="most_cost needs prices"):
+        Agent([search], most_cost=1.0)
+
+
+# --- secrets ------------------------------------------------------------------------------------
+
+
+@tool(pure=True)
+def unlock(context: ToolContext) -> dict[str, Any]:
+    """Needs a key."""
+    return {"by": [f"key {context.secret('DOOR_KEY')}"]}
+
+
+@catches(
+    "secret-told",
+    "a model reads a secret that a tool repeats",
+    edited(ReadSecrets.hidden, "_hidden(value, long) if long else value", "value"),
+)
+def test_a_secret_is_known_to_its_tool_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOOR_KEY", "of the environment")
+    model = Writes(calls(("unlock", {})), answer("open"))
+    with Runtime({"llm": lambda: model}) as runtime:
+        made = App("a", Agent([unlock]), inputs=QUESTION, outputs=OUTPUTS, runtime=runtime)
+        *events, result = made.stream(question="why?", secrets={"DOOR_KEY": "sesame-opens"})
+    assert isinstance(result, Result)
+    assert result["steps"][0]["result"] == '{"by": ["key [DOOR_KEY]"]}'
+    for seen in (model.prompt(1), repr(events), repr(result), repr(result.trace)):
+        assert "sesame" not in seen
+    assert (
+        '"key [DOOR_KEY]"'
+        in asked(Writes(calls(("unlock", {})), answer("open")), Agent([unlock]))["steps"][0][
+            "result"
+        ]
+    )
+
+
+def test_secrets_are_neither_printed_nor_copied() -> None:
+    secrets = Secrets({"KEY": "value-of-it"})
+    assert "value" not in f"{secrets} {secrets!r} {QuerySpec({}, secrets={'K': 'value-of-it'})}"
+    with pytest.raises(TypeError, match="stay in the process"):
+        pickle.dumps(secrets)
+    with pytest.raises(InputError, match="'KEY' must be a text"):
+        Secrets({"KEY": ""})
+
+
+# --- steps --------------------------------------------------------------------------------------
+
+
+def test_steps_are_told_as_they_happen_unless_it_keeps_them() -> None:
+    for shows in (True, False):
+        model = Writes(calls(("add", {"a": 1, "b": 2})), answer("three"))
+        with Runtime({"llm": lambda model=model: model}) as runtime:
+            agent = Agent([add], shows_steps=shows)
+            made = App("a", agent, inputs=QUESTION, outputs=OUTPUTS, runtime=runtime)
+            events = [e for e in made.stream(question="why?") if isinstance(e, ToolStep)]
+        told = [(e.agent, e.tool, e.args, e.state, e.result) for e in events]
+        args = {"a": 1, "b": 2}
+        assert (
+            told
+            == [
+                ("agent", "add", args, "started", ""),
+                ("agent", "add", args, "finished", "3.0"),
+            ]
+            * shows
+        )
