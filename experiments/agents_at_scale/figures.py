@@ -16,7 +16,7 @@ from experiments.common.command import Report
 HEAD: Final = (
     "router",
     "sessions",
-    "requests",
+    "served",
     "first token, s",
     "its p99, s",
     "mean, s",
@@ -76,8 +76,8 @@ def _gains(report: Report) -> list[str]:
         faster = stock[quick]["mean_s"] / ours["mean_s"]
         more = ours["requests"] / stock[most]["requests"]
         found.append(
-            f"{count} sessions: {faster:.2f} times lower a mean than {quick}, "
-            f"{more:.2f} times the requests of {most}"
+            f"With {count} sessions the mean of {quick} is {faster:.2f} times that of {OURS}, "
+            f"which answers {more:.2f} times as many requests as {most}"
         )
     return found
 

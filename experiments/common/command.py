@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -59,8 +59,9 @@ class Options:
 class Experiment:
     """One experiment. measure: makes the report, telling a Progress how far it is. table: prints
     it. plot: draws it to an SVG file. section: its Markdown for docs/benchmarks.md, given the path
-    of the picture. queries, seeds: by default, and with --quick. arguments: adds its own. told:
-    what of the report `--json` prints (all of it if empty)."""
+    of the picture. elsewhere: name of another page in docs/ -> the section that it has there.
+    queries, seeds: by default, and with --quick. arguments: adds its own. told: what of the report
+    `--json` prints (all of it if empty)."""
 
     name: str
     about: str
@@ -72,6 +73,7 @@ class Experiment:
     arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
     seeds: tuple[int, int] = (1, 1)
     told: tuple[str, ...] = ()
+    elsewhere: Callable[[Report], Mapping[str, str]] = lambda report: {}
 
 
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> None:
@@ -89,6 +91,8 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> None:
         picture = pages.picture(experiment.name)
         experiment.plot(report, pages.DOCS / picture)
         pages.write(experiment.name, experiment.section(report, picture))
+        for page, text in experiment.elsewhere(report).items():
+            pages.write(experiment.name, text, pages.DOCS / page)
     if given.json:
         told = {name: report[name] for name in experiment.told} or report
         print(json.dumps(told, indent=1))

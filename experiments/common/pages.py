@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Final
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
@@ -25,6 +26,8 @@ ORDER: Final = (
     "scale",
     "routing",
     "live_routing",
+    "agents_at_scale",
+    "agents",
     "eviction",
     "serving",
 )
@@ -61,6 +64,11 @@ def called(name: str, about: Mapping[str, Any]) -> str:
     return f"`python -m experiments.{name}{' --quick' if about.get('quick') else ''}`"
 
 
+def plural(count: int, one: str) -> str:
+    """So many of them."""
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
+
+
 def write(name: str, section: str, page: Path = PAGE) -> None:
     """Put the section into the page, in place of the one that is there; the rest stays."""
     text = page.read_text(encoding="utf-8") if page.exists() else HEAD
@@ -83,10 +91,13 @@ def terminal(
     title: str | None, head: Iterable[Any], lines: Iterable[Iterable[Any]], left: int = 0
 ) -> Table:
     """A table for the terminal: `left` columns of words, which are not broken, and then numbers."""
-    found = Table(title=title)
+    found = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for i, name in enumerate(head):
         words = i < left
-        found.add_column(str(name), justify="left" if words else "right", no_wrap=words)
+        least = max(map(len, str(name).split()), default=0)
+        found.add_column(
+            str(name), justify="left" if words else "right", no_wrap=words, min_width=least
+        )
     for line in lines:
         found.add_row(*map(str, line))
     return found

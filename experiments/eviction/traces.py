@@ -57,8 +57,9 @@ class Trace:
 
     @property
     def since(self) -> float:
-        """What comes before is to learn from, and not counted."""
-        return self.requests[-1].at / 2
+        """When the second half of the requests begins; what comes before is to learn from, and not
+        counted. (By time it would be the last, lonely ones where sessions begin early.)"""
+        return self.requests[len(self.requests) // 2].at
 
 
 def names(data: Path | None, file: Path | None) -> list[str]:

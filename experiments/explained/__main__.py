@@ -17,7 +17,7 @@ from experiments.real_engines.workload import APPS
 from teola.runtime import machine
 from teola.runtime.hosts.model_server import PYTHON
 
-SIZES: Final = (45, 480)
+SIZES: Final = (45, 480, 4000)
 QUICK_SIZES: Final = (45,)
 HEAD: Final = ("application", "chunks", "query", "explained, s", "measured, s", "error")
 
@@ -115,7 +115,7 @@ EXPERIMENT: Final = Experiment(
     table=show,
     plot=plot,
     section=section,
-    queries=(3, 2),
+    queries=(2, 2),
     arguments=_arguments,
 )
 

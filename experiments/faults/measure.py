@@ -26,9 +26,9 @@ from rich.progress import Progress
 from experiments.common.command import Options, Report
 from experiments.faults.engines import Embeddings, Passages, Scores, Writer
 from teola import App, Embedding, Generate, QueryExpansion, Rerank, Runtime, Search
-from teola.ask import Ask
 from teola.engine import Engine, Scope
 from teola.errors import EngineError
+from teola.query_spec import QuerySpec
 from teola.result import Result
 from teola.runtime import machine
 from teola.runtime.engines import EngineConfig
@@ -184,7 +184,7 @@ class _Disturbed:
             self.progressed.set()
 
     async def _result(self, question: str) -> Result:
-        job = self.app.job(Ask(_inputs(question), deadline_s=DEADLINE_S))
+        job = self.app.job(QuerySpec(_inputs(question), deadline_s=DEADLINE_S))
         return await job.run()
 
     # --- who kills --------------------------------------------------------------------------

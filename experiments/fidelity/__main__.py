@@ -16,10 +16,7 @@ from experiments.fidelity.measure import measure as measure_all
 from teola.runtime import machine
 
 STEPS: Final = 6 + len(LOADS)
-HEAD: Final = (
-    "load", "queries",
-    *(text for name in TOLD for text in (f"{name} live, s", "simulated, s", "error")),
-)  # fmt: skip
+HEAD: Final = ("load", "", "live, s", "simulated, s", "error")
 
 
 def measure(options: Options, progress: Progress) -> Report:
@@ -39,25 +36,20 @@ def _lines(report: Report) -> list[list[Any]]:
     return [
         [
             run["load"],
-            run["queries"],
-            *(
-                text
-                for name in TOLD
-                for text in (
-                    f"{run[f'{name}_live_s']:.3f}",
-                    f"{run[f'{name}_simulated_s']:.3f}",
-                    f"{run[f'{name}_error']:.1%}",
-                )
-            ),
+            name,
+            f"{run[f'{name}_live_s']:.3f}",
+            f"{run[f'{name}_simulated_s']:.3f}",
+            f"{run[f'{name}_error']:.1%}",
         ]
         for run in report["runs"]
+        for name in TOLD
     ]
 
 
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
     title = "Latency on real engines and in the simulator with their profile"
-    console.print(pages.terminal(title, HEAD, _lines(report), left=1))
+    console.print(pages.terminal(title, HEAD, _lines(report), left=2))
 
 
 def plot(report: Report, path: Path) -> None:
@@ -79,13 +71,16 @@ def plot(report: Report, path: Path) -> None:
 def section(report: Report, picture: Path) -> str:
     """The section of docs/benchmarks.md."""
     about, command_line = report["machine"], pages.called("fidelity", report["about"])
+    queries = report["about"]["queries"]
     return "\n\n".join(
         [
             "## How far the simulator is from real engines",
-            f"{command_line} runs a workload on MiniLM, the reranker,\n"
-            "the embedded pgvector and a small random Llama, each in its own process,\n"
-            "and simulates it with the times that were learned from queries before it.\n"
-            "[More](../experiments/fidelity/README.md).",
+            pages.prose(
+                f"{command_line} runs a workload on MiniLM, the reranker, the embedded pgvector",
+                "and a small random Llama, each in its own process, and simulates it with the",
+                "times that the runtime had learned by the end of each load, of",
+                f"{queries:,} queries. [More](../experiments/fidelity/README.md).",
+            ),
             f"{about['cpu']}, {about['cores']} cores; load average {about['load_1min']}.",
             f"![Live and simulated]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),

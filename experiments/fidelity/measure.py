@@ -100,9 +100,10 @@ def measure(size: Size, seed: int, told: Told) -> dict[str, Any]:
         each = fmean(alone[1:])  # the first one loads what only runs bring in
         others = teaching[1::2]
         _ask(application, others, arrivals(max(LOADS) / each, len(others), seed=seed))
+        runs = _runs(
+            application, asked, lambda: _profile(runtime, _learned(runtime), asked), seed, told
+        )
         lessons = _learned(runtime)
-        profile = _profile(runtime, lessons, asked)
-        runs = _runs(application, asked, profile, seed, told)
     together = [run.errors() for run in runs]
     return {
         **{f"{name}_error": max(one[f"{name}_error"] for one in together) for name in TOLD},
@@ -133,14 +134,19 @@ def _runtime(size: Size) -> Iterator[Runtime]:
 
 
 def _runs(
-    application: App, asked: Sequence[Asked], profile: Profile, seed: int, told: Told
+    application: App,
+    asked: Sequence[Asked],
+    learned: Callable[[], Profile],
+    seed: int,
+    told: Told,
 ) -> list[Run]:
-    """One query at a time, and Poisson arrivals at every load."""
+    """One query at a time, and Poisson arrivals at every load. learned: what the runtime knows of
+    its engines by then; it goes on learning while it serves."""
     told("one query at a time")
     found = []
     alone = [_ask(application, [query], [0.0])[0] for query in asked]
     spaced = [1000.0 * i for i in range(len(asked))]
-    found.append(_run("one query at a time", asked, alone, spaced, profile))
+    found.append(_run("one query at a time", asked, alone, spaced, learned()))
     each = fmean(trace.latency_s for trace in alone)
     for load in LOADS:
         told(f"arriving, {load:g} in the time of one")
@@ -148,7 +154,7 @@ def _runs(
         traces = _ask(application, asked, arrivals(load / each, len(asked), seed=seed))
         first = min(trace.admitted for trace in traces)
         at = [trace.admitted - first + _loading(trace) for trace in traces]
-        found.append(_run(f"{load:g} in the time of one", asked, traces, at, profile))
+        found.append(_run(f"{load:g} in the time of one", asked, traces, at, learned()))
     return found
 
 

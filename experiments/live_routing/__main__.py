@@ -15,11 +15,13 @@ from experiments.live_routing.measure import POLICIES, error, means, measure
 from experiments.live_routing.pair import MODEL
 from teola.runtime.hosts.model_server import PYTHON
 
-LOAD: Final = 0.7
+LOAD: Final = 0.4
 HEAD: Final = (
     "policy", "hit tokens", "simulated", "error", "mean, s", "simulated, s", "error",
     "p99, s", "first token, s",
 )  # fmt: skip
+SHORT: Final = tuple("sim." if name.startswith("simulated") else name for name in HEAD[:-1])
+"""For 80 columns."""
 
 
 def _lines(report: Report) -> list[list[str]]:
@@ -42,8 +44,10 @@ def _lines(report: Report) -> list[list[str]]:
 def _sentences(report: Report) -> list[str]:
     together, worst = means(report["rows"]), report["worst_error"]
     most = max(together, key=lambda one: one["hit_tokens"])
+    first = together[0]["policy"]
+    both = "" if most["policy"] == first else f"{most['policy']} "
     return [
-        f"{together[0]['policy']} has the lowest mean latency, {most['policy']} finds the most",
+        f"{first} has the lowest mean latency, and {both}finds the most",
         f"tokens. The prediction that is furthest off, of all {len(report['rows'])} runs, is so",
         f"by {worst['hit_tokens']:.1%} of the hit tokens, and by {worst['mean_s']:.1%} of the",
         "mean latency.",
@@ -62,8 +66,9 @@ def _disturbed(report: Report) -> str:
 
 def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
-    console.print(pages.terminal("Two vLLMs under routing policies", HEAD, _lines(report), left=1))
-    console.print(pages.prose(*_sentences(report)))
+    lines = [line[: len(SHORT)] for line in _lines(report)]
+    console.print(pages.terminal("Two vLLMs under routing policies", SHORT, lines, left=1))
+    console.print(" ".join(_sentences(report)))
     console.print(_disturbed(report))
 
 
@@ -96,10 +101,10 @@ def section(report: Report, picture: Path) -> str:
                 f"{about['groups']} manuals (popular by Zipf's law with {about['zipf']}) to two",
                 f"vLLMs of a small random model, each with room for {profile['kv_tokens']:,}",
                 f"tokens of KV, at {rate:.2f} calls a second, {load:g} of what they",
-                f"sustain. Figures are means of {about['seeds']} seeds;",
-                "caches are emptied between runs. Hit tokens are those that the servers count",
-                "themselves. The simulator gets the same calls, and step times that a runtime",
-                "learned of the servers before.",
+                "sustain as the simulator says. Figures are means of",
+                f"{pages.plural(about['seeds'], 'seed')}; caches are emptied between runs.",
+                "Hit tokens are those that the servers count themselves. The simulator gets the",
+                "same calls, and step times that a runtime learned of the servers before.",
                 "[More](../experiments/live_routing/README.md).",
             ),
             _disturbed(report),

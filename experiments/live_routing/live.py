@@ -46,17 +46,24 @@ class Answered(NamedTuple):
         return cls(trace.finished - due, trace.admitted + first - due)
 
 
+class Learned(NamedTuple):
+    """Of a server: what a step takes, and how much longer for the other one (EngineProfile)."""
+
+    step: StepTime
+    crowding: float
+
+
 @dataclass(frozen=True, slots=True)
 class Routed:
     """What a policy made of a workload. asked, found: tokens of prompts, as the servers counted
-    them. others: processor cores that were busy with something else. step: of each server, as the
-    runtime learned it meanwhile."""
+    them. others: processor cores that were busy with something else. learned: meanwhile, of each
+    server."""
 
     answered: Sequence[Answered]
     asked: int
     found: int
     others: float
-    step: StepTime
+    learned: Learned
 
     def row(self) -> dict[str, Any]:
         """Its part of a row of the report."""
@@ -73,10 +80,10 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the servers when policies are compared. step: of each, as it was learned.
+    """What is known of the servers when policies are compared. learned: of each.
     spec: as they declare themselves. sizes: of the calls that will be asked, by the engine."""
 
-    step: StepTime
+    learned: Learned
     spec: EngineSpec
     sizes: Sequence[Sequence[Keys]]
 
@@ -105,12 +112,12 @@ def known(pair: Pair, teaching: Sequence[Asked], coming: Sequence[Sequence[Asked
         traces = _ask(
             application, [replace(call, at=at) for call, at in zip(rest, times, strict=True)]
         )
-        step = _learned(runtime)
+        learned = _learned(runtime)
         plan = traces[-1][0].plan
         assert plan is not None
         engine = runtime.host(LLM).engine
         sizes = [[engine.keys(_call(plan, one)) for one in calls] for calls in coming]  # type: ignore[attr-defined]
-        return Known(step, runtime.spec(LLM), sizes)
+        return Known(learned, runtime.spec(LLM), sizes)
 
 
 def _ask(application: App, calls: Sequence[Asked]) -> list[tuple[Trace, float]]:
@@ -130,8 +137,8 @@ def _ask(application: App, calls: Sequence[Asked]) -> list[tuple[Trace, float]]:
     return application.home.start(everything()).result()
 
 
-def _learned(runtime: Runtime) -> StepTime:
-    """What a step of the servers takes. Raises EngineError if too few calls were asked."""
+def _learned(runtime: Runtime) -> Learned:
+    """What steps of the servers take. Raises EngineError if too few calls were asked."""
 
     async def snapshot() -> Lessons:
         assert runtime.learner is not None
@@ -140,7 +147,7 @@ def _learned(runtime: Runtime) -> StepTime:
     times = runtime.start(snapshot()).result().engines.get(LLM)
     if times is None or times.step is None:
         raise EngineError("a step's time was not learned: ask more calls")
-    return times.step
+    return Learned(times.step, times.crowding)
 
 
 def _call(plan: Plan, asked: Asked) -> Call:

@@ -51,7 +51,7 @@ def measure(options: Options, progress: Progress) -> Report:
     with pair.running(given.python, given.model, told) as servers:
         told("learning")
         known, calls = _known(servers, [*seeds, CALIBRATED], options)
-        fleet = simulated.fleet(known.spec, known.step)
+        fleet = simulated.fleet(known.spec, known.learned)
         rate = simulated.rate(calls[CALIBRATED], fleet, given.load)
         profile = fleet.profile(known.spec.block_tokens)
         for turn, seed in enumerate(seeds):
@@ -61,8 +61,9 @@ def measure(options: Options, progress: Progress) -> Report:
                 runs.append((policy, seed, live.routed(servers, policy, profile, coming)))
     rows = []
     for policy, seed, run in sorted(runs, key=lambda run: (run[1], policies.index(run[0]))):
-        others = [other.step for name, turn, other in runs if turn == seed and name != policy]
-        like = replace(fleet, step=simulated.mean_of(others or [known.step]))
+        others = [other.learned for name, turn, other in runs if turn == seed and name != policy]
+        step, crowding = simulated.mean_of(others or [known.learned])
+        like = replace(fleet, step=step, crowding=crowding)
         predicted = simulated.predicted(calls[seed].faster(rate), like, policy)
         rows.append({"policy": policy, "seed": seed, **run.row(), **predicted})
     about = {**options.about(), "load": given.load, "rate": round(rate, 4), "seeds": len(seeds)}
@@ -72,7 +73,13 @@ def measure(options: Options, progress: Progress) -> Report:
         "worst_error": {name: worst(rows, name) for name in TOLD},
         "profile": _written(fleet),
         "learned": [
-            {"policy": policy, "seed": seed, "others": round(run.others, 2), **asdict(run.step)}
+            {
+                "policy": policy,
+                "seed": seed,
+                "others": round(run.others, 2),
+                "crowding": run.learned.crowding,
+                **asdict(run.learned.step),
+            }
             for policy, seed, run in runs
         ],
         "about": {key: value for key, value in about.items() if key != "lengths"},
@@ -113,6 +120,7 @@ def _written(fleet: Fleet) -> dict[str, Any]:
     """What the simulator was told of each server."""
     return {
         "step": asdict(fleet.step),
+        "crowding": fleet.crowding,
         "kv_tokens": fleet.kv_tokens,
         "sequences": fleet.sequences,
         "step_tokens": fleet.budget,

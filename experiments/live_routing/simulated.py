@@ -7,6 +7,7 @@ from dataclasses import astuple, replace
 from statistics import fmean
 from typing import Any, Final
 
+from experiments.live_routing.live import Learned
 from experiments.live_routing.pair import COUNT
 from experiments.replay.calls import Recording
 from experiments.replay.replay import Fleet, replay
@@ -18,12 +19,13 @@ OWN: Final = 1
 """Blocks of its cache that a vLLM never uses."""
 
 
-def fleet(spec: EngineSpec, step: StepTime) -> Fleet:
+def fleet(spec: EngineSpec, learned: Learned) -> Fleet:
     """The servers: what they declare, and what was learned of them."""
     assert spec.kv_blocks is not None
     return Fleet(
         instances=COUNT,
-        step=step,
+        step=learned.step,
+        crowding=learned.crowding,
         kv_tokens=(spec.kv_blocks - OWN) * spec.block_tokens,
         sequences=spec.max_sequences,
         budget=spec.max_batch,
@@ -36,10 +38,10 @@ def rate(calls: Recording, fleet: Fleet, load: float) -> float:
     return load * sustained(replay(calls.faster(AT_ONCE), replace(fleet, routing=CALIBRATING)))
 
 
-def mean_of(steps: Sequence[StepTime]) -> StepTime:
+def mean_of(learned: Sequence[Learned]) -> Learned:
     """Of what several runs have taught."""
-    terms = zip(*(astuple(step) for step in steps), strict=True)
-    return StepTime(*map(fmean, terms))
+    terms = zip(*(astuple(one.step) for one in learned), strict=True)
+    return Learned(StepTime(*map(fmean, terms)), fmean(one.crowding for one in learned))
 
 
 def predicted(calls: Recording, fleet: Fleet, policy: str) -> dict[str, Any]:

@@ -8,12 +8,15 @@ the question, so no system finds anything of another query in the store or in th
 from __future__ import annotations
 
 import random
+import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
+
+from teola.errors import InputError
 
 APPS: Final = ("naive-rag", "advanced-rag", "chat-rag")
 CHUNKS: Final = (45, 150)
@@ -70,12 +73,24 @@ class Workload:
         if chunks not in self._documents:
             length = chunks * 900
             for _ in range(3):
-                found = len(self._split(self._text[:length]))
+                found = len(self._split(self._long_text[:length]))
                 if abs(found - chunks) <= max(1, chunks // 50):
                     break
                 length = length * chunks // found
-            self._documents[chunks] = self._text[:length].rpartition("\n")[0]
+            else:
+                if length > len(self._long_text):
+                    raise InputError(
+                        f"there is no text for {chunks:,} chunks: the longest has {found:,}"
+                    )
+            self._documents[chunks] = self._long_text[:length].rpartition("\n")[0]
         return self._documents[chunks]
+
+    @cached_property
+    def _long_text(self) -> str:
+        """The reference, and the sources of the standard library for documents that are longer."""
+        modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+        texts = (path.read_text(encoding="utf-8", errors="replace") for path in modules)
+        return "\n\n".join([self._text, *texts])
 
     @cached_property
     def _text(self) -> str:

@@ -60,6 +60,7 @@ class Fleet:
 
     step: what a step takes. kv_tokens: room for KV of each instance. sequences: that one runs at
     once. budget: prompt tokens of a step. block_tokens: of a block, if not as the trace's.
+    crowding: how much longer a step takes for each other instance at work (EngineProfile).
     """
 
     instances: int = 8
@@ -68,6 +69,7 @@ class Fleet:
     sequences: int = 256
     budget: int = 2048
     block_tokens: int | None = None
+    crowding: float = 0.0
     batching: str = batching_policies.DEFAULT
     routing: str = routing_policies.DEFAULT
     eviction: str = eviction_policies.DEFAULT
@@ -87,6 +89,7 @@ class Fleet:
             keeps_prefixes=True,
             block_tokens=block_tokens,
             kv_blocks=self.kv_tokens // block_tokens,
+            crowding=self.crowding,
         )
         return Profile("replay", {LLM: llm})
 

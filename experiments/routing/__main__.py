@@ -60,6 +60,7 @@ EXPERIMENT: Final = Experiment(
     seeds=(5, 1),
     arguments=arguments,
     told=("rows", "ratios", "routed_per_s"),
+    elsewhere=figures.map_of,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, Final
 
 from rich.console import Console
@@ -10,7 +11,9 @@ from rich.console import Console
 from experiments.common import pages, plots
 from experiments.common.command import Report
 from experiments.routing.measure import by_cell
+from experiments.routing.sweep import FACTORS
 
+OURS: Final = "graph_aware"
 HEAD: Final = ("policy", "geometric mean", "worst")
 VARIANTS: Final = {
     "round_robin": "round robin",
@@ -82,6 +85,47 @@ def drawn(report: Report) -> Any:
     axis.set_xticks(range(len(names)), names, rotation=40, ha="right")
     axis.set_ylabel("mean latency, x the best")
     return figure
+
+
+def best_policies(report: Report) -> list[list[str]]:
+    """By workload, how OURS does at each load beside the best policy, on both counts of instances:
+    the geometric mean of mean latencies over the least one, and who has that."""
+    loads: dict[str, list[list[dict[str, float]]]] = {}
+    found = by_cell(report["rows"], "mean_s")
+    for place in dict.fromkeys(name for name, _ in found):
+        of = [found[place, rate] for name, rate in sorted(found) if name == place]
+        at = loads.setdefault(place.partition("/")[0], [[] for _ in of])
+        for cells, cell in zip(at, of, strict=True):
+            cells.append(cell)
+    compared = list(report["ratios"]["over_best"])
+    return [[f"`{name}`", *(_best(cells, compared) for cells in at)] for name, at in loads.items()]
+
+
+def _best(cells: list[dict[str, float]], compared: list[str]) -> str:
+    means = {name: geometric_mean([cell[name] for cell in cells]) for name in compared}
+    first = min(means, key=means.__getitem__)
+    if first == OURS or OURS not in means:
+        return f"`{first}`"
+    return f"`{first}`, {means[OURS] / means[first]:.2f} x"
+
+
+def map_of(report: Report) -> dict[str, str]:
+    """What docs/routing.md says: which policy when. Of a sweep, not of a single trace."""
+    about = report["about"]
+    told = pages.prose(
+        f"{pages.called('routing', about)} replayed these workloads on 4 and on 8 simulated",
+        f"instances, {about['seeds']} seeds of {about['queries']:,} calls. In each cell stands the",
+        "policy with the lowest mean latency to the last token and, if that is another, how much",
+        f"longer `{OURS}` took. It knows which calls are of one conversation, document or problem;",
+        "none has a graph. For what that gives, see [agents at scale](benchmarks.md). What the",
+        "workloads are is",
+        "[here](../experiments/routing/README.md).",
+    )
+    head = ("workload", *(f"{100 * factor:g} % of saturation" for factor in FACTORS))
+    lines = best_policies(report)
+    if any(len(line) != len(head) for line in lines):
+        return {}
+    return {"routing.md": f"{told}\n\n{pages.table(head, lines)}"}
 
 
 def section(report: Report, picture: Path) -> str:

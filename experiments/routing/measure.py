@@ -30,7 +30,7 @@ from teola.runtime import machine
 INSTANCES: Final = (4, 8)
 ABLATED: Final = "toolbench"
 POLICIES: Final = ("round_robin", *(name for name in ROUTING if name != "round_robin"))
-MEASURED: Final = ("marginal_cost", "e2")
+MEASURED: Final = ("marginal_cost", "graph_aware", "e2")
 """Of which it is told how many calls a second they place."""
 Row = Mapping[str, Any]
 Key = tuple[str, float]

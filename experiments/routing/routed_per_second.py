@@ -1,8 +1,9 @@
 """How many calls a second a routing policy places: 16 instances, prompts of 500 blocks.
 
-85 % of a prompt is one of 100 beginnings. Counted is, in the processor's time, what the scheduler
-does besides batching: bind the call, send it, and, at its first token, be told which blocks its
-instance stored and evicted. Caches are full, so that as many are evicted as are stored.
+85 % of a prompt is one of 100 beginnings; each call is a query of its own. Counted is, in the
+processor's time, what the scheduler does besides batching: bind the call, send it, be told at its
+first token which blocks its instance stored and evicted, and at its end that its query has ended.
+Caches are full, so that as many are evicted as are stored.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from teola.policies import batching, routing
 from teola.policies.work import Slice, Work, WorkSpec
 from teola.profile import EngineProfile
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import PrefixChanged
+from teola.schedule.events import PrefixChanged, ProgramPaused
 from teola.schedule.instances import Limits
 
 INSTANCES: Final = 16
@@ -70,6 +71,7 @@ class _Routes:
             ended = running.popleft()
             self.instances.land(i, ended.seq, ended.total, 0)
             placing.finished(i, ended, now, False, ended.found, 100)
+            placing.paused(ProgramPaused("llm", ended.program, ended=True), now)
         return took + time.process_time() - began
 
     def _stores(self, i: int, work: Work) -> PrefixChanged:
@@ -95,7 +97,8 @@ def routed_per_s(policy: str, calls: int = CALLS, warm_up: int = WARM_UP) -> int
         keys = (*chance.choice(beginnings), *own)
         tokens = BLOCKS * 16 + chance.randint(0, 15)
         now = number * 0.01
-        work = Work(SPEC, f"q{number}", 0, tokens, now, number, keys=keys, spans=[(0, tokens)])
+        query, spans = f"q{number}", [(0, tokens)]
+        work = Work(SPEC, query, 0, tokens, now, number, program=query, keys=keys, spans=spans)
         took = routes.route(work, now)
         spent += took if number >= warm_up else 0.0
     return round(calls / spent)

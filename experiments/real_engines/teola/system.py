@@ -17,8 +17,8 @@ from experiments.real_engines.recording import Log
 from experiments.real_engines.teola import recorded
 from experiments.real_engines.workload import APPS, RERANK_TOP_K, SEARCH_TOP_K, Query
 from teola import App, EngineConfig, Runtime, Token
-from teola.ask import Ask
 from teola.explain import Explanation
+from teola.query_spec import QuerySpec
 from teola.runtime.observe.trace import Trace
 
 STYLES = ("",)
@@ -85,7 +85,7 @@ class TeolaSystem:
         await asyncio.to_thread(self._runtime.close)
 
 
-def _ask(query: Query) -> Ask:
+def _ask(query: Query) -> QuerySpec:
     given: dict[str, Any] = {
         "question": query.question,
         "documents": {"name": query.edition, "text": query.document},
@@ -93,7 +93,7 @@ def _ask(query: Query) -> Ask:
     if query.history is not None:
         given["history"] = query.history
     overrides = _ANSWER if query.tree else _ANSWER | _REFINED
-    return Ask(given, overrides, deadline_s=DEADLINE_S)
+    return QuerySpec(given, overrides, deadline_s=DEADLINE_S)
 
 
 def _loaded(name: str) -> App:

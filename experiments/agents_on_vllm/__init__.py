@@ -1,0 +1,1 @@
+"""Agents side by side on one real vLLM, Teola's and LangGraph's."""

@@ -1,0 +1,1 @@
+"""What it costs that a graph grows, part by part."""
