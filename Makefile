@@ -13,7 +13,7 @@ ARGS ?=
 QUERIES ?= 2000
 
 TORCH := torch==2.13.0
-EXTRAS := local,mcp,ray,server,bench,dev
+EXTRAS := local,haystack,langchain,llama-index,mcp,sql,ray,server,bench,dev
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
@@ -26,6 +26,8 @@ VLLM := 0.32.0
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 TINY := .teola/models/tiny-82m
+# Data and tools of experiments.agents, beside the environment: it pins old versions of much else.
+BFCL := .teola/bfcl
 CHECKED := teola engines apps experiments tests
 EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling shorter_path breakdown \
 	sensitivity fidelity scale routing eviction
@@ -53,6 +55,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PY) $(INSTALL) --no-deps -r constraints.txt
 	$(PY) $(INSTALL) --no-deps --no-build-isolation -e .
 	$(PY) -m pip check
+	$(PY) $(INSTALL) --no-deps --upgrade --target $(BFCL) bfcl-eval==2026.3.23
 	@touch $@
 
 demo: $(STAMP)  ## answer two questions about these docs, with and without the passes
@@ -61,9 +64,11 @@ demo: $(STAMP)  ## answer two questions about these docs, with and without the p
 # Two workers, each with its own database server and models; a file's tests share what they start,
 # so they stay on one worker. One thread each: more would fight over two cores. What fails beside
 # its neighbours is run once more alone and told as flaky: some tests watch real servers, which a
-# busy machine can starve. What fails then fails the build (tests/flaky.py).
+# busy machine can starve. What fails then fails the build (tests/flaky.py). A test that outlives
+# its own limit (a loop that cannot be cancelled) ends its worker, which tells where it stood.
 RUN := OMP_NUM_THREADS=1 $(PY) -m tests.flaky
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+TWO := -n 2 --dist loadfile --no-loadscope-reorder \
+	-o faulthandler_timeout=480 -o faulthandler_exit_on_timeout=true
 BEGAN := $(shell date +%s)
 TOLD = @s=$$(( $$(date +%s) - $(BEGAN) )); echo "make $@: $$(( s / 60 )) min $$(( s % 60 )) s"
 
