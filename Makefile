@@ -65,10 +65,10 @@ demo: $(STAMP)  ## answer two questions about these docs, with and without the p
 # so they stay on one worker. One thread each: more would fight over two cores. What fails beside
 # its neighbours is run once more alone and told as flaky: some tests watch real servers, which a
 # busy machine can starve. What fails then fails the build (tests/flaky.py). A test that outlives
-# its own limit (a loop that cannot be cancelled) ends its worker, which tells where it stood.
+# its own limit (a loop that cannot be cancelled) ends its worker, and a run that outlives its own
+# ends; both tell where they stood (tests/stuck.py).
 RUN := OMP_NUM_THREADS=1 $(PY) -m tests.flaky
-TWO := -n 2 --dist loadfile --no-loadscope-reorder \
-	-o faulthandler_timeout=480 -o faulthandler_exit_on_timeout=true
+TWO := -n 2 --dist loadfile --no-loadscope-reorder --stuck 480 --minutes 65
 BEGAN := $(shell date +%s)
 TOLD = @s=$$(( $$(date +%s) - $(BEGAN) )); echo "make $@: $$(( s / 60 )) min $$(( s % 60 )) s"
 

@@ -1,28 +1,42 @@
-"""Runs pytest, and what failed once more, alone: `python -m tests.flaky ARGUMENTS OF PYTEST`.
+"""Runs pytest, and what failed once more, alone:
+
+    python -m tests.flaky [--minutes N] ARGUMENTS OF PYTEST
 
 Some tests watch real servers, which a busy machine can starve. One that fails beside its neighbours
 and passes alone is flaky: it is printed with its first failure, counted in the last line, and kept
 in build/flaky.jsonl. One that fails again fails the run, and so does every other end of pytest than
-failed tests, after which nothing is run again. As a plugin it notes what fails, and selects it.
+failed tests, after which nothing is run again. After N minutes, if it comes to that, everything is
+ended, what ran then is told with where it stood, and the run has failed. As a plugin it notes what
+fails, and selects it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
+
+from tests import stuck
 
 LOG: Final = Path("build/flaky.jsonl")
 ALONE: Final = ("-n", "0", "-p", "no:cacheprovider")
+ALONE_IN_A_WORKER: Final = ("-n", "1", "-p", "no:cacheprovider")
+"""For tests of which one has ended its worker: if it does so again, the rest still runs."""
+LATE: Final = 124
+"""Exit status of a run that its minutes ended, as `timeout` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +116,23 @@ def failures(file: Path) -> list[Failure]:
 # --- the program ------------------------------------------------------------------------------
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Exit status: of the tests that ran alone, if it came to that."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--minutes", type=float)
+    options, arguments = parser.parse_known_args(given)
+    end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="teola-flaky-") as folder:
         first, again = Path(folder, "first"), Path(folder, "again")
-        status = _pytest(*arguments, f"--failures={first}")
+        status = _pytest(end, *arguments, f"--failures={first}")
         failed = failures(first)
         if status == pytest.ExitCode.OK:
             _tell([])
         if status != pytest.ExitCode.TESTS_FAILED or not failed:
             return status
         print(f"\n{len(failed)} failed; once more, alone", flush=True)
-        status = _pytest(*arguments, *ALONE, f"--only={first}", f"--failures={again}")
+        alone = ALONE_IN_A_WORKER if any(map(_ended_its_worker, failed)) else ALONE
+        status = _pytest(end, *arguments, *alone, f"--only={first}", f"--failures={again}")
         kept = {failure.test for failure in failures(again)}
         ended = status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         ran = ended and _whole(again).exists()
@@ -121,16 +140,39 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def _pytest(*arguments: str) -> int:
+def _ended_its_worker(failure: Failure) -> bool:
+    return bool(re.search(r"^worker '\w+' crashed while running ", failure.longrepr, re.MULTILINE))
+
+
+def _pytest(end: float | None, *arguments: str) -> int:
     """Its exit status. Ctrl-C is for pytest, which has servers to stop; here it is waited for."""
-    command = [sys.executable, "-m", "pytest", "-p", "tests.flaky", *arguments]
-    with subprocess.Popen(command) as process:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            code = process.wait()
-        finally:
-            signal.signal(signal.SIGINT, before)
+    with tempfile.TemporaryDirectory(prefix="teola-stands-") as stands:
+        plugins = ("-p", "tests.stuck", "-p", "tests.flaky", f"--stands={stands}")
+        with subprocess.Popen([sys.executable, "-m", "pytest", *plugins, *arguments]) as process:
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            try:
+                code = process.wait(None if end is None else max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _end(process, Path(stands))
+                return LATE
+            finally:
+                signal.signal(signal.SIGINT, before)
     return code if code >= 0 else 128 - code
+
+
+def _end(process: subprocess.Popen[bytes], stands: Path) -> None:
+    """Kill it with all that it has started, and tell what ran."""
+    where, running = stuck.standing(stands), stuck.running(stands)
+    everything = [psutil.Process(process.pid)]
+    everything += everything[0].children(recursive=True)
+    for one in everything:
+        one.kill()
+    process.wait()
+    print(f"\n{where}\n\nThe time for this run is over. What ran:")
+    for test, began in running.items():
+        print(f"  {test} (for {time.time() - began:.0f} s)")
+    if not running:
+        print("  no test")
 
 
 def _tell(flaky: Sequence[Failure]) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 SERVERS: Final = "servers"
 """The fixture that fixtures ask for which start a server."""
@@ -83,7 +84,30 @@ def _turn(item: pytest.Item) -> int:
 
 
 class Scheduling(LoadFileScheduling):
-    """A file to one worker, and all files that share a server to the same one."""
+    """A file to one worker, and all files that share a server to the same one. What a worker was at
+    when it died is not begun again, and the rest of its files goes on."""
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Called when a worker has ended, of itself or not."""
+        left = self.assigned_work[node]
+        at = next((test for unit in left.values() for test in unit if not unit[test]), None)
+        if at is None:
+            del self.assigned_work[node]
+            return None
+        del left[self._split_scope(at)][at]
+        rest = {scope: [test for test in unit if not unit[test]] for scope, unit in left.items()}
+        for scope, tests in rest.items():
+            left[scope] = dict.fromkeys(tests, False)
+            if not tests:
+                del left[scope]
+        super().remove_node(node)
+        return at
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """A worker begins a test once it knows the next one, or that there is none."""
+        super()._assign_work_unit(node)
+        if not self.workqueue:
+            node.shutdown()
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.architecture.tiny import run
+from tests.flaky import LATE
 
 pytestmark = pytest.mark.slow
 
@@ -122,10 +124,43 @@ def test_a_test_that_cannot_be_found_again_fails_the_run(tmp_path: Path) -> None
 
 
 def test_what_outlives_its_limit_ends_its_worker_and_nothing_else(tmp_path: Path) -> None:
-    limit = ("-o", "faulthandler_timeout=3", "-o", "faulthandler_exit_on_timeout=true")
-    code, text = flaky(tmp_path, *TWO, *limit, good=GOOD, hangs=HANGS)
+    code, text = flaky(tmp_path, *TWO, "--stuck=3", good=GOOD, hangs=HANGS)
     assert code == 1, text
     assert "crashed while running 'test_hangs.py::test_for_ever'" in text
-    assert "in test_for_ever" in text, "where it stood"
+    assert text.count("in test_for_ever") >= 2, "where it stood, both times"
     assert (tmp_path / "ran").read_text() == "x", "the others run"
     assert "flaky: 0" in text, "what ends the process a second time did not pass"
+
+
+def test_what_stands_still_only_beside_others_is_flaky(tmp_path: Path) -> None:
+    once = (
+        "    from pathlib import Path\n    if Path('s').exists(): return\n    Path('s').touch()\n"
+    )
+    hangs = HANGS.replace("    signal.pth", once + "    signal.pth")
+    code, text = flaky(tmp_path, *TWO, "--stuck=3", good=GOOD, hangs=hangs)
+    assert code == 0, text
+    (one,) = logged(tmp_path)
+    assert one["test"] == "test_hangs.py::test_for_ever"
+    assert "in test_for_ever" in one["longrepr"]
+
+
+@pytest.mark.parametrize("after", [0, 1, 2], ids=["the last of all", "one after", "two after"])
+def test_what_follows_a_test_that_ends_its_worker_runs_once(tmp_path: Path, after: int) -> None:
+    dies = "import os\ndef test_dies(): os._exit(7)\n"
+    rest = GOOD.removeprefix("def test_good():\n")
+    dies += "".join(f"def test_{i}():\n{rest}" for i in range(after))
+    code, text = flaky(tmp_path, *TWO, "--minutes=2", "-p", "tests.tiers", good=GOOD, zz=dies)
+    assert code == 1, text
+    assert "time for this run is over" not in text, text
+    assert (tmp_path / "ran").read_text() == "x" * (1 + after)
+
+
+def test_a_run_ends_with_its_minutes_and_tells_what_it_was_at(tmp_path: Path) -> None:
+    hangs = HANGS.replace("time.sleep", "import subprocess; subprocess.run(['sleep', '601']) #")
+    code, text = flaky(tmp_path, *TWO, "--minutes=0.15", good=GOOD, hangs=hangs)
+    assert code == LATE, text
+    assert "in test_for_ever" in text
+    end = text[text.index("The time for this run is over. What ran:") :].splitlines()
+    assert len(end) == 2
+    assert end[1].startswith("  test_hangs.py::test_for_ever (for ")
+    assert ["sleep", "601"] not in [one.info["cmdline"] for one in psutil.process_iter(["cmdline"])]
