@@ -14,7 +14,7 @@ from tests.scripted_model import make_scripted_model
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(420)]
 
-STEPS = (20, 800, 800)
+STEPS = (20, 1500, 1500)
 """Tokens of the answer's lines: the later ones take long enough to be killed in."""
 PIECES = [
     f"way {line} step {step}" + (", " if step < steps - 1 else "\n")
@@ -41,7 +41,7 @@ def test_a_model_killed_between_two_partial_decodings(python: str, tmp_path: Pat
     with Runtime(configs) as runtime:
         embed = Embedding(inputs={"texts": "queries"})
         shared = {"outputs": {"queries": "queries", "vectors": "vectors"}, "runtime": runtime}
-        expand = QueryExpansion(n=len(STEPS), max_tokens=2000)
+        expand = QueryExpansion(n=len(STEPS), max_tokens=3500)
         app = App("expanding", expand >> embed, inputs={"question": "text"}, **shared)
         started, killed = [], None
         for event in app.stream(question="Why?", deadline_s=600):
