@@ -136,6 +136,8 @@ def main(given: Sequence[str]) -> int:
         kept = {failure.test for failure in failures(again)}
         ended = status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         ran = ended and _whole(again).exists()
+        for failure in filter(_ended_its_worker, failed):
+            print(f"\n{failure.test}, beside others:\n{failure.longrepr}")
         _tell([failure for failure in failed if ran and failure.test not in kept])
     return status
 

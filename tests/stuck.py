@@ -22,7 +22,9 @@ import pytest
 
 STANDS: Final = pytest.StashKey[int]()
 FRAMES: Final = 24
-"""Of a thread, the innermost that are told."""
+"""Of the thread in which tests run, the innermost that are told."""
+FRAMES_BESIDE: Final = 4
+"""Of each other thread."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,7 +116,9 @@ def standing(folder: Path) -> str:
 
 
 def innermost(text: str) -> str:
-    """Of what faulthandler writes, the thread in which tests run, which is the last one."""
+    """Of what faulthandler writes: the thread in which tests run, which is the last one, after a
+    little of each other one."""
     threads = re.split(r"\n(?=Thread |Current thread )", text.strip())
-    lines = threads[-1].splitlines()
-    return "\n".join(lines[: FRAMES + 1])
+    shown = [FRAMES_BESIDE] * (len(threads) - 1) + [FRAMES]
+    lines = (thread.splitlines() for thread in threads)
+    return "\n".join("\n".join(line[: n + 1]) for n, line in zip(shown, lines, strict=True))
