@@ -6,15 +6,19 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from teola.cli.prompting import Line
 from tests.command_line import CommandLine
 
 APPS = """
@@ -85,9 +89,10 @@ class Terminal:
 
     def end(self) -> tuple[int, str]:
         """Its exit code and its standard output."""
-        assert self.process.stdout is not None
-        with self.process, self.process.stdout as out:
-            told = out.read()
+        try:
+            told, _ = self.process.communicate(timeout=WAIT_S)
+        finally:
+            self.process.kill()
         self._read(lambda: False)
         os.close(self._mine)
         return self.process.returncode, told
@@ -127,6 +132,25 @@ def test_who_leaves_the_terminal_ends_the_query(file: Path) -> None:
     code, told = terminal.end()
     assert (code, told) == (130, "")
     assert "teola: cancelled" in terminal.shown
+
+
+def test_an_interrupt_that_comes_before_it_waits_for_a_line_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What no read of a line notices: the interrupt is there, and the read has not begun."""
+    nothing, _typed = os.pipe()
+    waits = select.select
+
+    def late(*given: Any) -> Any:
+        found = waits(*given)  # in C until its time is over
+        raise KeyboardInterrupt if given[3] is not None else AssertionError(found)
+
+    with os.fdopen(nothing) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        monkeypatch.setattr("select.select", late)
+        with pytest.raises(KeyboardInterrupt):
+            Line.ask("answer", console=Console(stderr=True))
+    os.close(_typed)
 
 
 AGENT = """

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import select
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.prompt import Prompt
-from rich.text import Text
+from rich.text import Text, TextType
 
 from teola.cli.replies import WORDS, Extras, answers, as_json, as_text, reply
 from teola.errors import InputError
 from teola.graph import Inquiry
 from teola.graph.inquiry import APPROVE, UNKNOWN
 from teola.runtime.live.people import check_answer
+from teola.waiting import NOTICE_S
 
 
 def at_a_terminal() -> bool:
     """Whether somebody can be asked here."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class Line(Prompt):
+    """A line that is typed. It is read once it is there: an interrupt that came just before a read
+    began to wait would be noticed only after it."""
+
+    @classmethod
+    def get_input(
+        cls, console: Console, prompt: TextType, password: bool, stream: TextIO | None = None
+    ) -> str:
+        """What is typed. Raises EOFError."""
+        console.print(prompt, end="")
+        while not select.select([sys.stdin], [], [], NOTICE_S)[0]:
+            pass
+        return console.input("", password=password, stream=stream)
 
 
 class Prompter:
@@ -78,9 +95,7 @@ class Prompter:
         return reply(APPROVE, schema, word, Extras(reason=reason or None))
 
     def _ask(self, prompt: str, choices: Sequence[str] | None = None) -> str:
-        return Prompt(
-            Text(prompt), console=self._console, choices=[*choices] if choices else None
-        )()
+        return Line(Text(prompt), console=self._console, choices=[*choices] if choices else None)()
 
     def _say(self, text: str, style: str) -> None:
         self._console.print(Text(text, style=style))
