@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from teola.cli.prompting import Line
+from teola.cli.prompting import TypedLine
 from tests.command_line import CommandLine
 
 APPS = """
@@ -149,7 +149,7 @@ def test_an_interrupt_that_comes_before_it_waits_for_a_line_is_noticed(
         monkeypatch.setattr("sys.stdin", stdin)
         monkeypatch.setattr("select.select", late)
         with pytest.raises(KeyboardInterrupt):
-            Line.ask("answer", console=Console(stderr=True))
+            TypedLine.ask("answer", console=Console(stderr=True))
     os.close(_typed)
 
 

@@ -24,7 +24,7 @@ def at_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-class Line(Prompt):
+class TypedLine(Prompt):
     """A line that is typed. It is read once it is there: an interrupt that came just before a read
     began to wait would be noticed only after it."""
 
@@ -95,7 +95,9 @@ class Prompter:
         return reply(APPROVE, schema, word, Extras(reason=reason or None))
 
     def _ask(self, prompt: str, choices: Sequence[str] | None = None) -> str:
-        return Line(Text(prompt), console=self._console, choices=[*choices] if choices else None)()
+        return TypedLine(
+            Text(prompt), console=self._console, choices=[*choices] if choices else None
+        )()
 
     def _say(self, text: str, style: str) -> None:
         self._console.print(Text(text, style=style))
