@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -91,3 +92,27 @@ def finder(runtime: Runtime) -> App:
     return App(
         "finder", finds, inputs={"texts": "texts"}, outputs={"hits": "hits"}, runtime=runtime
     )
+
+
+async def give_up(work: Coroutine[Any, Any, Any]) -> None:
+    """Begin what asks the echo, cancel it once the echo is at it, and see that the echo ends."""
+    task = asyncio.create_task(work)
+    assert await asyncio.to_thread(Seen.waiting.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(Seen.cancelled.wait, 30)
+
+
+async def give_up_streaming(app: App, question: str, seen: dict[str, Any]) -> None:
+    """Cancel a query once its model streams, and see that the stream is closed, once."""
+    task = asyncio.create_task(app.arun(question=question))
+    while not seen.get("now"):
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    ends = time.monotonic() + 10
+    while seen["now"] and time.monotonic() < ends:
+        await asyncio.sleep(0.01)
+    assert seen["closed"] == 1

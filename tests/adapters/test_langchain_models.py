@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -22,6 +20,7 @@ from langchain_core.outputs import ChatGenerationChunk
 from teola import App, Embedding, Runtime, Token
 from teola.adapters import from_langchain
 from teola.errors import EngineUnavailable, QueryFailed, UnknownName
+from tests.adapters.conftest import give_up_streaming
 from tests.adapters.talker import Talker, talker
 
 Answering = Callable[..., App]
@@ -96,16 +95,7 @@ def test_calls_run_side_by_side_up_to_the_bound(answering: Answering) -> None:
 async def test_cancelling_closes_the_stream(answering: Answering) -> None:
     model = talker(pause=0.05)
     app = answering(from_langchain(model))
-    task = asyncio.create_task(app.arun(question="When? " * 100))
-    while not model.seen["now"]:
-        await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    ends = time.monotonic() + 10
-    while model.seen["now"] and time.monotonic() < ends:
-        await asyncio.sleep(0.01)
-    assert model.seen["closed"] == 1
+    await give_up_streaming(app, "When? " * 100, model.seen)
 
 
 def test_a_failure_is_told_with_its_type(answering: Answering) -> None:

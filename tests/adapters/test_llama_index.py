@@ -30,7 +30,7 @@ from pydantic import BaseModel
 from teola import App, Embedding, Runtime, Token
 from teola.adapters import from_llama_index, to_llama_index
 from teola.errors import InputError, QueryFailed, UnknownName
-from tests.adapters.conftest import Seen
+from tests.adapters.conftest import give_up, give_up_streaming
 
 Answering = Callable[..., App]
 
@@ -148,16 +148,7 @@ def test_blocking_calls_run_side_by_side_and_leave_the_loop_free(answering: Answ
 async def test_cancelling_ends_the_stream_of_a_thread(answering: Answering) -> None:
     model = Writer(seen={}, pause=0.05)
     app = answering(from_llama_index(model))
-    task = asyncio.create_task(app.arun(question="When? " * 200))
-    while not model.seen.get("now"):
-        await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    ends = time.monotonic() + 10
-    while model.seen["now"] and time.monotonic() < ends:
-        await asyncio.sleep(0.01)
-    assert model.seen["closed"] == 1
+    await give_up_streaming(app, "When? " * 200, model.seen)
 
 
 def test_a_failure_is_told_with_its_type(answering: Answering) -> None:
@@ -338,12 +329,7 @@ async def test_cancelling_cancels_the_query(echo: App, streams: bool) -> None:
         async for _ in await llm.astream_complete("a wait"):
             pass
 
-    task = asyncio.create_task(read())
-    assert await asyncio.to_thread(Seen.waiting.wait, 30)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await asyncio.to_thread(Seen.cancelled.wait, 30)
+    await give_up(read())
 
 
 def test_what_an_app_cannot_read_or_say_is_refused(echo: App, finder: App) -> None:
