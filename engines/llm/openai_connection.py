@@ -1,6 +1,8 @@
 """The HTTP connection to one OpenAI-compatible server: deadlines, silence, streams, plain errors.
 
 What is sent is decided elsewhere; here is only how it gets there and what may go wrong meanwhile.
+Waits end by anyio's scopes, as HTTPX's own do: any answer's end may close connections that are too
+old, which only those leave to finish, and a connection half closed is open for good.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from anyio import CancelScope, current_time, fail_after, move_on_after
 
 from teola.engine import Delta, QueryContext, Usage
 from teola.errors import EngineError
@@ -155,10 +159,9 @@ class Connection:
         import httpx
 
         try:
-            with self.translated():
-                async with asyncio.timeout(limit_s):
-                    answer = await self.client.get(self.beside(path), cast_to=httpx.Response)
-                    return answer.text
+            with self.translated(), fail_after(limit_s):
+                answer = await self.client.get(self.beside(path), cast_to=httpx.Response)
+                return answer.text
         except TimeoutError:
             raise EngineError(
                 f"{self.server} was silent for {limit_s:g} s", retryable=True
@@ -177,12 +180,9 @@ class Connection:
     async def _within(self, context: QueryContext, wait: Callable[[], Awaitable[_T]]) -> _T:
         """Awaits the server's next sign of life, and says so if it does not come in time."""
         left = context.deadline - time.monotonic()
-        try:
-            with self.translated():
-                async with asyncio.timeout(min(left, self._timeout_s)):
-                    return await wait()
-        except TimeoutError:
-            pass
+        end = current_time() + min(left, self._timeout_s)
+        with self.translated(), CancelScope(deadline=end):
+            return await wait()
         if left < self._timeout_s:
             raise EngineError(f"{self.server} did not answer before the query's deadline")
         raise EngineError(f"{self.server} was silent for {self._timeout_s:g} s", retryable=True)
@@ -197,7 +197,6 @@ async def _drain(events: AsyncGenerator[str, None]) -> None:
     complete, so this neither waits long nor fails."""
     import httpx
 
-    with suppress(TimeoutError, ValueError, httpx.TransportError):
-        async with asyncio.timeout(DRAIN_LIMIT_S):
-            async for _ in events:
-                pass
+    with suppress(ValueError, httpx.TransportError), move_on_after(DRAIN_LIMIT_S):
+        async for _ in events:
+            pass

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+from anyio import fail_after
 
 from teola.errors import EngineUnavailable, InputError
 
@@ -75,7 +76,7 @@ def shown(url: str) -> str:
 async def probe(client: AsyncOpenAI, server: str) -> Served:
     """Asks for the models, then who it is. Raises EngineUnavailable, within 10 s."""
     try:
-        async with asyncio.timeout(START_LIMIT_S):
+        with fail_after(START_LIMIT_S):
             listed = await _list_models(client, server)
     except TimeoutError:
         raise EngineUnavailable(
@@ -137,7 +138,7 @@ async def _beside(client: AsyncOpenAI, path: str) -> Mapping[str, Any]:
 
     base = str(client.base_url).rstrip("/").removesuffix("/v1")
     try:
-        async with asyncio.timeout(VERSION_LIMIT_S):
+        with fail_after(VERSION_LIMIT_S):
             answer = await client.get(base + path, cast_to=httpx.Response)
             found = json.loads(answer.content)
     except (openai.OpenAIError, TimeoutError, ValueError):

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from anyio import fail_after
+
 from teola.engine import Reading, TextPart
 from teola.errors import EngineError
 
@@ -69,7 +71,7 @@ class Routes:
         import openai
 
         try:
-            async with asyncio.timeout(ROUTE_LIMIT_S):
+            with fail_after(ROUTE_LIMIT_S):
                 answer = await self._connection.client.post(url, body=body, cast_to=httpx.Response)
             found = json.loads(answer.content)
         except openai.BadRequestError:

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
+from anyio import fail_after
+
 from teola.engine import EngineSpec, Hit, QueryContext, Request, Result
 from teola.errors import EngineError, EngineUnavailable, InputError, OutputError, TeolaError
 
@@ -148,7 +150,7 @@ class OnlineSearch(ABC):
         if left <= 0:
             raise EngineError(f"not sent to {self.service}: the query's deadline has passed")
         try:
-            async with asyncio.timeout(min(left, self._timeout_s)):
+            with fail_after(min(left, self._timeout_s)):
                 status, raw = await self._send(ask)
         except TimeoutError:
             if left < self._timeout_s:

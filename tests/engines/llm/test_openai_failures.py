@@ -2,14 +2,15 @@ import asyncio
 import logging
 import socket
 import time
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+from httpcore._backends.anyio import AnyIOStream
 
 from teola.engine import TextPart, Usage
 from teola.errors import EngineError, EngineUnavailable, InputError, UnknownName
 from teola.graph.prompt import Role
-from teola_engines.llm import OpenAIServer
+from teola_engines.llm import OpenAIServer, openai_connection
 from teola_engines.llm.openai_connection import Connection
 from teola_engines.llm.openai_wire import TooLong
 from tests.engines.llm.openai_calls import PROMPT, SECRET, a_call, answer, started
@@ -236,22 +237,65 @@ def test_options_are_checked_at_once():
 async def test_closing_that_is_given_up_leaves_no_connection_open():
     """As when a runtime ends while another instance is being started."""
     with FakeOpenAI() as server:
-        connection = Connection("big", server.url, None, 60.0, 30.0)
-        await connection.open()
-        client = connection.client
-        body = {"model": server.model, "prompt": "The", "max_tokens": 2}
-        await asyncio.gather(*(client.completions.create(**body) for _ in range(6)))
-        open_ones = [*client._client._transport._pool.connections]
-        assert len(open_ones) == 6
-        closing = asyncio.create_task(connection.close())
-        while not any(one.is_closed() for one in open_ones):
-            await asyncio.sleep(0)
-        closing.cancel()
-        await asyncio.wait([closing])
-        try:
-            async with asyncio.timeout(2.0):
-                while server.connected:
-                    await asyncio.sleep(0.01)
-        finally:
-            for one in open_ones:
-                await one.aclose()
+        async with six_connections(server) as (connection, open_ones):
+            closing = asyncio.create_task(connection.close())
+            while not any(one.is_closed() for one in open_ones):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+            await until_none_is_open(server)
+
+
+@catches(
+    "old-connections-half-closed",
+    "the end of an answer gives up closing what is too old",
+    edited(
+        "teola_engines.llm.openai_connection:_drain",
+        "with suppress(ValueError, httpx.TransportError), move_on_after(DRAIN_LIMIT_S):",
+        "with suppress(TimeoutError): # as asyncio ends it\n"
+        "      async with asyncio.timeout(DRAIN_LIMIT_S):",
+    ),
+)
+async def test_an_answer_that_ends_leaves_no_old_connection_open(monkeypatch):
+    """The client closes what is too old when an answer ends, which may take longer than its end is
+    waited for."""
+    close = AnyIOStream.aclose
+
+    async def close_slowly(stream):
+        await asyncio.sleep(2 * openai_connection.DRAIN_LIMIT_S)
+        await close(stream)
+
+    with FakeOpenAI() as server:
+        async with six_connections(server) as (connection, open_ones):
+            monkeypatch.setattr(AnyIOStream, "aclose", close_slowly)
+            context = a_call().context
+            body = {"model": server.model, "prompt": "The", "max_tokens": 2}
+            async for _ in connection.stream(context, body, lambda n: Usage(1, n)):
+                for one in open_ones:
+                    one._connection._expire_at = 0.0
+            monkeypatch.undo()
+            await connection.close()
+            await until_none_is_open(server)
+
+
+@asynccontextmanager
+async def six_connections(server):
+    """A connection to the server that has six open ones of TCP, and those."""
+    connection = Connection("big", server.url, None, 60.0, 30.0)
+    await connection.open()
+    client = connection.client
+    body = {"model": server.model, "prompt": "The", "max_tokens": 2}
+    await asyncio.gather(*(client.completions.create(**body) for _ in range(6)))
+    open_ones = [*client._client._transport._pool.connections]
+    assert len(open_ones) == 6
+    try:
+        yield connection, open_ones
+    finally:
+        for one in open_ones:
+            await one.aclose()
+
+
+async def until_none_is_open(server):
+    async with asyncio.timeout(2.0):
+        while server.connected:
+            await asyncio.sleep(0.01)
