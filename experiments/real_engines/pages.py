@@ -76,7 +76,6 @@ def section(report: dict[str, Any], picture: Path) -> str:
         f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB; {about['python']};\n"
         f"vLLM {about['vllm']}, {packages}. Load average at the end: {about['load_1min']}.\n"
         f"{spread(report)}",
-        *([found] if (found := report.get("note")) else []),
         f"![Median latencies]({picture.as_posix()})",
     ]
     for load in dict.fromkeys(run["load"] for run in report["runs"]):
