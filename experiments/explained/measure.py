@@ -58,7 +58,7 @@ async def asked_of(
     try:
         for number in range(1, queries + 1):
             told(f"{app}, {chunks} chunks, query {number}")
-            query = workload.query(app, chunks)
+            query = workload.query(app, chunks, "explained", number)
             explanation = await asyncio.to_thread(system.explained, query)
             said = explanation.to_json()["critical_path_s"]["e_graph"]
             await system.answer(query, Log())

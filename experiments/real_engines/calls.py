@@ -129,6 +129,7 @@ class Engines:
         self,
         prompt: str,
         log: Log,
+        salt: str,
         *,
         choice: str | None = None,
         max_tokens: int = ANSWER_TOKENS,
@@ -136,11 +137,13 @@ class Engines:
     ) -> str:
         """The text that follows `prompt`, of exactly `max_tokens` tokens, or `choice`.
 
-        final: its first token is the one that the user waits for. Raises httpx's errors.
+        salt: see `of_system`. final: its first token is the one that the user waits for. Raises
+        httpx's errors.
         """
         call = Completion(prompt, max_tokens)
         log.completions.append(call)
-        body = llm_options(choice) | {
+        options = of_system(salt) | llm_options(choice)
+        body = options | {
             "model": self.model,
             "prompt": prompt,
             "max_tokens": max_tokens,
@@ -172,6 +175,12 @@ def llm_options(choice: str | None) -> dict[str, Any]:
     if choice is None:
         return {"ignore_eos": True}
     return {"structured_outputs": {"choice": [choice]}}
+
+
+def of_system(salt: str) -> dict[str, Any]:
+    """What a peer's requests carry so that vLLM finds for it only what it computed for it. Ours
+    carry our tenant's salt, as always."""
+    return {"cache_salt": salt}
 
 
 def union(found: Sequence[Sequence[Hit]]) -> list[Hit]:

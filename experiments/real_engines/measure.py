@@ -1,7 +1,7 @@
 """Timing: one query at a time in turns, the best capacity, and Poisson arrivals at parts of it.
 
 All systems answer the first repetition before any answers the second, and in another order each
-time, so a disturbance of the machine hits all alike.
+time, so a disturbance of the machine hits all alike. All answer the same queries.
 """
 
 from __future__ import annotations
@@ -63,14 +63,15 @@ class Measurement:
         self, systems: Sequence[System], app: str, chunks: int, repetitions: int
     ) -> None:
         """One query at a time; one more before them, unmeasured: nobody is the first of a size."""
-        await systems[-1].answer(self._workload.query(app, chunks), Log())
+        await systems[-1].answer(self._workload.query(app, chunks, "first", 0), Log())
         for repetition in range(repetitions):
             shift = repetition % len(systems)
             for system in [*systems[shift:], *systems[:shift]]:
-                await self._alone(system, app, chunks)
+                await self._alone(system, app, chunks, repetition)
 
-    async def _alone(self, system: System, app: str, chunks: int) -> None:
-        point, query = self._point(system, app, chunks, ONE), self._workload.query(app, chunks)
+    async def _alone(self, system: System, app: str, chunks: int, place: int) -> None:
+        point = self._point(system, app, chunks, ONE)
+        query = self._workload.query(app, chunks, ONE, place)
         before = busy_s(self._processes)
         point.samples.append(await self._one(system, query))
         self._add_busy(point, before)
@@ -83,7 +84,7 @@ class Measurement:
         """Queries a second of the best of `systems`, `AT_ONCE` of them in flight."""
         best = 0.0
         for system in systems:
-            waiting = [self._workload.query(app, chunks) for _ in range(queries)]
+            waiting = [self._workload.query(app, chunks, "most", i) for i in range(queries)]
             began = time.monotonic()
             workers = (self._drain(system, waiting) for _ in range(AT_ONCE))
             await asyncio.gather(*workers)
@@ -99,18 +100,18 @@ class Measurement:
     ) -> None:
         """Poisson arrivals at `rate` queries a second."""
         point = self._point(system, app, chunks, load)
+        waiting = [self._workload.query(app, chunks, load, i) for i in range(queries)]
         before = busy_s(self._processes)
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(self._later(system, app, chunks, began + at))
-                for at in arrivals(rate, queries)
+                tasks.create_task(self._later(system, query, began + at))
+                for query, at in zip(waiting, arrivals(rate, queries), strict=True)
             ]
         point.samples += [task.result() for task in running]
         self._add_busy(point, before)
 
-    async def _later(self, system: System, app: str, chunks: int, at: float) -> Sample:
-        query = self._workload.query(app, chunks)
+    async def _later(self, system: System, query: Query, at: float) -> Sample:
         await asyncio.sleep(at - time.monotonic())
         return await self._one(system, query)
 

@@ -47,12 +47,15 @@ class Steps:
         vectors = await self.engines.embed(chunks, self.log)
         await self.engines.store(self.table, self.query.edition, chunks, vectors, self.log)
 
+    async def complete(self, prompt: str, **options: Any) -> str:
+        """What the model says; options: of `Engines.complete`."""
+        return await self.engines.complete(prompt, self.log, self.table, **options)
+
     async def expand(self) -> list[str]:
         """Rewritings of the question."""
         query = self.query
-        text = await self.engines.complete(
+        text = await self.complete(
             prompts.expand(query.question, query.history),
-            self.log,
             choice=prompts.expansion_text(query.question),
             max_tokens=prompts.EXPANSION_TOKENS,
         )
@@ -75,12 +78,12 @@ class Steps:
     async def leaf(self, hit: Hit) -> str:
         """The answer from one passage."""
         prompt = prompts.answer(self.query.question, self.query.history, hit.text)
-        return await self.engines.complete(prompt, self.log)
+        return await self.complete(prompt)
 
     async def merge(self, drafts: Sequence[str]) -> str:
         """The final answer of the tree."""
         prompt = prompts.merge(self.query.question, self.query.history, drafts)
-        return await self.engines.complete(prompt, self.log, final=True)
+        return await self.complete(prompt, final=True)
 
     async def refine(self, hit: Hit, before: str | None, *, final: bool) -> str:
         """One round of refining; before: None in the first."""
@@ -89,7 +92,7 @@ class Steps:
             prompt = prompts.answer(query.question, query.history, hit.text)
         else:
             prompt = prompts.refine(query.question, query.history, hit.text, before)
-        return await self.engines.complete(prompt, self.log, final=final)
+        return await self.complete(prompt, final=final)
 
     async def refine_all(self, hits: Sequence[Hit]) -> str:
         """All rounds, one after the other, as they must be."""

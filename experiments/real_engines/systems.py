@@ -44,10 +44,9 @@ async def check_same(systems: Sequence[System], workload: Workload, app: str, ch
 
     Raises AssertionError, which names the system, if one that should do the same does not.
     """
-    edition = f"Edition {app} {chunks}"
     ours: Log | None = None
     for system in systems:
-        query, log = workload.query(app, chunks, edition=edition), Log()
+        query, log = workload.query(app, chunks, "check", 0), Log()
         answer = await system.answer(query, log)
         if not answer.strip():
             raise AssertionError(f"{label(system)} answered {app} with nothing")

@@ -1,8 +1,9 @@
 """What is asked: applications, documents of a given number of chunks, histories, arrival times.
 
 Every query is an edition of its own: its number stands first in the document, in the history and in
-the question, so no system finds anything of another query in the store or in the prefix cache
-(but for the instruction, which all share).
+the question, so a system finds nothing of one query in the store or in the prefix cache when it
+answers another (but for the instruction). All systems are asked the same editions: the passages
+that are found for one may be a quarter longer than those for another, even where both ask the same.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,15 +56,18 @@ class Workload:
 
     def __init__(self, split: Callable[[str], Sequence[str]], tokenizer: Path) -> None:
         self._split, self._tokenizer = split, tokenizer
-        self._editions = count(1)
+        self._editions: dict[tuple[str, int, str, int], str] = {}
         self._documents: dict[int, str] = {}
 
-    def query(self, app: str, chunks: int, *, edition: str | None = None) -> Query:
-        """A new query about a document of about `chunks` chunks."""
-        edition = edition or f"Edition {next(self._editions)}"
-        number = sum(map(ord, edition))
+    def query(self, app: str, chunks: int, part: str, place: int) -> Query:
+        """A query about a document of about `chunks` chunks; equal arguments, the same query.
+
+        part: of the run, such as a load. place: in that part, from 0.
+        """
+        new = f"Edition {len(self._editions) + 1}"
+        edition = self._editions.setdefault((app, chunks, part, place), new)
         document = f"{edition} of the reference.\n\n{self._document(chunks)}"
-        question = f"{edition}: {QUESTIONS[number % len(QUESTIONS)]}"
+        question = f"{edition}: {QUESTIONS[place % len(QUESTIONS)]}"
         history = f"{edition}.\n{self._history}" if app == "chat-rag" else None
         return Query(app, edition, question, document, history)
 

@@ -66,6 +66,9 @@ async def test_every_matched_and_expert_variant_makes_the_calls_that_ours_makes(
             names = {systems.label(system) for system in ready}
             assert len(names) == len(ready) == 11
             logs = {app: await systems.check_same(ready, workload, app, CHUNKS) for app in APPS}
+            asked = [seen.body or {} for seen in llm.requests]
+    salts = {body["cache_salt"] for body in asked if body.get("max_tokens", 0) > 1}  # no probes
+    assert len(salts) == len(names), "vLLM must find for nobody what it computed for another"
     chunks = len(logs["naive-rag"].stored)
     assert logs["naive-rag"].counts == (chunks + 1, chunks, 1, 0, 4)
     assert logs["advanced-rag"].counts == (chunks + 3, chunks, 3, 1, 4)
@@ -104,27 +107,33 @@ def test_every_query_is_new_and_documents_have_the_size() -> None:
         return [text[i : i + 500] for i in range(0, len(text), 500)]
 
     workload = SmallWorkload(lines, Path())
-    one, two = (workload.query("chat-rag", 20) for _ in range(2))
+    one, two = (workload.query("chat-rag", 20, ONE, place) for place in range(2))
+    assert workload.query("chat-rag", 20, ONE, 0) == one
+    others = [("chat-rag", 20, "50%", 0), ("chat-rag", 21, ONE, 0), ("naive-rag", 20, ONE, 0)]
+    assert len({query.edition for query in [one, two, *(workload.query(*o) for o in others)]}) == 5
     assert one.document[:10] != two.document[:10]
     assert one.question[:10] != two.question[:10]
     assert str(one.history)[:10] != str(two.history)[:10]
     assert len(lines(one.document)) == pytest.approx(20, abs=2)
-    assert workload.query("naive-rag", 20).history is None
-    assert len(lines(workload.query("naive-rag", 4000).document)) == pytest.approx(4000, rel=0.02)
+    assert workload.query("naive-rag", 20, ONE, 0).history is None
+    long = workload.query("naive-rag", 4000, ONE, 0).document
+    assert len(lines(long)) == pytest.approx(4000, rel=0.02)
     with pytest.raises(InputError, match="no text for 100,000 chunks"):
-        workload.query("naive-rag", 100_000)
+        workload.query("naive-rag", 100_000, ONE, 0)
 
 
 class Instant:
-    """A system that answers at once and notes the order."""
+    """A system that answers at once and notes the order, and what it was asked."""
 
     style = "expert"
 
     def __init__(self, name: str, order: list[str]) -> None:
         self.name, self._order = name, order
+        self.asked: list[Query] = []
 
     async def answer(self, query: Query, log: Log) -> str:
         self._order.append(self.name)
+        self.asked.append(query)
         log.first_token()
         return query.edition
 
@@ -142,6 +151,21 @@ async def test_systems_take_turns_and_loads_are_points_of_their_own() -> None:
     assert len(ended) == 4 + 5 + 8
     sizes = {(p.system, p.load): len(p.samples) for p in measured.points.values()}
     assert sizes == {("teola", ONE): 2, ("asyncio", ONE): 2, ("teola", "50%"): 5}
+
+
+async def test_all_systems_are_asked_the_same_queries_and_none_twice() -> None:
+    found = [Instant(name, []) for name in ("teola", "asyncio", "haystack")]
+    instant = cast("list[System]", found)
+    workload = SmallWorkload(lambda text: [text[:900]] * (len(text) // 900 + 1), Path())
+    measured = Measurement(workload, {"process": os.getpid()}, lambda name: None)
+    await measured.in_turns(instant, "naive-rag", 3, 6)
+    assert found[-1].asked.pop(0)  # the query that is not measured
+    await measured.capacity(instant, "naive-rag", 3, 4)
+    for system in instant:
+        await measured.arriving(system, "naive-rag", 3, "50%", 500.0, 7)
+    one, *others = [sorted(one.asked, key=lambda query: query.edition) for one in found]
+    assert others == [one, one]
+    assert len({query.edition for query in one}) == 6 + 4 + 7
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from haystack.components.query import QueryExpander
 from haystack.dataclasses import ChatMessage
 from haystack.utils import Secret
 
-from experiments.real_engines.calls import Engines, llm_options, union
+from experiments.real_engines.calls import Engines, llm_options, of_system, union
 from experiments.real_engines.prompts import ANSWER_TOKENS, EXPANSION_TOKENS, rewritings
 from experiments.real_engines.recording import Log
 from experiments.real_engines.steps import Steps
@@ -173,7 +173,8 @@ class HaystackDefault:
         return pipeline
 
     def _generator(self, choice: str | None, limit: int, watch: Any = None) -> OpenAIChatGenerator:
-        options = {"temperature": 0.0, "max_tokens": limit, "extra_body": llm_options(choice)}
+        extra = of_system(self.table) | llm_options(choice)
+        options = {"temperature": 0.0, "max_tokens": limit, "extra_body": extra}
         return OpenAIChatGenerator(
             api_key=Secret.from_token("none"),
             model=self._engines.model,

@@ -60,15 +60,14 @@ async def index(state: State) -> State:
 async def contextualise(state: State) -> State:
     steps = state["steps"]
     prompt = CONTEXTUALISE.format(history=steps.query.history, question=steps.query.question)
-    return {"standalone": await steps.engines.complete(prompt, steps.log)}
+    return {"standalone": await steps.complete(prompt)}
 
 
 async def rewrite(state: State) -> State:
     steps = state["steps"]
     question = state.get("standalone", steps.query.question)
-    text = await steps.engines.complete(
+    text = await steps.complete(
         MULTI_QUERY.format(question=question),
-        steps.log,
         choice=expansion_text(steps.query.question),
         max_tokens=EXPANSION_TOKENS,
     )
@@ -93,7 +92,7 @@ async def generate(state: State) -> State:
         question=steps.query.question,
         context="\n\n".join(hit.text for hit in state["hits"]),
     )
-    return {"answer": await steps.engines.complete(prompt, steps.log, final=True)}
+    return {"answer": await steps.complete(prompt, final=True)}
 
 
 NODES: dict[str, list[Any]] = {

@@ -30,7 +30,7 @@ from llama_index.vector_stores.postgres import PGVectorStore
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL
 
-from experiments.real_engines.calls import Engines, llm_options
+from experiments.real_engines.calls import Engines, llm_options, of_system
 from experiments.real_engines.prompts import ANSWER_TOKENS, EXPANSION_TOKENS, expansion_text
 from experiments.real_engines.recording import Log
 from experiments.real_engines.servers import WINDOW
@@ -72,6 +72,7 @@ class LlamaIndexDefault:
         self._engines = engines
         self._embedding = HuggingFaceEmbedding(model_name=str(locate(None)), device="cpu")
         self._tables = count(1)
+        self._salt = f"{self.name}_{self.style}"
 
     async def answer(self, query: Query, log: Log) -> str:
         loop = asyncio.get_running_loop()
@@ -144,7 +145,7 @@ class LlamaIndexDefault:
             temperature=0.0,
             max_tokens=max_tokens,
             context_window=WINDOW,
-            additional_kwargs={"extra_body": llm_options(choice)},
+            additional_kwargs={"extra_body": of_system(self._salt) | llm_options(choice)},
         )
 
     def _store(self) -> PGVectorStore:
