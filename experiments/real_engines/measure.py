@@ -1,12 +1,14 @@
 """Timing: one query at a time in turns, the best capacity, and Poisson arrivals at parts of it.
 
-All systems answer the first repetition before any answers the second, and in another order each
-time, so a disturbance of the machine hits all alike. All answer the same queries.
+All systems answer the first repetition before any answers the second, each time in an order that is
+drawn anew, so a disturbance of the machine hits all alike, and what one leaves behind does not
+always hit the same next one. All answer the same queries.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -65,8 +67,9 @@ class Measurement:
         """One query at a time; one more before them, unmeasured: nobody is the first of a size."""
         await systems[-1].answer(self._workload.query(app, chunks, "first", 0), Log())
         for repetition in range(repetitions):
-            shift = repetition % len(systems)
-            for system in [*systems[shift:], *systems[:shift]]:
+            order = list(systems)
+            random.Random(f"{app} {chunks} {repetition}").shuffle(order)
+            for system in order:
                 await self._alone(system, app, chunks, repetition)
 
     async def _alone(self, system: System, app: str, chunks: int, place: int) -> None:
