@@ -112,6 +112,14 @@ def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
     return profile.dispatch_s + engine.seconds(p.op, p.items, tokens)
 
 
+def item_s(graph: Graph, p: Primitive, profile: Profile) -> float:
+    """By how much each of its items makes a batch longer (of an LLM's: 0, they end one by one)."""
+    if p.op in CONTROL or p.op in PREFILLS or p.op in DECODES:
+        return 0.0
+    cost = profile.engine(p.engine).cost(p.op)
+    return cost.per_item_s + cost.per_token_s * planned_tokens(graph, p) / max(1, p.items)
+
+
 def total(graph: Graph, profile: Profile) -> float:
     """Seconds of all primitives one after another, without branches that are not expected."""
     return sum(seconds(graph, p, profile) for p in graph.primitives if expected(graph, p, profile))

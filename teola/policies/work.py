@@ -16,7 +16,7 @@ class Estimate(NamedTuple):
     rest_s: the longest path from its start to the end of its query (without a profile: its depth).
     latest_s: how long after its query's admission it may start and not delay that path. total_s:
     all of the query's primitives one after another. base_s: what a batch costs whatever is in it.
-    takes_s: the primitive alone.
+    takes_s: the primitive alone. item_s: by how much each of its items makes a batch longer.
     """
 
     rest_s: float = 0.0
@@ -24,6 +24,7 @@ class Estimate(NamedTuple):
     total_s: float = 0.0
     base_s: float = 0.0
     takes_s: float = 0.0
+    item_s: float = 0.0
 
 
 UNKNOWN: Final = Estimate()

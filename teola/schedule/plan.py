@@ -225,6 +225,7 @@ class Plan:
                 total_s=total / chance[p.id],
                 base_s=profile.engine(p.engine).cost(p.op).base_s,
                 takes_s=estimate.seconds(graph, p, profile),
+                item_s=estimate.item_s(graph, p, profile),
             )
             for p in self.primitives
         )

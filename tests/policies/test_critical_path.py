@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from teola.errors import InputError, UnknownName
 from teola.graph import Op
 from teola.policies import batching
-from teola.policies.batching.critical_path import FEW, QUIET, CriticalPath, _since
+from teola.policies.batching.critical_path import FEW, LENGTH, QUIET, CriticalPath, _due, _since
 from teola.policies.work import Estimate, Work
 from tests.planted import catches, edited
 from tests.policies.choosing import add, chosen, slots, take
@@ -37,28 +37,41 @@ def prefill(seq: int, arrival: float, latest_s: float = 0.0, **more: Any) -> Wor
 
 
 def test_of_two_queries_of_one_age_the_shorter_goes_first() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, work(0, run="long", estimate=Estimate(total_s=5.0)))
     add(policy, work(1, run="short", estimate=Estimate(total_s=2.0)))
     assert seqs(policy) == [1, 0]
 
 
 def test_an_old_query_goes_before_a_short_one() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, work(0, run="long", admitted=1.0, estimate=Estimate(total_s=5.0)))
     add(policy, work(1, run="short", admitted=4.5, estimate=Estimate(total_s=2.0)))
     assert seqs(policy) == [0, 1]
 
 
+@catches(
+    "length-as-age",
+    "a second of a query's length counts as a second of its age, so long ones come last",
+    edited(_due, "LENGTH * ", ""),
+)
+def test_a_second_of_length_counts_as_three_quarters_of_a_second_of_age() -> None:
+    for admitted, first in ((3.2, 1), (3.3, 0)):
+        policy = CriticalPath()
+        add(policy, work(0, run="long", admitted=1.0, estimate=Estimate(total_s=5.0)))
+        add(policy, work(1, run="short", admitted=admitted, estimate=Estimate(total_s=2.0)))
+        assert seqs(policy)[0] == first
+
+
 def test_age_counts_from_admission_and_not_from_the_queue() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, work(0, run="young", admitted=3.0, arrival=3.0))
     add(policy, work(1, run="old", admitted=1.0, arrival=4.0))
     assert seqs(policy) == [1, 0]
 
 
 def test_within_a_query_the_longest_remaining_path_goes_first() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, *(work(k, estimate=Estimate(rest_s=rest)) for k, rest in enumerate([1, 5, 3])))
     assert seqs(policy) == [1, 2, 0]
 
@@ -69,7 +82,7 @@ def test_a_query_is_overtaken_only_by_those_that_come_less_than_its_length_after
     seed: int, lengths: list[float]
 ) -> None:
     """However many short queries come: whoever is served before an older one was near enough."""
-    draw, policy, queued = random.Random(seed), CriticalPath(patience=1.0), {}
+    draw, policy, queued = random.Random(seed), CriticalPath(), {}
     for k in range(120):
         length = draw.choice(lengths)
         w = work(k, run=f"q{k}", admitted=k / 4, arrival=k / 4, estimate=Estimate(total_s=length))
@@ -80,21 +93,93 @@ def test_a_query_is_overtaken_only_by_those_that_come_less_than_its_length_after
                 del queued[served.seq]
                 for older in queued.values():
                     if older.admitted < served.admitted:
-                        assert served.admitted < older.admitted + older.spec.estimate.total_s
+                        length = older.spec.estimate.total_s
+                        assert served.admitted < older.admitted + LENGTH * length
+
+
+# --- with whom ---------------------------------------------------------------------------------
+
+
+def embedding(seq: int, run: str, total: int, item_s: float = 0.025, **more: Any) -> Work:
+    """So many items of a query, by the paper's times: 0.05 s a batch and 0.025 s an item."""
+    estimate = Estimate(base_s=0.05, item_s=item_s, **more)
+    return work(seq, run=run, op=Op.EMBEDDING, total=total, estimate=estimate)
+
+
+def batch(*queued: Work, weight: int = 32) -> list[tuple[int, int]]:
+    """Of the batch that goes: works and how many of their items."""
+    policy = CriticalPath()
+    add(policy, *queued)
+    return [(seq, hi - lo) for seq, lo, hi in chosen(policy, slots(weight), 0.0)]
+
+
+@catches(
+    "anybody-joins",
+    "a batch is filled with whatever waits, however long those before wait for it",
+    edited(CriticalPath._longer_s, "return longer_s if first or", "return longer_s if True or"),
+)
+def test_others_share_a_batch_only_if_it_saves_more_than_those_before_wait_for_them() -> None:
+    """With one query behind, a batch less is worth 4 x 0.05 s: eight items of 0.025 s."""
+    assert batch(embedding(0, "a", 20), embedding(1, "b", 8)) == [(0, 20), (1, 8)]
+    assert batch(embedding(0, "a", 20), embedding(1, "b", 9)) == [(0, 20)]
+    assert batch(embedding(0, "a", 20), embedding(1, "b", 9, item_s=0.0)) == [(0, 20), (1, 9)]
+
+
+@catches(
+    "none-behind",
+    "what a batch less is worth does not grow with those that wait for it",
+    edited(CriticalPath._longer_s, "(len(self._runs) - before)", "1"),
+)
+def test_the_more_wait_the_fuller_batches_are() -> None:
+    queued = [embedding(k, f"q{k}", 12) for k in range(4)]
+    assert batch(*queued[:2]) == [(0, 12)]
+    assert batch(*queued[:3]) == [(0, 12), (1, 12)], "two would wait 0.2 s each for the third"
+    assert batch(*queued) == [(0, 12), (1, 12), (2, 8)]
+
+
+@catches(
+    "once-in-always-in",
+    "of a query that has something in a batch all the rest goes along",
+    edited(CriticalPath._longer_s, "joined.get(work.run, 0.0)", "0.0"),
+)
+def test_all_that_a_query_has_in_a_batch_counts() -> None:
+    stages = embedding(1, "b", 5), embedding(2, "b", 5)
+    assert batch(embedding(0, "a", 20), *stages) == [(0, 20), (1, 5)]
+
+
+@catches(
+    "own-items-too",
+    "a query's own items make it wait as if they were somebody else's",
+    edited(CriticalPath._longer_s, "not before or work.run == next(iter(joined))", "not joined"),
+)
+def test_the_first_query_takes_all_the_room_that_it_can_use() -> None:
+    first, last = embedding(0, "a", 2, rest_s=9.0), embedding(2, "a", 29, rest_s=1.0)
+    assert batch(first, embedding(1, "b", 1, rest_s=5.0), last) == [(0, 2), (1, 1), (2, 29)]
+
+
+def test_where_a_batch_costs_nothing_besides_its_items_each_query_has_its_own() -> None:
+    estimate = Estimate(item_s=0.01)
+    queued = [work(k, run=f"q{k}", total=2, estimate=estimate) for k in range(9)]
+    assert batch(*queued) == [(0, 2)]
+
+
+def test_where_times_are_not_known_batches_are_full() -> None:
+    queued = [work(k, run=f"q{k}", total=12) for k in range(4)]
+    assert batch(*queued) == [(0, 12), (1, 12), (2, 8)]
 
 
 # --- now or later ---------------------------------------------------------------------------
 
 
 def test_nothing_waits_where_nothing_runs() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0, latest_s=99.0))
     assert seqs(policy, 1.0, weight=1024) == [0]
 
 
 def test_a_prefill_waits_until_that_has_cost_as_much_as_it_does() -> None:
     """Three calls run: to go costs 3 x 0.2 s. Alone it waits 0.6 s."""
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0))
     assert seqs(policy, 1.0, weight=1024, running=3) == []
     assert policy.wake_at(1.0) == pytest.approx(1.6)
@@ -104,7 +189,7 @@ def test_a_prefill_waits_until_that_has_cost_as_much_as_it_does() -> None:
 
 def test_several_that_wait_wait_less() -> None:
     """Two wait from 1.0 and 1.2 on: at 1.4 they have waited 0.6 s together."""
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0))
     assert seqs(policy, 1.0, weight=1024, running=3) == []
     add(policy, prefill(1, arrival=1.2))
@@ -115,7 +200,7 @@ def test_several_that_wait_wait_less() -> None:
 
 def test_what_has_slack_waits_for_nothing_until_it_is_used_up() -> None:
     """It must start at 5.0; then it waits 0.6 s more, as any other."""
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0, latest_s=5.0))
     assert seqs(policy, 4.0, weight=1024, running=3) == []
     assert policy.wake_at(4.0) == pytest.approx(5.0)
@@ -125,7 +210,7 @@ def test_what_has_slack_waits_for_nothing_until_it_is_used_up() -> None:
 
 
 def test_what_has_slack_goes_along_with_what_has_none() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0, latest_s=50.0), prefill(1, arrival=1.0))
     assert seqs(policy, 1.0, weight=1024, running=3) == []
     assert seqs(policy, 1.5, weight=1024, running=3) == []
@@ -133,7 +218,7 @@ def test_what_has_slack_goes_along_with_what_has_none() -> None:
 
 
 def test_where_nothing_runs_what_has_slack_does_not_lengthen_what_has_none() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0, latest_s=50.0), prefill(1, arrival=1.0))
     assert [w.seq for w in take(policy, slots(1024), now=1.0)] == [1]
     assert seqs(policy, 1.0, weight=1024, running=1) == []
@@ -190,7 +275,7 @@ def test_it_goes_as_any_other_once_the_rest_waits_for_it() -> None:
 
 
 def test_elsewhere_what_has_slack_goes_along_as_long_as_there_is_room() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, work(0, estimate=Estimate(latest_s=50.0)), work(1, arrival=1.0))
     assert seqs(policy, 1.0) == [0, 1]
 
@@ -198,7 +283,7 @@ def test_elsewhere_what_has_slack_goes_along_as_long_as_there_is_room() -> None:
 @pytest.mark.parametrize("weight", [400, 350])
 def test_behind_a_full_batch_all_wait(weight: int) -> None:
     """No more fit: five wait for the three that run, 0.12 s each are 0.2 s x 3."""
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, *(prefill(k, arrival=1.0) for k in range(5)))
     assert seqs(policy, 1.0, weight=weight, running=3) == []
     assert policy.wake_at(1.0) == pytest.approx(1.12)
@@ -207,7 +292,7 @@ def test_behind_a_full_batch_all_wait(weight: int) -> None:
 
 
 def test_a_full_batch_goes_when_what_runs_has_ended() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, *(prefill(k, arrival=1.0) for k in range(5)))
     assert seqs(policy, 1.0, weight=400, running=3) == []
     assert seqs(policy, 1.05, weight=400) == [0, 1, 2, 3]
@@ -215,7 +300,7 @@ def test_a_full_batch_goes_when_what_runs_has_ended() -> None:
 
 def test_while_a_prefill_is_under_way_none_follows() -> None:
     """It could not begin, and what comes until then would have to go without it."""
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0))
     assert seqs(policy, 99.0, weight=900, idle=False, running=1) == []
     assert policy.wake_at(99.0) is None, "its end is an event"
@@ -234,7 +319,7 @@ def test_if_waiting_saves_nothing_prefills_follow_each_other(
 
 
 def test_small_calls_fill_what_a_large_one_leaves() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, *(prefill(k, arrival=1.0, total=n) for k, n in enumerate([500, 600, 100, 450, 40])))
     assert [w.seq for w in take(policy, slots(1024), now=1.0)] == [0, 2, 4]
     assert seqs(policy, 1.0, weight=1024) == [1], "the large one comes first now"
@@ -242,31 +327,31 @@ def test_small_calls_fill_what_a_large_one_leaves() -> None:
 
 def test_small_calls_do_not_top_up_what_is_under_way_for_ever() -> None:
     """Else a large one, which needs all the room, would never get it."""
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     calls = [(0, 600), (1, 100)]
     add(policy, *(work(k, lane=None, total=n, cuttable=False) for k, n in calls))
     assert seqs(policy, 1.0, weight=500, idle=False, running=1) == []
 
 
 def test_the_search_for_what_fits_ends() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     lengths = [500, *([600] * (FEW + 1)), 100]
     add(policy, *(prefill(k, arrival=1.0, total=n) for k, n in enumerate(lengths)))
     assert seqs(policy, 1.0, weight=1024) == [0]
 
 
 def test_if_only_calls_are_used_up_it_waits_for_more_of_them() -> None:
-    """A place has come free at 5 s: it is worth 0.2 s x 31 to wait, of which 0.2 s of the wait for
-    room count."""
-    policy = CriticalPath(patience=1.0)
+    """A place has come free at 5 s: it is worth 0.2 s x 31 to wait. Then there are two: company to
+    each other, so 0.2 s of their wait for room count."""
+    policy = CriticalPath()
     add(policy, *(prefill(k, arrival=1.0) for k in range(9)))
     assert seqs(policy, 5.0, weight=1024, entries=1, running=31) == []
-    assert policy.wake_at(5.0) == pytest.approx(11.0)
-    assert seqs(policy, 5.5, weight=1024, entries=6, running=26) == []
-    assert policy.wake_at(5.5) == pytest.approx(4.8 + 0.2 * 26 / 6)
+    assert policy.wake_at(5.0) == pytest.approx(11.2)
+    assert seqs(policy, 5.5, weight=1024, entries=2, running=30) == []
+    assert policy.wake_at(5.5) == pytest.approx(4.8 + 0.2 * 30 / 2)
     assert len(take(policy, slots(1024, entries=8, running=24), now=6.0)) == 8
     assert seqs(policy, 7.0, weight=1024, entries=1, running=31) == [], "the clock begins anew"
-    assert policy.wake_at(7.0) == pytest.approx(13.0)
+    assert policy.wake_at(7.0) == pytest.approx(13.2)
 
 
 def test_no_patience_never_waits() -> None:
@@ -276,13 +361,13 @@ def test_no_patience_never_waits() -> None:
 
 
 def test_without_a_profile_nothing_waits() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, work(0, lane=None, total=100, cuttable=False))
     assert seqs(policy, 0.0, weight=1024, running=30) == [0]
 
 
 def test_the_earliest_of_several_instances_wakes() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0))
     for instance, running in enumerate((5, 2, 4)):
         assert seqs(policy, 1.0, weight=1024, instance=instance, running=running) == []
@@ -290,32 +375,46 @@ def test_the_earliest_of_several_instances_wakes() -> None:
 
 
 def test_the_clock_begins_anew_when_what_waited_has_gone_alone() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, prefill(0, arrival=1.0))
     assert seqs(policy, 1.0, weight=1024, running=3) == []
     assert [w.seq for w in take(policy, slots(1024), now=1.1)] == [0]
     add(policy, prefill(1, arrival=1.0))
     assert seqs(policy, 5.0, weight=1024, running=3) == []
-    assert policy.wake_at(5.0) == pytest.approx(5.4)
+    assert policy.wake_at(5.0) == pytest.approx(5.6)
 
 
 @catches(
     "room-counts-not",
     "a wait for room is none",
-    edited(CriticalPath._waits, "room - SHORT * base_s", "room"),
+    edited(CriticalPath._waits, "room - base_s * (len(slices) + behind - 1)", "room"),
 )
 @catches(
     "room-counts-all",
     "a wait for room counts however long it was",
-    edited(CriticalPath._waits, "room - SHORT * base_s", "-inf"),
+    edited(CriticalPath._waits, "room - base_s * (len(slices) + behind - 1)", "-inf"),
 )
-def test_what_a_call_has_waited_for_room_counts_for_a_while() -> None:
-    """There is room from 5 s on, and three calls run that it would hold up for 0.2 s each."""
-    for arrival, goes in ((5.0, 5.6), (4.9, 5.5), (1.0, 5.4)):
-        policy = CriticalPath(patience=1.0)
-        add(policy, prefill(0, arrival=arrival))
+def test_what_calls_have_waited_for_room_counts_as_far_as_they_are_company_to_one_another() -> None:
+    """There is room from 5 s on, and three calls run that they would hold up for 0.2 s each. To go
+    together saves 0.2 s for each call beside the first."""
+    for arrivals, goes in (
+        ((5.0,), 5.6),
+        ((1.0,), 5.6),
+        ((1.0, 1.0), 5.1),
+        ((4.9, 4.9), 5.2),
+        ((1.0, 5.0), 5.2),
+    ):
+        policy = CriticalPath()
+        add(policy, *(prefill(k, arrival=at) for k, at in enumerate(arrivals)))
         assert seqs(policy, 5.0, weight=1024, running=3) == []
         assert policy.wake_at(5.0) == pytest.approx(goes)
+
+
+def test_calls_that_were_company_enough_go_at_once() -> None:
+    """Three have waited for room: 2 x 0.2 s of it count for each, 0.6 s are enough."""
+    policy = CriticalPath()
+    add(policy, *(prefill(k, arrival=1.0) for k in range(3)))
+    assert seqs(policy, 5.0, weight=1024, running=3) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -329,7 +428,7 @@ def test_what_a_call_has_waited_for_room_counts_for_a_while() -> None:
     ],
 )
 def test_what_is_queued_alone_goes_where_it_may(given: Any, expected: Any) -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, work(0, **given))
     assert chosen(policy) == expected
 
@@ -338,7 +437,7 @@ def test_what_is_queued_alone_goes_where_it_may(given: Any, expected: Any) -> No
 
 
 def test_the_lane_with_the_most_urgent_work_goes_first() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, work(0, admitted=2.0), work(1, lane=Op.SEARCHING, admitted=1.0), work(2))
     assert seqs(policy, weight=1) == [2]
     assert seqs(policy) == [2, 0]
@@ -347,7 +446,7 @@ def test_the_lane_with_the_most_urgent_work_goes_first() -> None:
 
 
 def test_a_lane_whose_works_avoid_the_instance_does_not_hold_up_another() -> None:
-    policy = CriticalPath(patience=1.0)
+    policy = CriticalPath()
     add(policy, work(0, avoid=0), work(1, lane=Op.SEARCHING, admitted=1.0))
     assert seqs(policy) == [1]
 

@@ -267,8 +267,8 @@ def test_who_waits_for_company_joins_another_flow_that_goes() -> None:
     assert shared.policy.wake_at(1.0) == pytest.approx(50.0)
     shared.add("b", estimate=Estimate(base_s=0.2), **call)
     assert shared.batch(slots(1024, running=3), 1.5) == {}
-    assert shared.policy.wake_at(1.5) == pytest.approx(1.6)
-    assert shared.batch(slots(1024, running=3), 1.6) == {"a": 100, "b": 100}
+    assert shared.policy.wake_at(1.5) == pytest.approx(2.1)
+    assert shared.batch(slots(1024, running=3), 2.1) == {"a": 100, "b": 100}
 
 
 # --- options --------------------------------------------------------------------------------

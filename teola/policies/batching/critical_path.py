@@ -1,11 +1,11 @@
 """critical_path: short and old queries first, their longest remaining path first, batches that pay.
 
-Three rules, all in seconds of the profile (teola.policies.work.Estimate).
+Four rules, all in seconds of the profile (teola.policies.work.Estimate).
 
-*Between queries*: by `admitted + total_s`, when the query would be done if all its primitives ran
-one after another. Of queries of one age the shortest goes first, which is what lowers the mean; an
-old one overtakes a short one. A query is overtaken only by those that come less than its own
-length after it, so none starves, however many come.
+*Between queries*: by `admitted + LENGTH * total_s`, where `total_s` is when the query would be done
+if all its primitives ran one after another. Of queries of one age the shortest goes first, which is
+what lowers the mean; an old one overtakes a short one. A query is overtaken only by those that come
+less than its own length after it, so none starves, however many come.
 
 *Within a query*: the primitive with the longest remaining path (`rest_s`) first.
 
@@ -16,11 +16,17 @@ instance has room, and nothing for one whose path has slack (before `admitted + 
 computed ahead, for instance. Behind a batch whose tokens are used up, all that is queued waits. A
 batch goes when waiting has cost `patience` times what going does, or when nothing runs. With 1 this
 is the break-even rule of ski rental: without knowing what will come, at most twice the cost of the
-best choice. The default is 0.5: close to what instances sustain, others come soon enough, and half
-the wait is better; at lower loads it costs little. Where calls had to wait for room before, the
-instance is at its limit, and there is more to share each batch as it is: that counts as waiting,
-too, but for no longer than `SHORT` times `base_s`. No call waits longer than `base_s` x running
-calls beyond its slack once there is room.
+best choice. What calls have waited before, for the instance to have room, counts as well, as far
+as they are company to one another already: `base_s` for each call beside the first. So nothing else
+need be known of the load: calls that come one by one wait for others, and where many wait for room
+at once they go as they are. No call waits longer than `base_s` x running calls beyond its slack
+once there is room.
+
+*With whom*: a batch ends for all that is in it at once. So a query's items share one with those of
+queries before it only if these wait no longer for them, taken together, than is saved for all that
+wait when there is a batch less: `base_s`, for each of them `BEHIND` times, since more come
+meanwhile. What an engine does between others, in batches of next to no base time, goes alone;
+where many wait, batches are full. Prefills share as they are there: their items end one by one.
 
 While a prefill is under way none follows: it could not begin, and sent ahead it would go without
 those that come until then. Where nothing runs, what has slack does not go along with what has none,
@@ -38,6 +44,7 @@ Heaps by lane and instance, dead entries dropped when met: a choice costs O(log 
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
@@ -52,8 +59,10 @@ Heap = list[Entry]
 ANYWHERE: Final = -1
 FEW: Final = 32
 """Works that are too large for the rest of a batch, beyond which it looks no further."""
-SHORT: Final = 1.0
-"""Of what a call has waited for room, at most so many times what a batch costs counts."""
+LENGTH: Final = 0.75
+"""Seconds of age for which a second of a query's length counts."""
+BEHIND: Final = 4.0
+"""Queries that a batch which is saved helps, for each one that waits: more come meanwhile."""
 QUIET: Final = 40.0
 """Times what a batch costs: so long after urgent work of other queries, more is to be expected."""
 SOON_S: Final = 1e-6
@@ -65,7 +74,7 @@ class CriticalPath:
 
     eager = True
 
-    def __init__(self, patience: float = 0.5) -> None:
+    def __init__(self, patience: float = 1.0) -> None:
         number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
         if not number or not 0 <= patience < inf:
             raise InputError(
@@ -75,6 +84,8 @@ class CriticalPath:
         self.patience = patience
         self._lanes: dict[Op | None, dict[int, Heap]] = {}
         self._live = self._entries = 0
+        self._runs: Counter[str] = Counter()
+        """How many works of each query are queued."""
         self._asked = self._wake = -inf
         self._room_since: dict[int, float] = {}
         self._last: tuple[int, Work] | None = None
@@ -85,16 +96,20 @@ class CriticalPath:
 
     def add(self, work: Work, now: float) -> None:
         estimate = work.spec.estimate
-        due = work.admitted + estimate.total_s + work.behind_s
+        due = _due(work)
         entry = (due, -estimate.rest_s - work.behind_s, work.arrival, work.seq, work.tries, work)
         heaps = self._lanes.setdefault(work.spec.lane, {})
         heappush(heaps.setdefault(work.affinity, []), entry)
         self._newest = work
+        self._runs[work.run] += 1
         self._live += 1
         self._entries += 1
 
     def remove(self, work: Work, now: float) -> None:
         self._live -= 1
+        self._runs[work.run] -= 1
+        if not self._runs[work.run]:
+            del self._runs[work.run]
         if self._entries > 64 + 2 * self._live:
             self._sweep()
 
@@ -125,7 +140,7 @@ class CriticalPath:
 
     def priority(self, work: Work, now: float) -> int:
         """By what `choose` orders queries by, in ms."""
-        return -round(1000 * (work.admitted + work.spec.estimate.total_s + work.behind_s))
+        return -round(1000 * _due(work))
 
     def wake_at(self, now: float) -> float | None:
         return self._wake if now < self._wake < inf else None
@@ -183,6 +198,7 @@ class CriticalPath:
         first of the next one then), and only after few such: a choice is no search.
         """
         aside: list[tuple[Heap, Entry]] = []
+        joined: dict[str, float] = {}
         left_out, few = 0, FEW if taker.slots.idle else 0
         while taker.room and left_out <= few:
             heap = self._first(heaps)
@@ -192,11 +208,30 @@ class CriticalPath:
             aside.append((heap, entry))
             work = entry[-1]
             due = now == inf or _since(work) <= now
-            if due and taker.fits(work) and not taker.take(work):
+            if not due or not taker.fits(work):
+                continue
+            if work.spec.lane is not None:
+                longer_s = self._longer_s(taker, work, joined)
+                if longer_s == inf:
+                    left_out += 1
+                    continue
+                joined[work.run] = longer_s
+            if not taker.take(work):
                 left_out += taker.room
         for heap, entry in aside:
             heappush(heap, entry)
         return left_out > 0 or not taker.room
+
+    def _longer_s(self, taker: Taker, work: Work, joined: dict[str, float]) -> float:
+        """By how much a batch would take longer for all that this query has in it, if it took this,
+        too. Infinite where it must not: those before it would wait for that longer than is saved
+        for all that wait, when these need no batch of their own."""
+        estimate = work.spec.estimate
+        longer_s = joined.get(work.run, 0.0) + estimate.item_s * min(work.remaining, taker.weight)
+        before = len(joined) - (work.run in joined)
+        saved_s = BEHIND * estimate.base_s * (len(self._runs) - before)
+        first = not before or work.run == next(iter(joined))
+        return longer_s if first or longer_s * before <= saved_s else inf
 
     def _sweep(self) -> None:
         """Forget all that has gone."""
@@ -247,7 +282,8 @@ class CriticalPath:
         if going <= 0:
             return False
         room = self._room_since.setdefault(slots.instance, now)
-        since = [max(room - SHORT * base_s, _since(work)) for work, _, _ in slices]
+        before = room - base_s * (len(slices) + behind - 1)
+        since = [max(before, _since(work)) for work, _, _ in slices]
         waiting = [at for at in since if at <= now + SOON_S]
         count = len(waiting) + behind
         even = (going + sum(waiting) + room * behind) / count if count else inf
@@ -256,6 +292,11 @@ class CriticalPath:
         later = [at for at in since if at > now + SOON_S]
         self._wake = min(self._wake, even, *later)
         return True
+
+
+def _due(work: Work) -> float:
+    """What queries are ordered by."""
+    return work.admitted + LENGTH * (work.spec.estimate.total_s + work.behind_s)
 
 
 def _since(work: Work) -> float:

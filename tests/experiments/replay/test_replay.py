@@ -135,7 +135,8 @@ def test_the_named_routing_policy_rules() -> None:
         for routing in ("round_robin", "prefix_affinity")
     }
     turns = [call.instance for call in found["round_robin"].calls]
-    assert all(turns.count(i) == 75 for i in range(4))
+    counts = [turns.count(i) for i in range(4)]
+    assert min(counts) >= 74, "whoever's turn it is may wait for company; then the next one is asked"
     assert found["prefix_affinity"].hit_ratio > found["round_robin"].hit_ratio + 0.05
 
 
