@@ -35,6 +35,8 @@ LEAST_SAVED: Final = 0.25
 """A piece must save its query at least this part of what a prefill takes whatever its length, for
 which the others wait that run there. (With a ninth, which pays for one query alone, applications
 whose instructions are computed each time were up to 4 % slower at half of what they sustain.)"""
+UNTIMED_TOKENS: Final = 128
+"""What a piece must have of an engine whose times are not known yet."""
 LATE: Final = "computed ahead, its prefix would make other calls of the query wait"
 
 Pieces = list[tuple[Part, ...]]
@@ -158,7 +160,7 @@ def _least_tokens(engine: EngineProfile) -> int:
     """From how many tokens on a piece is worth a prefill: at least one KV block."""
     cost = engine.cost(Op.PREFILLING)
     if cost.per_token_s <= 0:
-        return engine.block_tokens
+        return max(engine.block_tokens, 0 if cost.base_s else UNTIMED_TOKENS)
     return max(engine.block_tokens, ceil(LEAST_SAVED * cost.base_s / cost.per_token_s))
 
 

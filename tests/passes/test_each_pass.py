@@ -37,19 +37,21 @@ from teola.passes.decompose_stages import decompose_stages
 from teola.passes.pipeline_decoding import pipeline_decoding
 from teola.passes.prune_dependencies import prune_dependencies
 from teola.passes.rewrite import Pass, Rewrite, _within
-from teola.passes.split_prefilling import split_prefilling
-from teola.profile import EngineProfile, Profile
+from teola.passes.split_prefilling import _least_tokens, split_prefilling
+from teola.profile import EngineProfile, Profile, StepTime
 from teola.registry import Named
 from tests.planted import catches, edited
 from tests.schedule.plans import aggregate, call, condition, nothing, tool
 
+PER_TOKEN = StepTime(per_token_s=2.0**-30)
+"""A prefill has no fixed time, so that a prefix of one block is worth one."""
 PROFILE = Profile(
     "test",
     {
         "embedding": EngineProfile(max_efficient=4),
         "vectorstore": EngineProfile(max_efficient=8),
         "python": EngineProfile(max_efficient=4),
-        "llm": EngineProfile(prefix_reuse=True, block_tokens=8),
+        "llm": EngineProfile(prefix_reuse=True, block_tokens=8, step=PER_TOKEN),
     },
 )
 
@@ -329,6 +331,21 @@ def test_less_than_a_block_is_not_worth_it() -> None:
     assert apply(split_prefilling, before)[0] is before
 
 
+@catches(
+    "split-on-a-guess",
+    "of an engine whose times are not known every block is computed ahead",
+    edited(_least_tokens, "UNTIMED_TOKENS", "0"),
+)
+def test_where_times_are_not_known_only_a_long_prefix_goes_ahead() -> None:
+    profile = Profile("p", {"llm": EngineProfile(prefix_reuse=True, block_tokens=8)})
+    for times, ahead in ((1, False), (10, True)):
+        given = answering(prompt(LONG * times, Ref("a", "out")), tool("a"))
+        after, rewrites = apply(split_prefilling, given, profile)
+        assert ("m.prefill.ahead1" in shape(after)) is ahead
+        least = "no prefix is known earlier that is worth a prefill (128 tokens)"
+        assert reasons(rewrites, False) == ([] if ahead else [f"m.prefill: {least}"])
+
+
 def test_a_short_piece_joins_the_next() -> None:
     given = prompt("Hi ", Ref("a", "out"), Ref("b", "out"))
     after, _ = apply(split_prefilling, answering(given, tool("a"), tool("b", "a")))
@@ -336,7 +353,8 @@ def test_a_short_piece_joins_the_next() -> None:
 
 
 def test_a_short_piece_in_the_middle_joins_the_rest() -> None:
-    profile = Profile("p", {"llm": EngineProfile(prefix_reuse=True, block_tokens=20)})
+    llm = EngineProfile(prefix_reuse=True, block_tokens=20, step=PER_TOKEN)
+    profile = Profile("p", {"llm": llm})
     given = prompt(LONG + LONG, Ref("a", "out"), Ref("b", "out"))
     after, _ = apply(split_prefilling, answering(given, tool("a"), tool("b", "a")), profile)
     assert texts(after["m.prefill.ahead1"]) == [LONG + LONG]

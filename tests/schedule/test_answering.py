@@ -14,8 +14,9 @@ ROUNDS = ("generate.1.decode", "generate.2.decode", "generate.3.decode")
 
 
 def begun(notes: int, *, optional: bool = False) -> GraphRun:
-    """A query that refines its answer in three rounds; it has so many of the three notes."""
-    run = GraphRun("q", refining(3, optional=optional))
+    """A query that refines its answer in three rounds, whose instruction is worth computing ahead;
+    it has so many of the three notes."""
+    run = GraphRun("q", refining(3, optional=optional, instruction="Answer with care. " * 40))
     run.handle(Started({"question": 1, "notes": notes}), 0.0)
     return run
 
