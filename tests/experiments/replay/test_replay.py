@@ -136,7 +136,7 @@ def test_the_named_routing_policy_rules() -> None:
     }
     turns = [call.instance for call in found["round_robin"].calls]
     counts = [turns.count(i) for i in range(4)]
-    assert min(counts) >= 74, "whoever's turn it is may wait for company; then the next one is asked"
+    assert min(counts) >= 74, "who waits for company may let the next one have its turn"
     assert found["prefix_affinity"].hit_ratio > found["round_robin"].hit_ratio + 0.05
 
 
