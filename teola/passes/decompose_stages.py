@@ -6,7 +6,7 @@
               embed.2(16) ──▶ ingest.2(16)
 
 The size of a stage is the engine's maximum efficient batch size, or a multiple of it where there
-would be more than 64 stages: the graph of a long document stays small, and the engine cuts batches
+would be more than 16 stages: the graph of a long document stays small, and the engine cuts batches
 from a stage as it needs them. The last stage takes whatever is left, so that one e-graph serves all
 sizes with equally many stages. A list that an LLM writes stays whole: its items come one after
 another, and to let each go on as it comes (pass 4) is better than to wait for a stage.
@@ -22,7 +22,7 @@ from teola.passes.rewrite import Cut, Rewrite, aligned_successors
 from teola.profile import Profile
 
 NAME = "decompose_stages"
-MOST_STAGES: Final = 64
+MOST_STAGES: Final = 16
 
 
 def decompose_stages(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrite]]:

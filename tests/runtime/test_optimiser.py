@@ -69,8 +69,8 @@ def test_a_long_document_has_no_more_stages_than_its_graph_can_bear(rag: Optimis
     """6,000 chunks would be 188 stages of 32."""
     plan = rag.plan({}, {"chunks": 6000}, most_primitives=512)
     stages = [p for p in plan.primitives if p.origin == "index.embed"]
-    assert len(stages) == 63
-    assert {p.items for p in stages[:-1]} == {96}
+    assert len(stages) == 16
+    assert {p.items for p in stages[:-1]} == {384}
     assert rag.plan({}, {"chunks": 5985}, most_primitives=512) is plan
 
 
