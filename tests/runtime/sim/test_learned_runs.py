@@ -174,9 +174,9 @@ LOADS = {"naive_rag": 0.5, "advanced_rag": 0.3, "chat_rag": 0.3, "search_agent":
 @pytest.mark.parametrize("profile", [TRUE, growing()], ids=["two-terms", "all-terms"])
 @pytest.mark.parametrize("app", APPS)
 def test_learning_from_nothing_makes_nothing_slower(app: str, profile: Any, load: float) -> None:
-    """On average over five seeds, by no more than 2 %."""
+    """On average over eight seeds, by no more than 2 %."""
     rate, learned, off = load * LOADS[app], [], []
-    for seed in range(5):
+    for seed in range(8):
         for learns, found in ((True, learned), (False, off)):
             made = Loaded(app, profile, learns=learns)
             found.append(mean(made.run(120, rate, seed)))
