@@ -113,7 +113,7 @@ def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
 
 
 def item_s(graph: Graph, p: Primitive, profile: Profile) -> float:
-    """By how much each of its items makes a batch longer (of an LLM's: 0, they end one by one)."""
+    """By how much each of its items makes a batch longer (0 of LLM calls, which share steps)."""
     if p.op in CONTROL or p.op in PREFILLS or p.op in DECODES:
         return 0.0
     cost = profile.engine(p.engine).cost(p.op)

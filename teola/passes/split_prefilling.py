@@ -36,7 +36,7 @@ LEAST_SAVED: Final = 0.25
 which the others wait that run there. (With a ninth, which pays for one query alone, applications
 whose instructions are computed each time were up to 4 % slower at half of what they sustain.)"""
 UNTIMED_TOKENS: Final = 128
-"""What a piece must have of an engine whose times are not known yet."""
+"""What a piece must have while an engine's times are not known: what it saves is a guess then."""
 LATE: Final = "computed ahead, its prefix would make other calls of the query wait"
 
 Pieces = list[tuple[Part, ...]]
@@ -158,9 +158,11 @@ def _with(graph: Graph, chosen: Mapping[str, Pieces]) -> Graph:
 
 def _least_tokens(engine: EngineProfile) -> int:
     """From how many tokens on a piece is worth a prefill: at least one KV block."""
+    if not engine.timed:
+        return max(engine.block_tokens, UNTIMED_TOKENS)
     cost = engine.cost(Op.PREFILLING)
     if cost.per_token_s <= 0:
-        return max(engine.block_tokens, 0 if cost.base_s else UNTIMED_TOKENS)
+        return engine.block_tokens
     return max(engine.block_tokens, ceil(LEAST_SAVED * cost.base_s / cost.per_token_s))
 
 

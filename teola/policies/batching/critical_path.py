@@ -5,7 +5,8 @@ Four rules, all in seconds of the profile (teola.policies.work.Estimate).
 *Between queries*: by `admitted + LENGTH * total_s`, where `total_s` is when the query would be done
 if all its primitives ran one after another. Of queries of one age the shortest goes first, which is
 what lowers the mean; an old one overtakes a short one. A query is overtaken only by those that come
-less than its own length after it, so none starves, however many come.
+less than its own length after it, or fit a batch in which it has no place; so none starves, however
+many come.
 
 *Within a query*: the primitive with the longest remaining path (`rest_s`) first.
 
@@ -25,8 +26,8 @@ once there is room.
 *With whom*: a batch ends for all that is in it at once. So a query's items share one with those of
 queries before it only if these wait no longer for them, taken together, than is saved for all that
 wait when there is a batch less: `base_s`, for each of them `BEHIND` times, since more come
-meanwhile. What an engine does between others, in batches of next to no base time, goes alone;
-where many wait, batches are full. Prefills share as they are there: their items end one by one.
+meanwhile. Where a batch costs nothing besides its items each query has its own, and where many
+wait, batches are full. Prefills share freely: when they go is decided by the rule before.
 
 While a prefill is under way none follows: it could not begin, and sent ahead it would go without
 those that come until then. Where nothing runs, what has slack does not go along with what has none,
@@ -210,28 +211,28 @@ class CriticalPath:
             due = now == inf or _since(work) <= now
             if not due or not taker.fits(work):
                 continue
-            if work.spec.lane is not None:
-                longer_s = self._longer_s(taker, work, joined)
-                if longer_s == inf:
-                    left_out += 1
-                    continue
-                joined[work.run] = longer_s
+            if work.spec.lane is not None and not self._may_join(work, taker.weight, joined):
+                left_out += 1
+                continue
             if not taker.take(work):
                 left_out += taker.room
         for heap, entry in aside:
             heappush(heap, entry)
         return left_out > 0 or not taker.room
 
-    def _longer_s(self, taker: Taker, work: Work, joined: dict[str, float]) -> float:
-        """By how much a batch would take longer for all that this query has in it, if it took this,
-        too. Infinite where it must not: those before it would wait for that longer than is saved
-        for all that wait, when these need no batch of their own."""
+    def _may_join(self, work: Work, room: int, joined: dict[str, float]) -> bool:
+        """Whether those before it in a batch wait no longer for all of its query's items there than
+        is saved for all that wait. Then note in `joined`, by query and in order, by how much the
+        batch takes longer for it."""
         estimate = work.spec.estimate
-        longer_s = joined.get(work.run, 0.0) + estimate.item_s * min(work.remaining, taker.weight)
+        longer_s = joined.get(work.run, 0.0) + estimate.item_s * min(work.remaining, room)
         before = len(joined) - (work.run in joined)
-        saved_s = BEHIND * estimate.base_s * (len(self._runs) - before)
-        first = not before or work.run == next(iter(joined))
-        return longer_s if first or longer_s * before <= saved_s else inf
+        if before and work.run != next(iter(joined)):
+            saved_s = BEHIND * estimate.base_s * (len(self._runs) - before)
+            if longer_s * before > saved_s:
+                return False
+        joined[work.run] = longer_s
+        return True
 
     def _sweep(self) -> None:
         """Forget all that has gone."""
