@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from teola.graph import Graph, Guard, Op
-from teola.passes.estimate import seconds
+from teola.graph import QUERY, Graph, Guard, Op
+from teola.passes.estimate import planned_tokens, seconds
 from teola.policies.work import Estimate
 from teola.profile import Cost, EngineProfile, Profile, StepTime
 from teola.schedule.plan import Plan
+from tests.passes.test_each_pass import embed
 from tests.schedule.plans import Ref, call, condition, plan, tool
 
 TOOL_S, PREFILL_S, HOP_S = 2.0, 0.5, 0.1
@@ -49,6 +50,21 @@ def test_a_call_is_its_prefilling_and_its_decoding() -> None:
     assert decode > 0
     assert found["m.prefill"].rest_s == pytest.approx(HOP_S + PREFILL_S + decode)
     assert found["m.prefill"].base_s == PREFILL_S
+
+
+def test_an_item_makes_a_batch_longer_however_many_there_are() -> None:
+    """It costs more the longer its texts are. An LLM call shares its steps."""
+    costs = {Op.EMBEDDING: Cost(base_s=0.05, per_item_s=0.01, per_token_s=0.0001)}
+    profile = replace(PROFILE, engines={**PROFILE.engines, "embedding": EngineProfile(costs)})
+    for items in (1, 12):
+        texts = embed("e", Ref(QUERY, "texts"), items)
+        made = Graph("test", [texts, *call("m")], {"v": Ref("e", "vectors")}, ["texts"])
+        planned = Plan(made, profile)
+        found = dict(zip(planned.ids, planned.specs, strict=True))
+        tokens = planned_tokens(made, texts) / items
+        assert tokens > 0
+        assert found["e"].estimate.item_s == pytest.approx(0.01 + 0.0001 * tokens)
+        assert found["m.prefill"].estimate.item_s == 0.0
 
 
 def test_a_branch_that_is_not_expected_is_no_part_of_the_total() -> None:
