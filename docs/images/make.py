@@ -122,10 +122,15 @@ def _nodes(layout: Layout) -> Iterator[str]:
         )
 
 
+def graphs() -> dict[str, Graph]:
+    """What is drawn, by name."""
+    optimised = app.explain(question="Why?", profile="paper-13b").optimised
+    return {"p-graph": optimised.p_graph, "e-graph": optimised.e_graph}
+
+
 def main() -> None:
     """Write both pictures beside this file."""
-    optimised = app.explain(question="Why?", profile="paper-13b").optimised
-    for name, graph in (("p-graph", optimised.p_graph), ("e-graph", optimised.e_graph)):
+    for name, graph in graphs().items():
         (HERE / f"{name}.svg").write_text(svg(graph, TITLES[name]), encoding="utf-8")
 
 

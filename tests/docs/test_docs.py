@@ -8,6 +8,7 @@ behind a `$` run in this process, against the real engines and a database for th
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import sys
 import tempfile
@@ -115,3 +116,13 @@ def test_every_decision_is_listed() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = {(folder / link).resolve() for link in links(folder / "README.md")}
     assert set(folder.glob("[0-9]*.md")) <= listed
+
+
+def test_the_pictures_of_graphs_are_those_of_today() -> None:
+    """Else `python docs/images/make.py` draws them anew; the README's words are by hand."""
+    made = runpy.run_path(str(ROOT / "docs" / "images" / "make.py"))
+    readme = (ROOT / "README.md").read_text()
+    for kind, graph in made["graphs"]().items():
+        kept = (ROOT / "docs" / "images" / f"{kind}.svg").read_text()
+        assert made["svg"](graph, made["TITLES"][kind]) == kept, kind
+        assert f"[{kind} of advanced RAG: {len(graph)} primitives" in readme
