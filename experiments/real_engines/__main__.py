@@ -2,7 +2,7 @@
 
     python -m experiments.real_engines [--quick] [--json] [--out FOLDER] [--docs]
 
---quick: one application, one document size, one query at a time; 5 minutes on two cores. --out: the
+--quick: one application, one document size, one query at a time; 10 minutes on two cores. --out: the
 report (report.json) goes there, and the plot (latency.svg), unless --docs puts it beside its page.
 --docs: write docs/benchmarks.md and its picture, from this run or, with --report FILE, from an
 earlier one. See README.md here.
@@ -82,7 +82,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.quick:
         options.apps, options.chunks = ("chat-rag",), CHUNKS[:1]
-        options.repetitions, options.load_queries = (1,), 0
+        options.repetitions, options.load_queries = (3,), 0
     options.load_chunks = options.load_chunks or options.chunks[:1]
     options.load_apps = options.load_apps or options.apps
     last = options.repetitions[-1]
