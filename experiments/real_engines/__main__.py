@@ -2,10 +2,10 @@
 
     python -m experiments.real_engines [--quick] [--json] [--out FOLDER] [--docs]
 
---quick: one application, one document size, one query at a time; 10 minutes on two cores. --out: the
-report (report.json) goes there, and the plot (latency.svg), unless --docs puts it beside its page.
---docs: write docs/benchmarks.md and its picture, from this run or, with --report FILE, from an
-earlier one. See README.md here.
+--quick: one application, one document size, one query at a time; 10 minutes on two cores. --out:
+the report (report.json) goes there, and the plot (latency.svg), unless --docs puts it beside its
+page. --docs: write docs/benchmarks.md and its picture, from this run or, with --report FILE, from
+an earlier one. See README.md here.
 """
 
 from __future__ import annotations

@@ -110,19 +110,23 @@ def embedded() -> Iterator[tuple[str, int]]:
 
 
 def busy_s(processes: dict[str, int]) -> dict[str, float]:
-    """Processor seconds that each has used so far, its children included."""
+    """Processor seconds that each has used so far, its children included, also those that ended."""
     found = {}
     for name, pid in processes.items():
-        tree = [psutil.Process(pid)]
-        if name != "process":  # this one's children are the others
-            tree += tree[0].children(recursive=True)
-        found[name] = sum(_used(process) for process in tree)
+        first = psutil.Process(pid)
+        if name == "process":  # this one's children are the others
+            found[name] = _used(first, ended=False)
+        else:
+            tree = [first, *first.children(recursive=True)]
+            found[name] = sum(_used(process, ended=True) for process in tree)
     return found
 
 
-def _used(process: psutil.Process) -> float:
+def _used(process: psutil.Process, ended: bool) -> float:
+    """ended: with those of its children that have ended, whose seconds the system leaves to it."""
     try:
         times = process.cpu_times()
     except psutil.NoSuchProcess:
         return 0.0
-    return float(times.user + times.system)
+    own = times.user + times.system
+    return float(own + times.children_user + times.children_system if ended else own)

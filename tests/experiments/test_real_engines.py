@@ -6,6 +6,8 @@ import gc
 import json
 import os
 import re
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any, cast
@@ -214,6 +216,19 @@ def test_the_section_replaces_its_own_and_nothing_else(made: Any, tmp_path: Path
     assert "| chat-rag | 45 | haystack matched | 3.15 | 3.29 | 1.50 | 1.50 | 2 |" in before
     pages.plot(made, tmp_path / picture)
     assert "haystack matched" in (tmp_path / picture).read_text()
+
+
+def test_what_a_child_used_is_still_told_when_it_has_ended() -> None:
+    busy = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
+    told = f"{parent}; print('ended', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", told], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ended\n"
+        assert servers.busy_s({"parent": process.pid})["parent"] >= 0.2
+        process.communicate()
 
 
 def test_noise_is_told_of_all_repetitions() -> None:
