@@ -6,16 +6,18 @@ import json
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from experiments.baselines.knowledge import LENDER
-from experiments.baselines.systems import SYSTEMS
+from experiments.baselines.systems import CROSS, SYSTEMS
 from experiments.common import pages
 from experiments.common.command import Experiment
 from experiments.common.simulate import FINE, GROWS, LOADS, SUSTAINED_SEEDS
 from experiments.common.testbed import SIZES, testbed
+from experiments.end_to_end import figures
 from experiments.real_engines import pages as real_engines
 
 
@@ -134,3 +136,46 @@ def test_every_system_is_described_with_what_is_simulated() -> None:
     assert f"at most {bed.wait_s:g} s for more (at the database {bed.wait_store_s:g} s)" in text
     lent = ", ".join(f"{LENDER[f'paper-{llm}'].upper()} for {llm.upper()}" for llm in SIZES)
     assert f"({lent})" in text
+
+
+# --- decisions ------------------------------------------------------------------------------
+
+
+def decided(number: str) -> str:
+    """The page of a decision, as one line."""
+    (page,) = (pages.DOCS / "decisions").glob(f"{number}-*.md")
+    return " ".join(page.read_text().split())
+
+
+def kept(name: str) -> dict[str, Any]:
+    report = pages.DOCS.parent / "experiments" / name / "report.json"
+    return cast("dict[str, Any]", json.loads(report.read_text()))
+
+
+def test_why_nothing_more_goes_ahead_is_what_breakdown_measured() -> None:
+    shares: dict[str, list[float]] = {}
+    for row in kept("breakdown")["rows"]:
+        shares.setdefault(row["runtime"], []).append(100 * row["communication"])
+    text = decided("0037")
+    assert f"at most {max(shares['local']):.2f} % of the latency where they run in one" in text
+    assert f"at most {max(shares['Ray actors']):.2f} % where each is an actor of Ray" in text
+
+
+def test_what_wrong_times_cost_is_what_end_to_end_measured() -> None:
+    rows = figures.by_place(kept("end_to_end")["rows"])
+    above = {
+        (measure, known, place): 100 / figures.ratio(rows, place, CROSS.name, known, measure) - 100
+        for place in figures.places(rows)
+        if place[0] == "search-agent"
+        for known in ("teola_double", "teola_half")
+        for measure in figures.MEASURES
+    }
+    worst = above.pop(("p99_s", "teola_half", ("search-agent", "7b", 0.5)))
+    mean, p99 = (
+        max(more for (measure, *_), more in above.items() if measure == name)
+        for name in figures.MEASURES
+    )
+    text = decided("0012")
+    assert f"its mean is at most {mean:.1f} % above that of LlamaDistPC's graph" in text
+    assert f"its 99th percentile at most {p99:.1f} %, but for 7B at 50 %" in text
+    assert f"where with half the times it is {worst:.1f} %" in text
