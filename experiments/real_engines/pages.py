@@ -8,6 +8,7 @@ from typing import Any, Final
 from experiments.common.pages import table, write
 from experiments.real_engines.report import spread
 from experiments.real_engines.systems import SAME
+from experiments.real_engines.workload import APPS
 
 NAME: Final = "real_engines"
 COLOURS: Final = {
@@ -67,7 +68,8 @@ def section(report: dict[str, Any], picture: Path) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in about["packages"].items())
     parts = [
         "## The same engines under other orchestrators",
-        "`python -m experiments.real_engines` asks every system the same kind of query on one\n"
+        f"`{_command(report)}`\n"
+        "asks every system the same kind of query on one\n"
         f"vLLM (a random Llama of {parameters:.0f} M parameters, on a core of\n"
         "its own), one MiniLM in float32 and one pgvector. What `default`, `matched` and `expert`\n"
         "mean, and how everything is measured, is in\n"
@@ -85,6 +87,20 @@ def section(report: dict[str, Any], picture: Path) -> str:
         parts += ["### What bounds it", BOUND, _paths(report)]
     parts += ["### Processor time", _busy(report)]
     return "\n\n".join(parts)
+
+
+def _command(report: dict[str, Any]) -> str:
+    """What was run, with the options by which it is more or less than by itself."""
+    about, runs = report["machine"], report["runs"]
+    apps = ",".join(dict.fromkeys(run["app"] for run in runs))
+    chunks = ",".join(map(str, sorted({run["chunks"] for run in runs})))
+    asked = [] if apps == ",".join(APPS) else [f"--apps {apps}"]
+    asked += [
+        f"--chunks {chunks}",
+        f"--repetitions {','.join(map(str, about['repetitions']))}",
+        f"--load-queries {about['load_queries']}",
+    ]
+    return " ".join(("python -m experiments.real_engines", *asked))
 
 
 def _latencies(report: dict[str, Any], load: str) -> str:

@@ -188,7 +188,8 @@ def made() -> Any:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(report, "bounds", lambda traces: bounds.Bounds(1.5, 1.8))
         ours.traces = [cast("Trace", None)]
-        return report.make([ours, theirs], [], vllm="0.32.0", model_parameters=82_000_000)
+        about = {"vllm": "0.32.0", "model_parameters": 82_000_000}
+        return report.make([ours, theirs], [], **about, repetitions=[2], load_queries=0)
 
 
 def test_the_report_has_the_keys_that_are_promised(made: Any) -> None:
@@ -211,6 +212,8 @@ def test_the_section_replaces_its_own_and_nothing_else(made: Any, tmp_path: Path
     pages.write_section(made, page, picture)
     assert page.read_text() == before
     assert before.count("## The same engines") == 1
+    options = "--apps chat-rag --chunks 45 --repetitions 2 --load-queries 0"
+    assert f"`python -m experiments.real_engines {options}`" in before
     assert "Nine in ten repetitions lie between -5% and +5% of their median," in before
     assert "| chat-rag | 45 | 1.50 | 1.80 | 2.10 | 2.00 | 1.75 |  |" in before
     assert "| chat-rag | 45 | haystack matched | 3.15 | 3.29 | 1.50 | 1.50 | 2 |" in before
