@@ -197,9 +197,12 @@ class VLLMProcess:
 
     async def receive(self, id: int) -> Event:
         """The next `tokens` event of an id. Raises EngineError, EngineUnavailable."""
-        event = await self._streams[id].get()
+        stream = self._streams[id]
+        if not stream.empty():  # else who is behind would keep the loop until it has caught up
+            await asyncio.sleep(0)
+        event = await stream.get()
         if isinstance(event, EngineUnavailable):
-            self._streams[id].put_nowait(event)
+            stream.put_nowait(event)
             raise self._death()
         if isinstance(event, EngineError):
             raise event

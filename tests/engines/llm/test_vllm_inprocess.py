@@ -403,16 +403,14 @@ async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine
     started = [worker, *worker.children(recursive=True)]
     shared = shared_memory(started)
     assert shared
-    calls = [
-        asyncio.create_task(answer(engine, a_call(parts, max_tokens=UNENDING))) for _ in range(3)
-    ]
-    await until(lambda: is_running(engine, 3))
+    calls = [engine.generate(a_call(parts, max_tokens=UNENDING)) for _ in range(3)]
+    await asyncio.gather(*(anext(deltas) for deltas in calls))
     await listener.until(lambda: listener.kept)
     worker.kill()
     await listener.until(lambda: listener.clearings > 1)
     assert not listener.kept
     async with asyncio.timeout(60):  # by themselves they would not end
-        errors = await asyncio.gather(*calls, return_exceptions=True)
+        errors = await asyncio.gather(*map(rest, calls), return_exceptions=True)
     for error in errors:
         assert isinstance(error, EngineUnavailable)
         assert error.retryable
@@ -431,8 +429,34 @@ async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine
     await listener.stop()
 
 
-async def is_running(engine, count):
-    return engine._process.running == count
+async def test_who_is_behind_with_reading_lets_others_go_on(engine):
+    """Text is made of tokens on the event loop, which is not one call's alone."""
+    deltas = engine.generate(a_call(some_parts(13), max_tokens=1500))
+    await anext(deltas)
+    [stream] = engine._process._streams.values()
+    await until(lambda: waiting(stream, 100))
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.create_task(others())
+    for _ in range(50):  # none of them is waited for
+        await anext(deltas)
+    assert turns >= 50
+    other.cancel()
+    await deltas.aclose()
+
+
+async def waiting(stream, count):
+    return stream.qsize() >= count
+
+
+async def rest(deltas):
+    return [delta async for delta in deltas]
 
 
 async def test_the_death_of_the_engine_within_the_worker_is_seen(engine):
