@@ -404,13 +404,20 @@ async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine
     started = [worker, *worker.children(recursive=True)]
     shared = shared_memory(started)
     assert shared
-    calls = [engine.generate(a_call(parts, max_tokens=UNENDING)) for _ in range(3)]
-    await asyncio.gather(*(anext(deltas) for deltas in calls))
+    begun, before = asyncio.Event(), len(engine._process._streams)
+
+    async def ask():
+        async for _ in engine.generate(a_call(parts, max_tokens=UNENDING)):
+            begun.set()
+
+    calls = [asyncio.create_task(ask()) for _ in range(3)]
+    await until(lambda: are_sent(engine, before + 3))
+    await begun.wait()
     worker.kill()  # at once: where the machine is busy they end before one more thing is awaited
     await listener.until(lambda: listener.clearings > 1)
     assert not listener.kept
     async with asyncio.timeout(60):  # by themselves they would not end
-        errors = await asyncio.gather(*map(rest, calls), return_exceptions=True)
+        errors = await asyncio.gather(*calls, return_exceptions=True)
     for error in errors:
         assert isinstance(error, EngineUnavailable)
         assert error.retryable
@@ -455,8 +462,8 @@ async def waiting(stream, count):
     return stream.qsize() >= count
 
 
-async def rest(deltas):
-    return [delta async for delta in deltas]
+async def are_sent(engine, count):
+    return len(engine._process._streams) == count
 
 
 async def test_the_death_of_the_engine_within_the_worker_is_seen(engine):
