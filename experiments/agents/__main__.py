@@ -94,14 +94,15 @@ def plot(report: Report, path: Path) -> None:
 def section(report: Report, picture: Path) -> str:
     """The section of docs/benchmarks.md."""
     about, machine = report["about"], report["machine"]
+    command_line = pages.called("agents", about, f"--queries {about['queries']}")
     parts = [
         "## Agents with function calls",
         pages.prose(
-            f"{pages.called('agents', about)} asks agents {about['queries']} tasks of each set, up",
-            "to twelve side by side, on one OpenAI-compatible server whose steps take",
-            f"{about['step_ms']:g} ms and which writes the tasks' plans in as many tokens for",
-            "every system. Makespans are means, from the question to the answer. Whether a run was",
-            "right is found out from the calls that were executed.",
+            f"{command_line} asks agents {about['queries']} tasks of each set, up to twelve side",
+            f"by side, on one OpenAI-compatible server whose steps take {about['step_ms']:g} ms",
+            "and which writes the tasks' plans in as many tokens for every system. Makespans are",
+            "means, from the question to the answer. Whether a run was right is found out from the",
+            "calls that were executed.",
             "[More](../experiments/agents/README.md).",
         ),
         pages.prose(

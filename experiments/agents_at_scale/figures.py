@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from experiments.agents_at_scale.measure import BELADY, OURS, STOCK
+from experiments.agents_at_scale.measure import BELADY, DRAWN, OURS, STOCK
 from experiments.common import pages, plots
 from experiments.common.command import Report
 
@@ -104,13 +104,14 @@ def plot(report: Report, path: Path) -> None:
 def section(report: Report, picture: Path) -> str:
     """The section of docs/benchmarks.md."""
     about = report["about"]
+    options = [] if about["sessions"] == DRAWN else ["--sessions FILE"]
     return "\n\n".join(
         [
             "## Agents whose sessions do not fit",
             pages.prose(
-                f"{pages.called('agents_at_scale', about)} replays sessions of coding agents in a",
-                "closed loop, on four simulated instances with room for 1.5 million tokens of KV",
-                f"each, for {about['horizon_s']:.0f} s, of which the first",
+                f"{pages.called('agents_at_scale', about, *options)} replays sessions of",
+                "coding agents in a closed loop, on four simulated instances with room for 1.5",
+                f"million tokens of KV each, for {about['horizon_s']:.0f} s, of which the first",
                 f"{about['warm_up_s']:.0f} s do not count. `{OURS}` holds calls back that would",
                 "push out what others will soon read ([routing](routing.md)); servers are stock",
                 f"ones, which evict the least recently used. `{BELADY}` is the same with servers",

@@ -21,6 +21,8 @@ from teola.registering import register
 
 COUNTS: Final = (72, 96, 120, 150)
 """Sessions: below what fits, where the stock routers begin to thrash, and 1.25 times that."""
+DRAWN: Final = "drawn"
+"""What a report says of its sessions where no file of recorded ones was given."""
 QUICK_S: Final = (600.0, 60.0)
 """Horizon and warm-up of a small run."""
 STOCK: Final = (
@@ -88,7 +90,7 @@ def measure(options: Options, progress: Progress) -> Report:
     found = pool.run(jobs, options.workers, progress, "sessions")
     several = len(counts) * len(COMPARED) * options.seeds
     about = options.about() | {
-        "sessions": given.name if given else "drawn",
+        "sessions": given.name if given else DRAWN,
         "counts": list(counts),
         "horizon_s": horizon,
         "warm_up_s": warm_up,

@@ -59,9 +59,11 @@ def prose(*sentences: str) -> str:
     return fill(" ".join(sentences), 100, break_on_hyphens=False, break_long_words=False)
 
 
-def called(name: str, about: Mapping[str, Any]) -> str:
-    """The command that made a report. about: what the report says of itself."""
-    return f"`python -m experiments.{name}{' --quick' if about.get('quick') else ''}`"
+def called(name: str, about: Mapping[str, Any], *options: str) -> str:
+    """The command that made a report. about: what the report says of itself. options: by which it
+    is more or less than by itself."""
+    quick = ("--quick",) if about.get("quick") else ()
+    return f"`{' '.join(('python -m experiments.' + name, *quick, *options))}`"
 
 
 def plural(count: int, one: str) -> str:

@@ -109,11 +109,15 @@ def _best(cells: list[dict[str, float]], compared: list[str]) -> str:
     return f"`{first}`, {means[OURS] / means[first]:.2f} x"
 
 
+def _called(about: Report) -> str:
+    return pages.called("routing", about, f"--queries {about['queries']}")
+
+
 def map_of(report: Report) -> dict[str, str]:
     """What docs/routing.md says: which policy when. Of a sweep, not of a single trace."""
     about = report["about"]
     told = pages.prose(
-        f"{pages.called('routing', about)} replayed these workloads on 4 and on 8 simulated",
+        f"{_called(about)} replayed these workloads on 4 and on 8 simulated",
         f"instances, {about['seeds']} seeds of {about['queries']:,} calls. In each cell stands the",
         "policy with the lowest mean latency to the last token and, if that is another, how much",
         f"longer `{OURS}` took. It knows which calls are of one conversation, document or problem;",
@@ -135,7 +139,7 @@ def section(report: Report, picture: Path) -> str:
     parts = [
         "## Routers",
         pages.prose(
-            f"{pages.called('routing', about)} replays Preble's five workloads, and traces where",
+            f"{_called(about)} replays Preble's five workloads, and traces where",
             "there are data, on 4 and on 8 simulated H100 with a model of 8B each, at 0.5, 0.8 and",
             f"1.1 of what they sustain: {cells} cells, {about['seeds']} seeds of",
             f"{about['queries']:,} calls. Figures are mean latencies, to the last token, over",
