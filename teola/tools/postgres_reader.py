@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Any, Final, cast
 
 from teola.errors import ToolError
-from teola.tools.sql_rows import Limits, Rows
+from teola.tools.sql_rows import LookupLimits, Rows
 
 CHARACTER_BYTES: Final = 4
 """At most, in UTF-8."""
@@ -27,7 +27,7 @@ SHORT: Final = frozenset(
 timetz, numeric (64 KiB at most), uuid: types whose values need no measure."""
 
 
-def read_postgres(dsn: str, sql: str, limits: Limits) -> Rows:
+def read_postgres(dsn: str, sql: str, limits: LookupLimits) -> Rows:
     """Run one statement on the server. Raises ToolError."""
     import psycopg
 
@@ -69,7 +69,7 @@ def read_postgres(dsn: str, sql: str, limits: Limits) -> Rows:
     return found
 
 
-def _bounded(sql: str, types: list[int], limits: Limits) -> str:
+def _bounded(sql: str, types: list[int], limits: LookupLimits) -> str:
     """The statement with no long value in it, and the number of those in a column of its own."""
     names = [f"c{i}" for i in range(len(types))]
     value_bytes = limits.value_bytes_among(len(types))

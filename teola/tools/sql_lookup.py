@@ -16,7 +16,7 @@ from teola.tools.context import ToolContext
 from teola.tools.function_tool import tool
 from teola.tools.postgres_reader import read_postgres
 from teola.tools.select_only import select_only
-from teola.tools.sql_rows import Limits
+from teola.tools.sql_rows import LookupLimits
 from teola.tools.sqlite_reader import read_sqlite
 
 ROWS: Final = 1_000
@@ -48,7 +48,7 @@ def sql_lookup(
     left out and longer values cut, and the result says so; SQLite refuses longer values. Raises
     InputError.
     """
-    limits = Limits(rows, seconds, value_bytes, total_bytes)
+    limits = LookupLimits(rows, seconds, value_bytes, total_bytes)
     if min(rows, seconds, value_bytes, total_bytes) <= 0:
         raise InputError(
             f"tool {name!r}: rows, seconds, value_bytes and total_bytes must be positive"

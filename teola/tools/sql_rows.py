@@ -14,7 +14,7 @@ SEPARATOR_BYTES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LookupLimits:
     """What one statement may take.
 
     rows: of its result. seconds: of its run. value_bytes: of one value. total_bytes: of all rows,
@@ -44,7 +44,7 @@ class Rows:
     columns: their names. notes: what was cut or left out, for the model.
     """
 
-    limits: Limits
+    limits: LookupLimits
     columns: list[str] = field(default_factory=list)
     rows: list[list[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from teola.errors import ToolError
 from teola.tools.select_only import folded, is_system
-from teola.tools.sql_rows import Limits, Rows
+from teola.tools.sql_rows import LookupLimits, Rows
 
 STEPS: Final = 10_000
 """Of SQLite's machine, after which the time is looked at."""
@@ -32,7 +32,7 @@ TOO_BIG: Final = "string or blob too big"
 COLUMNS: Final = "SELECT name FROM pragma_table_xinfo(?, 'main')"
 
 
-def read_sqlite(path: str, sql: str, limits: Limits, tables: Collection[str] | None) -> Rows:
+def read_sqlite(path: str, sql: str, limits: LookupLimits, tables: Collection[str] | None) -> Rows:
     """Run one statement on the file. tables: that it may read; None: all but SQLite's own. Raises
     ToolError."""
     address = f"file:{quote(str(Path(path).expanduser().absolute()))}?mode=ro"

@@ -1,4 +1,7 @@
-"""Looking up a database, and everything that is no looking up."""
+"""Looking up a database, and everything that is no looking up.
+
+long because one PostgreSQL serves all of it.
+"""
 
 from __future__ import annotations
 
