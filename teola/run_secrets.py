@@ -34,6 +34,11 @@ class Secrets(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._own)
 
+    def hidden(self, value: Any) -> Any:
+        """A JSON value without those that the run was given: their names stand there instead."""
+        long = {k: v for k, v in self._own.items() if len(v) >= LEAST_CHARACTERS}
+        return _hidden(value, long) if long else value
+
     def __eq__(self, other: object) -> bool:
         return self is other
 

@@ -45,16 +45,18 @@ def reply(kind: str, schema: Mapping[str, Any], typed: str, extras: Extras = Ext
             raise InputError(f"--{name} goes with {_GOES_WITH[name]}, not with {typed}")
     if typed == "take" and "result" not in given:
         raise InputError("say with --result what it gave")
-    return {"do": typed, **{name: _extra(name, text) for name, text in given.items()}}
+    return {"do": typed, **{name: _extra(name, text, schema) for name, text in given.items()}}
 
 
-def _extra(name: str, text: str) -> Any:
+def _extra(name: str, text: str, schema: Mapping[str, Any]) -> Any:
     if name == "reason":
         return text
+    if name == "result":
+        return read_value(schema["properties"]["result"], text)
     value = _json(text)
-    if name == "arguments" and not isinstance(value, dict):
+    if not isinstance(value, dict):
         raise InputError('--arguments must be a JSON object, such as \'{"to": "Mara"}\'')
-    return text if value is None and text != "null" else value
+    return value
 
 
 def read_value(schema: Mapping[str, Any], typed: str) -> Any:
@@ -86,7 +88,7 @@ def described(ask: Mapping[str, Any]) -> str:
     """A question in lines: what is asked, what about, and what may be answered."""
     lines = [ask["question"]]
     about = ask.get("about") or {}
-    if ask["kind"] == APPROVE:
+    if "tool" in about:
         lines.append(f"{about.get('tool')} {as_json(about.get('arguments'))}")
     elif about:
         lines.append(as_json(about))

@@ -6,6 +6,7 @@ from teola.graph.inquiry import Inquiry, Wording
 from teola.graph.ops import (
     AggregateParams,
     Aggregation,
+    ByHand,
     ConditionParams,
     DecodeParams,
     EmbeddingParams,
@@ -28,6 +29,7 @@ __all__ = [
     "QUERY",
     "AggregateParams",
     "Aggregation",
+    "ByHand",
     "ConditionParams",
     "Const",
     "DecodeParams",

@@ -167,6 +167,18 @@ class AggregateParams:
 
 
 @dataclass(frozen=True, slots=True)
+class ByHand:
+    """How a person takes over a call that was cut off.
+
+    about: name and arguments of the tool that is called with these inputs. output: the call's only
+    output, from its inputs and the JSON value that the person says it gave.
+    """
+
+    about: Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]]]
+    output: Callable[[Mapping[str, Any], Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class ToolParams:
     """Calls `function` with the primitive's inputs by name.
 
@@ -177,7 +189,8 @@ class ToolParams:
     text, in pieces. timeout: seconds that a call may take. retries: further calls after any
     failure; None: those of a pure function, after failures that another try may mend. asks: it is
     told who asks, as `asked` (teola.engine.AskedBy). repeatable: whether a call with these inputs
-    may be made again, since it does nothing twice; None: none may.
+    may be made again, since it does nothing twice; None: none may. schemas: JSON schema of each
+    output, which a person's value for it has to fit; (): any value. by_hand: see ByHand.
     """
 
     function: Callable[..., Any]
@@ -191,6 +204,8 @@ class ToolParams:
     retries: int | None = None
     asks: bool = False
     repeatable: Callable[[Mapping[str, Any]], bool] | None = None
+    schemas: tuple[Mapping[str, Any], ...] = ()
+    by_hand: ByHand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +231,13 @@ class GrowParams:
 @dataclass(frozen=True, slots=True)
 class WaitParams:
     """Asks a person what `words` makes of the inputs, by name, and waits for `wait_s` seconds at
-    most. kind: see Inquiry."""
+    most. kind: see Inquiry. read: its output, from the answer and what it was told to be about;
+    None: the answer."""
 
     words: Callable[[Mapping[str, Any]], Wording]
     kind: str = ASK
     wait_s: float = WAIT_S
+    read: Callable[[Any, Any], Any] | None = None
 
 
 Params = (

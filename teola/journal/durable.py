@@ -18,6 +18,7 @@ from teola.journal.journal import PIECE_S, store
 from teola.journal.lost import Answered, JournalLost
 from teola.journal.patience import Patience
 from teola.journal.statements import CHANNEL
+from teola.runtime.live.steps import ASKED
 
 if TYPE_CHECKING:
     from teola.journal.journal import Journal
@@ -63,9 +64,10 @@ async def steps_of(journal: Journal, id: str) -> dict[str, str | None]:
         asks = await (await connection.execute(statements.ASKS, (id,))).fetchall()
     opened = journal.seal.open
     found = {key: None if value is None else opened(value) for key, value in rows}
-    for ask, _, answer in asks:
+    for ask, told, answer in asks:
         if answer is not None and found.get(ask) is None:
             found[ask] = json.dumps({"answer": json.loads(opened(answer))})
+        found[ask + ASKED] = json.dumps(json.loads(opened(told)).get("about"))
     return found
 
 

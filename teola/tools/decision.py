@@ -26,13 +26,15 @@ _FIELDS: Final = frozenset({"thought", "calls"})
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
     """One call. reads: numbers of the calls that its arguments refer to. problem: why it cannot be
-    made, for the model; empty if it can."""
+    made, for the model; empty if it can. literal: its arguments are sent as they are, whatever
+    looks like a reference in them."""
 
     number: int
     tool: str
     arguments: Mapping[str, Any]
     reads: tuple[int, ...] = ()
     problem: str = ""
+    literal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,20 +186,23 @@ class Toolbox:
         if call.problem:
             return ToolResult(call.problem, failed=True)
         try:
-            arguments = substituted(call.arguments, results)
+            call = literal(call, results)
         except InputError as error:
             return ToolResult(f"{call.tool} was not called: {error}", failed=True)
-        return await self[call.tool].call(arguments, context)
+        return await self[call.tool].call(call.arguments, context)
 
-    def needs_approval(self, call: PlannedCall, results: Mapping[int, ToolResult]) -> bool:
-        """Whether a person has to agree to a call. One that cannot be made needs nobody."""
+    def to_approve(
+        self, call: PlannedCall, results: Mapping[int, ToolResult]
+    ) -> PlannedCall | None:
+        """The call, literal, if a person has to agree to it. One that cannot be made needs
+        nobody."""
         if call.problem:
-            return False
+            return None
         try:
-            arguments = substituted(call.arguments, results)
+            call = literal(call, results)
         except InputError:
-            return False
-        return self[call.tool].needs_approval(arguments)
+            return None
+        return call if self[call.tool].needs_approval(call.arguments) else None
 
     def _problem(
         self,
@@ -228,6 +231,13 @@ class Toolbox:
             checker = ArgumentChecker(_opened_up(chosen.checked_schema))
             self._referring[chosen.name] = checker
         return checker.problems(arguments)
+
+
+def literal(call: PlannedCall, results: Mapping[int, ToolResult]) -> PlannedCall:
+    """The call with results in the place of references. Raises InputError."""
+    if call.literal:
+        return call
+    return replace(call, arguments=substituted(call.arguments, results), reads=(), literal=True)
 
 
 def _opened_up(schema: Schema) -> Schema:

@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from teola import App, Ask, EngineConfig, Runtime, component
-from teola.engine import EngineKind, EngineSpec, Fingerprint, Request, Result, Source, Splitting
+from teola import Agent, App, Ask, EngineConfig, Runtime, component
+from teola.engine import (
+    Call,
+    Delta,
+    EngineKind,
+    EngineSpec,
+    Fingerprint,
+    Request,
+    Result,
+    Source,
+    Splitting,
+)
 from teola.graph import Op
+from teola.tools import tool
 from teola.workflow.components import Indexing
+from tests.deterministic import HashModel
 
 PAUSE_S: Final = float(os.environ.get("TEOLA_PAUSE_S", "0.05"))
 """For each batch of texts."""
@@ -153,4 +166,51 @@ asking = App(
     >> act,
     inputs={"token": "text"},
     outputs={"answer": "answer"},
+)
+
+
+@tool(pure=True)
+def look_up(what: str) -> str:
+    """Look something up.
+
+    Args:
+        what: its name
+    """
+    return f"{what} costs $$1"
+
+
+@tool
+async def post(text: str) -> str:
+    """Post a letter, which takes its time.
+
+    Args:
+        text: what it says
+    """
+    note(f"post {text}")
+    await asyncio.sleep(PAUSE_S)
+    return f"posted {text}"
+
+
+class Clerk(HashModel):
+    """Looks something up, posts what it gave, and then answers."""
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        """See the class."""
+        prompt = "".join(part.text for part in call.all_parts)
+        token = prompt.partition("Question: ")[2].partition("\n")[0]
+        made = [
+            {"tool": "look_up", "args": {"what": token}},
+            {"tool": "post", "args": {"text": "$1"}},
+        ]
+        done = "Calls so far" in prompt
+        yield Delta(json.dumps({"answer": prompt} if done else {"thought": "", "calls": made}))
+        yield Delta("", "stop")
+
+
+posting = App(
+    "posting",
+    Agent([look_up, post]),
+    inputs={"question": "text"},
+    outputs={"answer": "answer", "steps": "steps"},
+    runtime=Runtime({"llm": EngineConfig(Clerk)}),
 )

@@ -182,7 +182,12 @@ def test_a_text_or_json_whichever_fits(schema: dict[str, Any], typed: str, answe
     ],
 )
 def test_decisions_are_words(kind: str, typed: str, extras: Extras, answer: Any) -> None:
-    assert reply(kind, {}, typed, extras) == answer
+    assert reply(kind, {"properties": {"result": {}}}, typed, extras) == answer
+
+
+def test_a_result_is_a_text_or_json_whichever_fits() -> None:
+    of_text = {"properties": {"result": {"type": "string"}}}
+    assert reply(UNKNOWN, of_text, "take", Extras(result="42")) == {"do": "take", "result": "42"}
 
 
 @pytest.mark.parametrize(

@@ -127,3 +127,41 @@ def test_a_call_that_reads_one_that_was_rejected_is_not_made() -> None:
         assert len(waiting.asks) == 1
         assert app.resume(waiting.query_id, {"do": "reject"}).state == "ok"
         assert SENT == []
+
+
+@tool(pure=True)
+def price(what: str) -> str:
+    """Tell what something costs.
+
+    Args:
+        what: its name
+    """
+    return f"{what} costs $$1, or $1"
+
+
+def test_what_was_approved_is_sent_as_it_was_shown() -> None:
+    """Neither a result nor what a person wrote is looked through for references."""
+    told = calls(("price", {"what": "tea"}), ("send", {"text": "$1"}), ("send", {"text": "$$1"}))
+    model = Writes(told, ANSWER)
+    with Runtime({"llm": lambda: model}, learn=False) as runtime:
+        inputs, outputs = {"question": "text"}, {"answer": "answer", "steps": "steps"}
+        agent = Agent([send, price])
+        app = App("clerk", agent, inputs=inputs, outputs=outputs, runtime=runtime)
+        waiting = app.run(question="write")
+        by_text = {asked.about["arguments"]["text"]: asked for asked in waiting.asks}
+        assert set(by_text) == {"tea costs $$1, or $1", "$1"}
+        app.resume(waiting.query_id, {"do": "approve"}, ask=by_text["tea costs $$1, or $1"].id)
+        assert SENT == ["tea costs $$1, or $1"]
+        edited = {"text": "$$1 and ${1} and $1"}
+        asked = by_text["$1"]
+        done = app.resume(waiting.query_id, {"do": "approve", "arguments": edited}, ask=asked.id)
+        assert SENT[1:] == ["$$1 and ${1} and $1"]
+        assert [step["args"] for step in done["steps"][1:]] == [{"text": "$1"}, edited]
+
+
+def test_an_unedited_dollar_is_sent_as_it_was_shown() -> None:
+    with agent(calls(("send", {"text": "$$1"})), ANSWER) as (app, _):
+        waiting = app.run(question="write")
+        (asked,) = waiting.asks
+        app.resume(waiting.query_id, {"do": "approve"})
+        assert SENT == [asked.about["arguments"]["text"]] == ["$1"]

@@ -14,6 +14,8 @@ from teola.graph import Inquiry, Op, Primitive, ToolParams, WaitParams
 from teola.graph.inquiry import UNKNOWN, WAIT_S
 from teola.runtime.growing import Parts, is_heard
 from teola.runtime.hosts.call import CallOutput
+from teola.runtime.live.batch import misshapen
+from teola.runtime.live.excerpts import excerpts
 from teola.runtime.live.nesting import Caller, Place, calling
 from teola.runtime.live.outcomes import cut_off
 from teola.runtime.live.people import People
@@ -22,16 +24,7 @@ from teola.runtime.live.steps import SLICE, Steps, key_of
 from teola.runtime.observe.noting import working_for
 from teola.schedule.events import Again, Completed, RunEvent
 
-HOW: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "do": {"enum": ["repeat", "take", "fail"]},
-        "result": {"description": "what it gave; with take"},
-    },
-    "required": ["do"],
-    "additionalProperties": False,
-}
-"""What people may answer where it is not known whether something was done."""
+TAKE: Final = "take"
 
 
 class Drives(Protocol):
@@ -119,8 +112,9 @@ class Controls:
         params = p.params
         assert isinstance(params, WaitParams)
         try:
-            words = params.words(query.store.resolve(i))
-            inquiry = self._inquiry(query, i, params.kind, *words)
+            question, schema, about = params.words(query.store.resolve(i))
+            asked = self._asked(query, i, about)
+            inquiry = self._inquiry(query, i, params.kind, question, schema, asked)
         except Exception as error:  # noqa: BLE001 - a component's own code
             self._driver.undecided(query, i, error, now)
             return
@@ -128,10 +122,16 @@ class Controls:
 
         def then(answer: Any) -> None:
             query.asking.pop(i, None)
-            self.decided(query, i, {port: answer}, self._driver.loop.time())
+            output = params.read(answer, inquiry.about) if params.read else answer
+            self.decided(query, i, {port: output}, self._driver.loop.time())
             self._driver.wake()
 
         self._put(query, i, inquiry, params.wait_s, then)
+
+    def _asked(self, query: LiveQuery, i: int, about: Any) -> Any:
+        """What the question of primitive `i` is about, as it was when it was first asked."""
+        steps = query.terms.steps
+        return about if steps is None else steps.asked(steps.key(query.run, i), about)
 
     def _inquiry(
         self, query: LiveQuery, i: int, kind: str, question: str, schema: Any, about: Any
@@ -218,13 +218,22 @@ class Controls:
         if result is None:
             self._unknown(query, i, p, steps, now)
         elif "answer" in result and p.op is Op.WAIT:
-            self._driver.settle(query, i, {p.outputs[0]: result["answer"]}, now)
+            self._driver.settle(query, i, {p.outputs[0]: self._read(query, i, result)}, now)
         elif "answer" in result:
             self._resolved(query, i, p, steps, result["answer"])
         elif "error" in result:
             self._driver.undecided(query, i, EngineError(result["error"]), now)
         else:
             self._driver.settle(query, i, result["gives"], now)
+
+    def _read(self, query: LiveQuery, i: int, result: Mapping[str, Any]) -> Any:
+        """The output of a question that was answered while the query was nowhere."""
+        params = query.plan.primitives[i].params
+        assert isinstance(params, WaitParams)
+        if params.read is None:
+            return result["answer"]
+        _, _, about = params.words(query.store.resolve(i))
+        return params.read(result["answer"], self._asked(query, i, about))
 
     def _unknown(self, query: LiveQuery, i: int, p: Primitive, steps: Steps, now: float) -> None:
         """What primitive `i` does may have been done, or not."""
@@ -235,12 +244,16 @@ class Controls:
         if not cut and params.repeatable is not None and params.repeatable(inputs):
             self._again(query, i, now)
             return
-        told = f"the server ended while {p.component!r} was at work: what it does may have happened"
         if steps.on_unknown == "fail":
             raise cut_off(p.component)
-        question = f"{told}. Shall it be repeated, is its result to be taken, or is it to fail?"
-        about = {"component": p.component, "inputs": list(inputs)}
-        inquiry = self._inquiry(query, i, UNKNOWN, question, HOW, about)
+        about = _about(p, inputs, query.terms.secrets.hidden)
+        worked = f"tool {about['tool']!r}" if "tool" in about else repr(p.component)
+        question = (
+            f"the server ended while {worked} was at work: what it does may have happened. Shall "
+            "it be repeated, is its result to be taken, or is it to fail?"
+        )
+        schema = _how(p, query.store.items(i))
+        inquiry = self._inquiry(query, i, UNKNOWN, question, schema, about)
 
         def then(answer: Any) -> None:
             query.asking.pop(i, None)
@@ -257,17 +270,68 @@ class Controls:
         elif answer["do"] == "fail":
             driver.undecided(query, i, EngineError("it was cut off, and is not done again"), now)
         else:
-            given = answer.get("result")
-            result = {p.outputs[0]: given} if len(p.outputs) == 1 else given
-            if isinstance(result, dict) and result.keys() >= set(p.outputs):
+            result = _taken(p, query.store.resolve(i), answer.get("result"))
+            wrong = misshapen(p, query.store.items(i), result)
+            if wrong is None:
                 self._aside(query, i, self._kept(query, i, steps, result))
-            else:
-                told = f"its result must be a mapping with {', '.join(p.outputs)}"
-                driver.undecided(query, i, EngineError(told), now)
+            else:  # an answer that an older version accepted
+                driver.undecided(query, i, wrong, now)
         driver.wake()
 
     def _again(self, query: LiveQuery, i: int, now: float) -> None:
         self._driver.tell(query.id, Again(i), now)
+
+
+def _about(
+    p: Primitive, inputs: Mapping[str, Any], hide: Callable[[str], str]
+) -> Mapping[str, Any]:
+    """What people are told of a call with these inputs."""
+    assert isinstance(p.params, ToolParams)
+    by_hand = p.params.by_hand
+    if by_hand is None:
+        return {"component": p.component, "inputs": excerpts(inputs, hide)}
+    tool, arguments = by_hand.about(inputs)
+    return {"tool": tool, "arguments": excerpts(arguments, hide)}
+
+
+def _how(p: Primitive, items: int) -> Mapping[str, Any]:
+    """JSON schema of what people may answer where it is not known what became of a call for `items`
+    items."""
+    params = p.params
+    assert isinstance(params, ToolParams)
+    schemas = dict(zip(p.outputs, params.schemas or ({},) * len(p.outputs), strict=True))
+    if p.batchable:
+        one_each = {"type": "array", "minItems": items, "maxItems": items}
+        schemas = {port: {**schema, **one_each} for port, schema in schemas.items()}
+    result: Mapping[str, Any] = {
+        "type": "object",
+        "properties": schemas,
+        "required": [*schemas],
+        "additionalProperties": False,
+    }
+    if len(schemas) == 1:
+        (result,) = schemas.values()
+    return {
+        "type": "object",
+        "properties": {
+            "do": {"enum": ["repeat", TAKE, "fail"]},
+            "result": {**result, "description": "what it gave; with take"},
+        },
+        "required": ["do"],
+        "additionalProperties": False,
+        "if": {"properties": {"do": {"const": TAKE}}},
+        "then": {"required": ["result"]},
+        "else": {"maxProperties": 1},
+    }
+
+
+def _taken(p: Primitive, inputs: Mapping[str, Any], value: Any) -> Any:
+    """The outputs of a call of which people say that it gave `value`."""
+    assert isinstance(p.params, ToolParams)
+    by_hand = p.params.by_hand
+    if by_hand is not None:
+        return {p.outputs[0]: by_hand.output(inputs, value)}
+    return {p.outputs[0]: value} if len(p.outputs) == 1 else value
 
 
 def recalling(query: LiveQuery) -> None:

@@ -27,6 +27,8 @@ MOST_QUERY: Final = 64 * 2**20
 HIT: Final = "$hit"
 ESCAPED: Final = "$map"
 SLICE: Final = "#"
+ASKED: Final = "?"
+"""After the key of a question that was asked before: what it is about, as JSON."""
 LONGEST_KEY: Final = 500
 """Characters; a longer one is known by its digest, as databases index no long texts."""
 
@@ -107,7 +109,15 @@ class Steps:
         and whether that was `cut`; or the `answer` of people. None where it was begun, and nobody
         knows whether it ended."""
         text = self.found.get(key)
-        return None if text is None else unpacked(json.loads(text))
+        if text is None:
+            return None
+        result = json.loads(text)
+        return result if "answer" in result else unpacked(result)
+
+    def asked(self, key: str, about: Any) -> Any:
+        """What a question is about: as the journal has it, or else `about`."""
+        text = self.found.get(key + ASKED)
+        return about if text is None else json.loads(text)
 
     async def begin(self, key: str) -> None:
         """Commit that a step is about to change the world."""

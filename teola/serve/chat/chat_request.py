@@ -25,6 +25,7 @@ from teola.serve.chat.conversation import (
     Conversation,
     Exchange,
     Turn,
+    of_tool,
 )
 from teola.serve.intake.query_request import MOST_DEADLINE_S, checked
 from teola.serve.intake.schemas import check_form
@@ -198,7 +199,7 @@ class ChatRequest(BaseModel):
             yield Turn(_TALKING[message.role], text)
         for call in message.tool_calls or ():
             yield Turn("Assistant", f"(calls {call.function.name}({call.function.arguments}))")
-            yield Turn(f"Tool {call.function.name}", answered[call.id])
+            yield of_tool(call.function.name, answered[call.id])
 
     def _answered(self) -> dict[str, str]:
         """What was answered to each call of a tool. Raises InputError where it is not."""

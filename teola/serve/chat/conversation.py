@@ -25,6 +25,7 @@ from typing import Any, Final
 from teola.app import App
 from teola.errors import TemplateError
 from teola.workflow.components import Agent
+from teola.workflow.components.transcript import MARK, quoted
 from teola.workflow.kinds import Kind
 from teola.workflow.wiring import Origin
 
@@ -48,6 +49,11 @@ class Turn:
 
     def __str__(self) -> str:
         return f"{self.speaker}: {self.text}"
+
+
+def of_tool(name: str, result: str) -> Turn:
+    """What a call gave. Lines after the first one are marked, so that none looks like a turn."""
+    return Turn(f"Tool {name}", quoted(result).removeprefix(MARK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ class Conversation:
         """The form of `app` to ask, and its inputs. most: characters of the history."""
         if (self.tools or self.exchange) and writes_by_agent(app):
             return self._with_tools(app, forms, most)
-        since = tuple(Turn(f"Tool {one.tool}", one.result) for one in self.exchange)
+        since = tuple(of_tool(one.tool, one.result) for one in self.exchange)
         history, told = recent((*self.turns, *since), most), self.instructions
         given = {HISTORY: lines(history), INSTRUCTIONS: "\n\n".join(told)}
         form = forms.of(app, (name for name, text in given.items() if text))

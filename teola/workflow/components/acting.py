@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
@@ -25,6 +24,7 @@ from teola.workflow.components.room import (
     recent_entries,
     recent_lines,
 )
+from teola.workflow.components.transcript import HEADER, entry, in_one_line
 
 TURN, LAST, CALL, PURE, APPROVE, OFFER = PARTS = (
     "turn",
@@ -39,7 +39,6 @@ OVER: Final = "over"
 READ: Final = ("question", "history", "instructions")
 """What each turn reads of what the agent does."""
 NOTHING: Final = frozenset[str]()
-HEADER: Final = "\n\nCalls so far, and what they gave:"
 AGAIN: Final = "Your last reply could not be read: {told}. Reply with one JSON object."
 
 
@@ -253,10 +252,10 @@ class Acting:
         return found
 
     def _begun(self, number: int, call: PlannedCall) -> Grow:
-        if self._needs_approval(call):
+        literal = self._to_approve(call)
+        if literal is not None:
             self.approving.add(number)
-            earlier = {n: self.results[n] for n in call.reads}
-            inputs = {"call": call, "earlier": earlier}
+            inputs = {"call": literal, "earlier": {}}
             made = self._own(APPROVE)
             return Grow(APPROVE, f"{APPROVE}/{number}", inputs, made=made)
         return self._made(number, call)
@@ -265,8 +264,8 @@ class Acting:
         """The template of a part, where this run has tools of its own."""
         return self.agent.maker.part(what, self.box) if self.box.digest else None
 
-    def _needs_approval(self, call: PlannedCall) -> bool:
-        return self.box.toolbox.needs_approval(call, self.results)
+    def _to_approve(self, call: PlannedCall) -> PlannedCall | None:
+        return self.box.toolbox.to_approve(call, self.results)
 
     def _decided(self, number: int, answer: Mapping[str, Any]) -> list[Grow]:
         """A person has decided on a call: it is made, as it was or with other arguments, or its
@@ -278,8 +277,10 @@ class Acting:
             text = f"{call.tool} was not called: a person rejected it: {reason}"
             self.results[number] = ToolResult(text, failed=True)
             return []
-        if "arguments" in answer:
-            call = self.calls[number] = replace(call, arguments=answer["arguments"], reads=())
+        if "arguments" in answer:  # an answer kept by an older version may have none
+            call = replace(call, arguments=answer["arguments"], reads=(), literal=True)
+            if answer.get("edited", True):
+                self.calls[number] = call
         return [self._made(number, call)]
 
     def _made(self, number: int, call: PlannedCall) -> Grow:
@@ -289,7 +290,8 @@ class Acting:
         inputs = {"call": call, "earlier": earlier}
         if "context" in self.inputs:
             inputs["context"] = self.inputs["context"]
-        return Grow(PURE if pure else CALL, f"{CALL}/{number}", inputs, step=self._shown_as(call))
+        step = self._shown_as(self.calls[number])
+        return Grow(PURE if pure else CALL, f"{CALL}/{number}", inputs, step=step)
 
     def _shown_as(self, call: PlannedCall) -> Mapping[str, Any] | None:
         if not self.agent.shows:
@@ -383,12 +385,10 @@ class Acting:
     def _note(self) -> None:
         """What the model is to see of the calls since its last turn."""
         for number in sorted([*self.results][self.shown :]):
-            call, result = self.calls[number], self.results[number]
-            args = json.dumps(dict(call.arguments), ensure_ascii=False)
-            self.entries.append(f"{number}. {call.tool}({args}): {result.text}")
+            self.entries.append(entry(self.calls[number], self.results[number]))
         self.shown = len(self.results)
         if self.again:
-            self.entries.append(self.again)
+            self.entries.append(in_one_line(self.again))
 
     def _transcript(self, most: int) -> list[Any]:
         """The entries, the oldest of which are left out where they are too long in all."""

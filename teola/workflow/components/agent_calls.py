@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from teola.engine import AskedBy
-from teola.graph import Op, Ref, ToolParams, Value, WaitParams, Wording
+from teola.errors import InputError
+from teola.graph import ByHand, Op, Ref, ToolParams, Value, WaitParams, Wording
 from teola.run_secrets import ReadSecrets
-from teola.tools.base import Tool
+from teola.tools.base import MOST_CHARS, Tool
 from teola.tools.context import ToolContext
 from teola.tools.decision import PlannedCall
 from teola.tools.offered import listed
-from teola.tools.references import substituted
-from teola.tools.tool_result import ToolResult
-from teola.tools.toolbox import Toolbox
+from teola.tools.tool_result import ToolResult, as_text, cut
+from teola.tools.toolbox import Toolbox, literal
 from teola.workflow.block import Block
 from teola.workflow.component import Component
 from teola.workflow.components.acting import APPROVE
@@ -76,7 +77,20 @@ class Calling(Component):
                 return pure or bool(call.problem)
             return tools.own[call.tool].keyed or tools.own[call.tool].pure
 
+        def about(inputs: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+            call: PlannedCall = inputs["call"]
+            with suppress(InputError):  # it was not called: its arguments stay as they were written
+                call = literal(call, inputs["earlier"])
+            return call.tool, call.arguments
+
+        def output(inputs: Mapping[str, Any], value: Any) -> dict[str, Any]:
+            name = inputs["call"].tool
+            most = tools.own[name].most_chars if name in tools.own else MOST_CHARS
+            text = value if isinstance(value, str) else as_text(value)
+            return {"text": cut(text, most), "value": value}
+
         self._make, self._repeatable = make, repeatable
+        self._by_hand = ByHand(about, output)
 
     def decompose(self, block: Block) -> None:
         inputs: dict[str, Value] = {port: block.read(port).ref for port in self.required}
@@ -90,13 +104,14 @@ class Calling(Component):
             retries=0,
             asks=True,
             repeatable=self._repeatable,
+            by_hand=self._by_hand,
         )
         call = block.add("call", Op.TOOL_CALL, inputs, ("result",), params)
         block.give("result", Ref(call, "result"))
 
 
 class Approving(Component):
-    """Asks a person whether a call may be made."""
+    """Asks a person whether a literal call may be made, and says with which arguments."""
 
     needs = {"call": Kind.ANY, "earlier": Kind.ANY}
     gives = {"answer": Kind.ANY}
@@ -106,18 +121,24 @@ class Approving(Component):
 
         def words(inputs: Mapping[str, Any]) -> Wording:
             call: PlannedCall = inputs["call"]
-            about = {
-                "tool": call.tool,
-                "arguments": substituted(call.arguments, inputs["earlier"]),
-            }
+            about = {"tool": call.tool, "arguments": dict(call.arguments)}
             return Wording(f"May {call.tool} be called?", approval(toolbox[call.tool]), about)
 
         self._words = words
 
     def decompose(self, block: Block) -> None:
         inputs: dict[str, Value] = {port: block.read(port).ref for port in self.required}
-        ask = block.add("ask", Op.WAIT, inputs, ("answer",), WaitParams(self._words, APPROVE))
+        params = WaitParams(self._words, APPROVE, read=agreed)
+        ask = block.add("ask", Op.WAIT, inputs, ("answer",), params)
         block.give("answer", Ref(ask, "answer"))
+
+
+def agreed(answer: Any, about: Any) -> Any:
+    """An answer with the arguments that the call is to be made with: those that were shown, unless
+    there are `edited` ones."""
+    if answer["do"] != "approve" or "arguments" in answer:
+        return answer
+    return {**answer, "arguments": about["arguments"], "edited": False}
 
 
 def approval(tool: Tool) -> dict[str, Any]:

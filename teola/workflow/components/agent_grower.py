@@ -81,8 +81,8 @@ class Expected(Acting):
         steps = [*self.results.values()]
         return {"answer": self.answer, "steps": steps, "tool_calls": None}
 
-    def _needs_approval(self, call: PlannedCall) -> bool:
-        return False
+    def _to_approve(self, call: PlannedCall) -> PlannedCall | None:
+        return None
 
     def _read(self, item: Any) -> None:
         self.number += 1

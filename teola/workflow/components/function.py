@@ -15,6 +15,10 @@ from teola.workflow.component import Component, Config
 from teola.workflow.kinds import Kind
 
 _KINDS: dict[object, Kind] = {str: Kind.TEXT, list[str]: Kind.TEXTS}
+_SCHEMAS: Mapping[Kind, Mapping[str, Any]] = {
+    Kind.TEXT: {"type": "string"},
+    Kind.TEXTS: {"type": "array", "items": {"type": "string"}},
+}
 
 
 class Options(TypedDict, total=False):
@@ -112,12 +116,19 @@ class Function(Component):
             streams=self.streams,
             timeout=self.timeout,
             retries=self.retries,
+            schemas=tuple(map(self._schema, self.outputs)),
         )
         cut = block.may_read(self.batched) if self.batched else None
         items = cut.items if cut else None
         call = block.add("call", Op.TOOL_CALL, inputs, tuple(self.outputs), params, items=items)
         for port in self.outputs:
             self._give(block, port, Ref(call, port), cut)
+
+    def _schema(self, port: str) -> Mapping[str, Any]:
+        """JSON schema of an output."""
+        listed = self.listed or self.batched is not None or self.most is not None
+        schema = _SCHEMAS.get(self.gives[port], {"type": "array"} if listed else {})
+        return schema if self.most is None else {**schema, "maxItems": self.most}
 
     def _give(self, block: Block, port: str, ref: Ref, cut: Feed | None) -> None:
         """An output is as long as the list that the function is given in batches, at most `most`

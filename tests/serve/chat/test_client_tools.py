@@ -92,7 +92,7 @@ def test_a_client_calls_its_tools_itself() -> None:
         )
     assert found.choices[0].message.content == "Rain at noon."
     assert found.choices[0].finish_reason == "stop"
-    assert '1. weather({"city": "Oslo"}): rain\n2. clock({}): 12:00' in model.prompt(1)
+    assert '1. weather({"city": "Oslo"}):\n> rain\n2. clock({}):\n> 12:00' in model.prompt(1)
     assert model.prompt(1).startswith(model.prompt(0).removesuffix("\n\nReply: "))
 
 

@@ -156,3 +156,16 @@ def test_an_agents_call_waits_for_another_process(dsn: str) -> None:
     assert LOG == ["hello by sesame"]
     kept = rows(dsn, "SELECT request, result FROM teola_journal.queries")
     assert "sesame" not in str(kept)
+
+
+def test_another_process_sends_what_people_were_shown(dsn: str) -> None:
+    """That is what the journal has, whatever is made of the model's call anew."""
+    key = {"POST_KEY": "sesame"}
+    with clerk(dsn, calls(("send_by", {"text": "$$1"}))) as (app, _):
+        waiting = app.run(question="write", secrets=key)
+        assert waiting.asks[0].about["arguments"] == {"text": "$1"}
+    shown = """replace(told, '"text": "$1"', '"text": "$$1 as shown"')"""
+    rows(dsn, f"UPDATE teola_journal.asks SET told = {shown}")
+    with clerk(dsn, answer("done")) as (app, _):
+        app.resume(waiting.query_id, {"do": "approve"}, secrets=key)
+    assert LOG == ["$$1 as shown by sesame"]

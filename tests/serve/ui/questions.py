@@ -9,6 +9,7 @@ from typing import Any
 from teola import Agent, App, Ask, Each, component
 from teola.engine import Call, Delta
 from teola.tools import tool
+from teola.workflow.components.transcript import HEADER
 from tests.deterministic import HashModel
 
 TEXT: dict[str, Any] = {"inputs": {"question": "text"}, "outputs": {"answer": "answer"}}
@@ -40,7 +41,7 @@ class Decides(HashModel):
 
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         prompt = "".join(part.text for part in call.all_parts)
-        _, told, after = prompt.partition("Calls so far, and what they gave:")
+        _, told, after = prompt.partition(HEADER)
         found: dict[str, Any] = {"answer": after.partition("Reply:")[0].strip()}
         if not told:
             args = {"to": "Mara", "text": "The lamp is out.", "copies": 1}

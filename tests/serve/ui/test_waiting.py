@@ -197,7 +197,7 @@ def test_what_was_cut_off_is_explained(
     serve: Serve,  # noqa: F811
 ) -> None:
     LOG.clear()
-    body = {"inputs": {"question": "tides"}, "mode": "background"}
+    body = {"inputs": {"question": "ebb\u202eedit\x1b[2J"}, "mode": "background"}
     with serve(cut_off()) as (_, client):
         id = client.post("/v1/apps/stuck/queries", json=body).json()["query_id"]
         soon(lambda: LOG == ["stuck"])
@@ -206,7 +206,8 @@ def test_what_was_cut_off_is_explained(
         page.forget()
         page.open(f"/queries/{id}")
         page.state("waiting")
-        page.says("whether it was done (it was given question)", ".asks")
+        page.says("Look where it works whether it was done", ".asks")
+        page.says("ebb\ufffdedit\u241b[2J", ".asks .call dd")
         press(page, "It is done …")
         page.type(".asks-form textarea", "seen it")
         press(page, "Go on with this")

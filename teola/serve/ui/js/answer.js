@@ -1,6 +1,6 @@
 // The answer as it comes, its sources, and every other output. All of it is text, never markup.
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
-import { plural, seconds, shorter } from "./format.js";
+import { plural, seconds, shorter, visible } from "./format.js";
 import { alive } from "./live.js";
 
 const isHit = (one) => typeof one?.text === "string" && "document" in one;
@@ -14,7 +14,7 @@ function parts(outputs) {
   return { main: hits.includes(main) ? null : main, hits, rest };
 }
 
-const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+const asText = (value) => visible(typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
 export function answer(query) {
   const { result } = query;
@@ -50,9 +50,9 @@ function steps(query) {
       <small>${plural(all.length, "call")}${running ? `, ${running} running` : ""}</small></summary>
     <ol tabindex="0" aria-label="steps">
       ${all.map(({ agent, tool, args, state, result, seconds: took }) => html`<li class=${state}>
-        <span>${agent} ${DOING[state] ?? state} <b>${tool}</b> <code dir="auto">${shorter(JSON.stringify(args), 200)}</code>
+        <span>${agent} ${DOING[state] ?? state} <b>${tool}</b> <code dir="auto">${shorter(visible(JSON.stringify(args)), 200)}</code>
           ${state === "started" ? nothing : html`<small class="digits">${seconds(took)}</small>`}</span>
-        ${result ? html`<p dir="auto">${shorter(result, 400)}</p>` : nothing}</li>`)}
+        ${result ? html`<p dir="auto">${shorter(visible(result), 400)}</p>` : nothing}</li>`)}
     </ol>
   </details>`;
 }
@@ -61,7 +61,7 @@ function streaming({ state, text }) {
   if (state === "waiting" && !text) return html`<p class="empty">It goes on when people have answered.</p>`;
   if (text) {
     return html`<div class="answer ${state === "running" ? "coming" : ""}" data-testid="answer" dir="auto"
-      aria-busy=${state === "running"}>${text}</div>`;
+      aria-busy=${state === "running"}>${visible(text)}</div>`;
   }
   return state === "running" ? html`<div class="answer coming"></div>` : nothing;
 }
@@ -69,16 +69,16 @@ function streaming({ state, text }) {
 // Why there is no answer; that somebody cancelled it is no error.
 function failure({ state, error }) {
   if (state === "cancelled") return html`<p class="note">The query was cancelled before it had an answer.</p>`;
-  return error ? html`<p class="error" role="alert">${error}</p>` : nothing;
+  return error ? html`<p class="error" role="alert">${visible(error)}</p>` : nothing;
 }
 
 function sources(name, hits) {
   return html`<details class="sources" open><summary>${name}
       <small>${plural(hits.length, "passage")}</small></summary>
     <ol>
-      ${hits.map((hit) => html`<li><b dir="auto">${hit.document}</b> <small class="digits">${
+      ${hits.map((hit) => html`<li><b dir="auto">${visible(hit.document)}</b> <small class="digits">${
         Number(hit.score).toFixed(2)
-      }</small><p dir="auto">${shorter(hit.text, 400)}</p></li>`)}
+      }</small><p dir="auto">${shorter(visible(hit.text), 400)}</p></li>`)}
     </ol>
   </details>`;
 }

@@ -2,6 +2,7 @@
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { live } from "../vendor/lit-html/directives/live.js";
 import { call, queryPath, Refused } from "./api.js";
+import { visible } from "./format.js";
 import { field, kindOf, typed, valueOf } from "./schema.js";
 import { changed, say } from "./store.js";
 
@@ -26,7 +27,7 @@ function question(id, one, answered) {
   const form = formOf(key);
   const send = (read) => post(id, one, key, read, answered);
   return html`<div class="asks kind-of-${one.kind}" role="group" aria-labelledby="h-${key}" data-ask=${one.ask}>
-    <p class="asks-what" id="h-${key}" dir="auto">${one.question}</p>
+    <p class="asks-what" id="h-${key}" dir="auto">${visible(one.question)}</p>
     ${(FORMS[one.kind] ?? plain)({ one, form, send, key })}
     ${form.error ? html`<p class="error" role="alert">${form.error}</p>` : nothing}
     <small>asked by <code>${one.component}</code>, as <code>${one.ask}</code></small>
@@ -89,10 +90,13 @@ function approve({ one, form, send, key }) {
 }
 
 function unknown({ one, form, send, key }) {
-  const { inputs } = one.about;
-  const given = inputs.map((name, i) => html`${i ? ", " : ""}<code>${name}</code>`);
-  return html`<p>Look where it works whether it was done${inputs.length ? html` (it was given ${given})` : nothing}:
-      the server cannot know. What is done already must not be repeated.</p>
+  const { tool, arguments: given, inputs } = one.about;
+  const { result } = one.schema.properties;
+  const isText = result.type === "string";
+  const read = (text) => (isText ? text : textOrJson(text));
+  return html`<div class="call">${tool ? html`<b>${tool}</b>` : nothing}${table(given ?? inputs)}</div>
+    <p>Look where it works whether it was done: the server cannot know. What is done already must not be
+      repeated.</p>
     <div class="row">
       <button ?disabled=${form.sending} @click=${() => send(() => ({ do: "repeat" }))}>Repeat it</button>
       ${way(form, "take", "It is done")}
@@ -100,8 +104,8 @@ function unknown({ one, form, send, key }) {
     </div>
     ${form.way === "take" ? filled({
       form, label: "Go on with this",
-      body: area({ id: `${key}-result`, form, label: "What it gave, a text or JSON" }),
-      send: () => send(() => ({ do: "take", result: textOrJson(form.text ?? "") })),
+      body: area({ id: `${key}-result`, form, label: isText ? "What it gave" : "What it gave, a text or JSON" }),
+      send: () => send(() => ({ do: "take", result: read(form.text ?? "") })),
     }) : nothing}`;
 }
 
@@ -195,8 +199,8 @@ function area({ id, form, label, text = form.text ?? "", hint = "", number = fal
   </div>`;
 }
 
-const table = (given) => html`<dl>${Object.entries(given ?? {}).map(([name, value]) => html`<dt>${name}</dt>
-  <dd dir="auto">${typeof value === "string" ? value : JSON.stringify(value)}</dd>`)}</dl>`;
+const table = (given) => html`<dl>${Object.entries(given ?? {}).map(([name, value]) => html`<dt>${visible(name)}</dt>
+  <dd dir="auto">${visible(typeof value === "string" ? value : JSON.stringify(value))}</dd>`)}</dl>`;
 
 function textOrJson(text) {
   try {

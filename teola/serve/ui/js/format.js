@@ -32,4 +32,11 @@ export function bytes(n) {
   return `${(n / 1024 ** 2).toFixed(1)} MiB`;
 }
 
+const COMMANDS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+
+// A text without what turns its direction around or has no form of its own: it shows that it is there.
+export const visible = (text) =>
+  text.replace(/\r\n/g, "\n").replace(COMMANDS, (one) =>
+    one < " " ? String.fromCodePoint(0x2400 + one.codePointAt(0)) : "\ufffd");
+
 export const shorter = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
