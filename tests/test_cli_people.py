@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -18,7 +19,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from teola.cli.prompting import TypedLine
+from teola.cli.prompting import Prompter, TypedLine
+from teola.graph import Inquiry
 from tests.command_line import CommandLine
 
 APPS = """
@@ -59,6 +61,44 @@ def test_without_a_terminal_it_says_what_is_asked(teola: CommandLine, file: Path
     assert ended.err.startswith("teola: the query asks people, and there is no terminal")
     found = json.loads(teola("run", file, "-i", "topic=tides", "--json").out)
     assert (found["state"], [one["ask"] for one in found["asks"]]) == ("waiting", ["ask.ask"])
+
+
+HOSTILE = """
+from teola import App, component
+from teola.errors import EngineError
+
+TEXT = "\\x1b]52;c;cm0=\\x07\\x1b[2J\\x00 exe.\\u202egnp \\x9b1m end\\r\\n"
+
+@component(outputs="answer")
+def say(topic: str) -> str:
+    if topic == "fail":
+        raise EngineError(TEXT)
+    return TEXT
+
+app = App("hostile", say, inputs={"topic": "text"}, outputs={"answer": "answer"})
+"""
+COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_no_text_commands_a_terminal(teola: CommandLine, tmp_path: Path) -> None:
+    """Of an answer, as text and as JSON, of an error, or of what people are asked."""
+    file = tmp_path / "hostile.py"
+    file.write_text(HOSTILE)
+    shown = teola("run", file, "-i", "topic=x")
+    assert "\u241b]52;c;cm0=\u241b[2J\u2400 exe.\ufffdgnp \ufffd1m end\n" in shown.out
+    as_json = teola("run", file, "-i", "topic=x", "--json")
+    assert json.loads(as_json.out)["outputs"]["answer"].count("\u202e") == 1, "nothing is lost"
+    failed = teola("run", file, "-i", "topic=fail")
+    assert "exe." in failed.err
+    for text in (shown.out, as_json.out, failed.err):
+        assert not COMMANDS.search(text)
+    out = io.StringIO()
+    prompter = Prompter()
+    prompter._console.file = out
+    about = {"tool": "send", "arguments": {"text": "a\x1b[1m\u202eb"}}
+    prompter._show(Inquiry("ask", "query", "unknown", "agent", "What\x1b[2J?", {}, about))
+    assert "text: a\u241b[1m\ufffdb" in out.getvalue()
+    assert not COMMANDS.search(out.getvalue())
 
 
 class Terminal:

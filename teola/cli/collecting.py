@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from teola.cli import options as o
+from teola.cli.visible import visible
 
 INDEX_EXAMPLES = o.examples(
     "teola index report.pdf notes/ --collection work",
@@ -71,7 +72,7 @@ def index(
             deadline_s=deadline,
         )
     for failure in found["failed"]:
-        typer.echo(f"teola: {failure['document']}: {failure['reason']}", err=True)
+        typer.echo(visible(f"teola: {failure['document']}: {failure['reason']}"), err=True)
     if as_json:
         print_json(found)
     else:

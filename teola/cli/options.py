@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,21 @@ from typing import Annotated
 import typer
 
 QUERY, OPTIMISER, ENGINES, OUTPUT = "The query", "The optimiser", "Engines", "Output"
+
+
+_PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|\bpassword\s*=\s*[^\s&]", re.IGNORECASE)
+
+
+def without_password(context: typer.Context, dsn: str | None) -> str | None:
+    """The DSN as it is, with a warning where its password stands on the command line."""
+    source = context.get_parameter_source("dsn")
+    if dsn and source and source.name == "COMMANDLINE" and _PASSWORD.search(dsn):
+        typer.echo(
+            "teola: everybody on this machine can read the password in --dsn in the list of "
+            "processes: give the address in the environment variable TEOLA_DSN",
+            err=True,
+        )
+    return dsn
 
 
 class Dtype(StrEnum):
@@ -172,6 +188,7 @@ Dsn = Annotated[
         "--dsn",
         metavar="DSN",
         envvar="TEOLA_DSN",
+        callback=without_password,
         show_default=False,
         rich_help_panel=ENGINES,
         help="A PostgreSQL server with pgvector, postgresql://user@host:5432/database. By default "

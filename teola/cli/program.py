@@ -35,6 +35,7 @@ from teola.cli import (
     tracing,
 )
 from teola.cli.options import examples
+from teola.cli.visible import visible
 from teola.errors import InputError, TeolaError, whole
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -134,7 +135,7 @@ def _failed(error: Exception, words: Sequence[str], told: str, code: int) -> int
 def _say(message: str, code: int) -> int:
     first, *rest = message.strip().splitlines() or [""]
     lines = [" ".join(first.split()), *(line.rstrip() for line in rest)]
-    print("teola:", "\n".join(lines), file=sys.stderr)
+    print("teola:", visible("\n".join(lines)), file=sys.stderr)
     return code
 
 

@@ -12,6 +12,7 @@ from rich.prompt import Prompt
 from rich.text import Text, TextType
 
 from teola.cli.replies import WORDS, Extras, answers, as_json, as_text, reply
+from teola.cli.visible_console import visibly
 from teola.errors import InputError
 from teola.graph import Inquiry
 from teola.graph.inquiry import APPROVE, UNKNOWN
@@ -44,7 +45,7 @@ class Prompter:
 
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:
         self._before = before
-        self._console = Console(stderr=True, highlight=False, emoji=False)
+        self._console = visibly(Console(stderr=True, highlight=False, emoji=False))
 
     def __call__(self, inquiry: Inquiry) -> Any:
         """Show a question and ask until the answer fits it."""
@@ -63,7 +64,7 @@ class Prompter:
         out.print()
         out.print(Text.assemble((inquiry.component, "cyan"), (f"  {inquiry.id}", "dim")))
         out.print(Text(inquiry.question, style="bold"))
-        if inquiry.kind == APPROVE:
+        if "tool" in about:
             out.print(Text(f"  {about['tool']}", style="cyan"))
             for name, value in about["arguments"].items():
                 out.print(Text.assemble((f"    {name}: ", "dim"), as_text(value)))

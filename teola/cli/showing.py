@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from teola.cli.replies import described
+from teola.cli.visible import visible, visible_json
+from teola.cli.visible_console import visibly
 from teola.engine import Hit
 from teola.result import Result, jsonable
 
@@ -22,7 +24,7 @@ EXCERPT: Final = 240
 def console() -> Console:
     """Standard output. In a pipe nothing is folded."""
     out = Console(highlight=False, markup=False, emoji=False)
-    return (
+    return visibly(
         out
         if out.is_terminal
         else Console(highlight=False, markup=False, emoji=False, width=10_000)
@@ -31,7 +33,8 @@ def console() -> Console:
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """One JSON document on standard output."""
-    print(json.dumps(value, indent=indent, ensure_ascii=False, default=str), flush=True)
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    print(visible_json(text), flush=True)
 
 
 class Line:
@@ -43,7 +46,7 @@ class Line:
 
     def write(self, text: str) -> None:
         self.written = self._open = True  # first: an interrupt may come in between
-        print(text, end="", flush=True)
+        print(visible(text), end="", flush=True)
 
     def __enter__(self) -> Line:
         return self

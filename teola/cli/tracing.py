@@ -11,6 +11,7 @@ import typer
 
 from teola.cli import options as o
 from teola.cli import reaching as reach
+from teola.cli.visible import visible, visible_json
 
 if TYPE_CHECKING:
     from teola.runtime.observe.recorded import Recorded
@@ -70,7 +71,7 @@ def trace(
     as_told = json.dumps(found, indent=2, ensure_ascii=False)
     text = as_told if form is Form.JSON else drawn(recorded, form)
     if out is None:
-        typer.echo(text)
+        typer.echo(visible(visible_json(text)))
     else:
         write(text, out)
     return 0

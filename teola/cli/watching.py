@@ -17,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from teola.cli.visible import visible
 from teola.collections import IndexingStep
 from teola.graph import Op
 from teola.graph.ops import PREFILLS
@@ -59,7 +60,7 @@ class Watch:
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self._bars.disable:
-            self._bars.console.print(f"teola: {text}", highlight=False)
+            self._bars.console.print(visible(f"teola: {text}"), highlight=False)
 
     def hide(self) -> None:
         """Clear the line, so that something else can be written."""

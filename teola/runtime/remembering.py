@@ -119,6 +119,17 @@ def unusable(folder: Path) -> str:
     return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written to"
 
 
+def make_private(folder: Path) -> None:
+    """Make what is missing of a folder, for nobody else to look into. Root's parents of it can be
+    passed through: the embedded PostgreSQL, whose data may come to lie beside it, runs as another
+    account then."""
+    passed = 0o711 if os.geteuid() == 0 else 0o700
+    for parent in reversed(folder.parents):
+        if not parent.exists():
+            parent.mkdir(mode=passed, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def default_folder(data_dir: str | Path | None = None) -> Path:
     """Where a server keeps what it learns unless it is told: with its data."""
     import platformdirs
@@ -154,7 +165,7 @@ def _read(path: Path) -> Memento | None:
 def _write(path: Path, engine: str, kind: str, lessons: Lessons) -> None:
     data = {"engine": engine, "type": kind, "machine": hardware(), "lessons": lessons.to_json()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         with NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as file:
             try:
                 json.dump(data, file, indent=1)

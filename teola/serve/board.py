@@ -219,7 +219,7 @@ class Board:
 
     most: queries that run at once; more are refused with Overloaded.
     most_of_tenant: the same for one tenant.
-    on_start, on_end: called with every query that begins, and that has ended.
+    on_start, on_end: called with every query that was accepted, and that has ended.
     on_refused: called with the reason why something was refused before it became a request.
     """
 
@@ -267,7 +267,6 @@ class Board:
                 entry.ticket = self.admission.take(app.name, size, tenant, now)
         self.running[job.id] = entry
         self.of_tenant[tenant] += 1
-        self.on_start(entry)
         entry.task = asyncio.get_running_loop().create_task(self._run(entry, cleanup))
         return entry
 
@@ -298,6 +297,7 @@ class Board:
         try:
             if entry.record is not None:
                 await entry.record.begin()
+            self.on_start(entry)
             await job.wait_for_engines()
             result = await job.run(entry.watch, streams=entry.mode == "stream")
         except asyncio.CancelledError:

@@ -27,6 +27,7 @@ from typing import Any, Final, cast
 from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from teola.serve.access.answer_headers import HEADERS
 from teola.serve.problems import Problem
 
 HEAD_S: Final = 10.0
@@ -225,6 +226,7 @@ def _refusal(found: Problem) -> bytes:
     head = (
         f"HTTP/1.1 {found.status} {HTTPStatus(found.status).phrase}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{again}"
-        "connection: close\r\n\r\n"
+        "connection: close\r\n"
     )
-    return head.encode() + body
+    more = b"".join(b"%b: %b\r\n" % header for header in HEADERS)
+    return head.encode() + more + b"\r\n" + body

@@ -31,8 +31,8 @@ from teola.runtime.live import loops
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
 from teola.serve import answering, api, engines_api, looking, page
+from teola.serve.access.answer_headers import AnswerHeaders
 from teola.serve.access.auth import KeyFile, KeyGuard
-from teola.serve.access.unstored import Unstored
 from teola.serve.admission.admission import NO_SHARES, Shares
 from teola.serve.admission.expecting import admission_for
 from teola.serve.board import Board
@@ -163,7 +163,7 @@ def make_app(
     publish(found, locked=keys is not None)
     direct = Direct(found, partial(api.ask, service))
     bounded = Bounded(direct, lambda scope: asked_of(scope) is not None, observers.refused)
-    return observers.around(Unstored(KeyGuard(bounded, keys, observers.refused)))
+    return observers.around(AnswerHeaders(KeyGuard(bounded, keys, observers.refused)))
 
 
 def _refusals(app: FastAPI, observers: Observers) -> None:

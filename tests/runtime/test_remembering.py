@@ -7,6 +7,7 @@ import functools
 import json
 import logging
 import os
+import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,16 @@ def test_each_engine_has_a_file_and_a_second_runtime_recalls_them(tmp_path: Path
         known = runtime.learner.lessons.engines["llm"]
         assert known == kept[llm].lessons.engines["llm"], "one query does not replace eight"
     assert files(folder) == sorted([llm, components])
+
+
+def test_nobody_else_looks_into_the_folder(tmp_path: Path) -> None:
+    """Nor into what is made above it, which root's PostgreSQL must be able to pass through."""
+    folder = tmp_path / "data" / "learned"
+    with steady(folder) as runtime:
+        ask(runtime)
+    assert files(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == (0o711 if os.geteuid() == 0 else 0o700)
 
 
 @catches(

@@ -42,7 +42,7 @@ class Observers:
         return self._telemetry.around(app) if self._telemetry else app
 
     def accepted(self, entry: Entry) -> None:
-        """A query begins."""
+        """A query was accepted, and begins."""
         told = "query %(query_id)s of %(app)s accepted"
         note(log, logging.INFO, "query_accepted", told, **_of(entry))
 

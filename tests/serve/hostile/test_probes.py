@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -74,6 +75,22 @@ def of_a_query(tenant: Tenant) -> list[tuple[str, str]]:
     """Every route with the id of a query in its path, as published."""
     paths = tenant.client.get("/openapi.json").json()["paths"]
     return [(m.upper(), path) for path in paths if "{id}" in path for m in paths[path]]
+
+
+def test_no_answer_may_be_taken_for_another_type(guarded: Served, secrets: dict[str, str]) -> None:
+    """Of any route, with a key and without, nor of a connection that is refused as a whole."""
+    with httpx.Client(base_url=guarded.url, timeout=120) as nobody:
+        key = {"authorization": f"Bearer {secrets['red']}"}
+        for method, path in every_route():
+            for headers in (key, {}):
+                given = nobody.build_request(method, path, headers=headers, json={})
+                answer = nobody.send(given, stream=True)
+                answer.close()
+                assert answer.headers["x-content-type-options"] == "nosniff", (method, path)
+        with socket.create_connection((given.url.host, given.url.port)) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            refused = connection.makefile("rb").read()
+        assert b"x-content-type-options: nosniff\r\n" in refused
 
 
 # --- the door -------------------------------------------------------------------------------

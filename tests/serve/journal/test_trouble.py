@@ -45,7 +45,7 @@ def test_a_database_that_refuses_to_write_keeps_no_query_from_ending(
     serve: Serve, dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after a failover to a server that only reads."""
-    caplog.set_level(logging.INFO, keeper.__name__)
+    caplog.set_level(logging.INFO, "teola.serve")
     monkeypatch.setattr(keeper, "BEAT_S", 3600.0)  # the query is the first to notice
     monkeypatch.setattr(keeper, "FENCE_S", 3600.0)
     rights = "INSERT, UPDATE ON teola_journal.queries"
@@ -69,6 +69,7 @@ def test_a_database_that_refuses_to_write_keeps_no_query_from_ending(
         "journal_lost",
         "journal_recovered",
     ]
+    assert told.count("query_accepted") == 1, "not the one that was refused"
 
 
 def test_what_could_not_be_written_is_written_at_the_end(
