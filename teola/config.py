@@ -20,6 +20,7 @@ from teola.policies import batching, routing
 from teola.profile import load as load_profile
 from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_policies
 from teola.tools.mcp_server import ToolServer
+from teola.tools.offered import MOST_CHARACTERS, MOST_TOOLS
 from teola.tools.tool_table import ToolTable
 
 HISTORY_CHARACTERS: Final = 16_000
@@ -29,6 +30,8 @@ OUTPUT_TOKENS: Final = 65_536
 OVERRIDE_CHARACTERS: Final = 65_536
 PRIMITIVES: Final = 512
 INTERMEDIATE_BYTES: Final = 64 * 2**20
+CLIENT_TOOLS: Final = MOST_TOOLS
+CLIENT_TOOL_CHARACTERS: Final = MOST_CHARACTERS
 """Defaults that hold also where a server is started without a file."""
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
@@ -79,6 +82,14 @@ class ServerTable(_Table):
         ge=1,
         description="Of texts and vectors that engines have computed for one query and that are "
         "still to be read.",
+    )
+    max_client_tools: int = Field(
+        default=CLIENT_TOOLS, ge=1, description="That a client may bring along to one query."
+    )
+    max_client_tool_characters: int = Field(
+        default=CLIENT_TOOL_CHARACTERS,
+        ge=2,
+        description="Of all tools that a client brings along to one query, as JSON.",
     )
     keys: str | None = Field(
         default=None, description="File of API keys (`teola keys`); then every request needs one."
@@ -313,12 +324,15 @@ max_queries = 1024
 # max_rate_per_tenant = 10
 # tenant_weights = { shop = 2 }
 # Of one query: tokens of its texts, and of one answer of an LLM, characters of its overrides,
-# primitives of its graph, and what is computed for it and not read yet.
+# primitives of its graph, and what is computed for it and not read yet; tools that a client brings
+# along, and characters of these as JSON.
 max_prompt_tokens = 65536
 max_output_tokens = 65536
 max_override_characters = 65536
 max_primitives = 512
 max_intermediate_bytes = 67108864
+max_client_tools = 128
+max_client_tool_characters = 65536
 # API keys (`teola keys create`): then every request needs one. Without keys, only 127.0.0.1.
 # keys = "teola-keys.json"
 # Seconds that queries get to end on SIGTERM.

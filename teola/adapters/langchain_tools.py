@@ -9,9 +9,9 @@ from teola.adapters.langchain_values import received
 from teola.errors import InputError, ToolError
 from teola.extras import needs
 from teola.runtime.default_runtime import default_runtime
-from teola.tools.arguments import check_foreign
 from teola.tools.base import Tool, ToolOptions
 from teola.tools.context import ToolContext
+from teola.tools.foreign_schema import check_foreign
 from teola.tools.function_tool import check_known, common
 from teola.tools.gate import Gate
 

@@ -176,6 +176,8 @@ def serve(
                 where.max_override_characters,
                 where.max_primitives,
                 where.max_intermediate_bytes,
+                where.max_client_tools,
+                where.max_client_tool_characters,
             ),
         )
         how = where.journal, where.journal_days, where.journal_key

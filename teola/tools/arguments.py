@@ -6,14 +6,14 @@ can mend it: "argument 'days' must be an integer >= 1, got 'two'".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from teola.errors import InputError
-from teola.tools.json_schema import Schema, in_words, mapped, shown, target
+from teola.tools.json_schema import Schema, in_words, mapped, shown
+from teola.tools.schema_steps import at_most, counted
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 MOST_PROBLEMS: Final = 5
 """Told at once."""
-LARGEST_SCHEMA: Final = 65_536
-"""Characters of a foreign tool's schema, as JSON."""
-DEEPEST_SCHEMA: Final = 32
-"""Lists and objects inside each other in one."""
+MOST_STEPS: Final = 20_000
+"""Keywords that are looked at for the arguments of one call. That takes a fifth of a second, and
+calls are checked on the event loop."""
+
+_COSTS: Final = {"$ref": 8}
+"""Steps: a reference takes about eight times as long as another keyword."""
 
 
 class ArgumentChecker:
@@ -45,11 +47,20 @@ class ArgumentChecker:
         if self._made is None:
             self._made = _validator(_dialect(self.schema))(self.schema, registry=_no_others())
         try:
-            errors = sorted(self._made.iter_errors(dict(arguments)), key=_place)
+            with at_most(MOST_STEPS):
+                errors = sorted(self._made.iter_errors(dict(arguments)), key=_place)
         except RecursionError:
             return ["the arguments are nested too deeply"]
-        told = (line for error in errors for line in self._told(error))
-        return list(dict.fromkeys(told))[:MOST_PROBLEMS]
+        except InputError:
+            return [
+                "there are too many of the arguments to check them; give fewer, or shorter lists"
+            ]
+        told: dict[str, None] = {}
+        for line in (line for error in errors for line in self._told(error)):
+            told[line] = None
+            if len(told) == MOST_PROBLEMS:
+                break
+        return list(told)
 
     def _told(self, error: ValidationError) -> Iterator[str]:
         keyword: Any = error.validator
@@ -113,53 +124,6 @@ def _inside(error: ValidationError) -> bool:
 # --- schemas ----------------------------------------------------------------------------------
 
 
-def check_foreign(schema: Any) -> dict[str, Any]:
-    """A schema that somebody else wrote, as one that can be used: that of an object, of bounded
-    size, which refers to nothing outside itself. Raises InputError."""
-    from jsonschema import SchemaError
-
-    if not isinstance(schema, Mapping):
-        raise InputError(f"its schema is {shown(schema)}, not an object")
-    found = {"type": "object", **{key: schema[key] for key in schema if key != "$id"}}
-    try:
-        size, deep = len(json.dumps(found)), depth(found)
-    except (TypeError, ValueError, RecursionError):
-        raise InputError("its schema cannot be JSON") from None
-    if size > LARGEST_SCHEMA or deep > DEEPEST_SCHEMA:
-        raise InputError(f"its schema is too large ({size:,} characters, {deep} levels)")
-    if found["type"] != "object":
-        raise InputError(f"its arguments are {shown(found['type'])}, not an object")
-    try:
-        _dialect(found).check_schema(found)
-    except SchemaError as error:
-        raise InputError(f"its schema is none: {error.message}") from None
-    mapped(found, lambda one: _resolving(one, found))
-    return found
-
-
-def _resolving(one: dict[str, Any], root: Schema) -> dict[str, Any]:
-    for keyword in ("$dynamicRef", "$recursiveRef", "$id"):
-        if keyword in one:
-            raise InputError(f"its schema uses {keyword}, which is not supported")
-    ref = one.get("$ref", "#")
-    try:
-        if ref != "#" and not ref.startswith("#/"):
-            raise LookupError
-        target(root, ref)
-    except (LookupError, TypeError, ValueError):
-        raise InputError(f"its schema refers to {shown(ref)}, which is not in it") from None
-    return one
-
-
-def depth(value: Any) -> int:
-    """Lists and objects inside each other."""
-    if isinstance(value, Mapping):
-        return 1 + max(map(depth, value.values()), default=0)
-    if isinstance(value, (list, tuple)):
-        return 1 + max(map(depth, value), default=0)
-    return 0
-
-
 def _without_patterns(one: dict[str, Any]) -> dict[str, Any]:
     loose = {"pattern", "patternProperties"}
     if "patternProperties" in one:
@@ -179,13 +143,12 @@ def _dialect(schema: Schema) -> type[Validator]:
 def _validator(dialect: type[Validator]) -> type[Validator]:
     """JSON Schema, but that 1.0 is no integer: a function would get another type than it asks
     for."""
-    from jsonschema.validators import extend
 
     def whole(_: object, value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
 
     checker = dialect.TYPE_CHECKER.redefine("integer", whole)
-    found: type[Validator] = extend(dialect, type_checker=checker)  # type: ignore[no-untyped-call]
+    found: type[Validator] = counted(dialect, _COSTS, type_checker=checker)
     return found
 
 

@@ -72,8 +72,16 @@ def target(root: Schema, ref: str) -> Any:
     found: Any = root
     for part in ref.removeprefix("#").split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        found = found[int(key)] if isinstance(found, list) else found[key]
+        found = found[_index(key)] if isinstance(found, list) else found[key]
     return found
+
+
+def _index(key: str) -> int:
+    """The place in a list that a reference names, which has one spelling: `flattened` copies a
+    definition once for each spelling of its name."""
+    if not (key.isascii() and key.isdecimal() and (key == "0" or key[0] != "0")):
+        raise LookupError(key)
+    return int(key)
 
 
 # --- in words ---------------------------------------------------------------------------------
@@ -104,7 +112,9 @@ def in_words(schema: Any, root: Schema, depth: int = 0) -> str:
     for key in ("anyOf", "oneOf"):
         if key in schema:
             these = [one for one in schema[key] if one != REFERENCE]
-            return _either(in_words(one, root, depth + 1) for one in these)
+            # two levels each: alternatives of alternatives multiply
+            more = ["..."] if len(these) > LISTED else []
+            return _either([*(in_words(one, root, depth + 2) for one in these[:LISTED]), *more])
     if len(schema.get("allOf", ())) == 1:
         return in_words(schema["allOf"][0], root, depth + 1)
     kind = schema.get("type")

@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 
 from teola.errors import InputError, ToolError, UnknownName
 from teola.extras import needs
-from teola.tools.arguments import check_foreign
 from teola.tools.base import MOST_CHARS, NAME, Tool, check_options
 from teola.tools.context import ToolContext
+from teola.tools.foreign_schema import check_foreign
 from teola.tools.gate import Gate
 from teola.tools.loop_life import here
 from teola.tools.mcp_connection import McpConnection

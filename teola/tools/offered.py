@@ -7,19 +7,23 @@ it goes on after a restart with what its model was told.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError, UnknownName
-from teola.tools.arguments import check_foreign
 from teola.tools.base import NAME, Tool
 from teola.tools.context import ToolContext
+from teola.tools.foreign_schema import as_object, check_foreign
+from teola.tools.json_size import json_size
 from teola.tools.toolbox import Toolbox
 
 CLIENT: Final = "client"
 MOST_TOOLS: Final = 128
-"""That a client may bring along."""
+MOST_CHARACTERS: Final = 65_536
+"""That a client may bring along, and of all of them as JSON, unless a server says otherwise."""
+KNOWN: Final = 1024
+"""Lists of tools that are known to be right."""
 MOST_DESCRIPTION: Final = 4_000
 
 
@@ -61,6 +65,75 @@ async def _elsewhere(arguments: Mapping[str, Any], context: ToolContext) -> Any:
     raise InputError("this tool is not called here")
 
 
+class CheckedTools(list[Any]):
+    """A client's tools, as the client sent them, that were checked. digest: of them."""
+
+    def __init__(self, specs: Iterable[Any], digest: str) -> None:
+        super().__init__(specs)
+        self.digest = digest
+
+    @property
+    def names(self) -> list[str]:
+        """As the client has them."""
+        return [spec["function"]["name"] for spec in self]
+
+
+class ToolsCheck:
+    """Checks tools as clients of OpenAI's API describe them. What it has found right it knows by
+    its digest, and checks it no more. May be used on any thread.
+
+    form: raises InputError for schemas that are not taken here, though they are some.
+    """
+
+    def __init__(self, form: Callable[[Any], None] = lambda schema: None) -> None:
+        self._form = form
+        self._known: dict[str, None] = {}
+
+    def checked(
+        self, specs: Any, most: int = MOST_TOOLS, characters: int = MOST_CHARACTERS
+    ) -> CheckedTools:
+        """most: tools. characters: of all of them, as JSON. Raises InputError for what is none."""
+        if not isinstance(specs, list):
+            raise InputError("tools must be a list")
+        if len(specs) > most:
+            raise InputError(
+                f"there are {len(specs)} tools, more than the {most} of `max_client_tools`; "
+                "send fewer"
+            )
+        try:
+            size = json_size(specs, characters)
+        except (TypeError, ValueError):
+            raise InputError("tools must be JSON") from None
+        if size.characters > characters:
+            raise InputError(
+                f"tools have more than the {characters} characters of JSON of "
+                "`max_client_tool_characters`; shorten their descriptions, or send fewer"
+            )
+        digest = digest_of(specs)
+        if digest not in self._known:
+            self._check(specs)
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            self._known[digest] = None
+        return CheckedTools(specs, digest)
+
+    def _check(self, specs: Iterable[Any]) -> None:
+        names = set[str]()
+        for i, spec in enumerate(specs):
+            name, _, schema = _described(i, spec)
+            if name in names:
+                raise InputError(f"tools.{i}: two tools are called {name!r}")
+            names.add(name)
+            try:
+                self._form(check_foreign(schema))
+            except InputError as error:
+                raise InputError(f"tools.{i}: {error}") from None
+
+
+_checks: Final = ToolsCheck()
+"""Of agents whose client's tools nobody has checked before."""
+
+
 class ClientTools(NamedTuple):
     """Tools that a client brings along and calls itself. names: in the box -> as the client has
     it."""
@@ -69,38 +142,36 @@ class ClientTools(NamedTuple):
     names: Mapping[str, str]
 
 
-def of_client(specs: Any, taken: Toolbox) -> ClientTools:
-    """Tools as clients of OpenAI's API describe them; one whose name is `taken` gets `client_` in
-    front. Raises InputError for what is none."""
-    if not isinstance(specs, list):
-        raise InputError("tools must be a list")
-    if len(specs) > MOST_TOOLS:
-        raise InputError(f"there are {len(specs)} tools, and at most {MOST_TOOLS} are taken")
+def checked_tools(specs: Any) -> CheckedTools:
+    """A client's tools, checked unless they were. Raises InputError for what is none."""
+    return specs if isinstance(specs, CheckedTools) else _checks.checked(specs)
+
+
+def of_client(specs: CheckedTools, taken: Toolbox) -> ClientTools:
+    """Tools that a client describes; one whose name is `taken` gets `client_` in front."""
     found: dict[str, Tool] = {}
     names: dict[str, str] = {}
     for i, spec in enumerate(specs):
-        function = spec.get("function") if isinstance(spec, Mapping) else None
-        name = function.get("name") if isinstance(function, Mapping) else None
-        if not isinstance(function, Mapping) or spec.get("type", "function") != "function":
-            raise InputError(f'tools.{i} must be {{"type": "function", "function": {{...}}}}')
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise InputError(f"tools.{i}.function.name must be 1 to 64 letters, digits, _ and -")
-        if name in names.values():
-            raise InputError(f"tools.{i}: two tools are called {name!r}")
-        about = function.get("description") or name
-        if not isinstance(about, str):
-            raise InputError(f"tools.{i}.function.description must be a text")
-        given = function.get("parameters") or {"type": "object", "properties": {}}
-        try:
-            schema = check_foreign(given)
-        except InputError as error:
-            raise InputError(f"tools.{i}: {error}") from None
+        name, about, schema = _described(i, spec)
         here = f"{CLIENT}_{name}"[:64] if name in taken else name
         names[here] = name
-        found[here] = Tool(
-            here, about.strip()[:MOST_DESCRIPTION] or name, schema, _elsewhere, source=CLIENT
-        )
+        found[here] = Tool(here, about, as_object(schema), _elsewhere, source=CLIENT)
     return ClientTools(list(found.values()), names)
+
+
+def _described(i: int, spec: Any) -> tuple[str, str, Any]:
+    """Name, description and schema in the description of a tool. Raises InputError."""
+    function = spec.get("function") if isinstance(spec, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or spec.get("type", "function") != "function":
+        raise InputError(f'tools.{i} must be {{"type": "function", "function": {{...}}}}')
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InputError(f"tools.{i}.function.name must be 1 to 64 letters, digits, _ and -")
+    about = function.get("description") or name
+    if not isinstance(about, str):
+        raise InputError(f"tools.{i}.function.description must be a text")
+    schema = function.get("parameters") or {"type": "object", "properties": {}}
+    return name, about.strip()[:MOST_DESCRIPTION] or name, schema
 
 
 def chosen_of(choice: Any, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -123,7 +194,10 @@ def chosen_of(choice: Any, names: Mapping[str, str]) -> tuple[str, ...]:
     return found
 
 
-def digest_of(value: Any) -> str:
-    """Of a JSON value."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+def digest_of(values: Iterable[Any]) -> str:
+    """Of JSON values. Each is written by itself: what writes one holds everybody up."""
+    found = blake2b(digest_size=16)
+    for value in values:
+        text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+        found.update(text.encode("utf-8", "surrogatepass") + b"\n")
+    return found.hexdigest()

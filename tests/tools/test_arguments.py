@@ -15,7 +15,8 @@ from pydantic import BaseModel, Field
 
 from teola.errors import InputError
 from teola.tools import Tool, Toolbox, tool
-from teola.tools.arguments import ArgumentChecker, check_foreign
+from teola.tools.arguments import ArgumentChecker
+from teola.tools.foreign_schema import check_foreign
 from teola.tools.tool_result import as_json
 
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 from teola.errors import InputError, OutputError
+from teola.tools.schema_steps import at_most, counted
 
 EXCERPT: Final = 80
 """Characters of the output, and of a validator's explanation, that an error shows."""
@@ -47,15 +46,12 @@ def validate_schema(text: str, schema_json: str) -> Any:
     Raises Misfit (no JSON, or the path that does not fit) and InputError (not a schema).
     """
     validator, failure = _validator(schema_json), None
-    before = _steps.set(_Steps(MOST_STEPS + len(text)))
-    try:
+    with at_most(MOST_STEPS + len(text)):
         for value in _values(text):
             error = _misfit(validator, value)
             if error is None:
                 return value
             failure = failure or f"at {error.json_path}: {_short(error.message)}"
-    finally:
-        _steps.reset(before)
     if failure is None:
         raise Misfit(f"expected JSON, found none; the output begins {text[:EXCERPT]!r}")
     raise Misfit(f"the output does not fit its JSON schema {failure}")
@@ -97,31 +93,6 @@ def _misfit(validator: Any, value: Any) -> Any:
         raise InputError("the JSON schema or the output nests without end") from None
 
 
-@dataclass(slots=True)
-class _Steps:
-    """How many keywords may still be looked at for one answer."""
-
-    left: int
-
-
-_steps: Final[ContextVar[_Steps]] = ContextVar("teola_schema_steps")
-"""Steps left for the answer that is being checked in this context. The validators themselves are
-shared, also by threads."""
-
-
-def _counting(check: Callable[..., Any]) -> Callable[..., Any]:
-    """`check`, which then takes a step each time. Raises InputError after the last one."""
-
-    def counted(*arguments: Any) -> Any:
-        steps = _steps.get()
-        steps.left -= 1
-        if steps.left < 0:
-            raise InputError("the JSON schema is too involved; use fewer references in it")
-        return check(*arguments)
-
-    return counted
-
-
 @lru_cache(maxsize=KNOWN)
 def _validator(schema_json: str) -> Any:
     """A validator that never fetches what a `$ref` names, and counts its steps."""
@@ -143,13 +114,7 @@ def _validator(schema_json: str) -> Any:
     return _counted(kind)(_in_one_dialect(schema), registry=Registry())
 
 
-@lru_cache(maxsize=16)
-def _counted(kind: Any) -> Any:
-    """A class of validators that takes a step for each keyword."""
-    from jsonschema.validators import extend
-
-    counted = {name: _counting(check) for name, check in kind.VALIDATORS.items()}
-    return extend(kind, counted)  # type: ignore[no-untyped-call]
+_counted: Final = lru_cache(maxsize=16)(counted)
 
 
 def _in_one_dialect(schema: Any) -> Any:

@@ -27,10 +27,11 @@ from teola.serve.chat.conversation import (
     Turn,
     of_tool,
 )
+from teola.serve.intake.limits import QueryLimits
 from teola.serve.intake.query_request import MOST_DEADLINE_S, checked
-from teola.serve.intake.schemas import check_form
-from teola.tools.offered import MOST_TOOLS, chosen_of, of_client
-from teola.tools.toolbox import Toolbox
+from teola.serve.intake.schemas import checked_tools
+from teola.tools.json_size import json_size
+from teola.tools.offered import chosen_of
 from teola.workflow.kinds import Kind
 
 PASSED_OVER: Final = frozenset(
@@ -132,7 +133,6 @@ class ChatRequest(BaseModel):
     n: Literal[1] | None = Field(1, description="One answer is all that there is.")
     tools: list[Any] | None = Field(
         None,
-        max_length=MOST_TOOLS,
         description="That the client calls itself, besides those of the application, whose answer "
         "an agent writes then.",
     )
@@ -230,16 +230,14 @@ class ChatRequest(BaseModel):
                 )
         return found
 
-    def check_tools(self) -> None:
-        """Raise InputError, UnknownName for tools that are none."""
+    async def check_tools(self, limits: QueryLimits) -> None:
+        """Raise InputError, UnknownName for tools that are none; those that are some are known to
+        be, then, to whoever is given them."""
         if self.tools:
-            known = of_client(self.tools, Toolbox(()))
-            chosen_of(self.tool_choice, known.names)
-            for i, tool in enumerate(known.tools):
-                try:
-                    check_form(tool.schema)
-                except InputError as error:
-                    raise InputError(f"tools.{i}: {error}") from None
+            self.tools = known = await checked_tools(
+                self.tools, limits.client_tools, limits.client_tool_characters
+            )
+            chosen_of(self.tool_choice, {name: name for name in known.names})
         elif self.tool_choice not in (None, "none", "auto"):
             raise InputError("tool_choice is only allowed when tools are specified")
 
@@ -268,7 +266,7 @@ class ChatRequest(BaseModel):
                 "response_format: its type is text, json_object, or json_schema with "
                 '{"json_schema": {"name": ..., "schema": {...}}}'
             )
-        if len(json.dumps(schema)) > SCHEMA_CHARACTERS:
+        if json_size(schema, SCHEMA_CHARACTERS).characters > SCHEMA_CHARACTERS:
             raise InputError(f"response_format: a schema has up to {SCHEMA_CHARACTERS} characters")
         return schema
 

@@ -70,6 +70,7 @@ def router(service: Service) -> APIRouter:
         upload = Upload()
         try:
             asking = _Asking(service, forms, request, read(await parsed(await request.body())))
+            await asking.hear()
             await check_schemas({**asking.wanted.overrides, SCHEMA: asking.schema or {}})
             await asking.get_documents(upload)
             if asking.wanted.stream and asking.schema is None:
@@ -112,28 +113,28 @@ class _Asking:
         self.schema = wanted.wanted_schema()
         if self.schema is not None:  # also one that no component knows
             service.board.limits.check(self.app, {}, {"response_format.json_schema": self.schema})
-        self.said = self._with_tools(wanted.conversation())
+        self.said = wanted.conversation()
         self.overrides = {**decoding(self.app, wanted, self.schema), **wanted.overrides}
         self.documents: dict[str, Any] = {}
         self.cleanup: Callable[[], None] = lambda: None
         self.until = _now() + wanted.deadline_s
 
-    def _with_tools(self, said: Conversation) -> Conversation:
-        """What was said, with the tools that the client brings along."""
-        wanted = self.wanted
+    async def hear(self) -> None:
+        """Set what was said, with the tools that the client brings along."""
+        wanted, said = self.wanted, self.said
         if wanted.tools and not writes_by_agent(self.app):
             raise InputError(
                 f"application {self.app.name!r} brings its own tools; send none (an application "
                 "takes a client's tools where an agent writes its answer)"
             )
-        wanted.check_tools()
         texts = [said.question, *(one.result for one in said.exchange)]
         limits = self.service.board.limits
-        limits.check(self.app, {QUESTION: "\n".join(texts)}, {"tools": wanted.tools or []})
-        if not wanted.tools:
-            return said
-        names = ("tools", "tool_choice", "parallel_tool_calls")
-        return replace(said, tools={name: getattr(wanted, name) for name in names})
+        limits.check(self.app, {QUESTION: "\n".join(texts)}, {})
+        await wanted.check_tools(limits)
+        if wanted.tools:
+            names = ("tools", "tool_choice", "parallel_tool_calls")
+            said = replace(said, tools={name: getattr(wanted, name) for name in names})
+        self.said = said
 
     async def get_documents(self, upload: Upload) -> None:
         """Set the documents that are searched, files stored by `upload`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +9,8 @@ from weakref import WeakKeyDictionary
 
 from teola.app import App
 from teola.config import (
+    CLIENT_TOOL_CHARACTERS,
+    CLIENT_TOOLS,
     INTERMEDIATE_BYTES,
     OUTPUT_TOKENS,
     OVERRIDE_CHARACTERS,
@@ -23,6 +24,7 @@ from teola.query_spec import Bounds
 from teola.runtime.documents import UNNAMED
 from teola.runtime.values import tokens_of
 from teola.serve.intake.schemas import check_form, parameters, schemas
+from teola.tools.json_size import json_size
 from teola.workflow.kinds import Kind
 
 LISTED: Final = 10_000
@@ -37,13 +39,16 @@ class QueryLimits:
     """prompt_tokens: of all texts that it gives to an application with an LLM, at four characters
     each. output_tokens: of one answer of an LLM (`max_tokens`). override_characters: of its
     overrides, as JSON: plans are kept with them. primitives: of its p-graph. intermediate_bytes:
-    computed for it and not read by all who need it."""
+    computed for it and not read by all who need it. client_tools, client_tool_characters: number of
+    the tools that it brings along, and characters of all of them as JSON."""
 
     prompt_tokens: int = PROMPT_TOKENS
     output_tokens: int = OUTPUT_TOKENS
     override_characters: int = OVERRIDE_CHARACTERS
     primitives: int = PRIMITIVES
     intermediate_bytes: int = INTERMEDIATE_BYTES
+    client_tools: int = CLIENT_TOOLS
+    client_tool_characters: int = CLIENT_TOOL_CHARACTERS
 
     @property
     def bounds(self) -> Bounds:
@@ -68,11 +73,11 @@ class QueryLimits:
             )
 
     def _check_overrides(self, overrides: Mapping[str, Any]) -> None:
-        characters = len(json.dumps(overrides, default=str))
-        if characters > self.override_characters:
+        most = self.override_characters
+        if json_size(overrides, most, str).characters > most:
             raise InputError(
-                f"overrides have {characters} characters of JSON, more than the "
-                f"{self.override_characters} that are taken; shorten them"
+                f"overrides have more than the {most} characters of JSON of "
+                "`max_override_characters`; shorten them"
             )
         for schema in schemas(overrides):
             check_form(schema)

@@ -1,8 +1,10 @@
-"""JSON schemas that clients send for answers: looked at before anything of a query is started.
+"""JSON schemas that clients send, for answers and of tools: looked at before anything of a query is
+started.
 
-Whether a schema is one takes up to a millisecond for each of its values, and seconds for a few that
-are made for it, so that is found out off the event loop, for one client at a time. Who checks an
-answer later finds it known (`structured`).
+Whether a schema of answers is one takes up to a millisecond for each of its values, and seconds for
+a few that are made for it, so that is found out off the event loop, for one client at a time. Who
+checks an answer later finds it known (`structured`). Those of tools take less, and do not wait for
+these.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, Final
 from teola.errors import InputError
 from teola.runtime.hosts.structured import check_schema
 from teola.serve.intake.bodies import as_json
+from teola.tools.offered import CheckedTools, ToolsCheck
 
 SCHEMA: Final = "json_schema"
 """Name of the parameters that are JSON schemas."""
@@ -23,6 +26,7 @@ MOST_VALUES: Final = 2_000
 """Values in one schema: objects, lists, texts, numbers."""
 
 _thread = ThreadPoolExecutor(1, thread_name_prefix="teola-schemas")
+_tools_thread = ThreadPoolExecutor(1, thread_name_prefix="teola-client-tools")
 
 
 async def check_schemas(overrides: Mapping[str, Any]) -> None:
@@ -30,9 +34,20 @@ async def check_schemas(overrides: Mapping[str, Any]) -> None:
     for schema in schemas(overrides):
         if not isinstance(schema, Mapping):
             continue  # none at all, or for its component to refuse
-        check_form(schema)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(_thread, check_schema, json.dumps(schema))
+        await loop.run_in_executor(_thread, _check_schema, schema)
+
+
+def _check_schema(schema: Any) -> None:
+    check_form(schema)
+    check_schema(json.dumps(schema))
+
+
+async def checked_tools(tools: list[Any], most: int, characters: int) -> CheckedTools:
+    """Tools of a client, `most` of them and with so many `characters` as JSON. Raises InputError
+    for what is none, or for a schema that is not taken."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_tools_thread, _tools.checked, tools, most, characters)
 
 
 def schemas(overrides: Mapping[str, Any]) -> Iterator[Any]:
@@ -77,3 +92,6 @@ def _values(value: Any) -> int:
     if isinstance(value, Mapping):
         return 1 + sum(map(_values, value.values()))
     return 1 + sum(map(_values, value)) if isinstance(value, (list, tuple)) else 1
+
+
+_tools: Final = ToolsCheck(check_form)

@@ -14,12 +14,13 @@ from teola.errors import InputError
 from teola.tools.base import Tool
 from teola.tools.function_tool import tool
 from teola.tools.mcp_server import ToolServer
-from teola.tools.offered import chosen_of, digest_of, known, of_client
+from teola.tools.offered import checked_tools, chosen_of, digest_of, known, of_client
 from teola.tools.toolbox import Toolbox
 
 Source = Tool | ToolServer | str | Callable[..., Any]
 """A text is the name of a tool, or of a server of tools, that is known where the agent runs."""
 MOST_BOXES: Final = 64
+_NO_NAMES: Final[Mapping[str, str]] = {}
 
 
 class NamedTools(Protocol):
@@ -54,7 +55,7 @@ class AgentTools:
         self.own = Toolbox(one for one in self.sources if isinstance(one, Tool))
         self.asks = len(self.own) < len(self.sources)
         self.effect = not all(_pure(one) for one in self.sources)
-        self._boxes: dict[str, Toolbox] = {}
+        self._boxes: dict[str, tuple[Toolbox, Mapping[str, str]]] = {}
 
     async def here(self, named: NamedTools | None) -> Toolbox:
         """All of them, servers being asked for what they offer now. Raises UnknownName, InputError,
@@ -73,15 +74,20 @@ class AgentTools:
     def box(self, offered: Any, client: Mapping[str, Any] | None, choice: str) -> Box:
         """For one run. offered: what `Offering` found; None: `own`. client: its tools, and which of
         them it wants called. choice: see AgentConfig. Raises InputError, UnknownName."""
-        box, names = self.own, dict[str, str]()
+        box, names = self.own, _NO_NAMES
         key = digest_of(offered) if offered is not None else ""
         if offered is not None:
-            box = self._kept(key, lambda: known(offered, self.own))
+            box, _ = self._kept(key, lambda: (known(offered, self.own), _NO_NAMES))
         wanted = client.get("tool_choice") if client else None
         if client and client.get("tools") and wanted != "none":
-            theirs, base = of_client(client["tools"], box), box
-            names, key = dict(theirs.names), f"{key}/{digest_of(client['tools'])}"
-            box = self._kept(key, lambda: [*base, *theirs.tools])
+            theirs, base = checked_tools(client["tools"]), box
+
+            def made() -> tuple[Iterable[Tool], Mapping[str, str]]:
+                found = of_client(theirs, base)
+                return [*base, *found.tools], found.names
+
+            key = f"{key}/{theirs.digest}"
+            box, names = self._kept(key, made)
         must = chosen_of(wanted, names)
         if not must and choice == "required":
             must = tuple(one.name for one in box)
@@ -89,12 +95,16 @@ class AgentTools:
             must = (box[choice].name,)
         return Box(box, key, names, must)
 
-    def _kept(self, key: str, make: Callable[[], Iterable[Tool]]) -> Toolbox:
+    def _kept(
+        self, key: str, make: Callable[[], tuple[Iterable[Tool], Mapping[str, str]]]
+    ) -> tuple[Toolbox, Mapping[str, str]]:
+        """A box, and by which names a client knows its tools in it."""
         found = self._boxes.get(key)
         if found is None:
             if len(self._boxes) >= MOST_BOXES:
                 self._boxes.clear()
-            found = self._boxes[key] = Toolbox(make())
+            tools, names = make()
+            found = self._boxes[key] = Toolbox(tools), names
         return found
 
 

@@ -1,0 +1,42 @@
+"""The processor time of an event loop's turns: what one turn takes, everybody else waits for.
+
+It is the loop's thread alone that counts, so neighbours on the machine do not change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import thread_time
+from typing import Any
+
+MOST_S = 0.25
+"""Of one turn, whatever a tool, a client or a model gives."""
+
+
+@dataclass
+class LongestTurn:
+    """seconds: of processor time that the longest turn took."""
+
+    seconds: float = 0.0
+
+
+@contextmanager
+def longest_turn(loop: asyncio.AbstractEventLoop | None = None) -> Iterator[LongestTurn]:
+    """Measures the turns of a loop, which may run in another thread; by default of the one that
+    runs here. A turn counts when it has ended: await something before you read the figure."""
+    timed: Any = loop or asyncio.get_running_loop()
+    turn, longest = timed._run_once, LongestTurn()
+
+    def run_once() -> None:
+        began = thread_time()
+        turn()
+        longest.seconds = max(longest.seconds, thread_time() - began)
+
+    timed._run_once = run_once
+    try:
+        yield longest
+    finally:
+        del timed._run_once
