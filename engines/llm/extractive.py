@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle, TextPart, Usage
 from teola.errors import EngineError, OutputError
@@ -116,7 +117,7 @@ class ExtractiveReader:
                 "the extractive reader quotes and cannot fill a JSON schema; give --llm URL"
             )
         if decode.items is not None or decode.parser is not None:
-            pieces, complete = self._expansion(call)
+            pieces, complete = await self._aside(self._expansion, call)
         else:
             pieces, complete = await self._answer(call)
         for delta in self._stream(call, pieces, complete):
@@ -138,10 +139,18 @@ class ExtractiveReader:
 
     async def _answer(self, call: Call) -> tuple[list[str], bool]:
         shared = loaded(self._shared, self._spec.name)
+        return await self._aside(self._chosen, shared, call)
+
+    async def _aside(
+        self, work: Callable[..., tuple[list[str], bool]], *given: Any
+    ) -> tuple[list[str], bool]:
+        """Done on the worker's thread: a question may be long."""
         if self._worker is None:
             raise EngineError(f"engine {self._spec.name!r} is closed; call start() first")
-        loop = asyncio.get_running_loop()
-        chosen = await loop.run_in_executor(self._worker, self._choose, shared, call.all_parts)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work, *given)
+
+    def _chosen(self, shared: SharedModel, call: Call) -> tuple[list[str], bool]:
+        chosen = self._choose(shared, call.all_parts)
         text, complete = self._quote(chosen, call.decode)
         return list(_word_groups(text)), complete
 

@@ -20,6 +20,7 @@ from teola.serve.intake.listed_documents import Intake
 from teola.serve.intake.query_request import QueryRequest, asked
 from teola.serve.intake.schemas import check_schemas
 from teola.serve.intake.uploads import Upload
+from teola.serve.json_pieces import LongJson
 from teola.serve.openapi.describing import described
 from teola.serve.problems import NotFound, problem_of
 from teola.serve.streaming import Events, EventStream, numbered, result_for, written
@@ -150,7 +151,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
     if result is None:
         return Response(status_code=499)  # nobody reads it
     if result.state in ("ok", "partial"):
-        return await written(entry, lambda: JSONResponse(result.to_json(), headers=headers))
+        return await written(entry, lambda: LongJson(result.to_json(), headers=headers))
     problem = problem_of(result)
     return JSONResponse(problem.body(), problem.status, headers={**headers, **problem.headers})
 
@@ -191,7 +192,7 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
     async def show_query(id: str, request: Request) -> Response:
         """What it asked, its state, and its result once there is one."""
         if service.background is not None and (kept := await service.kept(id, request)):
-            return JSONResponse(await service.background.shown(kept))
+            return await run_in_threadpool(LongJson, await service.background.shown(kept))
         entry = service.entry(id, request)
         return await written(entry, lambda: _shown(entry))
 
@@ -255,15 +256,15 @@ def _shown(entry: Entry) -> Response:
         found["asked"] = entry.question.to_json()
     if entry.result is not None:
         found["result"] = entry.result.to_json()
-    return JSONResponse(found)
+    return LongJson(found)
 
 
 def _traced(trace: Trace) -> Response:
     """Without what errors say, which may quote the query."""
-    return JSONResponse(trace.to_json(errors=False))
+    return LongJson(trace.to_json(errors=False))
 
 
 def _drawn(graph: Graph, form: str) -> Response:
     if form == "json":
-        return JSONResponse(render.to_json(graph))
+        return LongJson(render.to_json(graph))
     return PlainTextResponse(render.render(graph, form))

@@ -9,6 +9,7 @@ from typing import Any, Final
 from teola.graph import ToolStep
 from teola.result import Result
 from teola.runtime.live.query import Progress, Token
+from teola.serve.json_pieces import SPACED, json_pieces
 
 
 class Event:
@@ -33,8 +34,8 @@ class Event:
         if isinstance(told, str):
             return told
         if isinstance(told, Result):
-            told = told.to_json()
-        elif isinstance(told, (Token, Progress, ToolStep)):
+            return "".join(json_pieces(told.to_json(), SPACED))
+        if isinstance(told, (Token, Progress, ToolStep)):
             told = told._asdict()
         return _encode(told)
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
@@ -25,15 +25,16 @@ from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
 from teola.serve.intake.bodies import parsed
 from teola.serve.intake.query_request import checked
+from teola.serve.json_pieces import LongJson
 from teola.serve.problems import NotFound, answer, problem_of
-from teola.serve.streaming import result_for
+from teola.serve.streaming import result_for, written
 from teola.workflow.components import Embedding, Rerank
 
 EMBEDDING: Final = "embedding"
 RERANK: Final = "rerank"
 MOST_TEXTS: Final = 2048
 MOST_RESULTS: Final = 200
-QUICK_TEXTS: Final = 16
+QUICK_NUMBERS: Final = 8192
 QUICK_CHARACTERS: Final = 10_000
 """More is counted and written off the event loop."""
 
@@ -100,7 +101,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
             return _failed(entry, request)
         vectors = np.asarray(result["vectors"], np.float32)
         _check_dimensions(wanted, vectors.shape[1])
-        few = len(texts) <= QUICK_TEXTS and sum(map(len, texts)) <= QUICK_CHARACTERS
+        few = vectors.size <= QUICK_NUMBERS and sum(map(len, texts)) <= QUICK_CHARACTERS
         work = partial(_embedded, runtime, wanted, texts, vectors, {"x-query-id": entry.id})
         return work() if few else await run_in_threadpool(work)
 
@@ -124,7 +125,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
                 {**one, "document": {"text": hit.text}} if wanted.return_documents else one
             )
         body = {"id": entry.id, "model": wanted.model, "results": found}
-        return JSONResponse(body, headers={"x-query-id": entry.id})
+        return await written(entry, lambda: LongJson(body, headers={"x-query-id": entry.id}))
 
     return routes
 
@@ -171,7 +172,7 @@ def _embedded(
     tokens = sum(map(runtime.host(EMBEDDING).count_tokens, texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     found = {"object": "list", "data": data, "model": wanted.model, "usage": usage}
-    return JSONResponse(found, headers=headers)
+    return LongJson(found, headers=headers)
 
 
 def _failed(entry: Entry, request: Request) -> Response:
@@ -183,4 +184,5 @@ def _failed(entry: Entry, request: Request) -> Response:
 def _sent(vector: np.ndarray[Any, np.dtype[np.float32]], form: str) -> list[float] | str:
     if form == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    return [float(x) for x in vector]
+    found: list[float] = vector.tolist()
+    return found

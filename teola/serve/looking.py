@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from teola.explain import Explanation
@@ -29,6 +29,7 @@ from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Instance
 from teola.serve.api import Service, tenant
 from teola.serve.board import Board, Entry
+from teola.serve.json_pieces import LongJson
 from teola.serve.problems import NotFound
 
 RECENT_QUERIES: Final = 64
@@ -51,7 +52,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         profile = job.app.optimiser(runtime, job.profile).profile
 
         def made() -> Response:
-            return JSONResponse(explained(job.app.name, optimised, profile, job.passes))
+            return LongJson(explained(job.app.name, optimised, profile, job.passes))
 
         return await run_in_threadpool(made)
 
@@ -68,7 +69,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         def made() -> Response:
             spans = trace.spans
             spans += [*_decoding(trace, spans), *waiting]
-            return JSONResponse(timed(trace, spans, now))
+            return LongJson(timed(trace, spans, now))
 
         return await run_in_threadpool(made)
 
@@ -86,7 +87,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
                 one["recent_batches"] = _recent(batches, one["name"], now)
                 if one["continuous"]:
                     _tell_hits(one, hits)
-            return JSONResponse({"engines": known})
+            return LongJson({"engines": known})
 
         return await run_in_threadpool(made)
 

@@ -21,8 +21,9 @@ from teola.errors import InputError, ToolError, UnknownName
 from teola.extras import needs
 from teola.tools.base import MOST_CHARS, NAME, Tool, check_options
 from teola.tools.context import ToolContext
-from teola.tools.foreign_schema import check_foreign
+from teola.tools.foreign_schema import LARGEST_SCHEMA, check_foreign
 from teola.tools.gate import Gate
+from teola.tools.json_size import json_size
 from teola.tools.loop_life import here
 from teola.tools.mcp_connection import McpConnection
 from teola.tools.mcp_transport import ByCommand, ByUrl
@@ -36,6 +37,13 @@ TIMEOUT_S: Final = 60.0
 START_S: Final = 30.0
 MOST_DESCRIPTION: Final = 4_000
 """Characters of a foreign tool's description."""
+MOST_TOOLS: Final = 512
+MOST_LIST_CHARS: Final = 2**20
+"""Tools of one server, and characters of their descriptions and schemas."""
+NAMED: Final = 128
+"""Characters of a foreign tool's name that are read: of names here, 64 are."""
+TOLD: Final = 10
+"""Tools that are left out of which the names are logged."""
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +63,7 @@ class ToolServer:
     reached: how it is reached.
     pure, only: names of its tools, as it has them.
     approval: of all its tools, or names of those that need it.
+    most_tools, most_list_chars: of its list; what is more is left out.
     gate: bounds its calls.
     """
 
@@ -67,6 +76,8 @@ class ToolServer:
     start_s: float = START_S
     retries: int | None = None
     most_chars: int = MOST_CHARS
+    most_tools: int = MOST_TOOLS
+    most_list_chars: int = MOST_LIST_CHARS
     gate: Gate = field(default_factory=lambda: Gate(None), repr=False)
     _made: WeakKeyDictionary[McpConnection, _Made] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False
@@ -82,10 +93,11 @@ class ToolServer:
         connection = await self._connection()
         listed = await connection.tools()
         made = self._made.get(connection)
-        if made is None:
-            self._check_names([one.name for one in listed])
         if made is None or made.listed is not listed:
-            made = self._made[connection] = _Made(listed, self._offered(listed))
+            if made is None:
+                self._check_names([one.name for one in listed])
+            tools = await here().threads.run(partial(self._offered, listed))
+            made = self._made[connection] = _Made(listed, tools)
         return list(made.tools)
 
     async def close(self) -> None:
@@ -106,32 +118,49 @@ class ToolServer:
                 raise UnknownName("tool", name, offered, f"tool server {self.name!r}")
 
     def _offered(self, listed: Sequence[ListedTool]) -> list[Tool]:
-        """Tools with names of their own: a server's may differ in what no name here can have."""
+        """Tools with names of their own: a server's may differ in what no name here can have. Runs
+        in a thread: a list may be long."""
         found: dict[str, Tool] = {}
+        left_out: list[str] = []
+        characters = self.most_list_chars
         for one in listed:
+            if self.only is not None and one.name not in self.only:
+                continue
+            size = _size(one, characters) if len(found) < self.most_tools else characters + 1
+            if size > characters:
+                left_out.append(one.name)
+                continue
             tool = self._tool(one)
             if tool is None:
                 continue
+            characters -= size
             name, number = tool.name, 1
             while name in found:
                 number += 1
                 name = f"{tool.name[:60]}_{number}"
             found[name] = replace(tool, name=name)
+        if left_out:
+            log.warning(
+                "tool server %s: %d of its tools are left out, for they are more than the %d of "
+                "most_tools or the %d characters of most_list_chars: %s",
+                *(self.name, len(left_out), self.most_tools, self.most_list_chars),
+                ", ".join(name[:NAMED] for name in left_out[:TOLD])
+                + (", ..." if len(left_out) > TOLD else ""),
+            )
         return list(found.values())
 
     def _tool(self, listed: ListedTool) -> Tool | None:
-        """None for one that is not wanted or cannot be offered."""
-        if self.only is not None and listed.name not in self.only:
-            return None
+        """None for one that cannot be offered."""
+        named = listed.name[:NAMED]
         try:
             schema = check_foreign(listed.input_schema)
         except InputError as error:
-            log.warning("tool server %s: tool %s is left out: %s", self.name, listed.name, error)
+            log.warning("tool server %s: tool %s is left out: %s", self.name, named, error)
             return None
-        about = (listed.description or listed.title or listed.name).strip() or listed.name
+        about = (listed.description or listed.title or named).strip()[:MOST_DESCRIPTION] or named
         return Tool(
-            re.sub(r"[^a-zA-Z0-9_-]", "_", listed.name)[:64] or "tool",
-            about[:MOST_DESCRIPTION],
+            re.sub(r"[^a-zA-Z0-9_-]", "_", named)[:64] or "tool",
+            about,
             schema,
             partial(self._call, listed.name),
             pure=listed.name in self.pure,
@@ -167,6 +196,8 @@ def mcp_tools(
     retries: int | None = None,
     at_once: int | None = None,
     most_chars: int = MOST_CHARS,
+    most_tools: int = MOST_TOOLS,
+    most_list_chars: int = MOST_LIST_CHARS,
 ) -> ToolServer:
     """The tools of an MCP server; nothing is started yet.
 
@@ -175,7 +206,8 @@ def mcp_tools(
     HTTP. pure: tools that change nothing; all others are effects, whatever the server says. only:
     tools to offer; by default all. approval: True, or the tools to which a person has to agree.
     timeout_s: of a try of a call. start_s: of a start. retries: of pure tools, after any failure.
-    at_once: calls of this server that run at the same time.
+    at_once: calls of this server that run at the same time. most_tools, most_list_chars: tools of
+    its list, and characters of their descriptions and schemas together; what is more is left out.
 
     Raises InputError for what cannot be.
     """
@@ -188,6 +220,9 @@ def mcp_tools(
     check_options(called, timeout_s, retries, most_chars)
     if not (start_s > 0 and isfinite(start_s)):
         raise InputError(f"{called}: start_s must be positive, got {start_s}")
+    for option, number in (("most_tools", most_tools), ("most_list_chars", most_list_chars)):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise InputError(f"{called}: {option} must be 1, 2, 3, ..., got {number!r}")
     if command is not None:
         reached: ByCommand | ByUrl = ByCommand(_words(called, command), dict(env or {}), cwd)
     else:
@@ -203,6 +238,8 @@ def mcp_tools(
         start_s,
         retries,
         most_chars,
+        most_tools,
+        most_list_chars,
         Gate(at_once),
     )
 
@@ -211,6 +248,14 @@ def _words(called: str, command: Sequence[str]) -> tuple[str, ...]:
     if isinstance(command, str):
         raise InputError(f"{called}: command must be a list of texts, such as {command.split()}")
     return tuple(command)
+
+
+def _size(listed: ListedTool, most: int) -> int:
+    """Characters of what an agent is told of a tool; some number above `most` if it is more. A
+    schema that is too large by itself is refused by itself."""
+    about = min(len(listed.description or listed.title or ""), MOST_DESCRIPTION)
+    schema = json_size(listed.input_schema, min(most, LARGEST_SCHEMA), str).characters
+    return about if schema > LARGEST_SCHEMA else about + schema
 
 
 def _import_sdk(name: str) -> None:

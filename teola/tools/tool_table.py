@@ -5,7 +5,14 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from teola.tools.base import MOST_CHARS
-from teola.tools.mcp_server import START_S, TIMEOUT_S, ToolServer, mcp_tools
+from teola.tools.mcp_server import (
+    MOST_LIST_CHARS,
+    MOST_TOOLS,
+    START_S,
+    TIMEOUT_S,
+    ToolServer,
+    mcp_tools,
+)
 from teola.tools.tool_result import LEAST_CHARS
 
 
@@ -48,6 +55,14 @@ class ToolTable(BaseModel):
     )
     most_chars: int = Field(
         default=MOST_CHARS, ge=LEAST_CHARS, description="Characters of a result that a model reads."
+    )
+    most_tools: int = Field(
+        default=MOST_TOOLS, ge=1, description="Tools of the server's list; more are left out."
+    )
+    most_list_chars: int = Field(
+        default=MOST_LIST_CHARS,
+        ge=1,
+        description="Characters of their descriptions and schemas; more are left out.",
     )
 
     def server(self, name: str) -> ToolServer:

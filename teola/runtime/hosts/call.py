@@ -7,9 +7,10 @@ client and never to the core.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from teola.engine import Call, LanguageModel, Usage
 from teola.errors import OutputError
@@ -17,6 +18,9 @@ from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import make_parser
 from teola.runtime.hosts.structured import Misfit, prepare, validate_schema
 from teola.runtime.observe.noting import working_for
+
+PIECE: Final = 8192
+"""Characters of one delta that are read in one turn of the event loop."""
 
 
 class Listener(NamedTuple):
@@ -62,7 +66,10 @@ async def run_call(
             if delta.text:
                 if listener.token:
                     listener.token(delta.text)
-                output.feed(delta.text)
+                for at in range(0, len(delta.text), PIECE):
+                    if at:  # parsers read character by character, and this is an event loop
+                        await asyncio.sleep(0)
+                    output.feed(delta.text[at : at + PIECE])
             if delta.usage:
                 usage = delta.usage
             if delta.finish_reason == "length":
@@ -72,6 +79,7 @@ async def run_call(
                 break
     if not started:
         raise OutputError("the engine ended the stream before its first token", retryable=True)
+    await output.check_values()
     output.close()
     return usage
 
@@ -97,6 +105,7 @@ class CallOutput:
         self.items: list[Any] = []
         self.delivered = 0
         self.cut = False
+        self.values: dict[int, Any] = {}
 
     @property
     def complete(self) -> bool:
@@ -107,6 +116,15 @@ class CallOutput:
         self.text.append(text)
         if self.parser and not self.complete:
             self._add(self.parser.feed(text))
+
+    async def check_values(self) -> None:
+        """Hold a long text that is to be JSON against its schema in a thread, before it is
+        delivered. Raises Misfit, InputError."""
+        if sum(map(len, self.text)) <= PIECE:
+            return
+        for k in range(self.delivered, len(self.members)):
+            if "value" in self.members[k].outputs:
+                self.values[k] = await asyncio.to_thread(self._value, self.params[k])
 
     def close(self) -> None:
         """The stream has ended: deliver everything that is left."""
@@ -143,7 +161,7 @@ class CallOutput:
             elif port == "text":
                 found[port] = "".join(self.text).strip()
             elif port == "value":
-                found[port] = self._value(params)
+                found[port] = self.values[k] if k in self.values else self._value(params)
             else:
                 found[port] = True
         return found

@@ -12,6 +12,7 @@ from teola.result import Result, jsonable
 from teola.serve.board import Entry
 from teola.serve.chat.conversation import TOOL_CALLS
 from teola.serve.client_event import Event
+from teola.serve.json_pieces import SPACED, json_pieces
 from teola.serve.problems import problem_of, waits_for_people
 
 _FINGERPRINT: Final = f"teola-{version('teola')}"
@@ -49,7 +50,7 @@ def said(result: Result) -> str:
     answer = jsonable(result.answer)
     if answer is None or isinstance(answer, str):
         return answer or ""
-    return json.dumps(answer, ensure_ascii=False)
+    return "".join(json_pieces(answer, SPACED))
 
 
 def usage(entry: Entry) -> dict[str, int]:

@@ -11,10 +11,11 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from teola.errors import DeadlineExceeded, InputError, OutputError
@@ -36,8 +37,9 @@ from teola.serve.chat.conversation import (
 from teola.serve.intake.bodies import parsed
 from teola.serve.intake.schemas import SCHEMA, check_schemas
 from teola.serve.intake.uploads import Upload
+from teola.serve.json_pieces import LongJson
 from teola.serve.problems import answer, problem, problem_of, waits_for_people
-from teola.serve.streaming import Events, EventStream, result_for
+from teola.serve.streaming import Events, EventStream, result_for, written
 from teola.workflow.kinds import Kind
 
 AGAIN: Final = """\
@@ -193,8 +195,9 @@ class _Asking:
             return answer(path, problem(misfit, entry.id), headers)
         model = self.wanted.model
         if not self.wanted.stream:
-            found = completion(entry, model, text, self.wanted.steps)
-            return JSONResponse(found, headers=headers)
+            steps = self.wanted.steps
+            make = lambda: LongJson(completion(entry, model, text, steps), headers=headers)  # noqa: E731
+            return await written(entry, make)
         whole = Chunks(entry, model, self.wanted.wants_usage).rest(text)
         return Response("".join(whole), media_type="text/event-stream", headers=headers)
 
@@ -209,7 +212,7 @@ class _Asking:
             misfit = cause if isinstance(cause, Misfit) and self.schema is not None else None
             return _Answer(entry, result, misfit=misfit)
         if self.schema is None or calls_of(entry, result):
-            return _Answer(entry, result, said(result))
+            return _Answer(entry, result, await written(entry, partial(said, result)))
         try:
             return _Answer(entry, result, await run_in_threadpool(_fitting, result, self.schema))
         except OutputError as error:

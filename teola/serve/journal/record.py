@@ -15,6 +15,7 @@ from teola.journal.lost import JournalLost
 from teola.journal.rows import Body, Ended
 from teola.result import Result
 from teola.serve.board import Entry
+from teola.serve.json_pieces import SPACED, json_pieces
 from teola.serve.problems import Postponed, problem_of
 
 T = TypeVar("T")
@@ -89,19 +90,23 @@ class JournalRecord:
         lost = result.error is not None and isinstance(result.error.__cause__, JournalLost)
         mine = (result.state != "cancelled" or entry.unwanted) and not lost
         if mine and not self._journal.closed:
-            mine = await _to_its_end(self._journal.end(ended(result)))
+            mine = await _to_its_end(self._write(result))
         if mine and not self._journal.closed:
             return result
         entry.given_back = True
         told = "the query was interrupted here and goes on under the same id: ask for it again"
         return replace(result, state="cancelled", outputs={}, error=Postponed(told))
 
+    async def _write(self, result: Result) -> bool:
+        """False if the query is not ours any more."""
+        return await self._journal.end(await asyncio.to_thread(ended, result))
+
 
 def ended(result: Result) -> Ended:
     """The row that says how a query ended."""
     ok = result.state in ("ok", "partial")
     problem = None if ok else json.dumps(problem_of(result).body())
-    told = json.dumps(result.to_json(), default=str)
+    told = "".join(json_pieces(result.to_json(), SPACED))
     return Ended(result.query_id, result.state, round(result.latency_s, 6), told, problem)
 
 

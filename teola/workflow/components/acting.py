@@ -23,6 +23,7 @@ from teola.workflow.components.room import (
     Spending,
     recent_entries,
     recent_lines,
+    sampled,
 )
 from teola.workflow.components.transcript import HEADER, entry, in_one_line
 
@@ -177,7 +178,7 @@ class Acting:
 
     def counts(self, tokens: Callable[[str], int], window: int | None) -> None:
         """Count tokens so from now on; a prompt and its answer may have `window`."""
-        self.counting = Counting(tokens, window)
+        self.counting = Counting(sampled(tokens), window)
 
     def spent(self, prompt_tokens: int, generated_tokens: int) -> None:
         """What calls of LLMs have taken for a part that has ended."""
