@@ -16,7 +16,7 @@ from teola.engine import Call, LanguageModel, Usage
 from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import make_parser
-from teola.runtime.hosts.structured import Misfit, prepare, validate_schema
+from teola.runtime.hosts.structured import Misfit, known, prepare, validate_schema
 from teola.runtime.observe.noting import working_for
 
 PIECE: Final = 8192
@@ -118,12 +118,13 @@ class CallOutput:
             self._add(self.parser.feed(text))
 
     async def check_values(self) -> None:
-        """Hold a long text that is to be JSON against its schema in a thread, before it is
-        delivered. Raises Misfit, InputError."""
-        if sum(map(len, self.text)) <= PIECE:
-            return
+        """Hold a text that is to be JSON against its schema in a thread, before it is delivered,
+        where the text is long or the schema new. Raises Misfit, InputError."""
+        long = sum(map(len, self.text)) > PIECE
         for k in range(self.delivered, len(self.members)):
-            if "value" in self.members[k].outputs:
+            if "value" not in self.members[k].outputs:
+                continue
+            if long or not known(self.params[k].schema or "{}"):
                 self.values[k] = await asyncio.to_thread(self._value, self.params[k])
 
     def close(self) -> None:

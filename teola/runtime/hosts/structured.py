@@ -31,6 +31,7 @@ KNOWN: Final = 256
 """Schemas that are remembered."""
 
 _prepared: Final = set[str]()
+_known: Final = set[str]()
 _thread: Final = ThreadPoolExecutor(1, "teola-schemas")
 _OPENING: Final = re.compile(r"[\[{]")
 _FENCED: Final = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
@@ -62,6 +63,11 @@ def check_schema(schema_json: str) -> None:
     about a millisecond for each part of a schema, and nothing the next time."""
     with suppress(Misfit):
         validate_schema("null", schema_json)
+
+
+def known(schema_json: str) -> bool:
+    """Whether a schema was checked before, so that an answer can be held against it at once."""
+    return schema_json in _known
 
 
 def prepare(schema_json: str) -> None:
@@ -111,7 +117,11 @@ def _validator(schema_json: str) -> Any:
     except SchemaError as error:
         place = error.json_path
         raise InputError(f"not a JSON schema at {place}: {_short(error.message)}") from None
-    return _counted(kind)(_in_one_dialect(schema), registry=Registry())
+    made = _counted(kind)(_in_one_dialect(schema), registry=Registry())
+    if len(_known) >= KNOWN:
+        _known.clear()
+    _known.add(schema_json)
+    return made
 
 
 _counted: Final = lru_cache(maxsize=16)(counted)
