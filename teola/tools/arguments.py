@@ -52,9 +52,7 @@ class ArgumentChecker:
         except RecursionError:
             return ["the arguments are nested too deeply"]
         except InputError:
-            return [
-                "there are too many of the arguments to check them; give fewer, or shorter lists"
-            ]
+            return ["there are too many arguments to check them; give fewer, or shorter lists"]
         told: dict[str, None] = {}
         for line in (line for error in errors for line in self._told(error)):
             told[line] = None

@@ -13,10 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from teola.errors import InputError
 from teola.tools import Tool, Toolbox, tool
-from teola.tools.arguments import ArgumentChecker
-from teola.tools.foreign_schema import check_foreign
 from teola.tools.tool_result import as_json
 
 
@@ -245,53 +242,3 @@ def test_what_fits_a_tool_fits_a_decision(
     fits = jsonschema.Draft202012Validator(schema).is_valid(written)
     assert fits or not references
     assert not box.read_call(written["calls"][0], 2, [1]).problem
-
-
-# --- schemas of others ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("schema", "told"),
-    [
-        ([], "not an object"),
-        ({"type": "array"}, "its arguments are 'array', not an object"),
-        ({"properties": {"x": {"type": "no"}}}, "its schema is none"),
-        ({"properties": {"x": {"$ref": "http://localhost/x"}}}, "which is not in it"),
-        ({"properties": {"x": {"$ref": "#/$defs/x"}}}, "which is not in it"),
-        ({"properties": {"x": {"$ref": "#x"}}}, "which is not in it"),
-        ({"properties": {"x": {"$id": "http://localhost/x"}}}, "uses \\$id"),
-        ({"properties": {"x": {"$dynamicRef": "#x"}}}, "uses \\$dynamicRef"),
-        ({"description": "x" * 70_000}, "too large"),
-        ({"properties": {"x": {"default": object()}}}, "cannot be JSON"),
-    ],
-)
-def test_a_schema_that_cannot_be_used_is_refused(schema: Any, told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        check_foreign(schema)
-
-
-def test_a_schema_that_is_too_deep_is_refused() -> None:
-    schema: dict[str, Any] = {}
-    for _ in range(40):
-        schema = {"properties": {"x": schema}}
-    with pytest.raises(InputError, match="too large"):
-        check_foreign(schema)
-
-
-def test_older_schemas_are_understood() -> None:
-    old = {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "$id": "http://localhost/old",
-        "definitions": {"pair": {"type": "array", "items": [{"type": "integer"}]}},
-        "properties": {"x": {"$ref": "#/definitions/pair"}},
-    }
-    checker = ArgumentChecker(check_foreign(old), patterns=False)
-    assert checker.problems({"x": [1]}) == []
-    assert checker.problems({"x": ["a"]}) == ["argument 'x[0]' must be an integer, got 'a'"]
-
-
-def test_patterns_of_others_cost_no_time() -> None:
-    slow = {"properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
-    assert (
-        ArgumentChecker(check_foreign(slow), patterns=False).problems({"x": "a" * 60 + "b"}) == []
-    )

@@ -15,6 +15,7 @@ import pytest
 from teola import Agent, App, Generate, Runtime
 from teola.tools import tool
 from teola.workflow.components.acting import Acting
+from tests.longest_turn import MOST_S, longest_turn
 from tests.planted import catches, edited
 from tests.serve.chat.talking import user
 from tests.serve.conftest import Served, serving
@@ -221,6 +222,31 @@ def test_what_cannot_be_is_refused(
 def refusing() -> Iterator[tuple[openai.OpenAI, Served]]:
     with asking(answer("x")) as (client, _, served):
         yield client, served
+
+
+@pytest.mark.parametrize(
+    ("tools", "properties", "told"),
+    [
+        (12, 100, ""),
+        (128, 4, ""),
+        (128, 100, "more than the 65536 characters of JSON of `max_client_tool_characters`"),
+        (200, 1, "there are 200 tools, more than the 128 of `max_client_tools`"),
+    ],
+)
+def test_many_tools_hold_nobody_up(
+    tools: int, properties: int, told: str, refusing: tuple[openai.OpenAI, Served]
+) -> None:
+    _, served = refusing
+    many = [spec(f"t{i}", **{f"p{j}": TEXT for j in range(properties)}) for i in range(tools)]
+    body = {"model": "agent", "messages": talk()}
+    url = f"{served.url}/v1/chat/completions"
+    assert httpx.post(url, json=body, timeout=60).status_code == 200
+    with longest_turn(served.runtime.loop) as turn:
+        found = httpx.post(url, json={**body, "tools": many}, timeout=60)
+        assert httpx.get(f"{served.url}/healthz").status_code == 200
+    assert found.status_code == (400 if told else 200)
+    assert told in found.text
+    assert turn.seconds < MOST_S
 
 
 # --- in conversations, and steps ----------------------------------------------------------------
