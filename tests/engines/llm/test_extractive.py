@@ -5,16 +5,20 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from teola.engine import Call, Delta, EngineKind, LanguageModel, QueryContext, TextPart
 from teola.errors import EngineError, OutputError
+from teola.graph import Primitive
 from teola.graph.ops import DecodeParams, Op
 from teola.graph.prompt import Role
+from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.parsers import make_parser
 from teola_engines.llm import ExtractiveReader
 from teola_engines.llm.extractive import NOTHING
+from tests.longest_turn import MOST_S, longest_turn
 
 TOWER = (
     "# The Eiffel Tower\n\nThe tower was finished in **1889** for the world's fair. It is made of "
@@ -223,3 +227,17 @@ async def test_before_start_and_after_close_it_says_so() -> None:
     reader.close()
     with pytest.raises(EngineError, match="not started"):
         await answer(reader, call(WHEN, TOWER))
+
+
+async def test_a_long_question_holds_nobody_up(reader: ExtractiveReader) -> None:
+    """Neither where it is put in other words nor where these are read."""
+    decode = DecodeParams(parser="numbered", items=3)
+    asked = call("word " * 400_000, decode=decode)
+    lists: list[Any] = []
+    member = Primitive("d", Op.DECODING, "reader", "llm", (), ("items",), decode)
+    listener = Listener(lambda: None, lambda k, found: lists.append(found["items"]), None)
+    with longest_turn() as turn:
+        await run_call(reader, asked, [member], listener, text_wanted=False)
+        await asyncio.sleep(0)
+    assert len(lists[0]) == 3
+    assert turn.seconds < MOST_S
