@@ -167,6 +167,25 @@ def test_what_no_instance_is_left_for_fails() -> None:
     assert not c.runs
 
 
+def test_work_waits_while_one_instance_may_come_back() -> None:
+    """And fails at once when the last of these has been given up."""
+    c = core(plan(*call("m")), runs=2, instances=2)
+    c.handle(InstanceDown("llm", 0), 0.0)
+    c.handle(InstanceDown("llm", 1), 0.0)
+    c.tell("q0", START, 0.0)
+    assert c.flush(0.0) == []
+    c.handle(InstanceDown("llm", 0, healing=False), 100.0)
+    assert c.flush(100.0) == []
+    c.handle(InstanceUp("llm", 1), 110.0)
+    (dispatch,) = only(c.flush(110.0), Dispatch)
+    assert (dispatch.instance, dispatch.slices[0].work.run) == (1, "q0")
+    c.handle(InstanceDown("llm", 1), 111.0)  # what was sent there is tried again
+    c.tell("q1", START, 111.0)
+    assert c.flush(111.0) == []
+    c.handle(InstanceDown("llm", 1, healing=False), 120.0)
+    assert [f.run for f in only(c.flush(120.0), Finish)] == ["q0", "q1"]
+
+
 def test_a_timer_wakes_its_queue() -> None:
     c = core(plan(tool("a")), policy="fifo", max_wait_s=0.1)
     c.tell("q0", START, 0.0)

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, cast
 from teola.engine import Call, Delta, Keys, MakesKeys, Request, Result
 from teola.errors import EngineUnavailable
 from teola.runtime.hosts.process import CLOSE_LIMIT_S
-from teola.runtime.hosts.remote import RemoteEngine
+from teola.runtime.hosts.remote import Killed, RemoteEngine
 from teola.runtime.hosts.server import EngineServer, Recipe
 from tests.under_faults.engines import TOKEN_S
 from tests.under_faults.faults import ARMED, Fault, Kind
@@ -74,12 +74,15 @@ class FarEngine(RemoteEngine):
         """What it is being told, and has not heard yet."""
         self._hangs: tuple[Process, float] | None = None
         self._requests = 0
+        self._killed = False
 
     # --- life and death -------------------------------------------------------------------
 
     async def start(self) -> None:
-        self.dead = None
+        self.dead, self._killed = None, False
         await asyncio.sleep(BOOT_S)
+        if self._killed:
+            raise Killed(f"engine {self.spec.name!r}: its process was killed")
         if self.down_until > self._now():
             raise EngineUnavailable(f"engine {self.spec.name!r}: no room for it: wait")
         self.lives += 1
@@ -99,10 +102,11 @@ class FarEngine(RemoteEngine):
             self.process.end()
 
     def die(self, reason: str) -> None:
-        """The process dies by itself."""
+        """The process dies, also while it starts."""
         if self.process is not None and not self.process.gone.done():
             self.process.end()
             self.lost(EngineUnavailable(f"engine {self.spec.name!r}: its process {reason}"))
+        self._killed = True
 
     def hang(self, until: float) -> None:
         """Nothing happens there until then, unless it is killed before."""

@@ -13,14 +13,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Final
 
 from teola.errors import EngineUnavailable
-from teola.runtime.hosts.remote import RemoteEngine
+from teola.runtime.hosts.remote import Killed, RemoteEngine
 from teola.runtime.hosts.server import Recipe
 
 CLOSE_LIMIT_S: Final = 10.0
@@ -47,14 +47,10 @@ class ProcessEngine(RemoteEngine):
 
     async def start(self) -> None:
         self._loop, self.dead = asyncio.get_running_loop(), None
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "teola.runtime.hosts.child", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
+        try:
+            ours = self._launch()
+        except OSError as error:  # no memory for it, or no descriptor
+            raise EngineUnavailable(f"engine {self.spec.name!r}: no process: {error}") from error
         pipe, self._outbox, self._waiting = Connection(ours.detach()), SimpleQueue(), {}
         name, reading = self.spec.name, (pipe, self._process, self._waiting)
         threading.Thread(target=self._read, args=reading, name=name, daemon=True).start()
@@ -66,6 +62,20 @@ class ProcessEngine(RemoteEngine):
         except BaseException:
             await self.close()
             raise
+
+    def _launch(self) -> socket.socket:
+        """Start the child; our end of the pair. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        with theirs, ExitStack() as undo:
+            undo.callback(ours.close)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "teola.runtime.hosts.child", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+            undo.pop_all()
+        return ours
 
     async def close(self) -> None:
         process = self._process
@@ -153,12 +163,13 @@ class ProcessEngine(RemoteEngine):
 
     def _ended(self, process: subprocess.Popen[bytes], waiting: Inboxes, code: int) -> None:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        error = EngineUnavailable(f"engine {self.spec.name!r}: its process {how}")
+        kind = Killed if code < 0 else EngineUnavailable
+        error = kind(f"engine {self.spec.name!r}: its process {how}")
         if process is self._process:
             self._outbox.put(None)
             self.lost(error)
         for inbox in waiting.values():  # to each an error of its own: tracebacks grow
-            inbox.put_nowait(("error", EngineUnavailable(str(error))))
+            inbox.put_nowait(("error", kind(str(error))))
 
 
 def _deliver(waiting: Inboxes, id: int, kind: str, value: Any) -> None:

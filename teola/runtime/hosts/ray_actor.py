@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, cast
 from teola.engine import Request, Result
 from teola.errors import EngineUnavailable
 from teola.extras import needs
-from teola.runtime.hosts.remote import RemoteEngine
+from teola.runtime.hosts.remote import Killed, RemoteEngine
 from teola.runtime.hosts.server import EngineServer, Recipe, now, portable
 from teola.runtime.values import RemoteList
 
@@ -235,10 +235,10 @@ class RayEngine(RemoteEngine):
             yield
         except (RayActorError, ActorUnavailableError) as error:
             reason = str(error).strip().partition("\n")[0]
-            lost = EngineUnavailable(f"engine {self.spec.name!r}: its Ray actor is gone: {reason}")
+            lost = Killed(f"engine {self.spec.name!r}: its Ray actor is gone: {reason}")
             if actor is self._actor:
                 self.lost(lost)
-            raise EngineUnavailable(str(lost)) from error
+            raise Killed(str(lost)) from error
         except RayError as error:
             reason = str(error).strip().partition("\n")[0]
             raise EngineUnavailable(f"engine {self.spec.name!r}: Ray: {reason}") from error

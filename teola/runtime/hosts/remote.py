@@ -34,6 +34,10 @@ from teola.runtime.hosts.server import Recipe, RemoteState, now
 from teola.runtime.likeness import Likeness
 
 
+class Killed(EngineUnavailable):
+    """The far end was ended by a signal, or with its node: no fault of the engine's own is known."""
+
+
 class RemoteLease:
     """What a sequence handle holds here. remote: names what the far end keeps.
 
@@ -88,7 +92,8 @@ class RemoteEngine(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Start the far end and its engine. Raises EngineUnavailable."""
+        """Start the far end and its engine. Raises EngineUnavailable: Killed if the far end was
+        killed meanwhile."""
 
     @abstractmethod
     async def close(self) -> None:

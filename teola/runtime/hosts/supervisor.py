@@ -1,9 +1,11 @@
 """Keeps engine instances that run elsewhere alive: looks after them, replaces those that died.
 
-The core hears InstanceDown when one is lost and InstanceUp when its successor has started. After
-`TRIES` attempts in vain it hears that nothing need wait for this one. What stands in the way may
-still go, so it is tried again every `MOST_PAUSE_S`. Servers that others run (a vLLM by URL) are not
-ours to restart: the core's own ejection deals with them.
+The core hears InstanceDown when one is lost and InstanceUp when its successor has started. Work waits
+for that one until `TRIES` attempts have failed by themselves, or `PATIENCE_S` have passed; then the
+core hears that nothing need wait. A process that was killed while it started is not counted among the
+attempts: that says nothing about the next one (docs/decisions/0043-killed-while-starting.md). What
+stands in the way may still go, so it is tried again every `MOST_PAUSE_S`. Servers that others run (a
+vLLM by URL) are not ours to restart: the core's own ejection deals with them.
 """
 
 from __future__ import annotations
@@ -15,16 +17,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from teola.errors import EngineError, EngineUnavailable
-from teola.runtime.hosts.remote import RemoteEngine
+from teola.runtime.hosts.remote import Killed, RemoteEngine
 from teola.runtime.observe.noting import note
 from teola.schedule.events import InstanceDown, InstanceUp, QueueEvent
 
 PING_EVERY_S: Final = 5.0
 PING_LIMIT_S: Final = 30.0
 TRIES: Final = 5
+PATIENCE_S: Final = 120.0
+"""As long as queries have by default: few of those that wait would live to see a later success."""
 PAUSE_S: Final = 0.5
 """Before the second attempt; doubled before each further one."""
+WAITED_FOR_PAUSE_S: Final = 5.0
+"""The longest while work waits for the instance."""
 MOST_PAUSE_S: Final = 60.0
+"""The longest once nothing waits for it."""
 
 log = logging.getLogger(__name__)
 
@@ -100,11 +107,13 @@ class Supervisor:
                 return  # it has told of its end itself
 
     async def _replace(self, name: str, instance: int, engine: RemoteEngine) -> None:
-        pause = PAUSE_S
+        until = asyncio.get_running_loop().time() + PATIENCE_S
+        pause, failures, waited_for = PAUSE_S, 0, True
         for attempt in itertools.count(1):
             try:
                 await engine.start()
             except EngineError as error:
+                failures += not isinstance(error, Killed)
                 note(
                     log,
                     logging.WARNING,
@@ -121,9 +130,11 @@ class Supervisor:
                 note(log, logging.INFO, "engine_restarted", told, engine=name, instance=instance)
                 self.watch(name, instance, engine)
                 return
-            if attempt == TRIES:
+            late = asyncio.get_running_loop().time() >= until
+            if waited_for and (failures >= TRIES or late):
+                waited_for = False
                 self._post(InstanceDown(name, instance, healing=False))
                 told = "engine %(engine)s: instance %(instance)d is down; trying on now and then"
                 note(log, logging.ERROR, "engine_down", told, engine=name, instance=instance)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, MOST_PAUSE_S)
+            pause = min(2 * pause, WAITED_FOR_PAUSE_S if waited_for else MOST_PAUSE_S)
