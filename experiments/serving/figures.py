@@ -22,6 +22,16 @@ HEAD: Final = (
     "refused",
     "refusal p99, ms",
 )
+UNDER_FLOOD: Final = (
+    "application",
+    "load",
+    "connections",
+    "refusal p99, ms",
+    "/healthz p99, ms",
+    "/healthz longest, ms",
+    "connections without room",
+    "clients late p99, ms",
+)
 
 
 def _lines(report: Report) -> list[list[str]]:
@@ -42,6 +52,24 @@ def _lines(report: Report) -> list[list[str]]:
     ]
 
 
+def _under_flood(report: Report) -> list[list[str]]:
+    return [
+        [
+            row["app"],
+            f"{row['load']:g}",
+            connections,
+            f"{row['refusal_p99_ms']:.1f}",
+            f"{row['health_p99_ms']:.1f}",
+            f"{row['health_max_ms']:.1f}",
+            "unknown" if row["listen_overflows"] is None else f"{row['listen_overflows']:,}",
+            f"{row['late_p99_ms']:.1f}",
+        ]
+        for key, connections in (("overload", "kept"), ("anew", "new"))
+        for row in report[key]
+        if row["refused"]
+    ]
+
+
 def _speed(report: Report) -> str:
     added, crowd = report["added"], report["crowd"]
     null, bare = crowd["null"], crowd["bare"]
@@ -58,7 +86,9 @@ def show(report: Report, console: Console) -> None:
     console.print(_speed(report))
     title = "Queries that come whether there is room or not"
     console.print(pages.terminal(title, HEAD, _lines(report), left=1))
-    for row in report["overload"]:
+    title = "Refusals, and /healthz beside them"
+    console.print(pages.terminal(title, UNDER_FLOOD, _under_flood(report), left=1))
+    for row in report["overload"] + report["anew"]:
         if row["errors"]:
             console.print(f"{row['app']} at {row['load']:g}: {row['errors']}")
 
@@ -99,6 +129,8 @@ def section(report: Report, picture: Path) -> str:
             "`naive-rag` is the embedded one, whose engines need the processor.",
             f"![Answers a second and latency over what is offered]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),
+            "While it refuses, with connections that are kept and with a new one for each query:",
+            pages.table(UNDER_FLOOD, _under_flood(report)),
             f"{about['cpu']}, load {about['load_1min']} at the end.\n"
             "[More](../experiments/serving/README.md).",
         ]

@@ -12,6 +12,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
@@ -28,6 +29,8 @@ LOST: Final = 0
 """Status of a request whose connection was lost."""
 LINGER_S: Final = 60.0
 """How long the last answers may take."""
+LOOK_EVERY_S: Final = 0.05
+NETSTAT: Final = Path("/proc/net/netstat")
 
 
 @dataclass(slots=True)
@@ -123,7 +126,12 @@ async def one(connection: Connection, request: bytes) -> tuple[int, float]:
     """Status and latency of one request."""
     answered: asyncio.Future[tuple[int, float]] = asyncio.get_running_loop().create_future()
     began = perf_counter()
-    connection.send(request, lambda status, at: answered.set_result((status, at - began)))
+
+    def done(status: int, at: float) -> None:
+        if not answered.done():  # whoever waited has been cancelled
+            answered.set_result((status, at - began))
+
+    connection.send(request, done)
     return await answered
 
 
@@ -158,11 +166,13 @@ async def closed(url: str, request: bytes, clients: int, seconds: float) -> Answ
     return answers
 
 
-async def opened(url: str, request: bytes, rate: float, seconds: float, seed: int) -> Answers:
+async def opened(
+    url: str, request: bytes, rate: float, seconds: float, seed: int, *, keep: bool = True
+) -> Answers:
     """Poisson arrivals, `rate` a second, as many as come in so long on average. Connections are
-    kept and opened as needed."""
+    opened as needed, and kept, or each closed after its answer."""
     due = arrivals(rate, max(1, round(rate * seconds)), seed=seed)
-    clients = _Open(url, request, len(due))
+    clients = _Open(url, request, len(due), keep)
     began = perf_counter()
     for at in due:
         pause = began + at - perf_counter()
@@ -174,11 +184,49 @@ async def opened(url: str, request: bytes, rate: float, seconds: float, seed: in
     return clients.answers
 
 
-class _Open:
-    """Idle connections, and answers to `most` requests."""
+async def watched(url: str, load: Coroutine[Any, Any, T]) -> tuple[T, list[float]]:
+    """What the load gives, and the latencies of `/healthz` meanwhile, in order, asked every
+    `LOOK_EVERY_S` on a connection of its own, and counted from when each was due."""
+    latencies: list[float] = []
+    looking = asyncio.get_running_loop().create_task(_look(url, latencies))
+    try:
+        return await load, sorted(latencies)
+    finally:
+        looking.cancel()
 
-    def __init__(self, url: str, request: bytes, most: int) -> None:
-        self._url, self._request, self._left = url, request, most
+
+async def _look(url: str, latencies: list[float]) -> None:
+    request = f"GET /healthz HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode()
+    connection = await connect(url)
+    due = perf_counter()
+    try:
+        while True:
+            status, _ = await one(connection, request)
+            if status != 200:
+                raise AssertionError(f"/healthz was answered with {status}")
+            latencies.append(perf_counter() - due)
+            due += LOOK_EVERY_S
+            await asyncio.sleep(max(0.0, due - perf_counter()))
+    finally:
+        connection.close()
+
+
+def overflows() -> int | None:
+    """Connections that this machine's listeners had no room for so far; None where the system does
+    not tell."""
+    if not NETSTAT.exists():
+        return None
+    names, values = [
+        line.split() for line in NETSTAT.read_text().splitlines() if line.startswith("TcpExt:")
+    ]
+    return int(values[names.index("ListenOverflows")])
+
+
+class _Open:
+    """Idle connections, and answers to `most` requests. keep: use a connection again."""
+
+    def __init__(self, url: str, request: bytes, most: int, keep: bool) -> None:
+        self._url, self._request, self._left, self._keep = url, request, most, keep
         self._idle: deque[Connection] = deque()
         self._connecting: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -206,7 +254,10 @@ class _Open:
     def _send(self, connection: Connection, due: float) -> None:
         def done(status: int, at: float) -> None:
             self._done(status, due, at)
-            self._idle.append(connection)
+            if self._keep:
+                self._idle.append(connection)
+            else:
+                connection.close()
 
         self.answers.late.append(perf_counter() - due)
         connection.send(self._request, done)

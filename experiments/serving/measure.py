@@ -72,7 +72,7 @@ class Lengths:
 def measure(options: Options, progress: Progress) -> Report:
     """The whole report."""
     lengths = Lengths(options.queries, *(QUICK_S if options.quick else FULL_S))
-    task = progress.add_task("serving", total=2 + 2 * (len(LOADS) + 1))
+    task = progress.add_task("serving", total=2 + 2 * (len(LOADS) + 2))
     done = lambda: progress.advance(task)  # noqa: E731
     with ExitStack() as stack:
         asked = {"inputs": {"question": QUESTION}}
@@ -83,13 +83,15 @@ def measure(options: Options, progress: Progress) -> Report:
         done()
         crowd = {served.url: _crowd(served, lengths.crowd_s) for served in (bare, null)}
         done()
-        overload = []
+        overload, anew = [], []
         for served, peak, each_s in (
             (waiting, PLACES / SECONDS, lengths.each_s),
             (rag, None, lengths.slow_s),
         ):
             _warm([served], lengths.warm_s)
-            overload += _overloaded(served, peak, each_s, options.seed, done)
+            *kept, new = _overloaded(served, peak, each_s, options.seed, done)
+            overload += kept
+            anew.append(new)
     return {
         "added": added,
         "crowd": {
@@ -98,6 +100,7 @@ def measure(options: Options, progress: Progress) -> Report:
             "null": crowd[null.url],
         },
         "overload": overload,
+        "anew": anew,
         "about": {
             **options.about(),
             "machine": machine.describe(("teola", "uvicorn", "uvloop", "httptools", "fastapi")),
@@ -223,16 +226,24 @@ def _crowd(served: Served, seconds: float) -> dict[str, Any]:
 def _overloaded(
     served: Served, peak: float | None, each_s: float, seed: int, done: Any
 ) -> list[dict[str, Any]]:
-    """A row for each load, in multiples of the most that it answers. peak: if that is known."""
+    """A row for each load, in multiples of the most that it answers, and one more for the largest
+    with a new connection for each query. peak: if that is known."""
     if peak is None:
         answers = load.run(load.closed(served.where, served.request, 8, each_s / 3))
         peak = max(1, len(answers.of(200))) / answers.seconds
     done()
     rows = []
-    for times in LOADS:
+    for times, keep in (*((times, True) for times in LOADS), (max(LOADS), False)):
         rate = times * peak
-        opened = load.opened(served.where, served.request, rate, each_s, seed)
-        rows.append(_row(served.name, times, rate, load.run(opened)))
+        opened = load.opened(served.where, served.request, rate, each_s, seed, keep=keep)
+        before = load.overflows()
+        answers, health = load.run(load.watched(served.url, opened))
+        after = load.overflows()
+        row = _row(served.name, times, rate, answers)
+        row["health_p99_ms"] = round(percentile(health, 99) * 1e3, 2)
+        row["health_max_ms"] = round(max(health) * 1e3, 2)
+        row["listen_overflows"] = None if before is None or after is None else after - before
+        rows.append(row)
         done()
     best = max(row["goodput_per_s"] for row in rows)
     calm = rows[0]["p99_s"]

@@ -65,7 +65,7 @@ def test_a_goal_that_is_missed_is_seen() -> None:
 def test_load(figures: Figures, tmp_path: Path) -> None:
     serving.main(["--out", str(tmp_path)])
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
-    figures("load", {key: report[key] for key in ("crowd", "added", "overload")})
+    figures("load", {key: report[key] for key in ("crowd", "added", "overload", "anew")})
     for row in report["overload"]:
         if row["app"] != "waiting":  # whose engines need the processor that its clients use
             print(row)
