@@ -35,7 +35,7 @@ from teola.runtime.likeness import Likeness
 
 
 class Killed(EngineUnavailable):
-    """The far end was ended by a signal, or with its node: no fault of the engine's own is known."""
+    """The far end was ended by a signal, or with its node, and not by what its engine said."""
 
 
 class RemoteLease:

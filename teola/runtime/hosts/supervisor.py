@@ -1,11 +1,11 @@
 """Keeps engine instances that run elsewhere alive: looks after them, replaces those that died.
 
-The core hears InstanceDown when one is lost and InstanceUp when its successor has started. Work waits
-for that one until `TRIES` attempts have failed by themselves, or `PATIENCE_S` have passed; then the
-core hears that nothing need wait. A process that was killed while it started is not counted among the
-attempts: that says nothing about the next one (docs/decisions/0043-killed-while-starting.md). What
-stands in the way may still go, so it is tried again every `MOST_PAUSE_S`. Servers that others run (a
-vLLM by URL) are not ours to restart: the core's own ejection deals with them.
+The core hears InstanceDown when one is lost and InstanceUp when its successor has started. Work
+waits for that one until `TRIES` attempts have failed by themselves, or `PATIENCE_S` have passed;
+then the core hears that nothing need wait. A process that was killed while it started is not
+counted: that says nothing about the next one (docs/decisions/0043-killed-while-starting.md). What
+stands in the way may still go, so it is tried again every `MOST_PAUSE_S`. Servers that others run
+(a vLLM by URL) are not ours to restart: the core's own ejection deals with them.
 """
 
 from __future__ import annotations

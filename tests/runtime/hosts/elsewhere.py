@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from teola import App, Embedding, Runtime
 from teola.engine import (
     Call,
     Delta,
@@ -27,6 +28,8 @@ from teola.errors import EngineError, EngineUnavailable
 from teola.graph import Op
 from teola.kv.policies import make_policy
 from teola.kv.policies.lru import Lru
+from teola.runtime.engines import EngineConfig
+from teola.runtime.hosts.process import ProcessEngine
 from tests.deterministic import HashModel, vector
 
 
@@ -204,3 +207,21 @@ class Summer:
     def _hits(self, numbers: list[float]) -> list[Hit]:
         total = f"{sum(numbers[1:]):.3f}"
         return [Hit(total, "sums", total, 1.0)]
+
+
+def engine(factory: Any, **options: Any) -> ProcessEngine:
+    return ProcessEngine(EngineConfig(factory, options).recipe("one"))
+
+
+def embedding_app(runtime: Runtime) -> App:
+    return App(
+        "embed",
+        Embedding(),
+        inputs={"texts": "texts"},
+        outputs={"vectors": "vectors"},
+        runtime=runtime,
+    )
+
+
+def two(factory: Any, **options: Any) -> EngineConfig:
+    return EngineConfig(factory, options, instances=2, host="process")
