@@ -214,7 +214,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a stream. The last one carries `finish_reason` ("stop" or "length") and usage."""
+    """A piece of a stream. The last one carries usage and `finish_reason`: "stop", "length" (the
+    text was cut at max_tokens) or "refusal" (the text says that the model will not answer)."""
 
     text: str
     finish_reason: str | None = None

@@ -20,9 +20,18 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from tests.fake_openai_answer import Answer, Fail, Hang, Seen, Stream, prompt_text, read_request
+from tests.fake_openai_answer import (
+    Answer,
+    Fail,
+    Hang,
+    Says,
+    Seen,
+    Stream,
+    prompt_text,
+    read_request,
+)
 
-__all__ = ["Fail", "FakeOpenAI", "Hang", "Seen", "Stream"]
+__all__ = ["Fail", "FakeOpenAI", "Hang", "Says", "Seen", "Stream"]
 
 Messages = list[dict[str, str]]
 BLOCK = 64
@@ -94,8 +103,8 @@ class FakeOpenAI:
         self.requests: list[Seen] = []
         self.connections = self.connected = 0
         self.in_flight = 0
-        self.cursed: dict[str, Fail | Stream | Hang] = {}
-        self._script: list[Fail | Stream | Hang] = []
+        self.cursed: dict[str, Fail | Stream | Says | Hang] = {}
+        self._script: list[Fail | Stream | Says | Hang] = []
         self._cache: dict[str, set[int]] = {}
         self._changed = threading.Condition()
         self._loop = asyncio.new_event_loop()
@@ -113,7 +122,7 @@ class FakeOpenAI:
         """The completion requests only."""
         return [seen for seen in self.requests if seen.path.endswith("completions")]
 
-    def script(self, *behaviours: Fail | Stream | Hang) -> None:
+    def script(self, *behaviours: Fail | Stream | Says | Hang) -> None:
         """How to answer the next completion requests, in order."""
         self._script.extend(behaviours)
 
@@ -251,7 +260,7 @@ class FakeOpenAI:
         ids = [1] if body.get("add_special_tokens") else []
         return {"tokens": ids + [ord(letter) for letter in text], "count": len(ids) + len(text)}
 
-    def next_behaviour(self, body: dict[str, Any]) -> Fail | Stream | Hang | None:
+    def next_behaviour(self, body: dict[str, Any]) -> Fail | Stream | Says | Hang | None:
         if self.cursed:
             text = prompt_text(body)
             return next((self.cursed[word] for word in self.cursed if word in text), None)

@@ -7,7 +7,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,15 @@ class Stream:
 
     then: str
     tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Says:
+    """A whole stream of these deltas, as a server's model may write one, tool calls included.
+    reason: its finish_reason; None: it tells none."""
+
+    deltas: Sequence[Mapping[str, Any]]
+    reason: str | None = "stop"
 
 
 class Hang:
@@ -107,6 +116,8 @@ class Answer:
             return await self._fail(behaviour)
         if isinstance(behaviour, Hang):
             await asyncio.Event().wait()
+        if isinstance(behaviour, Says):
+            return await self._say(behaviour)
         tokens, reason = server.tokens(seen.body)
         seen.cached_tokens = server.cached(seen.body)
         fresh = len(prompt_text(seen.body)) // 4 + 1 - seen.cached_tokens
@@ -146,10 +157,7 @@ class Answer:
 
     async def _stream(self, tokens: list[str], reason: str, wrong: Stream | Hang | None) -> None:
         then = wrong.then if isinstance(wrong, Stream) else ""
-        self._writer.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-            b"transfer-encoding: chunked\r\n\r\n"
-        )
+        self._begin()
         if self._chat:
             await self._chunk({"role": "assistant", "content": ""}, None)
         for sent, token in enumerate(tokens):
@@ -162,7 +170,23 @@ class Answer:
         await self._chunk({} if self._chat else "", reason)
         if self._seen.body.get("stream_options", {}).get("include_usage") and then != "no_usage":
             await self._event({"choices": [], "usage": self._usage(len(tokens))})
-        if then != "no_done":
+        await self._end(then != "no_done")
+
+    async def _say(self, said: Says) -> None:
+        self._begin()
+        for delta in said.deltas:
+            await self._chunk(delta, None)
+        await self._chunk({}, said.reason)
+        await self._end(True)
+
+    def _begin(self) -> None:
+        self._writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+            b"transfer-encoding: chunked\r\n\r\n"
+        )
+
+    async def _end(self, done: bool) -> None:
+        if done:
             await self._data(b"[DONE]")
         self._writer.write(b"0\r\n\r\n")
         await self._writer.drain()
@@ -191,7 +215,7 @@ class Answer:
             await self._data(json.dumps({"error": problem}).encode())
         return False
 
-    async def _chunk(self, said: dict[str, str] | str, reason: str | None) -> None:
+    async def _chunk(self, said: Mapping[str, Any] | str, reason: str | None) -> None:
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": reason}
         choice |= {"delta": said} if self._chat else {"text": said}
         await self._event({"choices": [choice], "usage": None})

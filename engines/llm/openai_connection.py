@@ -123,7 +123,9 @@ class Connection:
                     break
                 with self.translated():
                     piece = openai_wire.read_piece(data, self.server, str(self.model))
-                reason, usage = piece.finish_reason or reason, piece.usage or usage
+                usage = piece.usage or usage
+                if reason != openai_wire.REFUSED:
+                    reason = piece.finish_reason or reason
                 text = calls.feed(piece.text, piece.calls) if calls is not None else piece.text
                 if text or empty:
                     empty = False

@@ -35,6 +35,7 @@ from .dynamo_hints import Hints
 from .openai_calls import CallsText
 from .openai_connection import Connection
 from .openai_wire import NoChatTemplate, NoTools
+from .refused_tools import RefusedTools
 
 APIS: Final = ("auto", "chat", "completions")
 
@@ -82,7 +83,7 @@ class OpenAIServer:
         self._prefix_reuse, self._salt_key = prefix_reuse, salt_key
         self._agent_hints, self._hints = agent_hints, Hints()
         self._chats = api != "completions"
-        self._calls_tools = True
+        self._refused = RefusedTools()
 
     @property
     def spec(self) -> EngineSpec:
@@ -175,16 +176,18 @@ class OpenAIServer:
                 return
             except NoChatTemplate as refused:
                 self._give_up_chat(refused)
-            except NoTools:
-                if calls is None:
-                    raise
-                self._calls_tools = False
+            except NoTools as refused:
+                if tools is None:
+                    raise refused.instead from None
+                self._refused.add(tools, refused, self.connection.server)
 
     def _offers(self, call: Call) -> bool:
         """Whether tools are the server's to know. A vLLM is held to a schema, which is surer than
         what reads calls there."""
-        asked = call.decode.tools is not None and self._calls_tools
-        return asked and self._chats and not self.served.is_vllm
+        tools = call.decode.tools
+        if tools is None or not self._chats or self.served.is_vllm:
+            return False
+        return tools not in self._refused
 
     def _give_up_chat(self, refused: NoChatTemplate) -> None:
         """From now on complete texts; raises the refusal if that is not wanted."""
@@ -206,8 +209,10 @@ class OpenAIServer:
         given = {
             "messages": chat_prompt.messages(parts, complete=complete),
             "tools": json.loads(tools.functions),
-            "tool_choice": "auto",
+            "tool_choice": _choice(tools.choice),
         }
+        if not tools.parallel:
+            given["parallel_tool_calls"] = False
         return self.body(call, given, complete=complete)
 
     def body(self, call: Call, prompt: Mapping[str, Any], *, complete: bool) -> dict[str, Any]:
@@ -250,6 +255,13 @@ def estimate(call: Call, written: int) -> Usage:
     """Token counts for servers that send none. written: characters of the answer."""
     prompt = sum(len(part.text) for part in call.all_parts)
     return Usage(prompt_tokens=prompt // 4 + 1, completion_tokens=written // 4 + 1)
+
+
+def _choice(choice: str) -> str | dict[str, Any]:
+    """`tool_choice` as requests have it."""
+    if choice in ("auto", "required"):
+        return choice
+    return {"type": "function", "function": {"name": choice}}
 
 
 def _response_format(schema: str) -> dict[str, Any]:

@@ -28,6 +28,20 @@ _TOO_LONG: Final = re.compile(
 )
 _NO_TOOLS: Final = (400, 404, 422, 500, 501)
 _TOOLS: Final = re.compile(r"\btools?\b|tool[ _-]c(?:all|hoice)", re.IGNORECASE)
+_KNOWS_NONE: Final = re.compile(
+    r"(?:not|n't|no) (?:currently )?(?:support|allow|know|have|permit)\w*|unsupported|requires --|"
+    r"unrecognized|unknown|unexpected|not permitted|not implemented|no endpoints",
+    re.IGNORECASE,
+)
+"""What servers say of `tools` that know none, or whose model knows none."""
+_ONE_OF_THEM: Final = re.compile(
+    r"tools?(?:\[\d+\]|\.\d+)|schema|description|\bname\b", re.IGNORECASE
+)
+"""What they say of one tool that is not to their liking."""
+REFUSED: Final = "refusal"
+_LENGTH: Final = frozenset({"length", "max_tokens", "max_output_tokens"})
+_GAVE_UP: Final = frozenset({"abort", "error", "cancelled", "canceled"})
+"""Why a text may end, by what servers and gateways write; whatever else they write is its end."""
 _LIMIT: Final = re.compile(r"(?:context|model) length (?:is|of) (\d+)", re.IGNORECASE)
 _WORD: Final = re.compile(r"[\w.\-\[\]]{1,64}")
 
@@ -37,7 +51,15 @@ class NoChatTemplate(EngineError):
 
 
 class NoTools(EngineError):
-    """The server or its model knows no tool calls; it may still write lists of them."""
+    """The server does not take these tools; its model may still write lists of calls.
+
+    any_tools: the server says that it, or its model, takes none at all. instead: the error that the
+    answer stands for where no tools were sent.
+    """
+
+    def __init__(self, message: str, *, any_tools: bool, instead: EngineError) -> None:
+        super().__init__(message)
+        self.any_tools, self.instead = any_tools, instead
 
 
 class TooLong(EngineError):
@@ -47,7 +69,7 @@ class TooLong(EngineError):
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
     """One stream event: new text, why the text ends, token counts, more of tool calls; each may be
-    missing."""
+    missing. The text of a refusal is text, and `finish_reason` then REFUSED."""
 
     text: str = ""
     finish_reason: str | None = None
@@ -88,10 +110,22 @@ def read_piece(data: str, server: str, model: str) -> AnswerPiece:
     if not isinstance(choice, dict):
         raise ValueError("a choice is not an object")
     delta = choice.get("delta")
-    said = delta.get("content") if isinstance(delta, dict) else choice.get("text")
     reason = choice.get("finish_reason")
-    text = said if isinstance(said, str) else ""
-    return AnswerPiece(text, reason if reason else None, usage, pieces_of(delta))
+    if not isinstance(delta, dict):
+        said = choice.get("text")
+        return AnswerPiece(said if isinstance(said, str) else "", reason or None, usage)
+    text = _content(delta.get("content"))
+    if isinstance(refused := delta.get("refusal"), str) and refused:
+        text, reason = text + refused, REFUSED
+    return AnswerPiece(text, reason or None, usage, pieces_of(delta))
+
+
+def _content(content: Any) -> str:
+    """A text, or the texts of a list of parts."""
+    if isinstance(content, list):
+        found = (one.get("text") for one in content if isinstance(one, dict))
+        return "".join(text for text in found if isinstance(text, str))
+    return content if isinstance(content, str) else ""
 
 
 def _usage(counts: Any) -> Usage | None:
@@ -107,18 +141,21 @@ def _usage(counts: Any) -> Usage | None:
 
 
 def finish_reason(reason: str | None, server: str) -> str:
-    """ "stop" or "length". Raises EngineError if the text ends for another reason."""
-    if reason == "length":
-        return reason
-    if reason in ("stop", "tool_calls", "function_call"):
-        return "stop"
+    """ "stop", "length" or "refusal". Raises EngineError if the text ends for another reason."""
     if reason is None:
         raise EngineError(
             f"{server} ended its stream before the answer was complete", retryable=True
         )
-    if reason == "content_filter":
+    known = reason.lower()
+    if known in _LENGTH:
+        return "length"
+    if known == REFUSED:
+        return known
+    if known in ("content_filter", "safety"):
         raise EngineError(f"{server} withheld the answer (content filter)")
-    raise EngineError(f"{server} gave the answer up ({_word(reason)})", retryable=reason == "abort")
+    if known in _GAVE_UP:
+        raise EngineError(f"{server} gave the answer up ({_word(reason)})", retryable=True)
+    return "stop"
 
 
 # --- errors ---------------------------------------------------------------------------------
@@ -158,8 +195,18 @@ def refusal(server: str, model: str, status: int, body: object) -> EngineError:
     code, message = fields.get("code"), str(fields.get("message") or "")
     if type(code) is int and status == 500:
         status = code
-    if status in _NO_TOOLS and _TOOLS.search(message):
-        return NoTools(f"{server} takes no tools ({status}): start it with tool calls, if it can")
+    instead = _refusal(server, model, status, code, message, fields)
+    about_tools = status in _NO_TOOLS and _TOOLS.search(message)
+    if about_tools and not isinstance(instead, (NoChatTemplate, TooLong)):
+        any_tools = bool(_KNOWS_NONE.search(message)) and not _ONE_OF_THEM.search(message)
+        told = "takes no tools" if any_tools else "refuses the tools of a request"
+        return NoTools(f"{server} {told} ({status})", any_tools=any_tools, instead=instead)
+    return instead
+
+
+def _refusal(
+    server: str, model: str, status: int, code: object, message: str, fields: Mapping[str, Any]
+) -> EngineError:
     if status in (400, 413, 422):
         return _bad_request(server, model, code, message, fields)
     if status in (401, 403):

@@ -100,13 +100,16 @@ class OfferedTools:
 
     functions: as servers take them, in JSON. words: what the prompt says of how to call them;
     brief: what it says instead where the server knows. typed: an answer in place of calls is a
-    JSON value.
+    JSON value. choice: `auto`, or what has to be called: `required` (any) or a tool's name.
+    parallel: several may be called in one reply.
     """
 
     functions: str
     words: str
     brief: str = ""
     typed: bool = False
+    choice: str = "auto"
+    parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True)

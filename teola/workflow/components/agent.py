@@ -288,7 +288,7 @@ class AgentTurn(Component):
         calls = toolbox if config.tool_choice != "none" and toolbox else None
         self._schema = json.dumps(reply_schema(calls, config, answer_schema, must))
         self._instruction = told(calls, config, answer_schema)
-        self._tools = offered(calls, config, answer_schema)
+        self._tools = offered(calls, config, answer_schema, must)
         self._typed = answer_schema is not None
 
     def decompose(self, block: Block) -> None:
@@ -354,17 +354,28 @@ def reply_schema(
 
 
 def offered(
-    toolbox: Toolbox | None, config: AgentConfig, answer_schema: Mapping[str, Any] | None
+    toolbox: Toolbox | None,
+    config: AgentConfig,
+    answer_schema: Mapping[str, Any] | None,
+    must: tuple[str, ...] = (),
 ) -> OfferedTools | None:
-    """The tools, for servers that know tool calls; None where none may be called."""
+    """The tools, for servers that know tool calls; None where none may be called. must: see
+    reply_schema."""
     if toolbox is None:
         return None
     typed, brief = answer_schema is not None, MODES[config.mode]
     if typed:
         brief += f" An answer is one JSON value that fits {json.dumps(answer_schema)}."
-    functions = json.dumps(toolbox.functions(references=config.mode == "plan"))
-    words = how_to_call(toolbox, config, answer_schema)
-    return OfferedTools(functions, words, brief, typed=typed)
+    called = Toolbox(toolbox[name] for name in must) if must else toolbox
+    choice = must[0] if len(must) == 1 else "required" if must else "auto"
+    return OfferedTools(
+        json.dumps(called.functions(references=config.mode == "plan")),
+        how_to_call(toolbox, config, answer_schema),
+        brief,
+        typed=typed,
+        choice=choice,
+        parallel=config.mode != "react",
+    )
 
 
 def told(
