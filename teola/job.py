@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from teola.application import Application
 from teola.engine import QueryContext
@@ -28,6 +28,13 @@ from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Parent, Trace
 from teola.workflow.inputs import absent, check, completed, nested
 from teola.workflow.kinds import LISTS, Kind
+
+ENDS: Final = {
+    "length": "the answer is cut off: it had all the tokens that it may have; raise max_tokens",
+    "refusal": "the model refused to answer, and says so in place of an answer",
+    "empty": "the answer is empty: the model ended without writing anything",
+}
+"""How a text may end, in words; see Trace.ends."""
 
 
 class _Listener(NamedTuple):
@@ -299,18 +306,25 @@ class Job:
             ending.outputs,
             ending.trace.latency_s,
             missing=ending.missing,
-            reasons=ending.reasons,
+            reasons={**_failures(ending.trace), **ending.reasons},
             error=error,
             trace=ending.trace,
             notices=self._notices(ending.trace) if error is None else (),
         )
 
     def _notices(self, trace: Trace) -> tuple[str, ...]:
-        """What the engines that wrote a text for this query have to say of it."""
+        """What to know of how the answer was made: what the engines that wrote a text say of it,
+        how their texts ended, and what grew says of itself."""
         texts = (p for p in done(trace) if p.op is Op.DECODING and "items" not in p.outputs)
         engines = dict.fromkeys(p.engine for p in texts)
         said = (self.runtime.spec(name).notice for name in engines)
-        return tuple(dict.fromkeys(filter(None, said)))
+        ends = (told for end, told in ENDS.items() if end in trace.ends)
+        failed = (f"{name}: {told}" for name, told in _failures(trace).items())
+        return tuple(dict.fromkeys((*filter(None, said), *ends, *trace.notices, *failed)))
+
+
+def _failures(trace: Trace) -> dict[str, str]:
+    return {name: str(one) for name, one in trace.failures.items() if one.reasons}
 
 
 def _no_json(value: Any) -> Any:

@@ -24,8 +24,8 @@ class Result:
     with which `App.resume` goes on. outputs: by name, None if absent.
 
     latency_s: from admission to the end. missing: optional components that failed; reasons: why,
-    by their names. error: why there is no answer. trace: every span. notices: what to know of how
-    the answer was made.
+    by their names, and why items of an Each failed that went on without them. error: why there is
+    no answer. trace: every span. notices: what to know of how the answer was made.
     """
 
     app: str
@@ -81,6 +81,7 @@ class Result:
         }
         if self.missing:
             found["missing"] = list(self.missing)
+        if self.reasons:
             found["reasons"] = dict(self.reasons)
         if self.notices:
             found["notices"] = list(self.notices)

@@ -1,7 +1,7 @@
 """The graph is data: primitives, references between them, prompts; rendering. No I/O."""
 
 from teola.graph.graph import Edge, Graph
-from teola.graph.growth import Grow, Grower, Growth, ToolStep
+from teola.graph.growth import NOBODY, Failures, Grow, Grower, Growth, Remarks, ToolStep
 from teola.graph.inquiry import Inquiry, Wording
 from teola.graph.ops import (
     AggregateParams,
@@ -26,6 +26,7 @@ from teola.graph.primitive import Const, Guard, Order, Primitive, Value
 from teola.graph.prompt import QUERY, Part, Prompt, Ref, Role
 
 __all__ = [
+    "NOBODY",
     "QUERY",
     "AggregateParams",
     "Aggregation",
@@ -35,6 +36,7 @@ __all__ = [
     "DecodeParams",
     "Edge",
     "EmbeddingParams",
+    "Failures",
     "Graph",
     "Grow",
     "GrowParams",
@@ -51,6 +53,7 @@ __all__ = [
     "Primitive",
     "Prompt",
     "Ref",
+    "Remarks",
     "RerankParams",
     "Role",
     "SearchParams",

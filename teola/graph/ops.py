@@ -121,6 +121,9 @@ class DecodeParams:
     text) that the output must satisfy. item: which element a partial decoding delivers. seed: where
     chance decides, the same one decides alike, on engines that heed it. field: of a JSON answer,
     the string that is told as it comes. tools: what may be called, for servers that know calls.
+    check: JSON schema (as text) that the output is held to in place of `schema`, where somebody
+    else says what is wrong with the rest of it. bare: an output that is no JSON is the string
+    `field`.
     """
 
     max_tokens: int = 256
@@ -134,6 +137,8 @@ class DecodeParams:
     seed: int | None = None
     field: str | None = None
     tools: OfferedTools | None = None
+    check: str | None = None
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class Query:
     __slots__ = (
         "__dict__",
         "growing",
+        "grown_ends",
         "grown_tokens",
         "id",
         "place",
@@ -90,6 +91,7 @@ class Query:
         self.growing: dict[int, Growing] = {}
         self.written: dict[int, list[Any]] = {}
         self.grown_tokens = 0
+        self.grown_ends: dict[int, frozenset[str]] = {}
         self.tally, self.place = tally or Tally(), place
 
     def prompt_tokens(self, i: int) -> int:

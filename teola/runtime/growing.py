@@ -60,7 +60,8 @@ class Place:
 class Grown(Protocol):
     """A query, as far as its growth needs to know it. growing: its primitives that grow. written:
     by the decodings that head them, items of lists that are being written. tally: what it may still
-    grow. place: of a part. grown_tokens: of the calls of its parts that have ended."""
+    grow. place: of a part. grown_tokens: of the calls of its parts that have ended. grown_ends: how
+    the calls ended that wrote what a primitive that grew gave last (see Trace.ends)."""
 
     id: str
     plan: Plan
@@ -72,6 +73,7 @@ class Grown(Protocol):
     tally: Tally
     place: Place | None
     grown_tokens: int
+    grown_ends: dict[int, frozenset[str]]
 
 
 FEED: Final = ""
@@ -192,8 +194,11 @@ class Parts(Generic[Query]):
         query.tally.tokens -= _count_tokens(part, query)
         if not place.recorded:
             query.trace.leave_out(part.trace)
+        query.trace.take_remarks(part.trace)
         if growing.over:
             return
+        if place.grow.answers:
+            query.grown_ends[growing.i] = part.trace.ends
         if (spent := getattr(growing.growth, "spent", None)) is not None:
             spent(part.trace.prompt_tokens, part.trace.completion_tokens)
         if finish.state in (State.OK, State.PARTIAL):
@@ -252,13 +257,14 @@ class Parts(Generic[Query]):
                     self._start(growing, grow, now)
             if growing.over or running or waiting or growing.fed is not None:
                 return
-            result = growing.growth.result()
+            result, remarks = growing.growth.result(), growing.growth.remarks()
         except Exception as error:  # noqa: BLE001 - the developer's own code may raise anything
             self._fail(growing, error, now)
             return
         query, i = growing.query, growing.i
         query.growing.pop(i, None)
         self._close(growing)
+        query.trace.remark(query.plan.primitives[i].component, remarks)
         query.trace.ended(i, 0, now)
         counts = query.store.put_slice(i, 0, 1, 1, result)
         self._driver.tell(query.id, Completed(i, counts, None, -1, growing.missing), now)

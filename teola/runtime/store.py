@@ -28,7 +28,8 @@ from teola.schedule.plan import Plan
 
 class Store:
     """Values by primitive and port. `inputs` are the caller's, by name. held_bytes: of what batches
-    computed, about; only if it `weighs` that. tally: of the whole query, if this is a part's."""
+    computed, about; only if it `weighs` that. tally: of the whole query, if this is a part's.
+    nulls: inputs that are there although they are None."""
 
     def __init__(
         self,
@@ -37,9 +38,10 @@ class Store:
         *,
         weighs: bool = True,
         tally: Tally | None = None,
+        nulls: frozenset[str] = frozenset(),
     ) -> None:
         self.weighs, self._tally = weighs, tally or Tally()
-        self.plan, self.inputs = plan, dict(inputs)
+        self.plan, self.inputs, self._nulls = plan, dict(inputs), nulls
         self.values: dict[int, Mapping[str, Any]] = {}
         self._slices: dict[int, dict[int, tuple[int, Mapping[str, Any]]]] = {}
         self._dropped: set[int] = set()
@@ -49,7 +51,10 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """Items of each input of the query."""
-        return counts_of(self.inputs)
+        found = counts_of(self.inputs)
+        for name in self._nulls:
+            found[name] = 1
+        return found
 
     def read(self, ref: Ref) -> Any:
         """The value behind `ref`; None if it is absent."""
@@ -78,7 +83,7 @@ class Store:
                     data = _as_list(data)
                     if lo or hi is not None:
                         data = data[lo:hi]
-                if data is not None:
+                if data is not None or (value.producer == QUERY and value.port in self._nulls):
                     found[name] = data
             elif type(value) is Const:
                 found[name] = value.value

@@ -21,6 +21,8 @@ from teola.runtime.observe.noting import working_for
 
 PIECE: Final = 8192
 """Characters of one delta that are read in one turn of the event loop."""
+FENCES: Final = " \t\r\n`json"
+"""What may stand before a JSON object that is in a block of code."""
 
 
 class Listener(NamedTuple):
@@ -29,14 +31,15 @@ class Listener(NamedTuple):
     first: its first token has come.
     deliver: outputs of one of its decodings, by position.
     token: a piece of its text; None if nobody wants to hear it.
-    cut: the text ended because it had all the tokens that it may have.
+    ends: the text did not end as it should: `length` (it had all the tokens that it may have),
+    `refusal` (it says why there is no answer), or `empty`.
     item: an item of the list that it writes is complete; None if nobody wants to know.
     """
 
     first: Callable[[], None]
     deliver: Callable[[int, Mapping[str, Any]], None]
     token: Callable[[str], None] | None
-    cut: Callable[[], None] = lambda: None
+    ends: Callable[[str], None] = lambda end: None
     item: Callable[[Any], None] | None = None
 
 
@@ -53,11 +56,11 @@ async def run_call(
     """
     output = CallOutput(members, listener.deliver, listener.item)
     usage = Usage()
-    started = False
+    started = told = False
     working_for.set((call.context.query_id,))
     for params in output.params:
-        if params.schema:
-            prepare(params.schema)
+        if held_to := params.check or params.schema:
+            prepare(held_to)
     async with aclosing(model.generate(call)) as stream:  # type: ignore[type-var]
         async for delta in stream:
             if not started:
@@ -72,14 +75,17 @@ async def run_call(
                     output.feed(delta.text[at : at + PIECE])
             if delta.usage:
                 usage = delta.usage
-            if delta.finish_reason == "length":
-                output.cut = True
-                listener.cut()
+            if delta.finish_reason in ("length", "refusal"):
+                output.cut = delta.finish_reason == "length"
+                listener.ends(delta.finish_reason)
+                told = True
             if output.complete and not text_wanted:
                 break
     if not started:
         raise OutputError("the engine ended the stream before its first token", retryable=True)
     await output.check_values()
+    if text_wanted and not told and output.blank:
+        listener.ends("empty")
     output.close()
     return usage
 
@@ -112,6 +118,11 @@ class CallOutput:
         """All items that anybody waits for are there."""
         return self.limit is not None and len(self.items) >= self.limit
 
+    @property
+    def blank(self) -> bool:
+        """Nothing was written."""
+        return not any(map(str.strip, self.text))
+
     def feed(self, text: str) -> None:
         self.text.append(text)
         if self.parser and not self.complete:
@@ -124,7 +135,8 @@ class CallOutput:
         for k in range(self.delivered, len(self.members)):
             if "value" not in self.members[k].outputs:
                 continue
-            if long or not known(self.params[k].schema or "{}"):
+            held_to = self.params[k].check or self.params[k].schema or "{}"
+            if long or not known(held_to):
                 self.values[k] = await asyncio.to_thread(self._value, self.params[k])
 
     def close(self) -> None:
@@ -169,8 +181,11 @@ class CallOutput:
 
     def _value(self, params: DecodeParams) -> Any:
         """The text as the JSON value that it is to be. Raises Misfit, InputError."""
+        text = "".join(self.text)
+        if params.bare and params.field and not text.lstrip(FENCES).startswith("{"):
+            return {params.field: text.strip()}
         try:
-            return validate_schema("".join(self.text), params.schema or "{}")
+            return validate_schema(text, params.check or params.schema or "{}")
         except Misfit as error:
             if not self.cut:
                 raise

@@ -3,13 +3,14 @@
 the first piece of text   the core: the prefilling is over
 a decoding's output       the store and the core
 every piece of text       the query's watcher, if it is of the answer; never the core
-the end                   the query remembers whether the text was cut
+the end                   the query remembers it, if the text was cut, a refusal, or empty
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, cast
 
 from teola.engine import Call, LanguageModel, NextRead
@@ -91,7 +92,7 @@ class LiveCall:
     async def run(self, host: LocalHost, call: Call) -> None:
         """To its end. Raises EngineError."""
         query, head = self._query, self._head
-        query.cut.discard(head)  # that was an earlier try's
+        query.ends.pop(head, None)  # that was an earlier try's
         members = [query.plan.primitives[m] for m in query.plan.members[head]]
         decode = members[0].params
         assert isinstance(decode, DecodeParams)
@@ -100,7 +101,8 @@ class LiveCall:
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         token = self._token if self.shown else None
         item = self._item if is_heard(query, head) else None
-        listener = Listener(self._first, self._deliver, token, lambda: query.cut.add(head), item)
+        ends = partial(query.ends.__setitem__, head)
+        listener = Listener(self._first, self._deliver, token, ends, item)
         model = cast("LanguageModel", host.engine)
         if (steps := query.terms.steps) is not None:
             model = cast("LanguageModel", KeptModel(model, steps, steps.key(query.run, head)))

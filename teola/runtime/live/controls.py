@@ -188,8 +188,8 @@ class Controls:
 
     def _call(self, query: LiveQuery, head: int, step: Mapping[str, Any], now: float) -> None:
         driver, plan = self._driver, query.plan
-        if step["cut"]:
-            query.cut.add(head)
+        if end := step.get("end", "length" if step.get("cut") else ""):
+            query.ends[head] = end
         driver.settle(query, head, {"sequence": True}, now)
         members = plan.members[head]
 
@@ -206,7 +206,7 @@ class Controls:
 
         heard = wrote if is_heard(query, head) else None
         output = CallOutput([plan.primitives[m] for m in members], deliver, heard)
-        output.cut = step["cut"]
+        output.cut = end == "length"
         if query.streams and any(map(query.run.answers, members)):
             query.tell_written(plan.primitives[members[0]], step["text"])
         output.feed(step["text"])

@@ -32,7 +32,8 @@ class KeptModel:
                 last = delta
         if last is None:
             return
-        text, cut = "".join(pieces), last.finish_reason == "length"
-        await self._steps.keep(self._key, {"text": text, "cut": cut})
+        text, end = "".join(pieces), last.finish_reason
+        end = end if end in ("length", "refusal") else "" if text.strip() else "empty"
+        await self._steps.keep(self._key, {"text": text, "cut": end == "length", "end": end})
         if holds:
             yield Delta(text, last.finish_reason, last.usage)

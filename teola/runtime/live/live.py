@@ -163,8 +163,7 @@ class Live(Driver[LiveQuery]):
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
-        heads = (query.plan.head[i] for i in query.wrote())
-        query.trace.cut = bool(query.cut) and not query.cut.isdisjoint(heads)
+        query.trace.ends = query.answer_ends()
         for values in query.store.values.values():
             self.forgotten(values)
         query.store.close()

@@ -16,6 +16,7 @@ from teola.graph import (
     DecodeParams,
     GrowParams,
     Growth,
+    Op,
     Primitive,
     ToolStep,
 )
@@ -72,9 +73,9 @@ class LiveQuery(Query):
     """A query with what a live one needs. streams: its watcher is told tokens as they come. terms:
     what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
     tests of Conditions. tokens: of prompts, with what stands before, by the primitives that were
-    measured. asking: what people are asked, by the primitive that asks. cut: primitives that lead
-    a call whose last try had all the tokens that it might have. done: None of a part, whose end is
-    told to what it is a part of."""
+    measured. asking: what people are asked, by the primitive that asks. ends: how calls have
+    ended, by the primitive that leads them, where not as they should (see Trace.ends). done: None
+    of a part, whose end is told to what it is a part of."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class LiveQuery(Query):
         self.timer: asyncio.TimerHandle | None = None
         self.late: Callable[[], None] | None = None
         self.streams, self.streamed = streams and watcher is not None, False
-        self.cut: set[int] = set()
+        self.ends: dict[int, str] = {}
         self.tokens: dict[int, int] = {}
 
     def stand_still(self) -> None:
@@ -168,9 +169,21 @@ class LiveQuery(Query):
         for task in self.deciding:  # in the next turn: they have all begun by then
             task.get_loop().call_soon(task.cancel)
 
-    def wrote(self) -> Iterator[int]:
-        """The decodings whose text is an output now: where one of several parts is chosen, the one
-        that was. To be asked when the query has ended."""
+    def answer_ends(self) -> frozenset[str]:
+        """How the calls have ended that wrote its outputs, where not as they should. To be asked
+        when it has ended."""
+        if not self.ends and not self.grown_ends:
+            return frozenset()
+        found = set[str]()
+        for i in self._wrote():
+            found |= self.grown_ends.get(i, frozenset())
+            if (end := self.ends.get(self.plan.head[i])) is not None:
+                found.add(end)
+        return frozenset(found)
+
+    def _wrote(self) -> Iterator[int]:
+        """What wrote its outputs, decodings and what has grown: where one of several parts is
+        chosen, the one that was."""
         plan, frontier = self.plan, list(self.plan.graph.outputs.values())
         while frontier:
             ref = frontier.pop()
@@ -178,7 +191,7 @@ class LiveQuery(Query):
                 continue
             i = plan.index[ref.producer]
             p = plan.primitives[i]
-            if p.op in DECODES and ref.port == "text":
+            if p.op in DECODES or p.op is Op.GROW:
                 yield i
             elif isinstance(p.params, AggregateParams) and p.params.mode in CHOOSES:
                 parts = [part for part in p.refs() if self.run.delivered(part)]
@@ -262,7 +275,7 @@ def part_of(around: LiveQuery, id: str, plan: Plan, place: Place, now: float) ->
     about = around.context
     context = QueryContext(id, about.tenant, about.deadline, Life(), about.program)
     answers = place.grow.answers and around.streams and around.run.answers(place.growing.i)
-    store = Store(plan, place.grow.inputs, tally=around.tally)
+    store = Store(plan, place.grow.inputs, tally=around.tally, nulls=place.grow.nulls)
     run = part_run(around, id, plan, place)
     watcher, terms, tally = around.watcher, around.terms, around.tally
     part = LiveQuery(context, plan, store, run, trace, None, watcher, answers, terms, tally, place)

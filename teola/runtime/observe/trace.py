@@ -12,12 +12,17 @@ from typing import Any, Final, NamedTuple
 
 from teola.engine import Usage
 from teola.errors import reason_of
+from teola.graph import Failures, Remarks
 from teola.policies.reason import Reason
 from teola.schedule.plan import Plan
 
 NOT_RUN: Final = ("skipped", "fused")
 """States of what no engine has run by itself: there was nothing to do, or it was done with the rest
 of its prompt."""
+
+
+MOST_NOTICES: Final = 20
+"""Of a query; those of a thousand parts would say little more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +97,21 @@ class Trace:
     """Records of one query. Times are the driver's clock; spans are relative to `admitted`.
 
     prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them, and of the
-    queries inside it. cut: the call that wrote the answer had all the tokens that it might have
-    (known when the query ended). parent: of a query that a component began. inner: the traces of
-    those that its own components began. more: parts that ended and are not among them, because
-    there were too many; more_failed: of those.
+    queries inside it. ends: how the calls that wrote the answer ended, where that is not as it
+    should be: `length` (the text is cut), `refusal`, `empty` (known when the query ended). notices:
+    what to know of how it came about, without what `ends` says. failures: of parts that were not
+    necessary, by component. parent: of a query that a component began. inner: the traces of those
+    that its own components began. more: parts that ended and are not among them, because there were
+    too many; more_failed: of those.
     """
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
         self.query_id, self.app, self.plan, self.admitted = query_id, app, plan, admitted
         self.finished: float | None = None
         self.state = "running"
-        self.cut = False
+        self.ends: frozenset[str] = frozenset()
+        self.notices: list[str] = []
+        self.failures: dict[str, Failures] = {}
         self.parent: Parent | None = None
         self.inner: list[Trace] = []
         self.more = self.more_failed = 0
@@ -114,6 +123,30 @@ class Trace:
         """Of LLM calls, by where they stand in `_sent`."""
         self._errors: dict[EndedTuple, str] = {}
         self._tokens = (0, 0, 0)
+
+    @property
+    def cut(self) -> bool:
+        """Whether a call that wrote the answer had all the tokens that it might have."""
+        return "length" in self.ends
+
+    def remark(self, component: str, remarks: Remarks) -> None:
+        """Add what a primitive that grew has to say of itself."""
+        for notice in remarks.notices:
+            self.add_notice(f"{component}: {notice}")
+        if remarks.failures is not None:
+            self.failures.setdefault(component, Failures()).join(remarks.failures)
+
+    def take_remarks(self, part: Trace) -> None:
+        """Those of a part that has ended are those of the query."""
+        for notice in part.notices:
+            self.add_notice(notice)
+        for component, failures in part.failures.items():
+            self.failures.setdefault(component, Failures()).join(failures)
+
+    def add_notice(self, notice: str) -> None:
+        """Each is told once, and no more than MOST_NOTICES."""
+        if notice not in self.notices and len(self.notices) < MOST_NOTICES:
+            self.notices.append(notice)
 
     def sent(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from teola.errors import EngineError, InputError, OutputError
-from teola.graph import Grow
+from teola.graph import Grow, Remarks
 from teola.tools.decision import PlannedCall
 from teola.tools.references import substituted
 from teola.tools.tool_result import ToolResult
@@ -138,6 +138,7 @@ class Acting:
     again: str = ""
     more: tuple[Any, ...] = ()
     given_out: tuple[dict[str, Any], ...] = ()
+    forced: str = ""
     counting: Counting = ABOUT
     history: str | None = None
     spending: Spending = field(init=False)
@@ -219,6 +220,15 @@ class Acting:
         calls = list(self.given_out) or None
         answer = "" if calls and isinstance(self.answer, (str, type(None))) else self.answer
         return {"answer": answer, "steps": steps, "tool_calls": calls}
+
+    def remarks(self) -> Remarks:
+        """Whether it had to answer, and whether it did."""
+        found = []
+        if self.forced:
+            found.append(f"it had to answer: {self.forced}")
+        if isinstance(self.answer, str) and not self.answer.strip() and not self.given_out:
+            found.append("its answer is empty")
+        return Remarks(tuple(found))
 
     def _step(self, number: int) -> dict[str, Any]:
         call, result = self.calls[number], self.results[number]
@@ -359,6 +369,9 @@ class Acting:
         self.turn += 1
         self.writing = True
         last = self.turn == config.at_most or self.spending.has_to_answer()
+        if last and config.at_most > 1:
+            bound = f"at_most={config.at_most}"
+            self.forced = f"{bound} turns" if self.turn == config.at_most else "its budget"
         self._note()
         inputs = {name: self.inputs[name] for name in READ if name in self.inputs}
         if self.history is not None:

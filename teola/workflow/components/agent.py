@@ -287,9 +287,10 @@ class AgentTurn(Component):
         self._config = config
         calls = toolbox if config.tool_choice != "none" and toolbox else None
         self._schema = json.dumps(reply_schema(calls, config, answer_schema, must))
+        self._check = json.dumps(reply_form(calls, answer_schema, must))
         self._instruction = told(calls, config, answer_schema)
         self._tools = offered(calls, config, answer_schema, must)
-        self._typed = answer_schema is not None
+        self._typed, self._last = answer_schema is not None, toolbox is None
 
     def decompose(self, block: Block) -> None:
         config = self._config
@@ -318,6 +319,8 @@ class AgentTurn(Component):
                 schema=self._schema,
                 field=None if self._typed else "answer",
                 tools=self._tools,
+                check=self._check,
+                bare=self._last and not self._typed,
             ),
         )
         block.give("decision", Ref(decode, "value"))
@@ -332,16 +335,10 @@ def reply_schema(
 ) -> dict[str, Any]:
     """JSON schema of what a turn may reply: calls (with tools), or an answer. must: tools of which
     it has to call some, and no others."""
-    typed: dict[str, Any] = dict(answer_schema or {"type": "string"})
-    definitions: dict[str, Any] = typed.pop("$defs", {})
-    answer: dict[str, Any] = {
-        "type": "object",
-        "properties": {"answer": typed},
-        "required": ["answer"],
-        "additionalProperties": False,
-    }
+    answer = answer_form(answer_schema)
     if toolbox is None:
-        return {**answer, **({"$defs": definitions} if definitions else {})}
+        return answer
+    definitions: dict[str, Any] = answer.pop("$defs", {})
     most = 1 if config.mode == "react" else MOST_CALLS
     called = Toolbox(toolbox[name] for name in must) if must else toolbox
     decision = called.decision(
@@ -351,6 +348,45 @@ def reply_schema(
         return decision
     definitions = {**definitions, **decision.pop("$defs", {})}
     return {"anyOf": [decision, answer], **({"$defs": definitions} if definitions else {})}
+
+
+def reply_form(
+    toolbox: Toolbox | None, answer_schema: Mapping[str, Any] | None, must: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """JSON schema of the form of a reply, by which it is refused as a whole. What is wrong with one
+    call of a list, its model is told as that call's result."""
+    if toolbox is None:
+        return answer_form(answer_schema)
+    call: dict[str, Any] = {"type": "object"}
+    if must:
+        call |= {"properties": {"tool": {"enum": list(must)}}, "required": ["tool"]}
+    calls = {
+        "type": "object",
+        "properties": {
+            "thought": {"type": "string"},
+            "calls": {"type": "array", "items": call, "minItems": 1, "maxItems": MOST_CALLS},
+        },
+        "required": ["calls"],
+        "additionalProperties": False,
+    }
+    if must:
+        return calls
+    answer = answer_form(answer_schema)
+    definitions = answer.pop("$defs", {})
+    return {"anyOf": [calls, answer], **({"$defs": definitions} if definitions else {})}
+
+
+def answer_form(answer_schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """JSON schema of an answer in a reply."""
+    typed: dict[str, Any] = dict(answer_schema or {"type": "string"})
+    definitions: dict[str, Any] = typed.pop("$defs", {})
+    return {
+        "type": "object",
+        "properties": {"answer": typed},
+        "required": ["answer"],
+        "additionalProperties": False,
+        **({"$defs": definitions} if definitions else {}),
+    }
 
 
 def offered(

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from teola.errors import InputError, TemplateError
-from teola.graph import Grow, GrowParams, Op, Ref, Value
+from teola.errors import InputError, TemplateError, reason_of
+from teola.graph import NOBODY, Failures, Grow, GrowParams, Op, Ref, Remarks, Value
 from teola.workflow.block import UNKNOWN_ITEMS, Block
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Config, Template
@@ -131,6 +131,7 @@ class Going:
     each: EachGrower
     inputs: Mapping[str, Any]
     count: int = 0
+    failures: Failures = field(default_factory=Failures)
     found: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def begin(self) -> Iterable[Grow]:
@@ -151,6 +152,9 @@ class Going:
     def failed(self, key: str, error: Exception) -> Iterable[Grow]:
         if self.each.on_error == "fail":
             raise error
+        cause = error.__cause__ if error.__cause__ is not None else error
+        why = reason_of(cause) if isinstance(cause, Exception) else str(error)
+        self.failures.add(why)
         return ()
 
     def result(self) -> Mapping[str, Any]:
@@ -159,6 +163,11 @@ class Going:
             port: [found.get(k, nothing).get(given) for k in range(self.count)]
             for port, given in self.each.gives
         }
+
+    def remarks(self) -> Remarks:
+        """How many parts failed, and why."""
+        self.failures.parts = self.count
+        return Remarks(failures=self.failures if self.each.on_error == "none" else None)
 
     def _upto(self, over: Any) -> Iterator[Grow]:
         """The parts of the items that it did not know of."""
@@ -180,4 +189,5 @@ class Going:
         read = each.body.inputs
         own = {name: value for name, value in self.inputs.items() if name in read}
         own[each.item] = item
-        return Grow(ITEM, f"{ITEM}/{k}", own)
+        nulls = frozenset({each.item}) if item is None else NOBODY
+        return Grow(ITEM, f"{ITEM}/{k}", own, nulls=nulls)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from teola.errors import EngineError, TemplateError
-from teola.graph import Grow, GrowParams, Op, Ref, Value
+from teola.graph import Grow, GrowParams, Op, Ref, Remarks, Value
 from teola.workflow.block import Block
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Config, Template
@@ -134,6 +134,7 @@ class Turning:
     turns: int | None = None
     turn: int = 0
     last: Mapping[str, Any] = field(default_factory=dict)
+    _good: bool = False
 
     def begin(self) -> Sequence[Grow]:
         return (self._next({}),)
@@ -144,7 +145,8 @@ class Turning:
     def ended(self, key: str, outputs: Mapping[str, Any]) -> Sequence[Grow]:
         loop = self.loop
         self.last = outputs
-        if self._enough(outputs) or self.turn >= loop.at_most:
+        self._good = self._enough(outputs)
+        if self._good or self.turn >= loop.at_most:
             return ()
         return (self._next({name: outputs[given] for name, given in loop.carry}),)
 
@@ -153,6 +155,13 @@ class Turning:
 
     def result(self) -> Mapping[str, Any]:
         return {name: self.last.get(name) for name in self.loop.gives}
+
+    def remarks(self) -> Remarks:
+        """Whether it ended because it had to."""
+        if self.turns is not None or self._good:
+            return Remarks()
+        most = self.loop.at_most
+        return Remarks((f"`until` was not reached in {most} turns (at_most={most})",))
 
     def _next(self, carried: Mapping[str, Any]) -> Grow:
         self.turn += 1
