@@ -27,22 +27,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 LONGEST_NAME: Final = 80
 """Characters of a name that is wrong which an error repeats: names may come from anywhere."""
 
 
 def whole(error: BaseException) -> str:
-    """All that an error says, its lines after the first indented; its type if it says nothing."""
-    first, *rest = str(error).strip().splitlines() or [type(error).__name__]
+    """All that an error says, its lines after the first indented; its type if it says nothing, or
+    cannot."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - errors may be anybody's
+        said = ""
+    first, *rest = said.strip().splitlines() or [type(error).__name__]
     return "\n".join([first, *(f"    {line}" for line in rest)])
 
 
 class TeolaError(Exception):
-    """Root of all errors raised by Teola."""
+    """Root of all errors raised by Teola. result: of the query that ended with it, where it comes
+    from one: its trace with the tokens that were used, and in its outputs what was done until then,
+    such as the steps of an agent."""
 
     retryable: bool = False
+    result: Any = None
 
 
 def reason_of(error: Exception) -> str:

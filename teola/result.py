@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Final
 
@@ -51,16 +51,17 @@ class Result:
         return next(iter(self.outputs.values())) if len(self.outputs) == 1 else None
 
     def checked(self) -> Result:
-        """This result, or the error that kept it from being an answer."""
+        """This result, or the error that kept it from being an answer, which then has it as its
+        `result`."""
         if self.state in ("ok", "partial", "waiting"):
             return self
-        if self.error is not None:
-            raise self.error
-        raise (
-            QueryCancelled(f"query {self.query_id} was cancelled")
-            if (self.state == "cancelled")
-            else QueryFailed(f"query {self.query_id} ended {self.state}")
-        )
+        error = self.error
+        if error is None and self.state == "cancelled":
+            error = QueryCancelled(f"query {self.query_id} was cancelled")
+        elif error is None:
+            error = QueryFailed(f"query {self.query_id} ended {self.state}")
+        error.result = replace(self, error=None)
+        raise error
 
     @property
     def primitives(self) -> int:

@@ -68,6 +68,7 @@ class Query:
         "grown_ends",
         "grown_tokens",
         "id",
+        "left",
         "place",
         "plan",
         "run",
@@ -92,6 +93,7 @@ class Query:
         self.written: dict[int, list[Any]] = {}
         self.grown_tokens = 0
         self.grown_ends: dict[int, frozenset[str]] = {}
+        self.left: dict[int, Mapping[str, Any]] = {}
         self.tally, self.place = tally or Tally(), place
 
     def prompt_tokens(self, i: int) -> int:

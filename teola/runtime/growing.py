@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -61,7 +62,8 @@ class Grown(Protocol):
     """A query, as far as its growth needs to know it. growing: its primitives that grow. written:
     by the decodings that head them, items of lists that are being written. tally: what it may still
     grow. place: of a part. grown_tokens: of the calls of its parts that have ended. grown_ends: how
-    the calls ended that wrote what a primitive that grew gave last (see Trace.ends)."""
+    the calls ended that wrote what a primitive that grew gave last (see Trace.ends). left: what
+    primitives had when they were stopped while they grew, if it is asked for."""
 
     id: str
     plan: Plan
@@ -74,6 +76,7 @@ class Grown(Protocol):
     place: Place | None
     grown_tokens: int
     grown_ends: dict[int, frozenset[str]]
+    left: dict[int, Mapping[str, Any]]
 
 
 FEED: Final = ""
@@ -233,6 +236,11 @@ class Parts(Generic[Query]):
             self._stop(query.growing.popitem()[1], now)
 
     def _stop(self, growing: Growing, now: float) -> None:
+        query, i = growing.query, growing.i
+        primitive = query.plan.ids[i]
+        if any(ref.producer == primitive for ref in query.plan.graph.outputs.values()):
+            with suppress(Exception):  # the developer's own code may raise anything
+                query.left[i] = growing.growth.result()
         self._close(growing)
         for part in [*growing.open.values()]:
             self._driver.tell(part.id, Cancelled(), now)

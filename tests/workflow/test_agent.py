@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from teola import Agent, App, Runtime
 from teola.engine import Call, Delta
@@ -277,6 +278,57 @@ def test_an_answer_may_be_typed() -> None:
     model = Writes(answer({"n": 3}))
     assert asked(model, answer_schema=schema).answer == {"n": 3}
     assert json.dumps(schema) in model.prompt(0)
+
+
+class Reading(BaseModel):
+    """A pydantic model of an answer."""
+
+    n: int
+
+
+def test_a_model_stands_for_its_schema() -> None:
+    model = Writes(answer({"n": "three"}), answer({"n": 3}))
+    assert asked(model, answer_schema=Reading).answer == {"n": 3}
+    assert json.dumps(Reading.model_json_schema()) in model.prompt(0)
+    with pytest.raises(TemplateError, match="a JSON schema or a pydantic model, not 3"):
+        Agent([search], answer_schema=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("last", "read"),
+    [("so far: {10}", "so far: {10}"), ('```json\n{"answer": "ten"}\n```', "ten")],
+)
+def test_in_its_last_turn_plain_text_is_an_answer(last: str, read: str) -> None:
+    model = Writes(calls(("search", {"query": "x"})), last)
+    assert asked(model, at_most=2).answer == read
+
+
+def test_what_it_did_is_left_when_it_fails() -> None:
+    model = Writes(calls(("search", {"query": "x"})), "no JSON", "again none")
+    with pytest.raises(QueryFailed) as failed:
+        asked(model)
+    result = failed.value.result
+    assert (result.state, result.error) == ("failed", None)
+    assert [step["result"] for step in result["steps"]] == ["found x"]
+    assert len(result.trace.inner) == 4
+
+
+class Wordless(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_an_error_without_words_is_told_by_its_name() -> None:
+    @tool(pure=True)
+    def odd() -> None:
+        """Fails oddly."""
+        raise Wordless
+
+    model = Writes(calls(("odd", {})), answer("never mind"))
+    assert asked(model, [odd]).answer == "never mind"
+    assert "odd failed: Wordless" in model.prompt(1)
 
 
 def test_it_may_be_told_to_call_none() -> None:

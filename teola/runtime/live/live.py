@@ -161,6 +161,8 @@ class Live(Driver[LiveQuery]):
             query.terms.people.left(query)
         graph = query.plan.graph
         outputs = {name: query.store.read(ref) for name, ref in graph.outputs.items()}
+        if query.left:
+            outputs |= query.left_over()
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         query.trace.ends = query.answer_ends()

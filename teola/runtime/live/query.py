@@ -169,6 +169,14 @@ class LiveQuery(Query):
         for task in self.deciding:  # in the next turn: they have all begun by then
             task.get_loop().call_soon(task.cancel)
 
+    def left_over(self) -> dict[str, Any]:
+        """Outputs of what was stopped while it grew, as far as they had come."""
+        index, found = self.plan.index, dict[str, Any]()
+        for name, ref in self.plan.graph.outputs.items():
+            if ref.producer != QUERY and (left := self.left.get(index[ref.producer])) is not None:
+                found[name] = left.get(ref.port)
+        return found
+
     def answer_ends(self) -> frozenset[str]:
         """How the calls have ended that wrote its outputs, where not as they should. To be asked
         when it has ended."""

@@ -17,7 +17,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import BaseModel, Field, NonNegativeFloat, model_validator
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 from teola.errors import InputError, TemplateError
 from teola.graph import (
@@ -115,11 +116,12 @@ class Agent(Component):
     tools or servers that are known where it runs, and other agents, in the order in which the model
     is told them. What it hands over to another agent, that one answers; it is told what was said
     and found before. description: of this one, for agents that may hand over to it.
-    answer_schema: JSON schema of the answer, which is then a JSON value; else it is a text, which
-    streams. `history` goes before the question; `context` is what tools may know of the run
-    (`ToolContext.values`); `client_tools` are tools that whoever asks calls itself: the calls are
-    then in `tool_calls`. shows_steps: to whoever follows the query, with arguments and results.
-    expect: turns with calls, and calls in each, that simulations assume.
+    answer_schema: JSON schema of the answer, or a pydantic model, whose schema it is then; the
+    answer is a JSON value. Without one it is a text, which streams. `history` goes before the
+    question; `context` is what tools may know of the run (`ToolContext.values`); `client_tools` are
+    tools that whoever asks calls itself: the calls are then in `tool_calls`. shows_steps: to
+    whoever follows the query, with arguments and results. expect: turns with calls, and calls in
+    each, that simulations assume.
     """
 
     default_name = "agent"
@@ -138,7 +140,7 @@ class Agent(Component):
         tools: Sequence[Source | Agent],
         *,
         description: str = "",
-        answer_schema: Mapping[str, Any] | None = None,
+        answer_schema: Mapping[str, Any] | type[BaseModel] | None = None,
         shows_steps: bool = True,
         expect: tuple[int, int] = (1, 3),
         name: str | None = None,
@@ -151,18 +153,19 @@ class Agent(Component):
         if not tools:
             raise TemplateError("Agent: it needs at least one tool; without any, take Generate")
         self.description, self.shows_steps = description, shows_steps
-        self.answer_schema, self.expect = answer_schema, expect
+        schema = schema_of(answer_schema, self.default_name if name is None else name)
+        self.answer_schema, self.expect = schema, expect
         self.colleagues = {one.name: one for one in tools if isinstance(one, Agent)}
         given = [colleague(one) if isinstance(one, Agent) else one for one in tools]
         self.tools = AgentTools(given)
         self.toolbox = self.tools.own
-        kind = Kind.ANY if answer_schema else Kind.TEXT
+        kind = Kind.ANY if schema else Kind.TEXT
         self.gives = {"answer": kind, "steps": Kind.ANY, "tool_calls": Kind.ANY}  # type: ignore[misc]
         super().__init__(
             name, engine=engine, inputs=inputs, outputs=outputs, optional=optional, **config
         )
         for other in self.colleagues.values():
-            check_colleague(self.name, other, answer_schema)
+            check_colleague(self.name, other, schema)
         self.effect = self.tools.effect  # type: ignore[misc]
         self.parts = AgentParts(self.name, self.tools, self._part)
         self._over = tuple(
@@ -218,6 +221,23 @@ class Agent(Component):
         grow = block.add("grow", Op.GROW, inputs, GIVES, params)
         for port in GIVES:
             block.give(port, Ref(grow, port))
+
+
+def schema_of(
+    given: Mapping[str, Any] | type[BaseModel] | None, called: str
+) -> Mapping[str, Any] | None:
+    """The JSON schema of an answer. Raises TemplateError."""
+    if given is None or isinstance(given, Mapping):
+        return given
+    if not (isinstance(given, type) and issubclass(given, BaseModel)):
+        raise TemplateError(
+            f"agent {called!r}: answer_schema is a JSON schema or a pydantic model, not {given!r}"
+        )
+    try:
+        return given.model_json_schema()
+    except PydanticInvalidForJsonSchema as error:
+        told = f"agent {called!r}: {given.__name__} has no JSON schema: {error.message}"
+        raise TemplateError(told) from None
 
 
 def colleague(other: Agent) -> Tool:
