@@ -1,7 +1,8 @@
 """What both drivers share: performing the core's commands on queries and their stores.
 
 A driver owns time and the engines. It feeds events to the core, performs the commands that come
-back until there are none, and then lets the core hold a scheduling round.
+back until there are none, and then lets the core hold a scheduling round. Long because each command
+has its place here, for both drivers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Agents: which calls are made, when, and what the model is told of them."""
+"""Agents: which calls are made, when, and what the model is told of them. Long because all of it
+is about one component, and shares its models."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from teola.tools.tool_result import ToolResult
 from teola.tools.toolbox import Toolbox
 from teola.workflow.build import Builder
 from teola.workflow.components.agent_tools import Box
+from teola.workflow.components.agent_turn import AgentConfig
 from teola.workflow.components.room import (
     ABOUT,
     LEAST_TOKENS,
     TOLD_TOKENS,
-    Bound,
     Counting,
     Spending,
     recent_entries,
@@ -41,37 +41,6 @@ READ: Final = ("question", "history", "instructions")
 """What each turn reads of what the agent does."""
 NOTHING: Final = frozenset[str]()
 AGAIN: Final = "Your last reply could not be read: {told}. Reply with one JSON object."
-
-
-class Way(Protocol):
-    """How an agent is to go on; see AgentConfig."""
-
-    @property
-    def mode(self) -> str: ...
-
-    @property
-    def streamed(self) -> bool: ...
-
-    @property
-    def at_most(self) -> int: ...
-
-    @property
-    def at_once(self) -> int: ...
-
-    @property
-    def tool_choice(self) -> str: ...
-
-    @property
-    def results_tokens(self) -> int: ...
-
-    @property
-    def history_tokens(self) -> int: ...
-
-    @property
-    def max_tokens(self) -> int: ...
-
-    @property
-    def bound(self) -> Bound: ...
 
 
 class Makes(Protocol):
@@ -103,7 +72,7 @@ class Agency(Protocol):
     def toolbox(self) -> Toolbox: ...
 
     @property
-    def config(self) -> Way: ...
+    def config(self) -> AgentConfig: ...
 
     @property
     def maker(self) -> Makes: ...

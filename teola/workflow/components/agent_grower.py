@@ -10,7 +10,8 @@ from teola.graph import Grow
 from teola.tools.decision import PlannedCall
 from teola.tools.toolbox import Toolbox
 from teola.workflow.build import Builder
-from teola.workflow.components.acting import CALL, TURN, Acting, Makes, Way
+from teola.workflow.components.acting import CALL, TURN, Acting, Makes
+from teola.workflow.components.agent_turn import AgentConfig
 
 CALL_TOKENS: Final = 22
 """Of a call as a model writes it; for simulations."""
@@ -23,7 +24,7 @@ class AgentGrower:
 
     parts: tuple[tuple[str, Builder], ...]
     toolbox: Toolbox
-    config: Way
+    config: AgentConfig
     expect: tuple[int, int]
     effect: bool
     maker: Makes

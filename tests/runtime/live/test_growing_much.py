@@ -181,7 +181,7 @@ def test_what_parts_give_counts_for_the_whole_query() -> None:
 @catches(
     "bytes-side-by-side",
     "what parts compute side by side counts for each of them alone",
-    edited(part_of, ", tally=around.tally)", ")"),
+    edited(part_of, "tally=around.tally, ", ""),
 )
 def test_what_parts_compute_side_by_side_counts_together() -> None:
     @component(outputs="text", pure=True, name="write")
