@@ -15,12 +15,14 @@ from typing import Any, Unpack
 from teola.app import App
 from teola.errors import InputError, UnknownName
 from teola.query_spec import DEADLINE_S, Overrides
+from teola.result import jsonable
 from teola.runtime.live.nesting import calling
 from teola.tools.base import Tool, ToolOptions
 from teola.tools.context import ToolContext
 from teola.tools.function_tool import check_known, common
 from teola.tools.gate import Gate
 from teola.tools.json_schema import Schema
+from teola.tools.loop_life import here
 from teola.workflow.component import Component
 from teola.workflow.inputs import Input
 from teola.workflow.kinds import Kind
@@ -45,7 +47,7 @@ class AppCall:
             deadline_s=self.deadline_s,
             tenant=None if calling.get() is not None else context.tenant,
         )
-        outputs = result.to_json()["outputs"]
+        outputs = await here().aside(lambda: jsonable(result.outputs), result.outputs)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
 

@@ -32,6 +32,9 @@ from typing import Any, Final
 LONGEST_NAME: Final = 80
 """Characters of a name that is wrong which an error repeats: names may come from anywhere."""
 
+LONGEST_REASON: Final = 65_536
+"""Characters of what an error says: it may repeat what a tool or a server gave."""
+
 
 def whole(error: BaseException) -> str:
     """All that an error says, its lines after the first indented; its type if it says nothing, or
@@ -40,6 +43,8 @@ def whole(error: BaseException) -> str:
         said = str(error)
     except Exception:  # noqa: BLE001 - errors may be anybody's
         said = ""
+    if len(said) > LONGEST_REASON:
+        said = f"{said[:LONGEST_REASON]}..."
     first, *rest = said.strip().splitlines() or [type(error).__name__]
     return "\n".join([first, *(f"    {line}" for line in rest)])
 

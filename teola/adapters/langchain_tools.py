@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from teola.adapters.langchain_values import received
@@ -14,6 +15,7 @@ from teola.tools.context import ToolContext
 from teola.tools.foreign_schema import check_foreign
 from teola.tools.function_tool import check_known, common
 from teola.tools.gate import Gate
+from teola.tools.loop_life import here
 
 with needs("langchain", "teola.adapters.langchain"):
     from langchain_core.tools import BaseTool, StructuredTool, ToolException
@@ -64,7 +66,8 @@ class _ToolCall:
 
     async def __call__(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         try:
-            return received(await self._of.ainvoke(dict(arguments)))
+            returned = await self._of.ainvoke(dict(arguments))
+            return await here().aside(partial(received, returned), returned)
         except ToolException as error:
             raise ToolError(self._told(error)) from error
 

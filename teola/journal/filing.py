@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from teola.graph import Inquiry
@@ -21,9 +22,11 @@ from teola.journal import durable, statements
 from teola.journal.journal import Journal
 from teola.journal.lost import Answered, JournalLost
 from teola.journal.rows import Ended, Kept, Taken
+from teola.plain_json import SPACED, written
 from teola.result import Result
 from teola.runtime.live.people import People, chosen
 from teola.runtime.live.steps import Steps
+from teola.tools.loop_life import here
 
 AGAIN_S: Final = 0.5
 """Before the connection that shows life is made anew."""
@@ -120,7 +123,8 @@ class Filing:
         """A query of this process has ended."""
         if result.query_id in self._filed:
             self._filed.discard(result.query_id)
-            told = json.dumps(result.to_json(), default=str)
+            write = partial(_written, result)
+            told = await here().aside(write, result.outputs)
             latency = round(result.latency_s, 6)
             await self.journal.end(Ended(result.query_id, result.state, latency, told, None))
 
@@ -132,6 +136,10 @@ class Filing:
             rows = await cursor.fetchall()
         opened = self.journal.seal.open
         return [_inquiry(id, json.loads(opened(told))) for id, told in rows]
+
+
+def _written(result: Result) -> str:
+    return written(result.to_json(), SPACED)
 
 
 def _inquiry(id: str, told: Mapping[str, Any]) -> Inquiry:

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from teola.engine import Chunk, Hit, Scope, Source
 from teola.errors import OutputError
+from teola.plain_json import Weighed
 from teola.runtime.values import RemoteList
 
 _KNOWN: Final = frozenset(
-    {str, int, float, bool, type(None), Hit, Chunk, Scope, Source, RemoteList}
+    {str, int, float, bool, type(None), Hit, Chunk, Scope, Source, RemoteList, Weighed}
 )
 _HIT: Final = "teola.engine.Hit(id, document, text, score)"
 _WAYS: Final = (

@@ -20,7 +20,7 @@ from teola.serve.intake.listed_documents import Intake
 from teola.serve.intake.query_request import QueryRequest, asked
 from teola.serve.intake.schemas import check_schemas
 from teola.serve.intake.uploads import Upload
-from teola.serve.json_pieces import LongJson
+from teola.serve.long_json import LongJson
 from teola.serve.openapi.describing import described
 from teola.serve.problems import NotFound, problem_of
 from teola.serve.streaming import Events, EventStream, numbered, result_for, written

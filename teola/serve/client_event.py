@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from teola.graph import ToolStep
+from teola.plain_json import SPACED, written
 from teola.result import Result
 from teola.runtime.live.query import Progress, Token
-from teola.serve.json_pieces import SPACED, json_pieces
 
 
 class Event:
@@ -34,15 +33,12 @@ class Event:
         if isinstance(told, str):
             return told
         if isinstance(told, Result):
-            return "".join(json_pieces(told.to_json(), SPACED))
-        if isinstance(told, (Token, Progress, ToolStep)):
+            told = told.to_json()
+        elif isinstance(told, (Token, Progress, ToolStep)):
             told = told._asdict()
-        return _encode(told)
+        return written(told, SPACED)
 
     @property
     def text(self) -> str:
         """Text of a token; "" for any other event."""
         return self._told.text if isinstance(self._told, Token) else ""
-
-
-_encode: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode

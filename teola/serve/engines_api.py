@@ -25,7 +25,7 @@ from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
 from teola.serve.intake.bodies import parsed
 from teola.serve.intake.query_request import checked
-from teola.serve.json_pieces import LongJson
+from teola.serve.long_json import LongJson
 from teola.serve.problems import NotFound, answer, problem_of
 from teola.serve.streaming import result_for, written
 from teola.workflow.components import Embedding, Rerank

@@ -29,7 +29,7 @@ from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Instance
 from teola.serve.api import Service, tenant
 from teola.serve.board import Board, Entry
-from teola.serve.json_pieces import LongJson
+from teola.serve.long_json import LongJson
 from teola.serve.problems import NotFound
 
 RECENT_QUERIES: Final = 64

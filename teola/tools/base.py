@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isfinite
 from typing import Any, Final, Protocol, TypedDict
 
@@ -27,10 +28,15 @@ from teola.tools.arguments import ArgumentChecker
 from teola.tools.context import ToolContext
 from teola.tools.gate import Gate
 from teola.tools.json_schema import Schema
+from teola.tools.loop_life import here
+from teola.tools.references import MOST_ARGUMENT_CHARS
 from teola.tools.tool_result import LEAST_CHARS, ToolResult, cut, read
 
 MOST_CHARS: Final = 20_000
 """Characters of a result, unless a tool says otherwise."""
+MOST_BYTES: Final = 8 * 2**20
+"""Bytes of a result as JSON, unless a tool says otherwise."""
+LEAST_BYTES: Final = 1_000
 TRIES: Final = 2
 """Further tries that a call may have which can be repeated, after failures that others may mend."""
 PAUSE_S: Final = 0.1
@@ -53,6 +59,8 @@ class ToolOptions(TypedDict, total=False):
     at_once: int | None
     approval: Approval
     most_chars: int
+    most_bytes: int
+    most_argument_chars: int
 
 
 class CarriesOut(Protocol):
@@ -76,6 +84,8 @@ class Tool:
     gate: bounds how many calls run at once, over all queries.
     approval: whether a person has to agree; it is asked for by whoever calls.
     most_chars: characters of a result's text.
+    most_bytes: of a result's value as JSON. What is more is left out, at the end of an item.
+    most_argument_chars: characters of arguments as JSON, with results in the place of references.
     source: the server that it is of, if any.
     further: what is wrong with arguments that fit the schema, where it cannot say all. Patterns of
     texts are always its to check, or the server's: whose regular expressions they are differs.
@@ -92,6 +102,8 @@ class Tool:
     gate: Gate = field(default_factory=lambda: Gate(None))
     approval: Approval = False
     most_chars: int = MOST_CHARS
+    most_bytes: int = MOST_BYTES
+    most_argument_chars: int = MOST_ARGUMENT_CHARS
     source: str = ""
     further: Callable[[Mapping[str, Any]], list[str]] | None = None
     _checker: ArgumentChecker = field(init=False, repr=False)
@@ -105,7 +117,10 @@ class Tool:
                 f"{called} needs a description, by which a model chooses it: a docstring, or "
                 "description=..."
             )
-        check_options(called, self.timeout_s, self.retries, self.most_chars)
+        check_options(called, self.timeout_s, self.retries, self.most_chars, self.most_bytes)
+        if not _whole(self.most_argument_chars, 1):
+            most = self.most_argument_chars
+            raise InputError(f"{called}: most_argument_chars must be at least 1, got {most!r}")
         if self.retries and not (self.pure or self.keyed):
             raise InputError(
                 f"{called}: retries={self.retries} calls it again after a failure, which may do "
@@ -144,12 +159,12 @@ class Tool:
         """Call it and wait. Whatever goes wrong is in the result; a cancellation goes through."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if problems := self.problems(arguments):
+        if problems := await here().aside(partial(self.problems, arguments), arguments):
             text = f"{self.name} was not called: {'; '.join(problems)}"
             return ToolResult(cut(text, self.most_chars), failed=True)
         async with self.gate:
             ended = await self._tried(arguments, context or ToolContext())
-        return ToolResult(ended.text, ended.value, ended.failed, loop.time() - began, ended.unknown)
+        return replace(ended, seconds=loop.time() - began)
 
     async def _tried(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         repeatable = self.pure or self.keyed
@@ -173,14 +188,14 @@ class Tool:
         try:
             async with timer:
                 returned = await self.carry_out(arguments, context)
-            shown = read(returned, self.most_chars)
+            reading = partial(read, returned, self.most_chars, self.most_bytes)
+            return await here().aside(reading, returned)
         except asyncio.CancelledError as error:
             if task.cancelling():
                 raise
             raise _Ended(error) from None  # something that it waited for was cancelled
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a tool may raise anything
             raise _Ended(error, late=timer.expired()) from None
-        return ToolResult(shown.text, shown.value)
 
     def _may_mend(self, cause: BaseException) -> bool:
         """Whether another try may succeed."""
@@ -213,7 +228,11 @@ class _Ended(Exception):
 
 
 def check_options(
-    called: str, timeout_s: float | None, retries: int | None, most_chars: int
+    called: str,
+    timeout_s: float | None,
+    retries: int | None,
+    most_chars: int,
+    most_bytes: int = MOST_BYTES,
 ) -> None:
     """Raises InputError for options that no tool can have."""
     if timeout_s is not None and not (timeout_s > 0 and isfinite(timeout_s)):
@@ -222,6 +241,8 @@ def check_options(
         raise InputError(f"{called}: retries must be 0, 1, 2, ..., got {retries!r}")
     if not _whole(most_chars, LEAST_CHARS):
         raise InputError(f"{called}: most_chars must be at least {LEAST_CHARS}, got {most_chars!r}")
+    if not _whole(most_bytes, LEAST_BYTES):
+        raise InputError(f"{called}: most_bytes must be at least {LEAST_BYTES}, got {most_bytes!r}")
 
 
 def _whole(value: object, least: int) -> bool:

@@ -48,7 +48,8 @@ def tool(
     seconds that a try may take. retries: further tries after any failure, of a pure function or of
     one that takes an IdempotencyKey. at_once: calls that run at the same time, over all queries.
     approval: True, or a function of the arguments: a person has to agree first. most_chars: of the
-    result's text.
+    result's text. most_bytes: of the result as JSON; more is left out. most_argument_chars: of the
+    arguments as JSON, with results in the place of references.
 
     Raises InputError for a function that a model could not call.
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
+
+from teola.plain_json import beginning
 
 Schema = Mapping[str, Any]
 
@@ -89,8 +90,9 @@ def _index(key: str) -> int:
 
 def shown(value: Any) -> str:
     """A value as a message repeats it."""
+    most = SHOWN + 1
     try:
-        text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = repr(value[:most]) if isinstance(value, str) else beginning(value, most)
     except (TypeError, ValueError, RecursionError):
         text = f"a {type(value).__name__}"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+from teola.plain_json import is_small
 from teola.threads import Threads
 
 
@@ -22,6 +23,7 @@ class Closes(Protocol):
 
 
 C = TypeVar("C", bound=Closes)
+T = TypeVar("T")
 
 
 class LoopLife:
@@ -30,6 +32,16 @@ class LoopLife:
     def __init__(self) -> None:
         self.threads = Threads("teola-tool")
         self._kept: dict[object, Closes] = {}
+        self._aside = asyncio.Semaphore(1)
+
+    async def aside(self, work: Callable[[], T], *values: Any) -> T:
+        """What `work` makes of these values: here if they are small, else in a thread, one after
+        another: many at once would take the processor from the loop in turns."""
+        if all(map(is_small, values)):
+            return work()
+        async with self._aside:
+            found: T = await self.threads.run(work)
+            return found
 
     def keeps(self, key: object) -> bool:
         """Whether there is something under `key`."""

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from teola.errors import InputError, ToolError, UnknownName
 from teola.extras import needs
-from teola.tools.base import MOST_CHARS, NAME, Tool, check_options
+from teola.tools.base import MOST_BYTES, MOST_CHARS, NAME, Tool, check_options
 from teola.tools.context import ToolContext
 from teola.tools.foreign_schema import LARGEST_SCHEMA, check_foreign
 from teola.tools.gate import Gate
@@ -27,7 +27,8 @@ from teola.tools.json_size import json_size
 from teola.tools.loop_life import here
 from teola.tools.mcp_connection import McpConnection
 from teola.tools.mcp_transport import ByCommand, ByUrl
-from teola.tools.tool_result import Shown, as_text
+from teola.tools.references import MOST_ARGUMENT_CHARS
+from teola.tools.tool_result import Shown
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
@@ -44,6 +45,9 @@ NAMED: Final = 128
 """Characters of a foreign tool's name that are read: of names here, 64 are."""
 TOLD: Final = 10
 """Tools that are left out of which the names are logged."""
+
+SHORT: Final = 100
+"""Parts of an answer that are put together on the event loop."""
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +82,8 @@ class ToolServer:
     most_chars: int = MOST_CHARS
     most_tools: int = MOST_TOOLS
     most_list_chars: int = MOST_LIST_CHARS
+    most_bytes: int = MOST_BYTES
+    most_argument_chars: int = MOST_ARGUMENT_CHARS
     gate: Gate = field(default_factory=lambda: Gate(None), repr=False)
     _made: WeakKeyDictionary[McpConnection, _Made] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False
@@ -169,15 +175,20 @@ class ToolServer:
             gate=self.gate,
             approval=self._approval(listed.name),
             most_chars=self.most_chars,
+            most_bytes=self.most_bytes,
+            most_argument_chars=self.most_argument_chars,
             source=self.name,
         )
 
     def _approval(self, name: str) -> bool:
         return self.approval if isinstance(self.approval, bool) else name in self.approval
 
-    async def _call(self, name: str, arguments: Mapping[str, Any], _: ToolContext) -> Shown:
+    async def _call(self, name: str, arguments: Mapping[str, Any], _: ToolContext) -> Any:
         connection = await self._connection()
-        return answer(await connection.call(name, dict(arguments)))
+        result = await connection.call(name, dict(arguments))
+        if len(result.content) <= SHORT:
+            return answer(result)
+        return await here().threads.run(partial(answer, result))
 
 
 def mcp_tools(
@@ -198,6 +209,8 @@ def mcp_tools(
     most_chars: int = MOST_CHARS,
     most_tools: int = MOST_TOOLS,
     most_list_chars: int = MOST_LIST_CHARS,
+    most_bytes: int = MOST_BYTES,
+    most_argument_chars: int = MOST_ARGUMENT_CHARS,
 ) -> ToolServer:
     """The tools of an MCP server; nothing is started yet.
 
@@ -208,6 +221,7 @@ def mcp_tools(
     timeout_s: of a try of a call. start_s: of a start. retries: of pure tools, after any failure.
     at_once: calls of this server that run at the same time. most_tools, most_list_chars: tools of
     its list, and characters of their descriptions and schemas together; what is more is left out.
+    most_chars, most_bytes, most_argument_chars: see Tool.
 
     Raises InputError for what cannot be.
     """
@@ -217,7 +231,7 @@ def mcp_tools(
     for given, way in ((env, "command"), (cwd, "command"), (headers, "url")):
         if given is not None and (command if way == "command" else url) is None:
             raise InputError(f"{called}: env and cwd go with a command, headers with a url")
-    check_options(called, timeout_s, retries, most_chars)
+    check_options(called, timeout_s, retries, most_chars, most_bytes)
     if not (start_s > 0 and isfinite(start_s)):
         raise InputError(f"{called}: start_s must be positive, got {start_s}")
     for option, number in (("most_tools", most_tools), ("most_list_chars", most_list_chars)):
@@ -240,6 +254,8 @@ def mcp_tools(
         most_chars,
         most_tools,
         most_list_chars,
+        most_bytes,
+        most_argument_chars,
         Gate(at_once),
     )
 
@@ -266,15 +282,15 @@ def _import_sdk(name: str) -> None:
 # --- what a server answers --------------------------------------------------------------------
 
 
-def answer(result: CallToolResult) -> Shown:
-    """A result as text and value. Raises ToolError for one that is an error."""
+def answer(result: CallToolResult) -> Any:
+    """A result as text and value, or the value alone. Raises ToolError for one that is an error."""
     text = "\n".join(_told(block) for block in result.content)
     if result.is_error:
         raise ToolError(text or "the server gives no reason")
     structured = result.structured_content
     if structured is None:
         return Shown(text, text)
-    return Shown(text or as_text(structured), structured)
+    return Shown(text, structured) if text else structured
 
 
 def _told(block: ContentBlock) -> str:

@@ -15,10 +15,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError
-from teola.tools.json_schema import REFERENCE, Schema, mapped, shown
+from teola.plain_json import fits
+from teola.tools.json_schema import REFERENCE, SHOWN, Schema, mapped, shown
 from teola.tools.tool_result import ToolResult, as_text
 
 _PATH: Final = r"(?:\.[A-Za-z_]\w*+|\[\d{1,6}+\])*+"
@@ -29,6 +31,13 @@ _REFERENCE: Final = re.compile(
     re.ASCII,
 )
 _STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]", re.ASCII)
+
+
+MOST_ARGUMENT_CHARS: Final = 2**20
+"""Characters of arguments as JSON, with results in the place of references, unless a tool says
+otherwise."""
+NAMES: Final = 30
+"""Fields that are listed to a model which has named none of them."""
 
 
 class Reference(NamedTuple):
@@ -65,29 +74,102 @@ def unknown(value: Any, earlier: Collection[int]) -> list[Reference]:
     return [one for one in found if one is not None and one.call not in earlier]
 
 
-def substituted(value: Any, results: Mapping[int, ToolResult]) -> Any:
-    """The value with results in the place of references. Raises InputError for a call that failed
-    and for a path that leads nowhere."""
-    if isinstance(value, Mapping):
-        return {key: substituted(one, results) for key, one in value.items()}
-    if isinstance(value, list):
-        return [substituted(one, results) for one in value]
-    if not isinstance(value, str):
-        return value
-    reference = lone(value)
-    if reference is not None and reference.call in results:
-        return _found(reference, results)
+def substituted(
+    value: Any, results: Mapping[int, ToolResult], most_chars: int = MOST_ARGUMENT_CHARS
+) -> Any:
+    """The value with results in the place of references. Raises InputError for a call that failed,
+    for a path that leads nowhere, and for more than `most_chars` characters."""
+    return _Filling(results, most_chars).of(value)
 
-    def text_of(match: re.Match[str]) -> str:
+
+class _Filling:
+    """Puts results into one value. Each is looked up, parsed and written once, however often it is
+    referred to, and nothing is written that has no room. left: characters that there is room for.
+    """
+
+    def __init__(self, results: Mapping[int, ToolResult], most: int) -> None:
+        self._results, self._most, self.left = results, most, most
+        self._found: dict[Reference, Any] = {}
+        self._texts: dict[Reference, str] = {}
+        self._parsed: dict[int, Any] = {}  # by the id of a text, which its result keeps
+
+    def of(self, value: Any) -> Any:
+        """The value with what it refers to."""
+        if isinstance(value, Mapping):
+            return {key: self.of(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.of(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        reference = lone(value)
+        if reference is not None and reference.call in self._results:
+            self._text(reference)
+            return self._value(reference)
+        filled = _REFERENCE.sub(self._in_text, value)
+        self._take(len(value))
+        return filled
+
+    def _in_text(self, match: re.Match[str]) -> str:
         reference = _of(match)
         if reference is None:
             return "$"
-        if reference.call not in results:
-            return match[0]
-        found = _found(reference, results)
-        return found if isinstance(found, str) else as_text(found)
+        return self._text(reference) if reference.call in self._results else match[0]
 
-    return _REFERENCE.sub(text_of, value)
+    def _text(self, reference: Reference) -> str:
+        """What it refers to as text, for which there is room."""
+        text = self._texts.get(reference)
+        if text is None:
+            value = self._value(reference)
+            if isinstance(value, str):
+                text = value
+            elif fits(value, self.left, self.left):
+                text = as_text(value)
+            else:
+                raise self._too_long()
+            self._texts[reference] = text
+        self._take(len(text))
+        return text
+
+    def _take(self, characters: int) -> None:
+        self.left -= characters
+        if self.left < 0:
+            raise self._too_long()
+
+    def _too_long(self) -> InputError:
+        return InputError(
+            f"its arguments would have more than {self._most:,} characters (most_argument_chars) "
+            "with the results that they refer to; refer to fields or items of these"
+        )
+
+    def _value(self, reference: Reference) -> Any:
+        if reference in self._found:
+            return self._found[reference]
+        result = self._results[reference.call]
+        if result.failed:
+            raise InputError(f"{reference} cannot be read, because call {reference.call} failed")
+        found: Any = result.value
+        for step in reference.path:
+            if isinstance(found, str):
+                found = self._opened(found)
+            listed = isinstance(found, list) and isinstance(step, int) and step < len(found)
+            if not listed and not (isinstance(found, dict) and step in found):
+                raise InputError(f"{reference} leads nowhere: {_told(step, found, self._most)}")
+            found = found[step]
+        self._found[reference] = found
+        return found
+
+    def _opened(self, text: str) -> Any:
+        """A text that is an object or a list in JSON, as many tools answer. A longer one than that
+        is not parsed: one call does it, which nothing can interrupt."""
+        if len(text) > 2 * self._most:
+            return text
+        if id(text) not in self._parsed:
+            try:
+                parsed = json.loads(text)
+            except (ValueError, RecursionError):
+                parsed = text
+            self._parsed[id(text)] = parsed if isinstance(parsed, (dict, list)) else text
+        return self._parsed[id(text)]
 
 
 def _of(match: re.Match[str]) -> Reference | None:
@@ -111,35 +193,18 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-def _found(reference: Reference, results: Mapping[int, ToolResult]) -> Any:
-    result = results[reference.call]
-    if result.failed:
-        raise InputError(f"{reference} cannot be read, because call {reference.call} failed")
-    found: Any = result.value
-    for step in reference.path:
-        if isinstance(found, str):
-            found = _parsed(found)
-        listed = isinstance(found, list) and isinstance(step, int) and step < len(found)
-        if not listed and not (isinstance(found, dict) and step in found):
-            raise InputError(f"{reference} leads nowhere: {_told(step, found)}")
-        found = found[step]
-    return found
-
-
-def _parsed(text: str) -> Any:
-    """A text that is an object or a list in JSON, as many tools answer."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return found if isinstance(found, (dict, list)) else text
-
-
-def _told(step: str | int, found: Any) -> str:
+def _told(step: str | int, found: Any, most: int) -> str:
     if isinstance(found, dict) and isinstance(step, str):
-        return f"there is no {step!r} (there is {', '.join(map(str, found)) or 'nothing'})"
+        names = ", ".join(str(name)[:SHOWN] for name in islice(found, NAMES)) or "nothing"
+        more = f" and {len(found) - NAMES:,} more" if len(found) > NAMES else ""
+        return f"there is no {step!r} (there is {names}{more})"
     if isinstance(found, list) and isinstance(step, int):
         return f"there are {len(found)} items, counted from 0"
+    if isinstance(found, str) and len(found) > 2 * most:
+        return (
+            f"it is a text of {len(found):,} characters, and is looked into up to {2 * most:,}, "
+            "twice most_argument_chars"
+        )
     return f"{shown(found)} has no {step!r}"
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from pydantic_core import to_jsonable_python
-
-from teola.errors import OutputError
+from teola.plain_json import beginning, written
+from teola.tools.bounded_json import Bounded, bounded, clean
 
 LEAST_CHARS: Final = 200
 """The bound of a result leaves room for the note that it was cut."""
@@ -21,10 +17,11 @@ class ToolResult:
     """How a call ended.
 
     text: for the model, cut to the tool's bound.
-    value: what it returned, whole, as JSON has it; None if it failed.
+    value: what it returned, as JSON has it, cut to the tool's bound in bytes; None if it failed.
     failed: whether there is no result; the text then says why.
     seconds: from the call to its end, waiting for a place included.
     unknown: whether what it does to the world may have happened although it failed.
+    nbytes: that the value has as JSON.
     """
 
     text: str
@@ -32,6 +29,17 @@ class ToolResult:
     failed: bool = False
     seconds: float = 0.0
     unknown: bool = False
+    nbytes: int = field(default=0, compare=False, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, of which none is copied; `ToolResult(**...)` makes it again."""
+        return {
+            "text": self.text,
+            "value": self.value,
+            "failed": self.failed,
+            "seconds": self.seconds,
+            "unknown": self.unknown,
+        }
 
 
 class Shown(NamedTuple):
@@ -41,51 +49,50 @@ class Shown(NamedTuple):
     value: Any
 
 
-def read(returned: Any, most_chars: int) -> Shown:
-    """What a tool returned, as text within its bound and as JSON. Raises OutputError."""
+def read(returned: Any, most_chars: int, most_bytes: int) -> ToolResult:
+    """What a tool returned, as text and as JSON within its bounds. Raises OutputError."""
     if isinstance(returned, Shown):
-        return Shown(cut(_clean(returned.text), most_chars), as_json(returned.value))
-    value = as_json(returned)
-    return Shown(cut(value if isinstance(value, str) else as_text(value), most_chars), value)
-
-
-def as_json(value: Any) -> Any:
-    """A value in JSON's own types: models, dataclasses, dates and arrays become those. Raises
-    OutputError for what cannot."""
-    if isinstance(value, str) and type(value) is str:
-        return _clean(value)
-    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.iscoroutine(value):
-        raise OutputError(f"it returned a {type(value).__name__}, which is no value; return a list")
-    try:
-        found = to_jsonable_python(value, fallback=_listed)
-        return json.loads(as_text(found))
-    except (ValueError, TypeError, RecursionError) as error:
-        first = str(error).partition("\n")[0]
-        raise OutputError(f"what it returned cannot be JSON: {first}") from None
+        found = bounded(returned.value, most_bytes)
+        told = clean(returned.text[:most_chars]), len(returned.text)
+    else:
+        found = bounded(returned, most_bytes)
+        told = _told(found, most_chars)
+    return ToolResult(_noted(*told, found, most_chars, most_bytes), found.value, nbytes=found.bytes)
 
 
 def as_text(value: Any) -> str:
     """JSON values as JSON."""
-    return _clean(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    return clean(written(value))
 
 
 def cut(text: str, most_chars: int) -> str:
     """The beginning of a text that is too long, with a note that says so."""
     if len(text) <= most_chars:
         return text
-    note = f"\n[cut: this is the beginning of {len(text):,} characters; ask for less]"
+    note = _CUT.format(f"{len(text):,}", "")
     return text[: max(0, most_chars - len(note))] + note
 
 
-def _clean(text: str) -> str:
-    """Without half surrogate pairs, which no encoding takes."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+_CUT: Final = "\n[cut: this is the beginning of {} characters{}; ask for less]"
+_LEFT_OUT: Final = "; of the result {} bytes are kept (most_bytes), and the rest is left out"
 
 
-def _listed(value: Any) -> Any:
-    """Arrays and mappings of other libraries."""
-    if listed := getattr(value, "tolist", None):
-        return listed()
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+def _told(found: Bounded, most_chars: int) -> tuple[str, int]:
+    """The beginning of a value as text, and how many characters it has in all."""
+    if isinstance(found.value, str):
+        return found.value[:most_chars], found.whole or len(found.value)
+    if found.characters <= most_chars:
+        return written(found.value), found.characters
+    return beginning(found.value, most_chars), found.characters
+
+
+def _noted(text: str, whole: int, found: Bounded, most_chars: int, most_bytes: int) -> str:
+    """A text within its bound, with a note where it or the value was cut. whole: characters that
+    there were."""
+    if not found.cut:
+        if whole <= most_chars:
+            return text
+        note = _CUT.format(f"{whole:,}", "")
+    else:
+        note = _CUT.format(f"{whole:,}", _LEFT_OUT.format(f"{most_bytes:,}"))
+    return text[: max(0, most_chars - len(note))] + note

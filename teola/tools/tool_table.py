@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from teola.tools.base import MOST_CHARS
+from teola.tools.base import LEAST_BYTES, MOST_BYTES, MOST_CHARS
 from teola.tools.mcp_server import (
     MOST_LIST_CHARS,
     MOST_TOOLS,
@@ -13,6 +13,7 @@ from teola.tools.mcp_server import (
     ToolServer,
     mcp_tools,
 )
+from teola.tools.references import MOST_ARGUMENT_CHARS
 from teola.tools.tool_result import LEAST_CHARS
 
 
@@ -63,6 +64,16 @@ class ToolTable(BaseModel):
         default=MOST_LIST_CHARS,
         ge=1,
         description="Characters of their descriptions and schemas; more are left out.",
+    )
+    most_bytes: int = Field(
+        default=MOST_BYTES,
+        ge=LEAST_BYTES,
+        description="Bytes of a result as JSON; what is more is left out, and the model told.",
+    )
+    most_argument_chars: int = Field(
+        default=MOST_ARGUMENT_CHARS,
+        ge=1,
+        description="Characters of arguments as JSON, with results in the place of references.",
     )
 
     def server(self, name: str) -> ToolServer:

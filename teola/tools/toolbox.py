@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from teola.errors import InputError, OutputError, UnknownName
@@ -24,6 +24,7 @@ from teola.tools.decision import (
 )
 from teola.tools.function_tool import tool
 from teola.tools.json_schema import REFERENCES, Schema
+from teola.tools.loop_life import here
 from teola.tools.mcp_server import ToolServer
 from teola.tools.references import referred, referring, substituted, unknown
 from teola.tools.tool_result import ToolResult
@@ -185,8 +186,9 @@ class Toolbox:
         nothing but a cancellation."""
         if call.problem:
             return ToolResult(call.problem, failed=True)
+        read = [results[number].value for number in call.reads if number in results]
         try:
-            call = literal(call, results)
+            call = await here().aside(partial(self.literal, call, results), *read)
         except InputError as error:
             return ToolResult(f"{call.tool} was not called: {error}", failed=True)
         return await self[call.tool].call(call.arguments, context)
@@ -196,13 +198,21 @@ class Toolbox:
     ) -> PlannedCall | None:
         """The call, literal, if a person has to agree to it. One that cannot be made needs
         nobody."""
-        if call.problem:
+        if call.problem or self[call.tool].approval is False:
             return None
         try:
-            call = literal(call, results)
+            call = self.literal(call, results)
         except InputError:
             return None
         return call if self[call.tool].needs_approval(call.arguments) else None
+
+    def literal(self, call: PlannedCall, results: Mapping[int, ToolResult]) -> PlannedCall:
+        """The call with results in the place of references. Raises InputError."""
+        if call.literal:
+            return call
+        most = self[call.tool].most_argument_chars
+        arguments = substituted(call.arguments, results, most)
+        return replace(call, arguments=arguments, reads=(), literal=True)
 
     def _problem(
         self,
@@ -231,13 +241,6 @@ class Toolbox:
             checker = ArgumentChecker(_opened_up(chosen.checked_schema))
             self._referring[chosen.name] = checker
         return checker.problems(arguments)
-
-
-def literal(call: PlannedCall, results: Mapping[int, ToolResult]) -> PlannedCall:
-    """The call with results in the place of references. Raises InputError."""
-    if call.literal:
-        return call
-    return replace(call, arguments=substituted(call.arguments, results), reads=(), literal=True)
 
 
 def _opened_up(schema: Schema) -> Schema:

@@ -135,9 +135,9 @@ def test_without_earlier_calls_nothing_is_put_in(value: Any) -> None:
     "values-looked-through",
     "references in results are followed",
     edited(
-        "teola.tools.references:substituted",
-        "return _found(reference, results)",
-        "return substituted(_found(reference, results), results)",
+        "teola.tools.references:_Filling.of",
+        "return self._value(reference)",
+        "return self.of(self._value(reference))",
     ),
 )
 @given(

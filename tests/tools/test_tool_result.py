@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from teola.tools import tool
-from teola.tools.tool_result import as_json, cut
+from teola.tools.bounded_json import bounded
+from teola.tools.tool_result import cut
 
 
 @dataclass
@@ -146,4 +147,7 @@ def test_json_stays_json(value: Any) -> None:
         json.dumps(clean, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # half a pair
         return
-    assert as_json(value) == clean
+    found = bounded(value, 2**20)
+    text = json.dumps(clean, ensure_ascii=False)
+    assert (found.value, found.cut) == (clean, False)
+    assert (found.characters, found.bytes) == (len(text), len(text.encode()))

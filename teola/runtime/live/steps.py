@@ -19,9 +19,11 @@ from typing import Any, Final, Protocol
 from teola.engine import Hit
 from teola.errors import OutputError
 from teola.graph import Op, Primitive, ToolParams
+from teola.plain_json import written
 from teola.schedule.graph_run import GraphRun
+from teola.tools.loop_life import here
 
-MOST_VALUE: Final = 8 * 2**20
+MOST_VALUE: Final = 9 * 2**20  # a tool's result of 8 MiB, and the text that a model reads of it
 MOST_QUERY: Final = 64 * 2**20
 """Characters of what is kept: of one step, and of all of a query."""
 HIT: Final = "$hit"
@@ -126,7 +128,7 @@ class Steps:
 
     async def keep(self, key: str, result: Mapping[str, Any]) -> None:
         """Commit what a step gave. Raises OutputError for what cannot be kept."""
-        text = json.dumps(packed(result, key), ensure_ascii=False, allow_nan=False)
+        text = await here().aside(lambda: written(packed(result, key)), result)
         self._size += len(text)
         if len(text) > MOST_VALUE or self._size > MOST_QUERY:
             raise OutputError(

@@ -8,11 +8,11 @@ from hashlib import blake2b
 from importlib.metadata import version
 from typing import Any, Final
 
+from teola.plain_json import SPACED, written
 from teola.result import Result, jsonable
 from teola.serve.board import Entry
 from teola.serve.chat.conversation import TOOL_CALLS
 from teola.serve.client_event import Event
-from teola.serve.json_pieces import SPACED, json_pieces
 from teola.serve.problems import problem_of, waits_for_people
 
 _FINGERPRINT: Final = f"teola-{version('teola')}"
@@ -50,7 +50,7 @@ def said(result: Result) -> str:
     answer = jsonable(result.answer)
     if answer is None or isinstance(answer, str):
         return answer or ""
-    return "".join(json_pieces(answer, SPACED))
+    return written(answer, SPACED)
 
 
 def usage(entry: Entry) -> dict[str, int]:

@@ -37,7 +37,7 @@ from teola.serve.chat.conversation import (
 from teola.serve.intake.bodies import parsed
 from teola.serve.intake.schemas import SCHEMA, check_schemas
 from teola.serve.intake.uploads import Upload
-from teola.serve.json_pieces import LongJson
+from teola.serve.long_json import LongJson
 from teola.serve.problems import answer, problem, problem_of, waits_for_people
 from teola.serve.streaming import Events, EventStream, result_for, written
 from teola.workflow.kinds import Kind

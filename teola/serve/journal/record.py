@@ -7,16 +7,18 @@ import json
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from teola.journal import durable
 from teola.journal.journal import Journal
 from teola.journal.lost import JournalLost
 from teola.journal.rows import Body, Ended
+from teola.plain_json import SPACED, written
 from teola.result import Result
 from teola.serve.board import Entry
-from teola.serve.json_pieces import SPACED, json_pieces
 from teola.serve.problems import Postponed, problem_of
+from teola.tools.loop_life import here
 
 T = TypeVar("T")
 
@@ -99,14 +101,15 @@ class JournalRecord:
 
     async def _write(self, result: Result) -> bool:
         """False if the query is not ours any more."""
-        return await self._journal.end(await asyncio.to_thread(ended, result))
+        row = await here().aside(partial(ended, result), result.outputs)
+        return await self._journal.end(row)
 
 
 def ended(result: Result) -> Ended:
     """The row that says how a query ended."""
     ok = result.state in ("ok", "partial")
     problem = None if ok else json.dumps(problem_of(result).body())
-    told = "".join(json_pieces(result.to_json(), SPACED))
+    told = written(result.to_json(), SPACED)
     return Ended(result.query_id, result.state, round(result.latency_s, 6), told, problem)
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from teola.engine import AskedBy
 from teola.errors import InputError
 from teola.graph import ByHand, Op, Ref, ToolParams, Value, WaitParams, Wording
+from teola.plain_json import Weighed
 from teola.run_secrets import ReadSecrets
 from teola.tools.base import MOST_CHARS, Tool
 from teola.tools.context import ToolContext
 from teola.tools.decision import PlannedCall
+from teola.tools.loop_life import here
 from teola.tools.offered import listed
+from teola.tools.references import substituted
 from teola.tools.tool_result import ToolResult, as_text, cut
-from teola.tools.toolbox import Toolbox, literal
+from teola.tools.toolbox import Toolbox
 from teola.workflow.block import Block
 from teola.workflow.component import Component
 from teola.workflow.components.acting import APPROVE
@@ -62,14 +65,16 @@ class Calling(Component):
             call: PlannedCall,
             earlier: Mapping[int, ToolResult],
             context: Any = None,
-        ) -> dict[str, Any]:
+        ) -> Weighed:
             values = context if isinstance(context, Mapping) else {}
             secrets = ReadSecrets(asked.secrets)
             about = ToolContext(asked.query_id, asked.tenant, asked.key, values, secrets)
             own = call.problem or call.tool in tools.own
             box = tools.own if own else await tools.here(asked.tools)
-            result: dict[str, Any] = secrets.hidden(asdict(await box.run(call, earlier, about)))
-            return result
+            result = await box.run(call, earlier, about)
+            hide = partial(secrets.hidden, result.to_json())
+            told = await here().aside(hide, result.value, result.text)
+            return Weighed(told, result.nbytes + len(result.text))
 
         def repeatable(inputs: Mapping[str, Any]) -> bool:
             call: PlannedCall = inputs["call"]
@@ -79,9 +84,11 @@ class Calling(Component):
 
         def about(inputs: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
             call: PlannedCall = inputs["call"]
-            with suppress(InputError):  # it was not called: its arguments stay as they were written
-                call = literal(call, inputs["earlier"])
-            return call.tool, call.arguments
+            arguments = call.arguments
+            if not call.literal:
+                with suppress(InputError):  # it was not called: they stay as they were written
+                    arguments = substituted(arguments, inputs["earlier"])
+            return call.tool, arguments
 
         def output(inputs: Mapping[str, Any], value: Any) -> dict[str, Any]:
             name = inputs["call"].tool

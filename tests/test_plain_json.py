@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from teola.plain_json import SPACED, STRICT, TIGHT, Style, json_pieces
 from teola.result import Result
 from teola.serve.api import _shown
 from teola.serve.chat.completions import said
 from teola.serve.client_event import Event
 from teola.serve.engines_api import EmbeddingsRequest, _embedded
-from teola.serve.json_pieces import SPACED, TIGHT, LongJson, Style, json_pieces
+from teola.serve.long_json import LongJson
 
 MOST = 64 * 2**10
 VECTORS = np.random.default_rng(0).random((200, 384), np.float32)
@@ -30,7 +31,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
-@given(values, st.sampled_from((TIGHT, SPACED)))
+@given(values, st.sampled_from((TIGHT, SPACED, STRICT)))
 def test_the_pieces_are_the_whole(value: Any, style: Style) -> None:
     assert "".join(json_pieces(value, style)) == style.write(value)
 

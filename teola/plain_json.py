@@ -1,0 +1,141 @@
+"""JSON values and the event loop: which are small enough to be handled there, and how the others
+are written elsewhere.
+
+One call into C keeps the interpreter, whatever thread it runs in. So what is large is written in
+pieces, each by a short call, and what has been weighed once is not walked through again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+SMALL_VALUES: Final = 1_000
+SMALL_BYTES: Final = 64 * 2**10
+"""Of a value that may be converted or written on the event loop: about a millisecond."""
+LONG_TEXT: Final = 2**20
+"""Characters of a text that are written at once."""
+_BATCH: Final = 64
+"""Items of a list that are tried in one piece."""
+_OTHER: Final = 64
+"""Bytes of a value of a type that is not known: a date, a path, a number of another library."""
+_NUMBERS: Final = (int, float, bool, type(None))
+
+
+class Weighed(dict[str, Any]):
+    """A mapping of JSON values that were weighed when they were made. nbytes: what they hold."""
+
+    __slots__ = ("nbytes",)
+
+    def __init__(self, values: Mapping[str, Any], nbytes: int) -> None:
+        super().__init__(values)
+        self.nbytes = nbytes
+
+
+def is_small(value: Any) -> bool:
+    """Whether the event loop may convert, copy or write a value."""
+    return fits(value, SMALL_VALUES, SMALL_BYTES)
+
+
+def fits(value: Any, values: int, size: int) -> bool:
+    """Whether a value has at most so many values inside it and about so many bytes. Stops counting
+    where it does not; what cannot be counted, such as a generator, does not fit."""
+    left, values = [value], values - 1
+    while left:
+        one = left.pop()
+        kind = type(one)
+        inside: Any = ()
+        if kind is str:
+            size -= len(one)
+        elif kind in _NUMBERS:
+            size -= one.bit_length() // 3 + 1 if kind is int else 8
+        elif isinstance(one, dict):
+            inside, values = one.keys(), values - len(one)
+            left += one.values() if values >= 0 else ()
+        elif isinstance(one, (list, tuple, set, frozenset)):
+            inside = one
+        elif isinstance(one, (str, bytes, bytearray)):
+            size -= len(one)
+        elif type(held := getattr(one, "nbytes", None)) is int:
+            size -= held
+        elif hasattr(one, "__next__") or hasattr(one, "__len__"):
+            return False
+        else:
+            size -= _OTHER
+            named: Any = getattr(one, "__dataclass_fields__", None) or getattr(one, "__dict__", ())
+            inside = [getattr(one, name, None) for name in named]
+        values -= len(inside)
+        if values < 0 or size < 0:
+            return False
+        left += inside
+    return True
+
+
+class Style(NamedTuple):
+    """write: makes JSON of a small value. comma, colon: as it writes them."""
+
+    write: Callable[[Any], str]
+    comma: str = ", "
+    colon: str = ": "
+
+
+STRICT: Final = Style(json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode)
+"""As values are kept and shown to models."""
+SPACED: Final = Style(json.JSONEncoder(ensure_ascii=False, default=str).encode)
+"""The same, but what is no JSON value is written as its text."""
+TIGHT: Final = Style(
+    json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode, ",", ":"
+)
+"""As bodies of answers are written."""
+
+
+def written(value: Any, style: Style = STRICT) -> str:
+    """JSON values as JSON, written in pieces."""
+    return "".join(json_pieces(value, style))
+
+
+def json_pieces(value: Any, style: Style = STRICT) -> Iterator[str]:
+    """The JSON of a value, whose names are texts, in pieces that each take a short call."""
+    write, comma, colon = style
+    if isinstance(value, str) and len(value) > LONG_TEXT:
+        yield '"'
+        for at in range(0, len(value), LONG_TEXT):
+            yield write(value[at : at + LONG_TEXT])[1:-1]
+        yield '"'
+    elif not isinstance(value, (list, tuple, Mapping)) or not value or is_small(value):
+        yield write(dict(value) if isinstance(value, Mapping) else value)
+    elif isinstance(value, Mapping):
+        before = "{"
+        for name, item in value.items():
+            yield f"{before}{write(name)}{colon}"
+            yield from json_pieces(item, style)
+            before = comma
+        yield "}"
+    else:
+        before = "["
+        for at in range(0, len(value), _BATCH):
+            batch = value[at : at + _BATCH]
+            if is_small(batch):
+                yield f"{before}{write(batch)[1:-1]}"
+                before = comma
+                continue
+            for item in batch:
+                yield before
+                yield from json_pieces(item, style)
+                before = comma
+        yield "]"
+
+
+def beginning(value: Any, characters: int) -> str:
+    """The first characters of a JSON value as JSON; no more of it is written than that takes."""
+    found, length = list[str](), 0
+    for piece in _LOOSE.iterencode(value):
+        found.append(piece)
+        length += len(piece)
+        if length >= characters:
+            break
+    return "".join(found)[:characters]
+
+
+_LOOSE: Final = json.JSONEncoder(ensure_ascii=False)

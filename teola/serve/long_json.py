@@ -1,0 +1,17 @@
+"""LongJson: the body of an answer that may be long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from teola.plain_json import TIGHT, written
+
+
+class LongJson(JSONResponse):
+    """A body that may be long. Make it off the event loop."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return written(content, TIGHT).encode()
