@@ -26,17 +26,26 @@ class LongestTurn:
 @contextmanager
 def longest_turn(loop: asyncio.AbstractEventLoop | None = None) -> Iterator[LongestTurn]:
     """Measures the turns of a loop, which may run in another thread; by default of the one that
-    runs here. A turn counts when it has ended: await something before you read the figure."""
+    runs here, with what is left of the turn in which this begins and what there was of the one in
+    which it ends."""
     timed: Any = loop or asyncio.get_running_loop()
-    turn, longest = timed._run_once, LongestTurn()
+    turn, longest, began = timed._run_once, LongestTurn(), thread_time()
+
+    def count() -> None:
+        longest.seconds = max(longest.seconds, thread_time() - began)
 
     def run_once() -> None:
+        nonlocal began
+        if loop is None:
+            count()
         began = thread_time()
         turn()
-        longest.seconds = max(longest.seconds, thread_time() - began)
+        count()
 
     timed._run_once = run_once
     try:
         yield longest
     finally:
         del timed._run_once
+        if loop is None:
+            count()
