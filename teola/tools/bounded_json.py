@@ -33,7 +33,7 @@ _SLICE: Final = 32 * 2**10
 """Bytes of an array that become numbers at once."""
 
 
-class Bounded(NamedTuple):
+class CutJson(NamedTuple):
     """value: in JSON's own types. characters, bytes: of its JSON. cut: whether something is left
     out. whole: characters of what is a text, before it was cut."""
 
@@ -69,7 +69,7 @@ class _Level:
             self.made.append(item)
 
 
-def bounded(value: Any, most_bytes: int) -> Bounded:
+def bounded(value: Any, most_bytes: int) -> CutJson:
     """A value as JSON of at most so many bytes. Raises OutputError for what cannot be JSON."""
     if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.iscoroutine(value):
         raise OutputError(f"it returned a {type(value).__name__}, which is no value; return a list")
@@ -87,7 +87,7 @@ class _Walk:
         self.most, self.bytes, self.more = most, 0, 0
         self.levels = [_Level(None, iter(()), [])]
 
-    def of(self, value: Any) -> Bounded:
+    def of(self, value: Any) -> CutJson:
         root, levels = self.levels[0], self.levels
         root.items = iter((value,))
         cut = False
@@ -105,7 +105,7 @@ class _Walk:
                     levels[-1].add(top.made)
         made = root.made[0] if root.made else None
         whole = len(value) if type(value) is str else 0
-        return Bounded(made, self.bytes - self.more, self.bytes, cut, whole)
+        return CutJson(made, self.bytes - self.more, self.bytes, cut, whole)
 
     def _takes(self, top: _Level, item: Any) -> bool:
         """Read an item. False where the bound is reached, and what is left out is."""

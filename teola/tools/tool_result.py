@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from teola.plain_json import beginning, written
-from teola.tools.bounded_json import Bounded, bounded, clean
+from teola.tools.bounded_json import CutJson, bounded, clean
 
 LEAST_CHARS: Final = 200
 """The bound of a result leaves room for the note that it was cut."""
@@ -77,7 +77,7 @@ _CUT: Final = "\n[cut: this is the beginning of {} characters{}; ask for less]"
 _LEFT_OUT: Final = "; of the result {} bytes are kept (most_bytes), and the rest is left out"
 
 
-def _told(found: Bounded, most_chars: int) -> tuple[str, int]:
+def _told(found: CutJson, most_chars: int) -> tuple[str, int]:
     """The beginning of a value as text, and how many characters it has in all."""
     if isinstance(found.value, str):
         return found.value[:most_chars], found.whole or len(found.value)
@@ -86,7 +86,7 @@ def _told(found: Bounded, most_chars: int) -> tuple[str, int]:
     return beginning(found.value, most_chars), found.characters
 
 
-def _noted(text: str, whole: int, found: Bounded, most_chars: int, most_bytes: int) -> str:
+def _noted(text: str, whole: int, found: CutJson, most_chars: int, most_bytes: int) -> str:
     """A text within its bound, with a note where it or the value was cut. whole: characters that
     there were."""
     if not found.cut:
