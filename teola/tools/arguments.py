@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 MOST_PROBLEMS: Final = 5
 """Told at once."""
 MOST_STEPS: Final = 20_000
-"""Keywords that are looked at for the arguments of one call. That takes a fifth of a second, and
-calls are checked on the event loop."""
+"""Keywords that are looked at for the arguments of one call on the event loop. That takes a fifth
+of a second."""
+MOST_STEPS_ASIDE: Final = 2_000_000
+"""The same in a thread, for arguments of up to a megabyte with results of other calls in them."""
 
 _COSTS: Final = {"$ref": 8}
 """Steps: a reference takes about eight times as long as another keyword."""
@@ -40,14 +42,15 @@ class ArgumentChecker:
         self.schema: Schema = schema if patterns else mapped(schema, _without_patterns)
         self._made: Validator | None = None
 
-    def problems(self, arguments: Any) -> list[str]:
-        """What is wrong, most important first; empty if nothing is."""
+    def problems(self, arguments: Any, most_steps: int = MOST_STEPS) -> list[str]:
+        """What is wrong, most important first; empty if nothing is. most_steps: keywords that are
+        looked at."""
         if not isinstance(arguments, Mapping):
             return [f"arguments must be an object, got {shown(arguments)}"]
         if self._made is None:
             self._made = _validator(_dialect(self.schema))(self.schema, registry=_no_others())
         try:
-            with at_most(MOST_STEPS):
+            with at_most(most_steps):
                 errors = sorted(self._made.iter_errors(dict(arguments)), key=_place)
         except RecursionError:
             return ["the arguments are nested too deeply"]

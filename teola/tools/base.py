@@ -24,7 +24,7 @@ from teola.errors import (
     ToolLost,
     reason_of,
 )
-from teola.tools.arguments import ArgumentChecker
+from teola.tools.arguments import MOST_STEPS, MOST_STEPS_ASIDE, ArgumentChecker
 from teola.tools.context import ToolContext
 from teola.tools.gate import Gate
 from teola.tools.json_schema import Schema
@@ -135,10 +135,11 @@ class Tool:
         """What arguments are held against here: the schema without patterns."""
         return self._checker.schema
 
-    def problems(self, arguments: Any) -> list[str]:
-        """What is wrong with arguments, for the model; empty if nothing is."""
+    def problems(self, arguments: Any, most_steps: int = MOST_STEPS) -> list[str]:
+        """What is wrong with arguments, for the model; empty if nothing is. most_steps: see
+        ArgumentChecker."""
         try:
-            found = self._checker.problems(arguments)
+            found = self._checker.problems(arguments, most_steps)
             return self.further(arguments) if not found and self.further else found
         except Exception as error:  # noqa: BLE001 - validators and schemas may be anybody's
             return [f"its arguments cannot be checked: {reason_of(error)}"]
@@ -159,7 +160,9 @@ class Tool:
         """Call it and wait. Whatever goes wrong is in the result; a cancellation goes through."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if problems := await here().aside(partial(self.problems, arguments), arguments):
+        if problems := await here().aside(
+            partial(self.problems, arguments, MOST_STEPS_ASIDE), arguments
+        ):
             text = f"{self.name} was not called: {'; '.join(problems)}"
             return ToolResult(cut(text, self.most_chars), failed=True)
         async with self.gate:
