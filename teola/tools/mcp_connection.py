@@ -21,6 +21,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from teola.errors import EngineUnavailable, ToolError, ToolLost
+from teola.tools.mcp_messages import MessageRefused, bounded
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -48,8 +49,12 @@ CHANGES: Final = 4
 """Times in a row that a list is read because it changed meanwhile."""
 PAGES: Final = 100
 """Of one list of tools."""
+ENOUGH_LISTED: Final = 1_024
+"""Tools of one list after which no further page is asked for."""
 FORGOTTEN: Final = "Session terminated"
 """What the SDK says of a server by URL that does not know the session any more."""
+STREAM_FAILED: Final = "SSE stream failed: "
+"""What the SDK says before the reason why it no longer reads an answer by URL."""
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +64,7 @@ class McpConnection:
 
     name: of the server.
     transport: what connects to it, made anew for each attempt.
-    start_s: seconds that an attempt may take.
+    start_s: seconds that an attempt may take, and a list of tools.
     """
 
     def __init__(
@@ -83,6 +88,8 @@ class McpConnection:
         self._closed = False
         self._listing: list[ListedTool] | None = None
         self._listed = asyncio.Lock()
+        self._list_failed: tuple[float, str] | None = None
+        """When a list was not told in time last, and the error's text."""
         self._changes = 0
         """Times that the list of tools may have changed."""
         self._heard = 0
@@ -91,12 +98,18 @@ class McpConnection:
         self._silent_since = 0.0
         self._deaf = False
         """Whether it would not be told of changes."""
+        self._refused: str | None = None
+        """Why this connection reads no more."""
 
     # --- what is asked of it --------------------------------------------------------------
 
     async def tools(self) -> list[ListedTool]:
         """What the server offers now. Raises EngineUnavailable, ToolLost, ToolError."""
+        began = self._loop.time()
         async with self._listed:
+            if self._list_failed is not None and self._list_failed[0] > began:
+                # who waited meanwhile need not wait as long once more
+                raise EngineUnavailable(self._list_failed[1])
             found = None if self._deaf else self._listing
             for _ in range(CHANGES):
                 if found is not None:
@@ -109,15 +122,7 @@ class McpConnection:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """What the server answers. Raises EngineUnavailable, ToolLost, ToolError."""
-        heard, began = self._heard, self._loop.time()
-        try:
-            found: CallToolResult = await self._ask(
-                lambda client: client.call_tool(tool, arguments)
-            )
-        except asyncio.CancelledError:
-            if heard == self._heard:
-                self._was_silent(began)
-            raise
+        found: CallToolResult = await self._ask(lambda client: client.call_tool(tool, arguments))
         return found
 
     async def close(self) -> None:
@@ -136,11 +141,22 @@ class McpConnection:
         from mcp.types import CONNECTION_CLOSED
 
         client = await self._client()
+        heard, began = self._heard, self._loop.time()
         try:
             return await question(client)
+        except EngineUnavailable:
+            raise
+        except asyncio.CancelledError:
+            if heard == self._heard:
+                self._was_silent(began)
+            raise
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise ToolLost(f"the tool server {self.name!r} was lost") from None
+                reason = self._refused
+                if reason is None and error.message.startswith(STREAM_FAILED):
+                    reason = error.message.removeprefix(STREAM_FAILED)
+                told = "" if reason is None else f": {reason}"
+                raise ToolLost(f"the tool server {self.name!r} was lost{told}") from None
             if error.message == FORGOTTEN:
                 self._ends()
                 raise EngineUnavailable(f"the tool server {self.name!r} began anew") from None
@@ -167,14 +183,26 @@ class McpConnection:
         return EngineUnavailable(f"the tool server {self.name!r} is closed", retryable=False)
 
     async def _pages(self, client: Client) -> list[ListedTool]:
+        """All pages of the list, in `start_s`: an answer may be one that the SDK drops."""
         found: list[ListedTool] = []
         cursor = None
-        for _ in range(PAGES):
-            page = await client.list_tools(cursor=cursor)
-            found += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        heard, began = self._heard, self._loop.time()
+        try:
+            async with asyncio.timeout(self._start_s):
+                for _ in range(PAGES):
+                    page = await client.list_tools(cursor=cursor)
+                    found += page.tools
+                    cursor = page.next_cursor
+                    if cursor is None or len(found) >= ENOUGH_LISTED:
+                        break
+        except TimeoutError:
+            if heard == self._heard:
+                self._was_silent(began)
+            told = f"the tool server {self.name!r} did not list its tools in {self._start_s:g} s"
+            self._list_failed = (self._loop.time(), f"{told} (start_s)")
+            raise EngineUnavailable(f"{told} (start_s)") from None
+        if cursor is not None:
+            log.warning("tool server %s: its list goes on after %d tools", self.name, len(found))
         return found
 
     # --- its life -------------------------------------------------------------------------
@@ -215,7 +243,7 @@ class McpConnection:
         from mcp import Client
 
         self._garbage = self._silent = 0
-        self._deaf = False
+        self._deaf, self._refused = False, None
         self._lost.clear()
         connecting = Client(self._watched(), cache=None, message_handler=self._message)
         with CancelScope(deadline=self._loop.time() + self._start_s) as scope:
@@ -249,6 +277,8 @@ class McpConnection:
             error = error.exceptions[0]
             notes += getattr(error, "__notes__", ())
         match error:
+            case _ if self._refused is not None:
+                reason = self._refused
             case _ if self._garbage >= MOST_GARBAGE:
                 reason = "what it writes are no messages"
             case None:
@@ -322,6 +352,9 @@ class McpConnection:
 
     def _hears(self, item: object) -> bool:
         """Something came in. Whether to go on listening."""
+        if isinstance(item, MessageRefused):
+            self._refused = str(item)
+            return False
         if isinstance(item, Exception):
             self._garbage += 1
             return self._garbage < MOST_GARBAGE
@@ -360,6 +393,9 @@ class _Ear:
         except BaseException:
             self._ends()
             raise
+        item, left_out = bounded(item)
+        if left_out:
+            log.warning("%d items of a list that a tool server told are left out", left_out)
         if not self._hears(item):
             self._ends()
             raise StopAsyncIteration

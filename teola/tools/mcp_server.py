@@ -26,6 +26,7 @@ from teola.tools.gate import Gate
 from teola.tools.json_size import json_size
 from teola.tools.loop_life import here
 from teola.tools.mcp_connection import McpConnection
+from teola.tools.mcp_messages import MESSAGE_BYTES
 from teola.tools.mcp_transport import ByCommand, ByUrl
 from teola.tools.references import MOST_ARGUMENT_CHARS
 from teola.tools.tool_result import Shown
@@ -211,6 +212,7 @@ def mcp_tools(
     most_list_chars: int = MOST_LIST_CHARS,
     most_bytes: int = MOST_BYTES,
     most_argument_chars: int = MOST_ARGUMENT_CHARS,
+    most_message_bytes: int = MESSAGE_BYTES,
 ) -> ToolServer:
     """The tools of an MCP server; nothing is started yet.
 
@@ -218,10 +220,11 @@ def mcp_tools(
     environment it gets HOME, PATH and the like, and `env`. url, headers: or a server by streamable
     HTTP. pure: tools that change nothing; all others are effects, whatever the server says. only:
     tools to offer; by default all. approval: True, or the tools to which a person has to agree.
-    timeout_s: of a try of a call. start_s: of a start. retries: of pure tools, after any failure.
-    at_once: calls of this server that run at the same time. most_tools, most_list_chars: tools of
-    its list, and characters of their descriptions and schemas together; what is more is left out.
-    most_chars, most_bytes, most_argument_chars: see Tool.
+    timeout_s: of a try of a call. start_s: of a start, and of a list of tools. retries: of pure
+    tools, after any failure. at_once: calls of this server that run at the same time. most_tools,
+    most_list_chars: tools of its list, and characters of their descriptions and schemas together;
+    what is more is left out. most_chars, most_bytes, most_argument_chars: see Tool.
+    most_message_bytes: of one message of the server; a program that writes a longer one is ended.
 
     Raises InputError for what cannot be.
     """
@@ -238,10 +241,12 @@ def mcp_tools(
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise InputError(f"{called}: {option} must be 1, 2, 3, ..., got {number!r}")
     if command is not None:
-        reached: ByCommand | ByUrl = ByCommand(_words(called, command), dict(env or {}), cwd)
+        reached: ByCommand | ByUrl = ByCommand(
+            _words(called, command), dict(env or {}), cwd, most_message_bytes
+        )
     else:
         assert url is not None
-        reached = ByUrl(url, dict(headers or {}))
+        reached = ByUrl(url, dict(headers or {}), most_message_bytes)
     return ToolServer(
         name or re.sub(r"[^a-zA-Z0-9_-]", "_", reached.label),
         reached,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from teola.tools.base import LEAST_BYTES, MOST_BYTES, MOST_CHARS
+from teola.tools.mcp_messages import MESSAGE_BYTES
 from teola.tools.mcp_server import (
     MOST_LIST_CHARS,
     MOST_TOOLS,
@@ -13,6 +14,7 @@ from teola.tools.mcp_server import (
     ToolServer,
     mcp_tools,
 )
+from teola.tools.mcp_transport import LEAST_MESSAGE_BYTES
 from teola.tools.references import MOST_ARGUMENT_CHARS
 from teola.tools.tool_result import LEAST_CHARS
 
@@ -44,7 +46,11 @@ class ToolTable(BaseModel):
         default=False, description="Tools to which a person has to agree; true: all."
     )
     timeout_s: float = Field(default=TIMEOUT_S, gt=0, description="Of one try of a call.")
-    start_s: float = Field(default=START_S, gt=0, description="That the server may take to start.")
+    start_s: float = Field(
+        default=START_S,
+        gt=0,
+        description="That the server may take to start, and to list its tools.",
+    )
     retries: int | None = Field(
         default=None,
         ge=0,
@@ -74,6 +80,12 @@ class ToolTable(BaseModel):
         default=MOST_ARGUMENT_CHARS,
         ge=1,
         description="Characters of arguments as JSON, with results in the place of references.",
+    )
+    most_message_bytes: int = Field(
+        default=MESSAGE_BYTES,
+        ge=LEAST_MESSAGE_BYTES,
+        description="Bytes of one message of the server; a program that writes a longer one is "
+        "ended.",
     )
 
     def server(self, name: str) -> ToolServer:
