@@ -25,7 +25,7 @@ from teola.tools.mcp_messages import MessageRefused, bounded
 
 if TYPE_CHECKING:
     from anyio import CancelScope
-    from mcp import Client
+    from mcp import Client, MCPError
     from mcp.client import IncomingMessage
     from mcp.types import CallToolResult
     from mcp.types import Tool as ListedTool
@@ -50,7 +50,7 @@ CHANGES: Final = 4
 PAGES: Final = 100
 """Of one list of tools."""
 ENOUGH_LISTED: Final = 1_024
-"""Tools of one list after which no further page is asked for."""
+"""Tools of one list after which no further ones are read."""
 FORGOTTEN: Final = "Session terminated"
 """What the SDK says of a server by URL that does not know the session any more."""
 STREAM_FAILED: Final = "SSE stream failed: "
@@ -152,10 +152,8 @@ class McpConnection:
             raise
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                reason = self._refused
-                if reason is None and error.message.startswith(STREAM_FAILED):
-                    reason = error.message.removeprefix(STREAM_FAILED)
-                told = "" if reason is None else f": {reason}"
+                reason = self._refused or _stream_failed(error)
+                told = f": {reason}" if reason else ""
                 raise ToolLost(f"the tool server {self.name!r} was lost{told}") from None
             if error.message == FORGOTTEN:
                 self._ends()
@@ -201,7 +199,8 @@ class McpConnection:
             told = f"the tool server {self.name!r} did not list its tools in {self._start_s:g} s"
             self._list_failed = (self._loop.time(), f"{told} (start_s)")
             raise EngineUnavailable(f"{told} (start_s)") from None
-        if cursor is not None:
+        if cursor is not None or len(found) > ENOUGH_LISTED:
+            del found[ENOUGH_LISTED:]
             log.warning("tool server %s: its list goes on after %d tools", self.name, len(found))
         return found
 
@@ -286,7 +285,7 @@ class McpConnection:
             case TimeoutError():
                 reason = f"it was not ready in {self._start_s:g} s"
             case MCPError() if error.code == CONNECTION_CLOSED:
-                reason = "it ended at once"
+                reason = _stream_failed(error) or "it ended at once"
             case _:
                 reason = str(error) or type(error).__name__
         found = EngineUnavailable(f"the tool server {self.name!r} did not start: {reason}")
@@ -366,6 +365,12 @@ class McpConnection:
         """Nothing more will come in."""
         self._renew()
         self._lost.set()
+
+
+def _stream_failed(error: MCPError) -> str | None:
+    """Why the SDK no longer read an answer by URL, if that is what an error tells."""
+    told = error.message.removeprefix(STREAM_FAILED)
+    return None if told == error.message else told
 
 
 class _Ear:

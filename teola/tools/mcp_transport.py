@@ -128,7 +128,7 @@ class _Streams:
         self._heard, self._incoming = anyio.create_memory_object_stream[Any](0)
         self._outgoing, self._told = anyio.create_memory_object_stream[Any](0)
         self._all_told = anyio.Event()
-        self._telling = self._refused = False
+        self._telling = self._refused = self._closing = False
         self._unread = 0
         """Requests that came while the process read nothing."""
 
@@ -150,7 +150,8 @@ class _Streams:
     async def _close(self) -> None:
         from anyio import move_on_after
 
-        # the reader goes on without a session, as a process that cannot write may read nothing
+        # the reader goes on, and keeps nothing: a process that cannot write may read nothing
+        self._closing = True
         self._incoming.close()
         self._outgoing.close()
         if not self._refused:
@@ -180,7 +181,7 @@ class _Streams:
 
     async def _hear(self, stdout: asyncio.StreamReader) -> None:
         lines = Frames(LINE, self._most_bytes)
-        while piece := await stdout.read(PIECE_BYTES):
+        while not self._closing and (piece := await stdout.read(PIECE_BYTES)):
             for line in lines.feed(piece):
                 await self._hear_line(line)
         if last := lines.rest():

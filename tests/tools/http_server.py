@@ -51,6 +51,12 @@ def key(context: Context) -> str:
 
 
 @server.tool()
+def long(characters: int) -> str:
+    """A long answer."""
+    return "x" * characters
+
+
+@server.tool()
 def leave() -> str:
     """Ends the server."""
     os._exit(0)

@@ -206,6 +206,55 @@ async def test_what_is_no_server_is_told(body: bytes | None, told: str) -> None:
     await asyncio.sleep(0.05)
 
 
+async def test_a_message_that_is_too_long_is_refused_and_told(shop: Shop) -> None:
+    server = mcp_tools(name="shop", url=shop.url, most_message_bytes=100_000)
+    box = await Toolbox.of(server)
+    assert (await box["long"].call({"characters": 10_000})).text == "x" * 10_000
+    refused = await box["long"].call({"characters": 1_000_000})
+    assert "it wrote a message of more than 100000 bytes (most_message_bytes)" in refused.text
+    assert not (await box["price"].call({"article": "pen"})).failed, "the others go on"
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "told"),
+    [
+        ("application/json", b"x", r"more than 8388608 bytes \(most_message_bytes\)"),
+        ("text/event-stream", b"data: x", r"more than 8388608 bytes \(most_message_bytes\)"),
+        ("text/event-stream", b":", r"more than 8388608 bytes \(most_message_bytes\)"),
+        ("application/json", b"[],", r"more than 262144 values, .* \(most_message_bytes\)"),
+        ("text/event-stream", b':"\ndata: [],', "more than 262144 values"),
+        ("application/json\r\ncontent-encoding: gzip", b"x", "compresses its answers"),
+    ],
+)
+async def test_an_answer_without_end_is_not_collected(kind: str, start: bytes, told: str) -> None:
+    written = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        await reader.readline()
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n\r\n".encode() + start)
+        piece = start[-3:] * 20_000
+        pieces = 100 if b"[]" in start else 20_000
+        with contextlib.suppress(OSError):
+            for _ in range(pieces):
+                writer.write(piece)
+                written += len(piece)
+                await writer.drain()
+            writer.write(b"\n\n")
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = unreachable(listening.sockets[0].getsockname()[1], start_s=30)
+    try:
+        with pytest.raises(EngineUnavailable, match=told):
+            await server.tools()
+    finally:
+        await server.close()
+        listening.close()
+        await listening.wait_closed()
+    assert written < 64 * 2**20
+
+
 async def test_nobody_there_is_told() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
