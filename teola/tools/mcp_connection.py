@@ -21,7 +21,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from teola.errors import EngineUnavailable, ToolError, ToolLost
-from teola.tools.mcp_messages import MessageRefused, bounded
+from teola.tools.mcp_messages import Ear, MessageRefused
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -347,7 +347,7 @@ class McpConnection:
     async def _watched(self) -> AsyncIterator[tuple[Any, Any]]:
         """The transport, with an ear at what comes in."""
         async with self._transport() as (incoming, outgoing):
-            yield _Ear(incoming, self._hears, self._ends), outgoing
+            yield Ear(incoming, self._hears, self._ends), outgoing
 
     def _hears(self, item: object) -> bool:
         """Something came in. Whether to go on listening."""
@@ -371,50 +371,3 @@ def _stream_failed(error: MCPError) -> str | None:
     """Why the SDK no longer read an answer by URL, if that is what an error tells."""
     told = error.message.removeprefix(STREAM_FAILED)
     return None if told == error.message else told
-
-
-class _Ear:
-    """A stream of messages, overheard.
-
-    hears: is told each, and says whether to go on.
-    ends: is told that there are no more.
-    """
-
-    def __init__(
-        self, stream: Any, hears: Callable[[object], bool], ends: Callable[[], None]
-    ) -> None:
-        self._stream, self._hears, self._ends = stream, hears, ends
-
-    @property
-    def last_context(self) -> Context | None:
-        return getattr(self._stream, "last_context", None)
-
-    def __aiter__(self) -> _Ear:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            item = await self._stream.__anext__()
-        except BaseException:
-            self._ends()
-            raise
-        item, left_out = bounded(item)
-        if left_out:
-            log.warning("%d items of a list that a tool server told are left out", left_out)
-        if not self._hears(item):
-            self._ends()
-            raise StopAsyncIteration
-        return item
-
-    async def receive(self) -> Any:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> _Ear:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._stream.__aexit__(*error)

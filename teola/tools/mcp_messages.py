@@ -8,8 +8,10 @@ items.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +30,8 @@ MOST_ITEMS: Final = 4_096
 """Items of one list that the SDK checks one by one."""
 INLINE_BYTES: Final = 64 * 1024
 """Larger messages are read in a thread; for smaller ones the way there would take longer."""
+
+log = logging.getLogger(__name__)
 
 _SLICE: Final = 64 * 1024
 LINE: Final = re.compile(rb"\n")
@@ -157,3 +161,50 @@ def bounded(item: Any) -> tuple[Any, int]:
         if isinstance(tool, dict):
             tool.pop("outputSchema", None)
     return item, left_out
+
+
+class Ear:
+    """A stream of messages, overheard.
+
+    hears: is told each, and says whether to go on.
+    ends: is told that there are no more.
+    """
+
+    def __init__(
+        self, stream: Any, hears: Callable[[object], bool], ends: Callable[[], None]
+    ) -> None:
+        self._stream, self._hears, self._ends = stream, hears, ends
+
+    @property
+    def last_context(self) -> Context | None:
+        return getattr(self._stream, "last_context", None)
+
+    def __aiter__(self) -> Ear:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            item = await self._stream.__anext__()
+        except BaseException:
+            self._ends()
+            raise
+        item, left_out = bounded(item)
+        if left_out:
+            log.warning("%d items of a list that a tool server told are left out", left_out)
+        if not self._hears(item):
+            self._ends()
+            raise StopAsyncIteration
+        return item
+
+    async def receive(self) -> Any:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Ear:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stream.__aexit__(*error)
