@@ -30,6 +30,7 @@ ORDER: Final = (
     "agents",
     "eviction",
     "serving",
+    "doors",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
 HEAD: Final = """# Benchmarks
