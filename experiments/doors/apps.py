@@ -1,7 +1,7 @@
 """The applications that are attacked: an agent for each kind of tool, and some without tools.
 
 `teola serve` loads them. What a tool returns is made before it is called (`preparing`), in a
-thread, so that the loop is measured with what Teola does to the value and not with the making of it.
+thread: the loop is measured with what Teola does to the value, and not with the making of it.
 """
 
 from __future__ import annotations

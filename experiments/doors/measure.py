@@ -23,7 +23,7 @@ from experiments.doors.beat import Beats
 from experiments.doors.contents import Content, of_kinds, size
 from experiments.doors.doors import DOORS, Door
 from experiments.doors.fakes import Fakes
-from experiments.doors.site import Places, Site
+from experiments.doors.site import Places, ServerProcess
 from teola.runtime import machine
 from teola_engines.vectorstore.embedded import EmbeddedPostgres
 
@@ -32,7 +32,7 @@ BOUND_S: Final = 0.25
 GOAL_S: Final = 0.1
 SETTLING_S: Final = 0.1
 """After an answer, so that the turn counts which ended it."""
-CALM_S: Final = 15.0
+CALM_S: Final = 60.0
 """That a server gets to answer at once again; then another one is started."""
 
 
@@ -47,7 +47,7 @@ def measure(options: Options, progress: Progress) -> Report:
     ]
     task = progress.add_task("doors", total=len(wanted))
     rows = []
-    with _places() as places, _control(places) as control, Held(places) as held:
+    with scratch() as places, _control(places) as control, Held(places) as held:
         for door, content in wanted:
             rows.append(_row(held, control, door, content))
             progress.advance(task)
@@ -75,25 +75,27 @@ def _row(held: Held, control: Beats, door: Door, content: Content) -> dict[str, 
     }
 
 
-def _try(site: Site, control: Beats, door: Door, content: Content, made: Any) -> dict[str, Any]:
+def _try(
+    server: ServerProcess, control: Beats, door: Door, content: Content, made: Any
+) -> dict[str, Any]:
+    site, beats = server.site, server.beats
     door.before(site, content)
-    with Memory(site.process.pid) as memory:
+    with Memory(server.process.pid) as memory:
         control.reset()
-        site.beats.reset()
-        beats = site.beats.count
+        beats.reset()
         status = door.way(site, content, made)
-        _beaten(site, beats)
-        found = {"status": status, "gap_s": site.beats.gap_s, "control_s": control.gap_s}
+        _beaten(beats)
+        found = {"status": status, "gap_s": beats.gap_s, "control_s": control.gap_s}
     site.fakes.replies, site.fakes.pages = [], []
     return {**found, "rss_mib": memory.grown / 2**20}
 
 
-def _beaten(site: Site, before: int) -> None:
-    """Wait until the loop has come round again, so that a turn is counted that outlasts the
-    answer's bytes."""
+def _beaten(beats: Beats) -> None:
+    """Wait until the loop has come round again, so that the turn counts that sent the answer."""
+    before = beats.count
     time.sleep(SETTLING_S)
     until = time.monotonic() + sites.PATIENCE_S
-    while site.beats.count <= before and time.monotonic() < until:
+    while beats.count == before and time.monotonic() < until:
         time.sleep(0.01)
 
 
@@ -127,7 +129,7 @@ class Held:
 
     def __init__(self, places: Places) -> None:
         self._places, self._stack = places, ExitStack()
-        self._site: Site | None = None
+        self._server: ServerProcess | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -135,29 +137,30 @@ class Held:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def calm(self) -> Site:
+    def calm(self) -> ServerProcess:
         """A server that answers at once."""
         until = time.monotonic() + CALM_S
-        while self._site is not None:
-            if self._site.process.poll() is None and self._site.healthy():
-                return self._site
-            if self._site.process.poll() is not None or time.monotonic() > until:
+        while (server := self._server) is not None:
+            ended = server.process.poll() is not None
+            if not ended and server.calm:
+                return server
+            if ended or time.monotonic() > until:
                 break
             time.sleep(0.1)
         self._stack.close()
-        self._site = self._stack.enter_context(sites.serving(self._places))
-        return self._site
+        self._server = self._stack.enter_context(sites.serving(self._places))
+        return self._server
 
 
 @contextmanager
-def _places() -> Iterator[Places]:
+def scratch() -> Iterator[Places]:
     """Databases and fakes in a folder that goes with them."""
     folder = Path(tempfile.mkdtemp(prefix="teola-doors-"))
     folder.chmod(0o711)  # the account that runs PostgreSQL for root goes through it
     database = EmbeddedPostgres(folder / "data")
     try:
         with Fakes() as fakes:
-            places = Places(folder, fakes, _url_of(database.start()[0]))
+            places = Places(folder, fakes, url_of(database.start()[0]))
             sites.fill_sqlite(places.sqlite)
             sites.fill_postgres(places.postgres)
             yield places
@@ -166,7 +169,7 @@ def _places() -> Iterator[Places]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _url_of(dsn: str) -> str:
+def url_of(dsn: str) -> str:
     """A DSN as a URL, which is the form that `sql_lookup` takes."""
     from psycopg.conninfo import conninfo_to_dict
 

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,19 +28,18 @@ PATIENCE_S: Final = 60.0
 """That one request may take; then nothing has come back."""
 DEADLINE_S: Final = 20.0
 """Of queries; to see what a content does to others in that time is enough."""
+AT_ONCE_S: Final = 0.5
 NOTHING: Final = 0
 """The status where nothing came back."""
 
 
 @dataclass(slots=True)
 class Site:
-    """A server that runs, and what it talks to. url: without a slash at its end. query: id of the
+    """Where a server is, and what it talks to. url: without a slash at its end. query: id of the
     last query that was begun by `before`. number: of the try, so that names can be new."""
 
     url: str
-    process: subprocess.Popen[str]
     fakes: Fakes
-    beats: Beats
     query: str = ""
     number: int = 0
 
@@ -71,11 +70,6 @@ class Site:
             return _exchanged((str(where.hostname), where.port or 80), head + body)
         return NOTHING, b""
 
-    def healthy(self) -> bool:
-        """Whether it answers at once."""
-        began = time.monotonic()
-        return self.send("GET", "/healthz")[0] == 200 and time.monotonic() - began < 0.25
-
 
 def _exchanged(address: tuple[str, int], request: bytes) -> tuple[int, bytes]:
     """An answer that comes before all was sent ends the sending."""
@@ -100,6 +94,21 @@ def _exchanged(address: tuple[str, int], request: bytes) -> tuple[int, bytes]:
                     rest = rest[connection.send(rest[: 1 << 18]) :]
     head, _, body = bytes(answer).partition(b"\r\n\r\n")
     return int(head.split(b" ", 2)[1]), body
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """A server that runs in a process of its own, and the heart of its loop."""
+
+    site: Site
+    process: subprocess.Popen[str]
+    beats: Beats
+
+    @property
+    def calm(self) -> bool:
+        """Whether it answers at once."""
+        began = time.monotonic()
+        return self.site.send("GET", "/healthz")[0] == 200 and time.monotonic() - began < AT_ONCE_S
 
 
 # --- what is started ---------------------------------------------------------------------------
@@ -160,8 +169,16 @@ def fill_postgres(dsn: str) -> None:
             connection.execute(statement.encode())
 
 
+def drop_postgres(dsn: str) -> None:
+    """Leave a database as it was before."""
+    import psycopg
+
+    with psycopg.connect(dsn) as connection:
+        connection.execute("DROP TABLE IF EXISTS long, wide, huge")
+
+
 @contextmanager
-def serving(places: Places) -> Iterator[Site]:
+def serving(places: Places) -> Iterator[ServerProcess]:
     """A server that is ready, and whose heart beats."""
     module = Path(apps.__file__).relative_to(ROOT)
     words = [*(f"{module}:{name}" for name in apps.APPS), "naive-rag", "--port", "0"]
@@ -182,21 +199,24 @@ def serving(places: Places) -> Iterator[Site]:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
-            site = Site(url, process, places.fakes, Beats(places.beats))
-            _await_ready(site, log)
-            yield site
+            site = Site(url, places.fakes)
+            _await_ready(site, process, log)
+            yield ServerProcess(site, process, Beats(places.beats))
         finally:
             process.send_signal(signal.SIGKILL)
 
 
-def _await_ready(site: Site, log: Path) -> None:
+def _await_ready(site: Site, process: subprocess.Popen[str], log: Path) -> None:
     until = time.monotonic() + START_S
-    while site.send("GET", "/readyz")[0] != 200:
-        if site.process.poll() is not None or time.monotonic() > until:
-            raise AssertionError(f"the server does not start: {log.read_text()[-2000:]}")
-        time.sleep(0.1)
     warm = {"question": "Who keeps the lamp?", "documents": {"name": "a.md", "text": "Mara."}}
-    for app, inputs in (("naive-rag", warm), ("preparing", {"question": "nothing"})):
-        status, body = site.ask(app, inputs)
-        if status != 200:
-            raise AssertionError(f"{app} does not answer: {body.decode()}")
+    steps: list[Callable[[], tuple[int, bytes]]] = [
+        lambda: site.send("GET", "/readyz"),
+        lambda: site.ask("naive-rag", warm),
+        lambda: site.ask("preparing", {"question": "nothing"}),
+    ]
+    for step in steps:
+        while (answer := step())[0] != 200:
+            if process.poll() is not None or time.monotonic() > until:
+                told = log.read_text(errors="replace")[-2000:]
+                raise AssertionError(f"the server does not start: {answer[1].decode()}\n{told}")
+            time.sleep(0.1)
