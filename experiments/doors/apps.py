@@ -101,6 +101,7 @@ async def with_server(question: str) -> str:
 mcp = App("mcp", with_server, inputs=QUESTION, outputs=ANSWER)
 APPS: Final = (
     "preparing",
+    "inner",
     "plain",
     "functions",
     "nested",

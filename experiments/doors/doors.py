@@ -214,6 +214,11 @@ def mcp(by: str) -> Way:
     return way
 
 
+def _returned(site: Site, content: Content, made: Any) -> int:
+    """A component of an application returns it, and the answer holds it."""
+    return site.ask("inner", {"question": ASKED})[0]
+
+
 def _referred(site: Site, content: Content, made: Any) -> int:
     first = called(json.dumps({"content": LONG}))
     site.fakes.replies = [[*first, *called(json.dumps(made), "take", index=1)]]
@@ -289,6 +294,7 @@ OTHERS: Final[tuple[Door, ...]] = (
     Door("list: MCP by URL", ("list",), mcp("url")),
     Door("references", ("references",), _referred, _prepare_long),
     Door("web search", ("pages",), _found),
+    Door("component: function", ("value",), _returned, _prepare),
     Door("model: Generate", ("reply",), writes("plain")),
     Door("model: Agent", ("reply",), writes("functions")),
 )
