@@ -13,8 +13,10 @@ from typing import Any
 from teola.engine import AskedBy, EngineKind, EngineSpec, Request, Result
 from teola.errors import EngineError, OutputError, QueryCancelled
 from teola.graph import Op, ToolParams
+from teola.plain_json import is_small
 from teola.run_secrets import OF_NONE
 from teola.runtime.live.nesting import Terms, calling
+from teola.runtime.returned import LookedThrough
 from teola.threads import Threads
 
 
@@ -74,7 +76,8 @@ class PythonEngine:
                 value = await self._in_time(params, inputs, params.timeout)
         except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop's thread
             raise EngineError(f"it raised {type(error).__name__}") from error
-        return _result(request, params, value)
+        found = _result(request, params, value)
+        return found if is_small(found) else await self._threads.run(lambda: LookedThrough(found))
 
     async def _in_time(self, params: ToolParams, inputs: Mapping[str, Any], limit: float) -> Any:
         timer = asyncio.timeout(limit)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from teola.engine import Chunk, Hit, Scope, Source
 from teola.errors import OutputError
 from teola.plain_json import Weighed
-from teola.runtime.values import RemoteList
+from teola.runtime.values import RemoteList, bytes_of
 
 _KNOWN: Final = frozenset(
     {str, int, float, bool, type(None), Hit, Chunk, Scope, Source, RemoteList, Weighed}
@@ -28,6 +28,27 @@ _WAYS: Final = (
 )
 """Attribute -> what to return in the place of what has it: documents of LangChain, those of
 LlamaIndex, pydantic models, anything else with a text."""
+
+
+class LookedThrough(dict[str, Any]):
+    """What a function gave, looked through where it holds up nobody: on the event loop the look at
+    a million rows would take seconds. nbytes: see bytes_of. refusals: by port, why only another
+    function could read it."""
+
+    __slots__ = ("nbytes", "refusals")
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        super().__init__(given)
+        self.nbytes = sum(map(bytes_of, given.values()))
+        refused = ((port, refusal(port, value)) for port, value in given.items())
+        self.refusals = {port: error for port, error in refused if error is not None}
+
+
+def refusal_of(port: str, result: Mapping[str, Any]) -> OutputError | None:
+    """Why a function cannot give what `result` has for this port, if it cannot."""
+    if type(result) is LookedThrough:
+        return result.refusals.get(port)
+    return refusal(port, result[port])
 
 
 def refusal(port: str, value: Any) -> OutputError | None:

@@ -21,6 +21,7 @@ from teola.graph import (
     Ref,
 )
 from teola.runtime.gathering import gather
+from teola.runtime.returned import LookedThrough
 from teola.runtime.tally import Tally
 from teola.runtime.values import RemoteList, bytes_of, counts_of, joined, text_of, tokens_of
 from teola.schedule.plan import Plan
@@ -138,8 +139,8 @@ class Store:
     ) -> dict[str, int]:
         """Keep items lo..hi of the outputs; once all `total` are there, they are joined."""
         if self.weighs and i not in self._dropped:
-            size = 0
-            for value in result.values():
+            size = result.nbytes if type(result) is LookedThrough else 0
+            for value in result.values() if not size else ():
                 size += bytes_of(value)
             self._bytes[i] = self._bytes.get(i, 0) + size
             self.held_bytes += size

@@ -12,7 +12,7 @@ from teola.graph import Primitive, ToolParams
 from teola.graph.ops import ITEM_INPUTS
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.observe.noting import queries_of, working_for
-from teola.runtime.returned import refusal
+from teola.runtime.returned import refusal_of
 from teola.runtime.values import RemoteList
 
 GONE: Final = QueryCancelled("the query ended before its batch ran")
@@ -49,7 +49,7 @@ def misshapen(
             count = len(value) if listed else type(value).__name__
             return OutputError(f"the engine gave {count} for {items} items of {port!r}")
     for port in p.outputs if shown else ():
-        if port in shown and (refused := refusal(port, result[port])):
+        if port in shown and (refused := refusal_of(port, result)):
             return refused
     return None
 
