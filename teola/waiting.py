@@ -139,7 +139,7 @@ async def _resumed(app: App, runtime: Runtime, reply: Reply) -> Result:
     body = Body.model_validate_json(row.request or "{}")
     spec = QuerySpec(body.inputs, body.overrides, body.passes, row.left_s, tenant)
     job = Job(app, replace(spec, session=body.session, secrets=secrets), id=id)
-    job.steps = await filing.steps(id, app.on_unknown)
+    job.steps = await filing.steps(tenant, id, app.on_unknown)
     return await until_it_waits(Underway(job))
 
 
@@ -231,7 +231,7 @@ class Underway:
         result = await self.job.run(self._watcher)
         filing = filing_of(self.job.runtime) if self.job.steps is not None else None
         if filing is not None:
-            await filing.end(result)
+            await filing.end(result, self.job.tenant)
         return result
 
     def _asked(self, inquiry: Inquiry) -> None:

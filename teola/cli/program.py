@@ -26,6 +26,7 @@ from teola.cli import (
     collecting,
     configuring,
     inquiring,
+    journaling,
     keys,
     listing,
     model_server,
@@ -67,6 +68,7 @@ app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)
 app.add_typer(profiling.app, name="profile")
 app.add_typer(configuring.app, name="config")
 app.add_typer(keys.app, name="keys")
+app.add_typer(journaling.app, name="journal")
 app.add_typer(model_server.app, name="llm")
 
 

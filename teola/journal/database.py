@@ -55,8 +55,12 @@ WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ExclusiveLock' AND gran
     AND (classid::bigint << 32 | objid::bigint) = %s AND pid <> pg_backend_pid()
 """
 """Ends a session of our own that we have lost, but PostgreSQL has not noticed."""
+_ACT_AS: Final[LiteralString] = """
+SELECT set_config(%s, %s, true), set_config('teola.form', '2', true)
+"""
 _SHOW_LIFE: Final[LiteralString] = """
-SELECT set_config('teola.journal', 'server', false), set_config('tcp_keepalives_idle', '5', false),
+SELECT set_config('teola.journal', 'server', false), set_config('teola.form', '2', false),
+    set_config('tcp_keepalives_idle', '5', false),
     set_config('tcp_keepalives_interval', '2', false),
     set_config('tcp_keepalives_count', '3', false), pg_advisory_lock(%s)
 """
@@ -136,13 +140,23 @@ class JournalDatabase:
                 _watched(connection, patience or Patience(WORK_S)),
                 connection.transaction(),
             ):
-                await connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+                await connection.execute(_ACT_AS, (name, value))
                 yield connection
         except (Error, TimeoutError) as error:
             if not isinstance(error, (OperationalError, InterfaceError, TimeoutError)):
                 # its text may quote what a client sent
                 log.warning("the journal's database refuses to work: %s", type(error).__name__)
             raise JournalLost(AWAY) from error
+
+    async def note(self, statement: LiteralString, note: str) -> None:
+        """Write a note into the settings, as the role that logs in: the one at work may not. Raises
+        JournalLost."""
+        try:
+            async with await AsyncConnection.connect(self._dsn, autocommit=True) as connection:
+                with Patience(WORK_S).watching(connection):
+                    await connection.execute(statement, (note,))
+        except (Error, TimeoutError) as error:
+            raise JournalLost(self._reason(error)) from error
 
     @staticmethod
     async def hurried(

@@ -6,22 +6,27 @@ so when it writes, and stops. Which of two answers counts is decided by the row 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from teola.graph import Inquiry
 from teola.journal import statements
 from teola.journal.journal import PIECE_S, store
-from teola.journal.lost import Answered, JournalLost
+from teola.journal.lost import Answered, JournalLost, JournalUnreadable
 from teola.journal.patience import Patience
+from teola.journal.sealing import QuerySeal, request_place
 from teola.journal.statements import CHANNEL
 from teola.runtime.live.steps import ASKED
 
 if TYPE_CHECKING:
     from teola.journal.journal import Journal
+
+INQUIRY: Final = frozenset({"ask", "kind", "component", "question", "schema"})
+"""What every question has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,11 @@ class KeptAsk:
 
 
 class JournalSteps:
-    """Keeps: the steps of query `id`."""
+    """Keeps: the steps of a tenant's query `id`."""
 
-    def __init__(self, journal: Journal, id: str) -> None:
+    def __init__(self, journal: Journal, tenant: str, id: str) -> None:
         self._journal, self._id = journal, id
+        self._seal = journal.seal.of(tenant, id)
 
     async def begun(self, key: str) -> None:
         """See Keeps. Raises JournalLost."""
@@ -49,25 +55,27 @@ class JournalSteps:
 
     async def _write(self, key: str, value: str | None) -> None:
         journal = self._journal
-        told = None if value is None else journal.seal.close(value)
-        values = (self._id, journal.token, key, told)
+        sealed = None if value is None else await self._seal.closed(f"step/{key}", value)
+        values = (self._id, journal.token, key, sealed)
         async with journal.database.transaction(None) as connection:
             cursor = await connection.execute(statements.STEP, values)
             if cursor.rowcount != 1:
                 raise JournalLost("the query is not this server's any more")
 
 
-async def steps_of(journal: Journal, id: str) -> dict[str, str | None]:
-    """What was done of a query, with what people have answered. Raises JournalLost."""
+async def steps_of(journal: Journal, tenant: str, id: str) -> dict[str, str | None]:
+    """What was done of a query, with what people have answered. Raises JournalLost and
+    JournalUnreadable."""
     async with journal.database.transaction(None) as connection:
         rows = await (await connection.execute(statements.STEPS, (id,))).fetchall()
         asks = await (await connection.execute(statements.ASKS, (id,))).fetchall()
-    opened = journal.seal.open
-    found = {key: None if value is None else opened(value) for key, value in rows}
+    seal, found = journal.seal.of(tenant, id), dict[str, str | None]()
+    for key, value in rows:
+        found[key] = None if value is None else await seal.opened(f"step/{key}", value)
     for ask, told, answer in asks:
         if answer is not None and found.get(ask) is None:
-            found[ask] = json.dumps({"answer": json.loads(opened(answer))})
-        found[ask + ASKED] = json.dumps(json.loads(opened(told)).get("about"))
+            found[ask] = json.dumps({"answer": _answered(seal, id, ask, answer)})
+        found[ask + ASKED] = json.dumps(inquiry_of(seal, id, ask, told).get("about"))
     return found
 
 
@@ -97,61 +105,74 @@ async def file(
 ) -> None:
     """Put a query into the journal, with what was done of it and what it asks. Raises
     JournalLost."""
-    close, id, tenant = journal.seal.close, filed.id, filed.tenant
-    row = (id, tenant, filed.app, filed.request, filed.created, filed.wait_s, filed.code)
+    id, tenant = filed.id, filed.tenant
+    seal, mark = journal.seal.of(tenant, id), journal.mark(tenant, id)
+    request = await seal.closed(request_place(filed.app, filed.code), filed.request)
+    row = (id, tenant, filed.app, request, filed.created, filed.wait_s, filed.code, filed.left_s)
+    sealed = {
+        key: None if value is None else await seal.closed(f"step/{key}", value)
+        for key, value in steps.items()
+    }
+    asked = await asyncio.to_thread(_asked, seal, list(asks))
     patience = Patience(PIECE_S)
     async with journal.database.transaction(tenant, patience) as connection:
-        await connection.execute(statements.FILE, (*row, filed.left_s, filed.holder))
+        await connection.execute(statements.FILE, (*row, filed.holder, mark))
         for number, path in enumerate(filed.files):
-            await store(connection, tenant, id, number, path, patience)
-        for key, value in steps.items():
-            told = None if value is None else close(value)
-            await connection.execute(statements.FILE_STEP, (tenant, id, key, told))
-        for one in asks:
-            asked = close(json.dumps(one.to_json(), ensure_ascii=False, default=str))
-            await connection.execute(statements.FILE_ASK, (tenant, id, one.id, asked))
+            await store(connection, seal, (tenant, id, number), path, patience)
+        for key, value in sealed.items():
+            await connection.execute(statements.FILE_STEP, (tenant, id, key, value))
+        for ask, text in asked.items():
+            await connection.execute(statements.FILE_ASK, (tenant, id, ask, text))
 
 
 async def wait(
-    journal: Journal, id: str, asks: Iterable[Inquiry], left_s: float, wait_s: float
+    journal: Journal, tenant: str, id: str, asks: Iterable[Inquiry], left_s: float, wait_s: float
 ) -> None:
     """Write that a query waits, for answers to `asks`, with `left_s` of its own time left. Raises
     JournalLost."""
-    asks = list(asks)
+    asked = await asyncio.to_thread(_asked, journal.seal.of(tenant, id), list(asks))
     async with journal.database.transaction(None) as connection:
-        for one in asks:
-            told = json.dumps(one.to_json(), ensure_ascii=False, default=str)
-            values = (one.id, journal.seal.close(told), id, journal.token)
-            await connection.execute(statements.ASK, values)
-        waits = (left_s, wait_s, id, journal.token, [one.id for one in asks])
+        for ask, text in asked.items():
+            await connection.execute(statements.ASK, (ask, text, id, journal.token))
+        waits = (left_s, wait_s, id, journal.token, list(asked))
         await connection.execute(statements.WAIT, waits)
         await connection.execute(statements.NOTIFY, (CHANNEL, id))
 
 
 async def asks_of(journal: Journal, tenant: str, id: str) -> list[KeptAsk]:
-    """The questions of a query of the tenant's. Raises JournalLost."""
+    """The questions of a query of the tenant's. Raises JournalLost and JournalUnreadable."""
     async with journal.database.transaction(tenant) as connection:
         rows = await (await connection.execute(statements.ASKS, (id,))).fetchall()
-    opened = journal.seal.open
-    return [KeptAsk(id, json.loads(opened(told)), answer is not None) for id, told, answer in rows]
+    seal = journal.seal.of(tenant, id)
+    return [
+        KeptAsk(ask, inquiry_of(seal, id, ask, told), answer is not None)
+        for ask, told, answer in rows
+    ]
 
 
 async def open_of(
     journal: Journal, tenant: str, ids: list[str]
-) -> dict[str, list[Mapping[str, Any]]]:
-    """What these queries of the tenant's ask that nobody has answered, by query, as clients see it.
-    Raises JournalLost."""
+) -> dict[str, list[Mapping[str, Any]] | None]:
+    """What these queries of the tenant's ask that nobody has answered, by query, as clients see it;
+    None for a query of which that cannot be read. Raises JournalLost."""
     async with journal.database.transaction(tenant) as connection:
         rows = await (await connection.execute(statements.OPEN, (tenant, ids))).fetchall()
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for query, told in rows:
-        found.setdefault(query, []).append(json.loads(journal.seal.open(told)))
+    found: dict[str, list[Mapping[str, Any]] | None] = {}
+    for query, ask, told in rows:
+        asks = found.setdefault(query, [])
+        if asks is None:
+            continue
+        try:
+            asks.append(inquiry_of(journal.seal.of(tenant, query), query, ask, told))
+        except JournalUnreadable:
+            found[query] = None
     return found
 
 
 async def answer(journal: Journal, tenant: str, id: str, ask: str, answer: Any, news: str) -> None:
     """Answer a question, if nobody has. Raises Answered, JournalLost."""
-    told = journal.seal.close(json.dumps(answer, ensure_ascii=False))
+    seal, text = journal.seal.of(tenant, id), json.dumps(answer, ensure_ascii=False)
+    told = await seal.closed(f"answer/{ask}", text)
     async with journal.database.transaction(tenant) as connection:
         cursor = await connection.execute(statements.ANSWER, (told, tenant, id, ask))
         if cursor.rowcount != 1:
@@ -159,9 +180,42 @@ async def answer(journal: Journal, tenant: str, id: str, ask: str, answer: Any, 
         await connection.execute(statements.NOTIFY, (CHANNEL, news))
 
 
-async def answers_of(journal: Journal, ids: list[str]) -> list[tuple[str, str, Any]]:
-    """Of these queries what people have answered: query, question, answer. Raises JournalLost."""
+async def answers_of(journal: Journal, tenants: Mapping[str, str]) -> list[tuple[str, str, Any]]:
+    """What people have answered these queries: query, question, answer. tenants: by query. Those
+    that cannot be read are noted and left out. Raises JournalLost."""
     async with journal.database.transaction(None) as connection:
-        rows = await (await connection.execute(statements.ANSWERED, (ids,))).fetchall()
-    opened = journal.seal.open
-    return [(query, ask, json.loads(opened(answer))) for query, ask, answer in rows]
+        rows = await (await connection.execute(statements.ANSWERED, ([*tenants],))).fetchall()
+    found = []
+    for query, ask, text in rows:
+        try:
+            answer = _answered(journal.seal.of(tenants[query], query), query, ask, text)
+        except JournalUnreadable as error:
+            journal.lay_aside(query, error)
+        else:
+            found.append((query, ask, answer))
+    return found
+
+
+def inquiry_of(seal: QuerySeal, query: str, ask: str, told: str) -> dict[str, Any]:
+    """A question as clients see it, out of its row. Raises JournalUnreadable."""
+    found = _json(query, seal.open(f"ask/{ask}", told))
+    if not isinstance(found, dict) or found.get("ask") != ask or not found.keys() >= INQUIRY:
+        raise JournalUnreadable(f"a question of query {query} in the journal is none")
+    return found
+
+
+def _answered(seal: QuerySeal, query: str, ask: str, text: str) -> Any:
+    return _json(query, seal.open(f"answer/{ask}", text))
+
+
+def _json(query: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise JournalUnreadable(f"what the journal has of query {query} is not JSON") from None
+
+
+def _asked(seal: QuerySeal, asks: Iterable[Inquiry]) -> dict[str, str]:
+    """Questions as they are written, by their ids."""
+    texts = {one.id: json.dumps(one.to_json(), ensure_ascii=False, default=str) for one in asks}
+    return {ask: seal.close(f"ask/{ask}", text) for ask, text in texts.items()}

@@ -14,13 +14,15 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from teola.graph import Inquiry
 from teola.journal import durable, statements
 from teola.journal.journal import Journal
-from teola.journal.lost import Answered, JournalLost
+from teola.journal.lost import Answered, JournalLost, JournalUnreadable
+from teola.journal.resealing import seal_rest
 from teola.journal.rows import Ended, Kept, Taken
 from teola.plain_json import SPACED, written
 from teola.result import Result
@@ -33,7 +35,8 @@ AGAIN_S: Final = 0.5
 
 
 class Filing:
-    """See the module. Its methods raise JournalLost. On one event loop."""
+    """See the module. Its methods raise JournalLost, and JournalUnreadable for a query whose row
+    cannot be opened. On one event loop."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -46,6 +49,10 @@ class Filing:
         if self._life is None:
             await self.journal.open()
             self.journal.away = False
+            async with self.journal.database.transaction(None) as connection:
+                await self.journal.look_at_note(connection)
+            if self.journal.to_be_sealed:
+                await seal_rest(self.journal)
             self._life = asyncio.create_task(self._show_life(), name="filing")
         await self._alive.wait()
 
@@ -74,14 +81,14 @@ class Filing:
         await self.open()
         id, left_s, wait_s = result.query_id, people.left_s, people.wait_s
         if id in self._filed:
-            await durable.wait(self.journal, id, people.inquiries, left_s, wait_s)
+            await durable.wait(self.journal, tenant, id, people.inquiries, left_s, wait_s)
             await self.journal.release(id)
             return
         created = time.time() - result.latency_s
         row = durable.Filed(id, tenant, result.app, request, created, left_s, wait_s, code)
         await durable.file(self.journal, row, steps.found, people.inquiries)
         self._filed.add(id)
-        steps.keeps = durable.JournalSteps(self.journal, id)
+        steps.keeps = durable.JournalSteps(self.journal, tenant, id)
 
     async def find(self, tenant: str, id: str) -> Kept | None:
         """A query that was filed, by any process."""
@@ -99,43 +106,61 @@ class Filing:
         return ask
 
     async def take(self, tenant: str, id: str) -> Taken:
-        """Make it this process's. Raises Answered where another has it, or it waits on."""
+        """Make it this process's, its request opened. Raises Answered where another has it, or it
+        waits on."""
         values: Mapping[str, Any] = {"me": self.journal.token, "id": id, "tenant": tenant}
         async with self.journal.database.transaction(None) as connection:
             cursor = self.journal.database.cursor(connection, Taken)
             found = await (await cursor.execute(statements.TAKE_ONE, values)).fetchone()
         if found is None:
             raise Answered(f"query {id} goes on elsewhere, waits for another answer, or has ended")
+        try:
+            request = await self.journal.request(found)
+        except JournalUnreadable:
+            await self.journal.release(id)
+            raise
         self._filed.add(id)
-        return found
+        return replace(found, request=request)
 
-    async def steps(self, id: str, on_unknown: str) -> Steps:
+    async def steps(self, tenant: str, id: str, on_unknown: str) -> Steps:
         """What was done of a query that was taken."""
-        found = await durable.steps_of(self.journal, id)
-        return Steps(id, found, durable.JournalSteps(self.journal, id), on_unknown)
+        try:
+            found = await durable.steps_of(self.journal, tenant, id)
+        except JournalUnreadable:
+            self._filed.discard(id)
+            await self.journal.release(id)
+            raise
+        return Steps(id, found, durable.JournalSteps(self.journal, tenant, id), on_unknown)
 
     async def give_up(self, tenant: str, id: str) -> None:
         """End a query that waits."""
         async with self.journal.database.transaction(tenant) as connection:
             await connection.execute(statements.GIVE_UP, (id, tenant))
 
-    async def end(self, result: Result) -> None:
+    async def end(self, result: Result, tenant: str) -> None:
         """A query of this process has ended."""
         if result.query_id in self._filed:
             self._filed.discard(result.query_id)
             write = partial(_written, result)
             told = await here().aside(write, result.outputs)
             latency = round(result.latency_s, 6)
-            await self.journal.end(Ended(result.query_id, result.state, latency, told, None))
+            how = Ended(result.query_id, result.state, latency, told, None, tenant)
+            await self.journal.end(how)
 
     async def waiting(self, tenant: str, app: str) -> list[Inquiry]:
-        """What queries of an application ask."""
+        """What queries of an application ask, but for those whose rows cannot be opened."""
         await self.open()
         async with self.journal.database.transaction(tenant) as connection:
             cursor = await connection.execute(statements.WAITING, (tenant, app))
             rows = await cursor.fetchall()
-        opened = self.journal.seal.open
-        return [_inquiry(id, json.loads(opened(told))) for id, told in rows]
+        found = []
+        for id, ask, told in rows:
+            seal = self.journal.seal.of(tenant, id)
+            try:
+                found.append(_inquiry(id, durable.inquiry_of(seal, id, ask, told)))
+            except JournalUnreadable as error:
+                self.journal.lay_aside(id, error)
+        return found
 
 
 def _written(result: Result) -> str:

@@ -20,17 +20,17 @@ import os
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 from teola.engine import DatabaseServer, HasDatabase
 from teola.errors import InputError
 from teola.journal import statements
-from teola.journal.lost import AWAY, JournalLost
+from teola.journal.lost import AWAY, UNREADABLE, JournalLost, JournalUnreadable
 from teola.journal.patience import Patience
 from teola.journal.rows import Asked, Ended, Kept, Taken
-from teola.journal.sealing import Seal
+from teola.journal.sealing import QuerySeal, Seal, request_place
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from teola.journal.database import JournalDatabase
 
     Session = AsyncConnection[Any]
-    Pieces = AsyncGenerator[tuple[int, bytes], None]
+    Pieces = AsyncGenerator[tuple[int, int, bytes], None]
 
 LEASE_S: Final = 10.0
 FENCE_S: Final = 8.0
@@ -55,6 +55,8 @@ LOOK: Final = "look"
 FORGET_AT_ONCE: Final = 1000
 """Rows; the session that shows life has to answer soon again."""
 FORGET_S: Final = 2.0
+SEALING: Final = "begun"
+"""What the settings say while what lies in plain is sealed."""
 STORE: Final = "vectorstore"
 DAY_S: Final = 86_400.0
 
@@ -77,10 +79,11 @@ class Given:
 
 class Journal:
     """See the module. server: the PostgreSQL that it is kept in. keep_s: how long queries that have
-    ended are remembered. seal: of what they have computed and asked.
+    ended are remembered. seal: of what they ask, compute, are asked and give.
 
     token: what this server is known by. away: it is known not to answer. closed: nothing is written
-    any more. unwritten: how queries ended while it was away.
+    any more. unwritten: how queries ended while it was away. unreadable: queries that this server
+    could not go on with, because their rows cannot be opened.
     """
 
     def __init__(self, server: DatabaseServer, keep_s: float, seal: Seal | None = None) -> None:
@@ -88,6 +91,8 @@ class Journal:
         self.token = secrets.randbits(62)
         self.away, self.closed = True, False
         self.unwritten: dict[str, Ended] = {}
+        self.unreadable: set[str] = set()
+        self._sealed: str | None = None
         self._server, self._keep_s = server, keep_s
         self._opened: JournalDatabase | None = None
         self._waiting: dict[str, set[asyncio.Event]] = {}
@@ -119,6 +124,54 @@ class Journal:
         self._gone.clear()  # others may have lost theirs when we did
         return self.database.session(self.token)
 
+    # --- sealing --------------------------------------------------------------------------
+
+    @property
+    def to_be_sealed(self) -> bool:
+        """Whether there is a key and the settings do not say that all is sealed."""
+        return self.seal.has_key and not self.seal.required
+
+    async def look_at_note(self, connection: Session) -> None:
+        """Read in the settings whether everything has been sealed; from then on nothing else is
+        believed."""
+        row = await (await connection.execute(statements.SEALED)).fetchone()
+        sealed = row[0] if row else None
+        if sealed == self._sealed:
+            return
+        self._sealed = sealed
+        self.unreadable.clear()  # it may have been sealed again, with what could not be read
+        if sealed in (None, SEALING) or self.seal.required:
+            return
+        self.seal.required = True
+        if not self.seal.wrote(sealed):
+            told = (
+                "the journal was sealed with a server.journal_key that this server does not have: "
+                "what queries have left there cannot be opened here"
+            )
+            note(log, logging.WARNING, "journal_other_key", told)
+
+    def mark(self, tenant: str, id: str) -> str | None:
+        """What the row of a query carries, to show with which key it is sealed."""
+        return self.seal.of(tenant, id).close("query", "") if self.seal.has_key else None
+
+    def lay_aside(self, id: str, error: JournalUnreadable) -> None:
+        """Note a query that cannot go on here, once."""
+        if id not in self.unreadable:
+            self.unreadable.add(id)
+            told = "query %(query_id)s is left as it is: %(error)s"
+            note(log, logging.ERROR, "journal_unreadable", told, query_id=id, error=str(error))
+
+    def _readable(self, kept: Kept) -> bool:
+        """Whether a row opens with this key, as far as can be told without what it holds."""
+        if kept.id in self.unreadable and not kept.ended:
+            return False
+        try:
+            if kept.seal is not None:
+                self.seal.of(kept.tenant, kept.id).open("query", kept.seal)
+        except JournalUnreadable:
+            return False
+        return kept.seal is not None or not self.seal.required
+
     # --- for clients ----------------------------------------------------------------------
 
     async def accept(self, asked: Asked) -> Kept | None:
@@ -127,31 +180,39 @@ class Journal:
         Raises JournalLost (then it may have been accepted: only a key can tell), and InputError
         for a key that was given to something else.
         """
+        seal, digest = self.seal.of(asked.tenant, asked.id), asked.digest
+        request = await seal.closed(request_place(asked.app, asked.code), asked.request)
         values = (
-            *(asked.id, asked.tenant, asked.key, asked.digest, asked.app, asked.request),
-            *(asked.created, asked.deadline_s, self.token, asked.code),
+            *(asked.id, asked.tenant, asked.key, self.seal.digest(asked.tenant, digest)),
+            *(asked.app, request, asked.created, asked.deadline_s, self.token, asked.code),
+            self.mark(asked.tenant, asked.id),
         )
         patience = Patience(PIECE_S)
         async with self.database.transaction(asked.tenant, patience) as connection:
             cursor = await connection.execute(statements.INSERT, values)
             if await cursor.fetchone() is not None:
                 for number, path in enumerate(asked.files):
-                    await store(connection, asked.tenant, asked.id, number, path, patience)
+                    place = asked.tenant, asked.id, number
+                    await store(connection, seal, place, path, patience)
                 return None
         return await self.known(asked.tenant, asked.key, asked.digest)
 
     async def known(self, tenant: str, key: str | None, digest: str | None) -> Kept | None:
-        """The query that has this key. Raises JournalLost, and InputError if it asked another
-        thing."""
+        """The query that has this key. Raises JournalLost, JournalUnreadable, and InputError if it
+        asked another thing."""
         found = await self._one(tenant, statements.WITH_KEY, (tenant, key))
-        if found is not None and found.digest != digest:
+        if found is None:
+            return None
+        if found.unreadable:
+            raise JournalUnreadable(UNREADABLE.format(id=found.id))
+        if found.digest not in (digest, self.seal.digest(tenant, digest)):
             raise InputError(
                 "this Idempotency-Key was given before, to another query: take a new one"
             )
         return found
 
     async def find(self, tenant: str, id: str) -> Kept | None:
-        """A query of the tenant's. Raises JournalLost."""
+        """A query of the tenant's, which may be `unreadable`. Raises JournalLost."""
         return await self._one(tenant, statements.WITH_ID, (tenant, id))
 
     async def _one(
@@ -159,7 +220,21 @@ class Journal:
     ) -> Kept | None:
         async with self.database.transaction(tenant) as connection:
             cursor = self.database.cursor(connection, Kept)
-            return await (await cursor.execute(statement, values)).fetchone()
+            found = await (await cursor.execute(statement, values)).fetchone()
+        return None if found is None else await self._in_plain(found)
+
+    async def _in_plain(self, kept: Kept) -> Kept:
+        """A row with how it ended in plain."""
+        if not self._readable(kept):
+            return replace(kept, result=None, problem=None, unreadable=True)
+        seal, columns = self.seal.of(kept.tenant, kept.id), dict[str, str]()
+        try:
+            for name, value in (("result", kept.result), ("problem", kept.problem)):
+                if value is not None:
+                    columns[name] = await seal.opened(name, value)
+        except JournalUnreadable:
+            return replace(kept, result=None, problem=None, unreadable=True)
+        return replace(kept, result=columns.get("result"), problem=columns.get("problem"))
 
     async def all(
         self, tenant: str, app: str | None, state: str | None, most: int, apart: Iterable[str]
@@ -168,7 +243,8 @@ class Journal:
         values = (tenant, list(apart), app, state, most)
         async with self.database.transaction(tenant) as connection:
             cursor = self.database.cursor(connection, Kept)
-            return await (await cursor.execute(statements.LIST, values)).fetchall()
+            found = await (await cursor.execute(statements.LIST, values)).fetchall()
+        return [kept if self._readable(kept) else replace(kept, unreadable=True) for kept in found]
 
     async def cancel(self, tenant: str, id: str) -> None:
         """Ask whoever runs it, or may take it, to end it. Raises JournalLost."""
@@ -181,12 +257,20 @@ class Journal:
     async def end(self, ended: Ended) -> bool:
         """Write how a query of ours ended, later if the journal is away; False if it is not ours
         any more."""
+        ended = await self._closed(ended)
         if not self.away:
             with suppress(JournalLost):
                 async with self.database.transaction(None) as connection:
                     return await self._end(connection, ended)
         self.unwritten[ended.id] = ended
         return True
+
+    async def _closed(self, ended: Ended) -> Ended:
+        """How a query ended, as it is written."""
+        seal = self.seal.of(ended.tenant, ended.id)
+        result = await seal.closed("result", ended.result)
+        problem = None if ended.problem is None else await seal.closed("problem", ended.problem)
+        return replace(ended, result=result, problem=problem)
 
     async def _end(self, connection: Session, ended: Ended) -> bool:
         how = (ended.state, ended.latency_s, ended.result, ended.problem)
@@ -234,6 +318,7 @@ class Journal:
             "apps": list(apps),
             "codes": list(apps.values()),
             "apart": list(apart),
+            "unreadable": list(self.unreadable),
         }
         async with session.transaction(), self.database.cursor(session, Taken) as cursor:
             await cursor.execute(statements.TAKE, values)
@@ -254,8 +339,16 @@ class Journal:
         async with self.database.transaction(None) as connection:
             await connection.execute(statements.RELEASE, (id, self.token))
 
-    async def restore(self, id: str, paths: Sequence[Path]) -> None:
-        """Write a query's documents into files. Raises JournalLost."""
+    async def request(self, row: Taken) -> str:
+        """What a query that was taken asks, as JSON. Raises JournalUnreadable."""
+        if row.request is None:
+            return ""
+        place = request_place(row.app, row.code)
+        return await self.seal.of(row.tenant, row.id).opened(place, row.request)
+
+    async def restore(self, tenant: str, id: str, paths: Sequence[Path]) -> None:
+        """Write a query's documents into files. Raises JournalLost and JournalUnreadable."""
+        seal = self.seal.of(tenant, id)
         for path in paths:
             await asyncio.to_thread(path.touch)
         patience = Patience(PIECE_S)
@@ -263,8 +356,9 @@ class Journal:
             cursor = connection.cursor(binary=True)
             stream = cast("Pieces", cursor.stream(statements.PIECES, (id,)))
             async with aclosing(stream) as pieces:
-                async for number, body in pieces:
-                    await asyncio.to_thread(_append, paths[number], body)
+                async for number, piece, body in pieces:
+                    place = piece_place(number, piece)
+                    await asyncio.to_thread(_append, paths[number], seal, place, body)
                     patience.renew()
 
     async def forget(self, session: Session) -> bool:
@@ -301,22 +395,33 @@ def _database(server: DatabaseServer) -> JournalDatabase:
 
 
 async def store(
-    connection: Session, tenant: str, id: str, number: int, path: Path, patience: Patience
+    connection: Session,
+    seal: QuerySeal,
+    document: tuple[str, str, int],
+    path: Path,
+    patience: Patience,
 ) -> None:
-    """Write a document of a query, piece by piece."""
+    """Write a document of a query, piece by piece. document: tenant, query and number."""
     with await asyncio.to_thread(path.open, "rb") as file:
         piece = 0
         while body := await asyncio.to_thread(file.read, PIECE):
-            values = (tenant, id, number, piece, body)
+            place = piece_place(document[-1], piece)
+            values = (*document, piece, await asyncio.to_thread(seal.close_piece, place, body))
             await connection.execute(statements.PIECE, values)
             patience.renew()
             piece += 1
 
 
-def _append(path: Path, body: bytes) -> None:
+def piece_place(number: int, piece: int) -> str:
+    """Where a piece of a document stands."""
+    return f"files/{number}/{piece}"
+
+
+def _append(path: Path, seal: QuerySeal, place: str, body: bytes) -> None:
+    opened = seal.open_piece(place, body)
     with path.open("r+b") as out:  # never makes it again: nobody may wait for it any more
         out.seek(0, os.SEEK_END)
-        out.write(body)
+        out.write(opened)
 
 
 def journal_of(

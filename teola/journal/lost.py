@@ -10,14 +10,19 @@ AWAY: Final = (
     "background queries cannot be taken or looked up now: the database of the journal is away; "
     "try again soon, or ask with mode sync or stream"
 )
+UNREADABLE_CODE: Final = "journal_unreadable"
+UNREADABLE: Final = (
+    "what the journal has of query {id} cannot be opened (another server.journal_key, or it was "
+    "changed there); DELETE gives the query up"
+)
 
 
 class JournalLost(TeolaError):
     """Nothing can be done with background queries: the database of their journal is away."""
 
 
-class OtherKey(JournalLost):
-    """What stands in the journal was sealed with another key."""
+class JournalUnreadable(TeolaError):
+    """What the journal has of one query cannot be opened; the others are as they were."""
 
 
 class Answered(TeolaError):

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from teola.application import Application
 from teola.engine import Source
 from teola.errors import InputError
+from teola.journal.lost import UNREADABLE, UNREADABLE_CODE, JournalUnreadable
 from teola.workflow.kinds import Kind
 
 
@@ -38,7 +39,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What clients may know of a query. created: seconds since 1970. result, problem: JSON."""
+    """What clients may know of a query. created: seconds since 1970. result, problem: JSON. seal:
+    shows with which key the row is sealed. unreadable: it cannot be opened."""
 
     id: str
     tenant: str
@@ -50,6 +52,8 @@ class Kept:
     digest: str | None
     result: str | None
     problem: str | None
+    seal: str | None = None
+    unreadable: bool = False
 
     @property
     def ended(self) -> bool:
@@ -64,14 +68,23 @@ class Kept:
             "state": self.state,
             "created": round(self.created, 3),
         }
+        if self.unreadable:
+            found["code"] = UNREADABLE_CODE
         if self.latency_s is not None:
             return {**found, "latency_s": self.latency_s}
         return found if self.ended else {**found, "running_s": round(time.time() - self.created, 3)}
 
     def shown(self) -> dict[str, Any]:
-        """With its result, once there is one."""
+        """With its result, once there is one. Raises JournalUnreadable."""
         found = self.summary()
-        return {**found, "result": json.loads(self.result)} if self.result else found
+        if self.unreadable:
+            raise JournalUnreadable(UNREADABLE.format(id=self.id))
+        if not self.result:
+            return found
+        try:
+            return {**found, "result": json.loads(self.result)}
+        except (ValueError, RecursionError):
+            raise JournalUnreadable(UNREADABLE.format(id=self.id)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +107,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a query ended; result, problem: JSON."""
+    """How a query of the tenant's ended; result, problem: JSON."""
 
     id: str
     state: str
     latency_s: float
     result: str
     problem: str | None
+    tenant: str = ""
 
 
 class Body(BaseModel):

@@ -12,26 +12,26 @@ CHANNEL: Final = "teola_journal"
 
 INSERT: Final[LiteralString] = """
 INSERT INTO teola_journal.queries
-    (id, tenant, key, digest, app, request, created, deadline, holder, code)
-VALUES (%s, %s, %s, %s, %s, %s, to_timestamp(%s), now() + make_interval(secs => %s), %s, %s)
+    (id, tenant, key, digest, app, request, created, deadline, holder, code, seal)
+VALUES (%s, %s, %s, %s, %s, %s, to_timestamp(%s), now() + make_interval(secs => %s), %s, %s, %s)
 ON CONFLICT (tenant, key) DO NOTHING RETURNING id
 """
 PIECE: Final[LiteralString] = """
 INSERT INTO teola_journal.files (tenant, query, number, piece, body) VALUES (%s, %s, %s, %s, %b)
 """
 PIECES: Final[LiteralString] = """
-SELECT number, body FROM teola_journal.files WHERE query = %s ORDER BY number, piece
+SELECT number, piece, body FROM teola_journal.files WHERE query = %s ORDER BY number, piece
 """
 _ONE: Final[LiteralString] = """
 SELECT id, tenant, app, state, extract(epoch FROM created)::float8 AS created, runs, latency_s,
-    digest, result, problem
+    digest, result, problem, seal
 FROM teola_journal.queries WHERE tenant = %s AND
 """
 WITH_ID: Final[LiteralString] = _ONE + "id = %s"
 WITH_KEY: Final[LiteralString] = _ONE + "key = %s"
 LIST: Final[LiteralString] = """
 SELECT id, tenant, app, state, extract(epoch FROM q.created)::float8 AS created, runs, latency_s,
-    NULL AS digest, NULL AS result, NULL AS problem
+    NULL AS digest, NULL AS result, NULL AS problem, seal
 FROM teola_journal.queries q
 WHERE tenant = %s AND id <> ALL(%s)
     AND app = coalesce(%s::text, app) AND state = coalesce(%s::text, state)
@@ -75,7 +75,7 @@ WITH dead AS MATERIALIZED (
         AND (state = 'running' OR cancel OR deadline <= now())
         AND (code IS NULL OR code = ANY(%(codes)s) OR cancel OR deadline <= now()
             OR NOT EXISTS (SELECT FROM teola_journal.steps WHERE query = q.id))
-        AND id <> ALL(%(apart)s)
+        AND id <> ALL(%(apart)s) AND (id <> ALL(%(unreadable)s) OR cancel OR deadline <= now())
     ORDER BY created LIMIT %(most)s FOR UPDATE SKIP LOCKED
 )
 UPDATE teola_journal.queries q
@@ -96,8 +96,9 @@ RETURNING q.id, tenant, app, request, extract(epoch FROM created)::float8 AS cre
 """
 FILE: Final[LiteralString] = """
 INSERT INTO teola_journal.queries
-    (id, tenant, app, request, created, deadline, code, state, left_s, holder)
-VALUES (%s, %s, %s, %s, to_timestamp(%s), now() + make_interval(secs => %s), %s, 'waiting', %s, %s)
+    (id, tenant, app, request, created, deadline, code, state, left_s, holder, seal)
+VALUES (%s, %s, %s, %s, to_timestamp(%s), now() + make_interval(secs => %s), %s, 'waiting', %s, %s,
+    %s)
 """
 GIVE_UP: Final[LiteralString] = """
 WITH mine AS (
@@ -114,7 +115,7 @@ FILE_ASK: Final[LiteralString] = """
 INSERT INTO teola_journal.asks (tenant, query, id, told) VALUES (%s, %s, %s, %s)
 """
 WAITING: Final[LiteralString] = """
-SELECT queries.id, asks.told FROM teola_journal.queries
+SELECT queries.id, asks.id, asks.told FROM teola_journal.queries
 JOIN teola_journal.asks ON asks.query = queries.id
 WHERE queries.tenant = %s AND app = %s AND ended IS NULL AND answer IS NULL
 ORDER BY asked, asks.id
@@ -149,7 +150,7 @@ ASKS: Final[LiteralString] = """
 SELECT id, told, answer FROM teola_journal.asks WHERE query = %s ORDER BY asked, id
 """
 OPEN: Final[LiteralString] = """
-SELECT query, told FROM teola_journal.asks
+SELECT query, id, told FROM teola_journal.asks
 WHERE tenant = %s AND query = ANY(%s) AND answer IS NULL ORDER BY asked, id
 """
 ANSWER: Final[LiteralString] = """
@@ -187,4 +188,43 @@ DELETE FROM teola_journal.queries WHERE id IN (
     SELECT id FROM teola_journal.queries WHERE ended < now() - make_interval(secs => %s)
     ORDER BY ended LIMIT %s FOR UPDATE SKIP LOCKED
 )
+"""
+SEALED: Final[LiteralString] = "SELECT max(sealed) FROM teola_journal.settings"
+NOTE_SEALED: Final[LiteralString] = """
+UPDATE teola_journal.settings SET sealed = %s
+"""
+BEGIN_SEALING: Final[LiteralString] = """
+UPDATE teola_journal.settings SET sealed = %s
+WHERE NOT EXISTS (SELECT FROM teola_journal.settings WHERE sealed IS NOT NULL)
+"""
+TO_SEAL: Final[LiteralString] = """
+SELECT id FROM teola_journal.queries WHERE id > %s AND (seal IS NULL OR %s) ORDER BY id LIMIT %s
+"""
+UNSEALED_QUERY: Final[LiteralString] = """
+SELECT tenant, app, code, digest, request, result, problem, seal FROM teola_journal.queries
+WHERE id = %s FOR UPDATE SKIP LOCKED
+"""
+UNSEALED_ASKS: Final[LiteralString] = """
+SELECT id, told, answer FROM teola_journal.asks WHERE query = %s FOR UPDATE SKIP LOCKED
+"""
+IS_THERE: Final[LiteralString] = "SELECT id FROM teola_journal.queries WHERE id = %s"
+COUNT_ASKS: Final[LiteralString] = "SELECT count(*) FROM teola_journal.asks WHERE query = %s"
+PLACES: Final[LiteralString] = """
+SELECT number, piece FROM teola_journal.files WHERE query = %s
+"""
+ONE_PIECE: Final[LiteralString] = """
+SELECT body FROM teola_journal.files WHERE query = %s AND number = %s AND piece = %s
+"""
+SEAL_QUERY: Final[LiteralString] = """
+UPDATE teola_journal.queries SET digest = %s, request = %s, result = %s, problem = %s, seal = %s
+WHERE id = %s
+"""
+SEAL_STEP: Final[LiteralString] = """
+UPDATE teola_journal.steps SET value = %s WHERE query = %s AND key = %s
+"""
+SEAL_ASK: Final[LiteralString] = """
+UPDATE teola_journal.asks SET told = %s, answer = %s WHERE query = %s AND id = %s
+"""
+SEAL_PIECE: Final[LiteralString] = """
+UPDATE teola_journal.files SET body = %b WHERE query = %s AND number = %s AND piece = %s
 """

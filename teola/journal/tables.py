@@ -1,6 +1,7 @@
 """Tables of the journal: background queries and their documents, in a schema of their own.
 
-    settings   version of the schema, one row for each that it ever had
+    settings   version of the schema, one row for each that it ever had; `sealed`: that sealing has
+               begun, or that and when it was done (sealing.py)
     queries    one row a query, from its acceptance until it is forgotten
     files      documents that were uploaded with it, in pieces, until it ends
     steps      what was done of it and is not to be done again (value NULL: begun), until it ends
@@ -8,15 +9,18 @@
 
 A query in the state `waiting` waits for people: nobody takes it before there is an answer, and its
 deadline is that of the answer; `left_s` is what it has from then on. `code` is a digest of the
-application that accepted it: its steps mean something to no other.
+application that accepted it: its steps mean something to no other. `seal` opens with the key that
+the row's values are sealed with; it is NULL where they may lie there in plain.
 
 A query without `holder` waits for a server; `holder` is the token of the one that runs it. `deaths`
 counts the servers that died while they did, `runs` how often it was begun.
 
 Row-level security is enabled and forced: a session sees the rows of the tenant in the setting
 `teola.tenant`, or all of them if it says that it is the server at work (`teola.journal`), and none
-without either. Sessions take on the role `teola_journal`, which may use these tables and nothing
-else, wherever the role that logs in may make and take it.
+without either. Once sealing has begun, a server also has to say that it knows sealed values
+(`teola.form`). Older servers, which would write in plain and fail what they cannot read, then see
+nothing to run. Sessions take on the role `teola_journal`, which may use these tables and nothing
+else, wherever the role that logs in may make and take it. It may not write settings.
 """
 
 from __future__ import annotations
@@ -93,7 +97,12 @@ CREATE TABLE teola_journal.asks (
 );
 """
 
-MIGRATIONS: Final[tuple[LiteralString, ...]] = (_FIRST, _SECOND)
+_THIRD: Final[LiteralString] = """
+ALTER TABLE teola_journal.settings ADD sealed text;
+ALTER TABLE teola_journal.queries ADD seal text;
+"""
+
+MIGRATIONS: Final[tuple[LiteralString, ...]] = (_FIRST, _SECOND, _THIRD)
 """The one at place n - 1 makes version n; what has been released is never changed."""
 
 SECURITY: Final[LiteralString] = """
@@ -105,8 +114,9 @@ CREATE POLICY tenant ON teola_journal.{table}
     WITH CHECK (tenant = (SELECT current_setting('teola.tenant', true)));
 DROP POLICY IF EXISTS server ON teola_journal.{table};
 CREATE POLICY server ON teola_journal.{table}
-    USING ((SELECT current_setting('teola.journal', true)) = 'server')
-    WITH CHECK ((SELECT current_setting('teola.journal', true)) = 'server');
+    USING ((SELECT current_setting('teola.journal', true)) = 'server'
+        AND ((SELECT current_setting('teola.form', true)) = '2'
+            OR (SELECT max(sealed) FROM teola_journal.settings) IS NULL));
 """
 
 TABLES: Final[tuple[LiteralString, ...]] = ("queries", "files", "steps", "asks")

@@ -20,7 +20,7 @@ from teola.errors import (
     TeolaError,
     UnknownName,
 )
-from teola.journal.lost import Answered, JournalLost
+from teola.journal.lost import UNREADABLE_CODE, Answered, JournalLost, JournalUnreadable
 from teola.result import Result
 
 OPENAI: Final = ("/v1/chat", "/v1/models", "/v1/embeddings", "/v1/rerank")
@@ -105,6 +105,7 @@ _KNOWN: Final[tuple[tuple[type[TeolaError], int, str, int | None], ...]] = (
     (Draining, 503, "draining", 1),
     (JournalLost, 503, "journal_unavailable", 2),
     (Postponed, 503, "postponed", 2),
+    (JournalUnreadable, 409, UNREADABLE_CODE, None),
     (Answered, 409, "answered", None),
     (QueryCancelled, 409, "cancelled", None),
     (CodeChanged, 409, "code_changed", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
@@ -16,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from teola.app import App
 from teola.journal import durable
 from teola.journal.journal import LOOK, Journal
-from teola.journal.lost import Answered, JournalLost
+from teola.journal.lost import UNREADABLE, UNREADABLE_CODE, Answered, JournalLost, JournalUnreadable
 from teola.journal.rows import Asked, Body, Kept, digest_of
 from teola.runtime.live.people import chosen
 from teola.serve.board import RUN, Board, Entry
@@ -25,11 +26,12 @@ from teola.serve.intake.query_request import QueryRequest
 from teola.serve.intake.uploads import Upload
 from teola.serve.journal.keeper import Keeper, steps
 from teola.serve.journal.record import JournalRecord
-from teola.serve.problems import NotFound
+from teola.serve.problems import NotFound, problem
 from teola.serve.streaming import SILENCE, SILENCE_S, Events, EventStream, numbered
 
 KEY: Final = "idempotency-key"
 _ID: Final = re.compile(r"[0-9a-f]{32}")
+UNREADABLE_ASKS: Final[dict[str, Any]] = {"code": UNREADABLE_CODE}
 CANCEL_S: Final = 10.0
 """How long a client waits for another server to cancel."""
 
@@ -165,6 +167,8 @@ class Background:
         kept = await self._journal.find(tenant, id) if _ID.fullmatch(id) else None
         if kept is None:
             raise NotFound(f"no query {id!r} here")
+        if kept.unreadable:
+            raise JournalUnreadable(UNREADABLE.format(id=id))
         asks = await durable.asks_of(self._journal, tenant, id)
         open = {one.id: one.told["schema"] for one in asks if not one.answered}
         if kept.ended or not open or any(one.id == ask and one.answered for one in asks):
@@ -178,16 +182,22 @@ class Background:
         return await self.shown(await self._journal.find(tenant, id) or kept)
 
     async def shown(self, kept: Kept) -> dict[str, Any]:
-        """What clients see of a query that another server runs, or none. Raises JournalLost."""
+        """What clients see of a query that another server runs, or none. Raises JournalLost and
+        JournalUnreadable."""
+        whole = await asyncio.to_thread(kept.shown)
         asks = await self._open(kept.tenant, [kept.id] if kept.state == "waiting" else [])
-        return {**kept.shown(), **asks.get(kept.id, {})}
+        if asks.get(kept.id) == UNREADABLE_ASKS:
+            raise JournalUnreadable(UNREADABLE.format(id=kept.id))
+        return {**whole, **asks.get(kept.id, {})}
 
     async def _open(self, tenant: str, ids: list[str]) -> dict[str, dict[str, Any]]:
-        """Query -> `asks`, of those that ask something."""
+        """Query -> `asks`, of those that ask something; a `code` where that cannot be read."""
         if not ids:
             return {}
         found = await durable.open_of(self._journal, tenant, ids)
-        return {id: {"asks": asks} for id, asks in found.items()}
+        return {
+            id: UNREADABLE_ASKS if asks is None else {"asks": asks} for id, asks in found.items()
+        }
 
     def follow(self, kept: Kept) -> Response:
         """Its events from now on; of one that has ended, how it did."""
@@ -243,16 +253,20 @@ class _Elsewhere:
         await self._events.too_slow()
 
     async def _end(self) -> str | None:
-        """The last event of one that has ended."""
+        """The last event of one that has ended, or cannot be opened."""
         try:
             kept = await self._journal.find(self._kept.tenant, self._kept.id)
         except JournalLost:
             return None  # it comes back, or the client goes
-        return _last(kept) if kept is not None and kept.ended else None
+        return _last(kept) if kept is not None and (kept.ended or kept.unreadable) else None
 
 
 def _last(kept: Kept) -> str:
     """The last event of a query that has ended, with a number that no event had before."""
+    if kept.unreadable:
+        error = JournalUnreadable(UNREADABLE.format(id=kept.id))
+        unreadable = Event("error", json.dumps(problem(error, kept.id).body()))
+        return "".join(numbered(1, unreadable, kept.runs * RUN))
     ok = kept.state in ("ok", "partial")
     event = Event("done" if ok else "error", (kept.result if ok else kept.problem) or "{}")
     return "".join(numbered(1, event, kept.runs * RUN))

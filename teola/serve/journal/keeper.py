@@ -33,8 +33,9 @@ from teola.errors import (
 from teola.job import Job
 from teola.journal import durable
 from teola.journal.journal import FENCE_S, LOOK, Journal
-from teola.journal.lost import AWAY, JournalLost
+from teola.journal.lost import AWAY, JournalLost, JournalUnreadable
 from teola.journal.patience import Patience
+from teola.journal.resealing import seal_rest
 from teola.journal.rows import Body, Taken
 from teola.query_spec import QuerySpec
 from teola.result import Result
@@ -84,6 +85,7 @@ class Keeper:
         self._task: asyncio.Task[None] | None = None
         self._engines = asyncio.Event()
         self._beginning: asyncio.Task[None] | None = None
+        self._sealing: asyncio.Task[None] | None = None
         self._fence: asyncio.TimerHandle | None = None
         self._forgot = float("-inf")
         self._lost, self._closing = "", False
@@ -110,6 +112,9 @@ class Keeper:
         if self.opened.is_set() or self.journal.unwritten:
             with suppress(JournalLost):
                 await self.journal.give_back([entry.id for entry in self._journaled()])
+        if self._sealing is not None:
+            self._sealing.cancel()
+            await asyncio.wait({self._sealing}, timeout=CLOSE_S)
         if self._task is not None:
             self._closing = True
             if self.journal.away:  # a cancelled statement would have to be answered, too
@@ -179,6 +184,8 @@ class Keeper:
                     taken = await self._look(session)
                 self._beat(began)
                 self._reached()
+                if self.journal.to_be_sealed and self._sealing is None:
+                    self._sealing = asyncio.create_task(self._seal(), name="sealing")
                 if taken:
                     self._beginning = asyncio.create_task(self._resume(taken), name="resume")
                 await self._pause(session)
@@ -192,6 +199,15 @@ class Keeper:
         self.opened.set()
         self.journal.away = False
         self._tried.set()
+
+    async def _seal(self) -> None:
+        """Seal what lies there in plain, beside all else; what the journal's loss interrupts is
+        gone on with once it is back."""
+        try:
+            with suppress(JournalLost):
+                await seal_rest(self.journal)
+        finally:
+            self._sealing = None
 
     async def _pause(self, session: Session) -> None:
         """Wait until there may be something to look at, a beat at most."""
@@ -226,6 +242,7 @@ class Keeper:
     async def _look(self, session: Session) -> list[Taken]:
         """Write what could not be written, cancel what somebody wants cancelled, take what nobody
         runs."""
+        await self.journal.look_at_note(session)
         await self.journal.write_rest(session)
         running = self._board.running
         known = set(running)
@@ -259,7 +276,8 @@ class Keeper:
                 await entry.record.waits(entry)
         if not waiting:
             return
-        for id, ask, answer in await durable.answers_of(self.journal, [*waiting]):
+        tenants = {id: entry.job.tenant for id, entry in waiting.items()}
+        for id, ask, answer in await durable.answers_of(self.journal, tenants):
             people = waiting[id].job.people
             if ask in people.open:
                 people.answer(ask, answer)
@@ -313,7 +331,7 @@ class Keeper:
     async def _give_up(self, row: Taken, error: TeolaError) -> None:
         state = _STATES.get(type(error), "failed")
         result = Result(row.app, row.id, state, {}, 0.0, error=error)
-        await self.journal.end(ended(result))
+        await self.journal.end(ended(result, row.tenant))
         fields = {"query_id": row.id, "app": row.app, "state": state}
         told = "query %(query_id)s of %(app)s cannot go on and ended %(state)s"
         note(log, logging.WARNING, "query_given_up", told, **fields)
@@ -353,6 +371,12 @@ class Keeper:
             with suppress(JournalLost):
                 await self.journal.release(row.id)
             return None
+        except JournalUnreadable as error:
+            upload.remove()
+            self.journal.lay_aside(row.id, error)
+            with suppress(JournalLost):
+                await self.journal.release(row.id)
+            return None
         except Exception as wrong:  # noqa: BLE001 - a row's edge: what is wrong in one ends that one
             upload.remove()
             told = str(wrong) if isinstance(wrong, TeolaError) else type(wrong).__name__
@@ -363,11 +387,11 @@ class Keeper:
 
     async def _start(self, row: Taken, upload: Upload) -> None:
         app = self._apps[row.app]
-        body = checked(Body, as_json(row.request or ""))
+        body = checked(Body, as_json(await self.journal.request(row)))
         inputs, paths = body.unpacked(app, upload.place)
         if paths:
-            await self.journal.restore(row.id, paths)
-        found = await durable.steps_of(self.journal, row.id)
+            await self.journal.restore(row.tenant, row.id, paths)
+        found = await durable.steps_of(self.journal, row.tenant, row.id)
         record = JournalRecord(self.journal)
         record.accept()
         what = inputs, body.overrides, body.passes
@@ -386,7 +410,7 @@ class Keeper:
 
 def steps(journal: Journal, job: Job, found: Mapping[str, str | None] | None = None) -> Steps:
     """Those of a query, in the journal. found: what was done of it before."""
-    keeps = durable.JournalSteps(journal, job.id)
+    keeps = durable.JournalSteps(journal, job.tenant, job.id)
     return Steps(job.id, found, keeps, job.app.on_unknown)
 
 

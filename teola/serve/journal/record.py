@@ -57,7 +57,8 @@ class JournalRecord:
                 await self._file(entry)
                 return
             left = people.left_s, people.wait_s
-            await durable.wait(self._journal, entry.id, people.inquiries, *left)
+            tenant = entry.job.tenant
+            await durable.wait(self._journal, tenant, entry.id, people.inquiries, *left)
             self.noted = True
 
     async def _file(self, entry: Entry) -> None:
@@ -77,7 +78,7 @@ class JournalRecord:
             *(job.id, job.tenant, job.app.name, request, *times, job.app.code, journal.token, files)
         )
         await durable.file(journal, filed, job.steps.found, job.people.inquiries)
-        job.steps.keeps = durable.JournalSteps(journal, job.id)
+        job.steps.keeps = durable.JournalSteps(journal, job.tenant, job.id)
         self.noted = True
         self.accept()
 
@@ -92,25 +93,26 @@ class JournalRecord:
         lost = result.error is not None and isinstance(result.error.__cause__, JournalLost)
         mine = (result.state != "cancelled" or entry.unwanted) and not lost
         if mine and not self._journal.closed:
-            mine = await _to_its_end(self._write(result))
+            mine = await _to_its_end(self._write(entry, result))
         if mine and not self._journal.closed:
             return result
         entry.given_back = True
         told = "the query was interrupted here and goes on under the same id: ask for it again"
         return replace(result, state="cancelled", outputs={}, error=Postponed(told))
 
-    async def _write(self, result: Result) -> bool:
+    async def _write(self, entry: Entry, result: Result) -> bool:
         """False if the query is not ours any more."""
-        row = await here().aside(partial(ended, result), result.outputs)
+        row = await here().aside(partial(ended, result, entry.job.tenant), result.outputs)
         return await self._journal.end(row)
 
 
-def ended(result: Result) -> Ended:
-    """The row that says how a query ended."""
+def ended(result: Result, tenant: str) -> Ended:
+    """The row that says how a query of the tenant's ended."""
     ok = result.state in ("ok", "partial")
     problem = None if ok else json.dumps(problem_of(result).body())
     told = written(result.to_json(), SPACED)
-    return Ended(result.query_id, result.state, round(result.latency_s, 6), told, problem)
+    how = result.state, round(result.latency_s, 6), told, problem
+    return Ended(result.query_id, *how, tenant)
 
 
 async def _to_its_end(work: Coroutine[None, None, T]) -> T:
