@@ -1,5 +1,7 @@
 """Journal: background queries in PostgreSQL, so that a server that ends does not take them along.
 
+Long because each step in the life of a query is one method over the same state.
+
 A query is committed before its client hears that it was accepted, and ended by one statement. In
 between it belongs to the server whose token is its `holder`. That server shows that it lives by an
 advisory lock on its token, which PostgreSQL itself frees when the connection goes, however it goes.

@@ -260,8 +260,8 @@ def test_what_it_has_computed_lies_there_sealed(serve: Serve, dsn: str) -> None:
     with serve(apps(), key=OTHER) as (_, client):
         answered = answer(client, id, "yes")
         assert (answered.status_code, answered.json()["error"]["code"]) == (
-            503,
-            "journal_unavailable",
+            409,
+            "journal_unreadable",
         )
         assert "another server.journal_key" in answered.json()["error"]["message"]
     with serve(apps(), key=KEY) as (_, client):
