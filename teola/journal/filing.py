@@ -10,7 +10,6 @@ Before it waits for the first time nothing is written. From then on its steps ar
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress

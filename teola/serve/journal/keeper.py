@@ -1,4 +1,5 @@
-"""Keeper: sees to it that every journaled query ends, here or on another server.
+"""Keeper: sees to it that every journaled query ends, here or on another server. Long because one
+look around does all of it, on one connection.
 
     accepted ──▶ running here ──ended──▶ its result in the journal
                    │    ▲
