@@ -46,9 +46,10 @@ class Explanation:
         return cls(result.app, optimised, profile, result)
 
     def to_json(self) -> dict[str, Any]:
-        """{"app", "profile", "times", "p_graph", "e_graph", "rewrites", "critical_path_s"}, and
-        "measured" if it was run. times: where those of each engine come from; as long as one of
-        them is not known, neither is a critical path (null)."""
+        """{"app", "profile", "times", "p_graph", "e_graph", "rewrites", "critical_path_s",
+        "grows"}, and "measured" if it was run. times: where those of each engine come from; as long
+        as one of them is not known, neither is a critical path (null). grows: components that add
+        parts while they run; how many is not known before, so there is no critical path either."""
         before, after = self.optimised.p_graph, self.optimised.e_graph
         found: dict[str, Any] = {
             "app": self.app,
@@ -69,6 +70,7 @@ class Explanation:
                 "p_graph": self._length_s(before),
                 "e_graph": self._length_s(after),
             },
+            "grows": self._grows(),
         }
         if self.result is not None:
             found["measured"] = self._measured_json()
@@ -97,7 +99,7 @@ class Explanation:
             "",
             "where the times come from",
             *(f"   {name}: {source}" for name, source in self._sources().items()),
-            *([] if self._length_s(after) is not None else [UNKNOWN]),
+            *([] if self._all_known(after) else [UNKNOWN]),
             "",
             "what the passes did",
             *self._decisions(),
@@ -143,12 +145,22 @@ class Explanation:
         """Whether one knows how long it takes; a function counts as nothing until it was seen."""
         return not p.engine or p.op is Op.TOOL_CALL or self.profile.engine(p.engine).timed
 
+    def _all_known(self, graph: Graph) -> bool:
+        return all(map(self._known, graph.primitives))
+
+    def _grows(self) -> list[str]:
+        """Components that add parts while they run."""
+        grown = (p.component for p in self.optimised.e_graph.primitives if p.op is Op.GROW)
+        return list(dict.fromkeys(grown))
+
     def _length_s(self, graph: Graph) -> float | None:
-        if not all(map(self._known, graph.primitives)):
+        if self._grows() or not self._all_known(graph):
             return None
         return timetable(graph, self.profile).length_s
 
     def _length(self, graph: Graph) -> str:
+        if grows := self._grows():
+            return f"not known before it runs: {', '.join(grows)} adds to it"
         length = self._length_s(graph)
         return "not known yet" if length is None else f"{length:.3f} s (estimate)"
 

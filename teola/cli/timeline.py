@@ -36,7 +36,7 @@ COLOURS: Final = {
     "decoding": "dark_orange",
     "partial_decoding": "dark_orange",
 }
-_ENDED: Final = {"failed": "red", "cancelled": "dim", "running": "bold"}
+_ENDED: Final = {"failed": "red", "cancelled": "dim", "running": "bold", "queued": "dim"}
 
 
 def show_timeline(trace: Recorded, out: Console) -> None:
@@ -101,7 +101,7 @@ def _axis(end_s: float, bars: int) -> Text:
 def _row(
     primitive: str, spans: list[Span], name: int, bars: int, end_s: float, marked: bool
 ) -> Text:
-    shown = primitive if len(primitive) <= name - 2 else primitive[: name - 3] + "…"
+    shown = _shortened(primitive, name - 2)
     waited = max(0.0, spans[0].start - spans[0].queued)
     ran = sum(span.end - span.start for span in spans)
     states = [span.state for span in spans if span.state != "done"]
@@ -118,6 +118,13 @@ def _row(
     return row
 
 
+def _shortened(primitive: str, width: int) -> str:
+    """Of a path the end, which tells it from its neighbours; of other names the beginning."""
+    if len(primitive) <= width:
+        return primitive
+    return "…" + primitive[1 - width :] if "/" in primitive else primitive[: width - 1] + "…"
+
+
 def _bar(spans: list[Span], bars: int, end_s: float) -> Text:
     """One character for each part of the time: what ran wins over what waited."""
     cells = [" "] * bars
@@ -127,6 +134,8 @@ def _bar(spans: list[Span], bars: int, end_s: float) -> Text:
             for k in range(_cell(span.queued, scale, bars), _cell(span.start, scale, bars)):
                 cells[k] = "░"
     for span in spans:
+        if span.end == span.start > span.queued:
+            continue  # it was never sent
         first = _cell(span.start, scale, bars)
         for k in range(first, max(first + 1, _cell(span.end, scale, bars))):
             cells[k] = "█"

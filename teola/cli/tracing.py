@@ -63,13 +63,16 @@ def trace(
     """
     from teola.cli.showing import console
     from teola.cli.timeline import show_timeline
+    from teola.runtime.observe.recorded import Recorded
 
-    found, recorded = fetched(url, id, key)
-    if form is Form.TEXT and out is None:
-        show_timeline(recorded, console())
-        return 0
-    as_told = json.dumps(found, indent=2, ensure_ascii=False)
-    text = as_told if form is Form.JSON else drawn(recorded, form)
+    if form is Form.JSON:
+        text = json.dumps(fetched(url, id, key, "trace")[0], indent=2, ensure_ascii=False)
+    else:
+        recorded = Recorded.from_json(*fetched(url, id, key, "timeline"))
+        if form is Form.TEXT and out is None:
+            show_timeline(recorded, console())
+            return 0
+        text = drawn(recorded, form)
     if out is None:
         typer.echo(visible(visible_json(text)))
     else:
@@ -77,15 +80,16 @@ def trace(
     return 0
 
 
-def fetched(url: str, id: str, key: str | None) -> tuple[dict[str, Any], Recorded]:
-    """A query's trace as the server tells it, and with its graph. Raises InputError, TeolaError."""
-    from teola.runtime.observe.recorded import Recorded
-
+def fetched(
+    url: str, id: str, key: str | None, what: str
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """A query's trace or timeline as the server tells it, and its graph if it has one. Raises
+    InputError, TeolaError."""
     query = reach.query_path(id)
     with reach.reaching(url, key) as client:
-        trace = reach.told(client.get(f"{query}/trace"))
+        found = reach.told(client.get(f"{query}/{what}"))
         graph = client.get(f"{query}/graph")
-        return trace, Recorded.from_json(trace, reach.told(graph) if graph.is_success else None)
+        return found, reach.told(graph) if graph.is_success else None
 
 
 def drawn(recorded: Recorded, form: Form) -> str:

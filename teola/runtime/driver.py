@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from teola.graph.ops import PREFILLS
 from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
-from teola.policies.work import Size
+from teola.policies.work import Size, Work
 from teola.profile import EngineProfile
 from teola.runtime.growing import Growing, Parts, Place
 from teola.runtime.next_reads import next_reads
@@ -32,10 +32,12 @@ from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     AbortRequest,
+    Cancelled,
     Cause,
     Command,
     Completed,
     Control,
+    DeadlineReached,
     Dispatch,
     Ejected,
     Failed,
@@ -163,6 +165,22 @@ class Driver(ABC, Generic[Q]):
     def tell(self, run: str, event: RunEvent, now: float) -> None:
         """Give the core an event of a run and perform what follows."""
         self._perform(self.core.tell(run, event, now), now)
+
+    def end(self, run: str, event: Cancelled | DeadlineReached, now: float) -> None:
+        """End a run from outside. Its trace keeps what waited until then."""
+        if (query := self.queries.get(run)) is not None:
+            for work in self.waiting(query):
+                for lo, hi in work.spans:
+                    query.trace.unsent(work.primitive, lo, hi, work.arrival, work.affinity)
+        self.tell(run, event, now)
+
+    def waiting(self, query: Query) -> Iterator[Work]:
+        """What is ready and has not been sent yet, wholly or in part."""
+        queues = self.core.queues
+        for i, p in enumerate(query.plan.primitives):
+            work = queues[p.engine].works.get((query.id, i)) if p.engine else None
+            if work is not None and work.queued:
+                yield work
 
     def handle(self, event: QueueEvent, now: float) -> None:
         """Give the core an event of an engine and perform what follows."""

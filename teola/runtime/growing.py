@@ -96,6 +96,10 @@ class Grows(Protocol[G]):
         """Give the core an event of a run."""
         ...
 
+    def end(self, run: str, event: Cancelled, now: float) -> None:
+        """End a run from outside."""
+        ...
+
     def growth(self, query: G, i: int) -> Growth:
         """How primitive `i` grows in this query."""
         ...
@@ -243,7 +247,7 @@ class Parts(Generic[Query]):
                 query.left[i] = growing.growth.result()
         self._close(growing)
         for part in [*growing.open.values()]:
-            self._driver.tell(part.id, Cancelled(), now)
+            self._driver.end(part.id, Cancelled(), now)
 
     def _close(self, growing: Growing) -> None:
         """It has ended, and lets go of what it holds."""

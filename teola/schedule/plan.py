@@ -68,6 +68,7 @@ class Plan:
     item_refs, item_inputs: the lists that it may be cut along, with their names; only the names.
     specs: what queues and policies are told of it.
     optimised: how the passes made the graph, for whoever wants it explained.
+    profile: what was known of the engines when it was made.
     parts: plans of the parts that it may grow, by template and lengths of their lists.
     """
 
@@ -79,6 +80,7 @@ class Plan:
         parts: Parts | None = None,
     ) -> None:
         self.graph, self.optimised, self.parts = graph, optimised, parts
+        self.profile = profile or NO_PROFILE
         self.primitives = graph.primitives
         self.ids = tuple(p.id for p in graph.primitives)
         self.index = {id: i for i, id in enumerate(self.ids)}
@@ -111,7 +113,7 @@ class Plan:
         )
         self.effects = tuple(has_effect(p.op, p.params) for p in self.primitives)
         self.unread = self._unread()
-        self.specs = self._specs(self._estimates(profile), profile or NO_PROFILE)
+        self.specs = self._specs(self._estimates(profile), self.profile)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -7,7 +7,7 @@ is there is only copied: it is a thread that makes an answer of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any, Final
@@ -18,23 +18,35 @@ from starlette.concurrency import run_in_threadpool
 
 from teola.explain import Explanation
 from teola.passes import Optimised, Steps
+from teola.policies.work import Work
 from teola.profile import Profile
+from teola.runtime.driver import Query
 from teola.runtime.observe.parts import parts_json
 from teola.runtime.observe.placements import FoundTokens, Hits, placements
-from teola.runtime.observe.stretches import NONE, chain, critical_path, waited_for
+from teola.runtime.observe.stretches import (
+    NONE,
+    Waited,
+    chain,
+    critical_path,
+    waits,
+    waits_on_path,
+)
 from teola.runtime.observe.trace import Batch, Span, Trace, span_json
+from teola.runtime.observe.whole import whole
 from teola.runtime.pools import presentable
 from teola.runtime.runtime import Runtime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Instance
 from teola.serve.api import Service, tenant
-from teola.serve.board import Board, Entry
+from teola.serve.board import Board
 from teola.serve.long_json import LongJson
 from teola.serve.problems import NotFound
 
 RECENT_QUERIES: Final = 64
 """Out of so many queries that ended last come an engine's recent batches."""
 RECENT_BATCHES: Final = 60
+MOST_ERROR: Final = 500
+"""Characters of what a try that failed says."""
 
 
 def router(runtime: Runtime, service: Service) -> APIRouter:
@@ -43,13 +55,13 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
 
     @routes.get("/queries/{id}/explanation", tags=["queries"], response_model=None)
     async def explanation(id: str, request: Request) -> Response:
-        """Its p-graph and e-graph, and what each pass did and why."""
+        """Its p-graph and e-graph, what each pass did and why, and how long it was expected to take
+        when it began."""
         job = service.entry(id, request).job
         plan = job.trace.plan if job.trace else None
-        optimised = plan.optimised if plan else None
-        if optimised is None:
+        if plan is None or (optimised := plan.optimised) is None:
             raise NotFound(f"query {id!r} has no graph yet")
-        profile = job.app.optimiser(runtime, job.profile).profile
+        profile = plan.profile
 
         def made() -> Response:
             return LongJson(explained(job.app.name, optimised, profile, job.passes))
@@ -63,13 +75,11 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         if entry.job.trace is None:
             raise NotFound(f"query {id!r} has not been admitted yet")
         trace = entry.job.trace.copy()
-        at = runtime.loop.time()
-        now, waiting = at - trace.admitted, list(_waiting(entry, trace, runtime, at))
+        now, waiting = runtime.loop.time(), dict(_waiting(trace, runtime))
+        hide = entry.job.secrets.hidden
 
         def made() -> Response:
-            spans = trace.spans
-            spans += [*_decoding(trace, spans), *waiting]
-            return LongJson(timed(trace, spans, now))
+            return LongJson(timed(trace, waiting, now - trace.admitted, hide))
 
         return await run_in_threadpool(made)
 
@@ -120,83 +130,74 @@ def origins(optimised: Optimised) -> dict[str, str]:
     return found
 
 
-def timed(trace: Trace, spans: list[Span], now_s: float) -> dict[str, Any]:
-    """The timeline as JSON values. now_s: seconds since admission."""
+def timed(
+    trace: Trace,
+    waiting: Mapping[str, Sequence[Span]],
+    now_s: float,
+    hide: Callable[[str], str] = str,
+) -> dict[str, Any]:
+    """The timeline as JSON values. waiting, now_s: see `whole`. hide: takes the query's secrets out
+    of errors."""
     running = trace.finished is None
     end = now_s if running else trace.latency_s
-    ended = [replace(span, end=end) if span.state in _OPEN else span for span in spans]
-    ended = [replace(span, start=end) if span.state == "queued" else span for span in ended]
-    parents = trace.plan.graph.parents if trace.plan else {}
-    before = waited_for(ended, parents)
+    found = whole(trace, waiting, now_s)
+    spans, before = found.spans, found.before
     answered = trace.state in ("running", "ok", "partial")
-    path = critical_path(ended, parents, end, answered=answered)
+    path = critical_path(spans, before, end, answered=answered, within=found.within)
     return {
         "query_id": trace.query_id,
         "app": trace.app,
         "state": trace.state,
         "end_s": end,
-        "spans": [
-            {**span_json(span, errors=False), "waited_for": _index(i)}
-            for span, i in zip(ended, before, strict=True)
-        ],
+        "spans": [_told(*one, hide) for one in zip(spans, before, waits(spans), strict=True)],
         "critical_path": [
             {**asdict(s), "span": _index(s.span), "blocker": _index(s.blocker)} for s in path
         ],
-        "critical_spans": chain(ended, before, answered=answered),
+        "critical_spans": chain(spans, before, answered=answered),
+        "waits": waits_on_path(spans, path),
         "calls": [one.to_json() for one in placements(trace)],
         "parts": parts_json(trace, trace.admitted + now_s),
     }
+
+
+def _told(
+    span: Span, before: int, waited: Waited | None, hide: Callable[[str], str]
+) -> dict[str, Any]:
+    """One span; its error without secrets, as far as MOST_ERROR."""
+    span = replace(span, error=hide(span.error)[:MOST_ERROR])
+    found = {**span_json(span, errors=True), "waited_for": _index(before)}
+    if waited is not None:
+        found["waits"] = asdict(waited)
+    return found
 
 
 def _index(i: int) -> int | None:
     return None if i == NONE else i
 
 
-_OPEN: Final = ("running", "queued")
-"""States of spans that have not ended."""
+def _waiting(trace: Trace, runtime: Runtime) -> Iterator[tuple[str, list[Span]]]:
+    """What is ready and has not been sent yet, as spans with the state `queued`: by query or part
+    that it is of."""
+    query = runtime.live.queries.get(trace.query_id)
+    if query is not None:
+        now = runtime.loop.time()
+        yield (
+            trace.query_id,
+            [span for work in runtime.live.waiting(query) for span in _queued(work, query, now)],
+        )
+    for part in trace.inner:
+        if part.finished is None:
+            yield from _waiting(part, runtime)
 
 
-def _waiting(entry: Entry, trace: Trace, runtime: Runtime, now: float) -> Iterator[Span]:
-    """What is ready and has not been sent yet, as spans with the state `queued`."""
-    run = runtime.live.core.runs.get(entry.id)
-    if run is None:
-        return
-    queues = runtime.live.core.queues
-    for i, p in enumerate(run.plan.primitives):
-        work = queues[p.engine].works.get((entry.id, i)) if p.engine else None
-        if work is not None and work.queued:
-            at = work.arrival - trace.admitted
-            why = work.reason.until(now).words(work.affinity) if work.reason is not None else ""
-            for lo, hi in work.spans:
-                yield Span(
-                    p.id, p.op.value, p.component, p.engine, at, at, at,
-                    instance=work.affinity, lo=lo, hi=hi, state="queued", why=why,
-                )  # fmt: skip
-
-
-def _decoding(trace: Trace, spans: Iterable[Span]) -> Iterator[Span]:
-    """The decodings that are being generated: nothing is recorded of one until it has ended."""
-    if trace.plan is None or trace.finished is not None:
-        return
-    ended = {span.primitive: span for span in spans if span.state == "done"}
-    for head, members in enumerate(trace.plan.members):
-        before = ended.get(trace.plan.ids[head])
-        for i in members if before else ():
-            p = trace.plan.primitives[i]
-            if p.id not in ended:
-                assert before is not None
-                yield replace(
-                    before,
-                    primitive=p.id,
-                    op=p.op.value,
-                    component=p.component,
-                    queued=before.end,
-                    start=before.end,
-                    state="running",
-                    why="",
-                )
-                break
-            before = ended[p.id]
+def _queued(work: Work, query: Query, now: float) -> Iterator[Span]:
+    p, at = query.plan.primitives[work.primitive], work.arrival - query.trace.admitted
+    why = work.reason.until(now).words(work.affinity) if work.reason is not None else ""
+    for lo, hi in work.spans:
+        yield Span(
+            p.id, p.op.value, p.component, p.engine, at, at, at,
+            instance=work.affinity, lo=lo, hi=hi, state="queued", why=why,
+        )  # fmt: skip
 
 
 # --- engines --------------------------------------------------------------------------------

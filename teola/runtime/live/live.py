@@ -131,7 +131,7 @@ class Live(Driver[LiveQuery]):
 
     def _late(self, id: str, event: Cancelled | DeadlineReached) -> None:
         if id in self.queries:
-            self.tell(id, event, self.loop.time())
+            self.end(id, event, self.loop.time())
             self.wake()
 
     def growth(self, query: LiveQuery, i: int) -> Growth:

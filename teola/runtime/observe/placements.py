@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from teola.engine import Usage
 from teola.policies.reason import Reason
 from teola.runtime.observe.trace import Trace
+from teola.runtime.observe.whole import Scope, scopes
 
 
 class Placement(NamedTuple):
-    """A try of an LLM call. primitive: what leads it. usage: as its instance counted (None: it has
-    not ended, or another try has)."""
+    """A try of an LLM call. primitive: what leads it, by its path. usage: as its instance
+    counted (None: it has not ended, or another try has)."""
 
     primitive: str
     engine: str
@@ -41,25 +42,23 @@ class Placement(NamedTuple):
 
 
 def placements(trace: Trace) -> list[Placement]:
-    """Of a query's own calls, in the order in which they were sent."""
-    plan = trace.plan
+    """Of all calls of a query, with those of its parts and of queries inside, in the order in which
+    they were sent."""
+    found = [one for scope in scopes(trace) for one in _of_scope(scope)]
+    found.sort(key=lambda one: one[0])
+    return [one for _, one in found]
+
+
+def _of_scope(scope: Scope) -> Iterator[tuple[float, Placement]]:
+    trace, plan = scope.trace, scope.trace.plan
     if plan is None:
-        return []
+        return
     usage, tries = trace.calls, list(trace.reasons)
     last = {sent[0]: k for k, (sent, _) in enumerate(tries)}
-    found: list[Placement] = []
     for k, (sent, reason) in enumerate(tries):
         i, p = sent[0], plan.primitives[sent[0]]
         told = usage.get(p.id) if last[i] == k else None
-        found.append(Placement(p.id, p.engine, sent[5], reason, told))
-    return found
-
-
-def all_placements(trace: Trace) -> Iterator[Placement]:
-    """With those of the queries inside it."""
-    yield from placements(trace)
-    for inner in trace.inner:
-        yield from all_placements(inner)
+        yield sent[4], Placement(scope.id(p.id), p.engine, sent[5], reason, told)
 
 
 class Hits(NamedTuple):
@@ -81,7 +80,7 @@ class FoundTokens:
         self.by_instance: dict[tuple[str, int], Hits] = {}
         self.by_app: dict[tuple[str, str], Hits] = {}
         for trace in traces:
-            for one in all_placements(trace):
+            for one in placements(trace):
                 if one.usage is not None and one.usage.prompt_tokens:
                     here, app = (one.engine, one.instance), (one.engine, trace.app)
                     self.by_instance[here] = self.by_instance.get(here, Hits()).plus(one.usage)

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, Self
 
 from teola.errors import InputError
-from teola.runtime.observe.stretches import chain, waited_for
+from teola.runtime.observe.stretches import NONE, chain
 from teola.runtime.observe.trace import NOT_RUN, Span, Trace
+from teola.runtime.observe.whole import whole
 
 ITSELF: Final = "query"
 """The lane of what needs no engine: steps outside the graph, conditions, aggregates."""
@@ -27,7 +28,8 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """spans: by start, without those that were skipped. edges: (producer, consumer)."""
+    """spans: by start, with those of parts and queries inside, without those that were skipped.
+    edges: (producer, consumer) of the query's own graph. before: see `whole`."""
 
     query_id: str
     app: str
@@ -35,31 +37,39 @@ class Recorded:
     latency_s: float
     spans: tuple[Span, ...]
     edges: tuple[tuple[str, str], ...] = ()
+    before: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
         """What a query of this process recorded."""
         edges = trace.plan.graph.edges() if trace.plan else ()
+        found = whole(trace)
         return cls(
             trace.query_id,
             trace.app,
             trace.state,
             trace.latency_s,
-            tuple(span for span in trace.spans if span.state not in NOT_RUN),
-            tuple((edge.source, edge.target) for edge in edges),
+            *_ran(found.spans, found.before, tuple((edge.source, edge.target) for edge in edges)),
         )
 
     @classmethod
-    def from_json(cls, trace: Mapping[str, Any], graph: Mapping[str, Any] | None) -> Self:
-        """What a server told. graph: its e-graph; None: there is none yet. Raises InputError."""
+    def from_json(cls, timeline: Mapping[str, Any], graph: Mapping[str, Any] | None) -> Self:
+        """A timeline that a server told. graph: its e-graph; None: there is none yet. Raises
+        InputError."""
         try:
-            spans = tuple(_span(one) for one in trace["spans"] if one["state"] not in NOT_RUN)
+            spans = [_span(one) for one in timeline["spans"]]
+            indices = (one["waited_for"] for one in timeline["spans"])
+            before = [NONE if i is None else int(i) for i in indices]
             edges = tuple((edge["from"], edge["to"]) for edge in (graph or {}).get("edges", ()))
             return cls(
-                trace["query_id"], trace["app"], trace["state"], trace["latency_s"], spans, edges
+                timeline["query_id"],
+                timeline["app"],
+                timeline["state"],
+                timeline["end_s"],
+                *_ran(spans, before, edges),
             )
-        except (KeyError, TypeError, AttributeError):
-            raise InputError("that is no trace; is it a Teola server of this version?") from None
+        except (IndexError, KeyError, TypeError, ValueError, AttributeError):
+            raise InputError("that is no timeline; is it a Teola server of this version?") from None
 
     @property
     def end_s(self) -> float:
@@ -68,14 +78,8 @@ class Recorded:
 
     def critical_path(self) -> frozenset[Span]:
         """Spans that the latency went along (see `runtime.critical_path`)."""
-        parents: dict[str, list[str]] = {
-            span.primitive: [] for span in self.spans if span.primitive != span.op
-        }  # a step outside the graph is named like what it does, and nothing stands above it
-        for source, target in self.edges:
-            parents.setdefault(target, []).append(source)
         answered = self.state in ("running", "ok", "partial")
-        path = chain(self.spans, waited_for(self.spans, parents), answered=answered)
-        return frozenset(self.spans[i] for i in path)
+        return frozenset(self.spans[i] for i in chain(self.spans, self.before, answered=answered))
 
     def lanes(self) -> dict[Lane, list[Span]]:
         """Spans by where they ran: the query itself first, then engines by their first span."""
@@ -91,8 +95,29 @@ class Recorded:
         }
 
 
+Edges = tuple[tuple[str, str], ...]
+
+
+def _ran(
+    spans: Sequence[Span], before: Sequence[int], edges: Edges
+) -> tuple[tuple[Span, ...], Edges, tuple[int, ...]]:
+    """What ran of these spans, the edges, and whom it waited for among what ran."""
+    kept = [i for i, span in enumerate(spans) if span.state not in NOT_RUN]
+    place = {i: k for k, i in enumerate(kept)}
+
+    def above(i: int) -> int:
+        at = before[i]
+        while at != NONE and at not in place:
+            at = before[at]
+        return place.get(at, NONE)
+
+    return tuple(spans[i] for i in kept), edges, tuple(map(above, kept))
+
+
 _FIELDS = frozenset(field.name for field in fields(Span))
 
 
 def _span(told: Mapping[str, Any]) -> Span:
+    if not isinstance(told["state"], str):
+        raise TypeError("a state is a text")
     return Span(**{name: value for name, value in told.items() if name in _FIELDS})

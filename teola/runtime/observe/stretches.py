@@ -9,6 +9,8 @@ would have been shorter only if one of them had been.
 
 Time in a queue is told apart by what the instance did meanwhile: work of the same query, which is
 what the query really spent that time on, or something else, which a trace of one query cannot name.
+
+Where a span contains others (see `observe.whole`), the path goes through what is inside it.
 """
 
 from __future__ import annotations
@@ -16,13 +18,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from teola.graph import Op
 from teola.runtime.observe.trace import NOT_RUN, Span
 
 NONE: Final = -1
 SAME_S: Final = 1e-6
 """Times this close together are one moment."""
+
+WAIT: Final = Op.WAIT.value
+MOST_BEHIND: Final = 8
+"""Spans that one waited behind, as far as they are told."""
 
 Parents = Mapping[str, Sequence[str]]
 """Primitive -> those that it waits for, as in `Graph.parents`."""
@@ -32,10 +39,11 @@ Parents = Mapping[str, Sequence[str]]
 class Stretch:
     """A part of the path, in seconds since admission.
 
-    kind: `ran`; `behind`, ready while its instance did other work of this query; `queued`, ready
-    while its instance did anything else; `between`, from the end of what it waited for until it was
-    ready. span: index of its span, NONE of the last stretch where the query ended after everything
-    else. blocker: of `behind`, the index of the span that the instance was busy with; else NONE.
+    kind: `ran`; `people`, they were waited for; `behind`, ready while its instance did other work
+    of this query; `queued`, ready while its instance did anything else; `between`, from the end of
+    what it waited for until it was ready. span: index of its span, NONE of the last stretch where
+    the query ended after everything else. blocker: of `behind`, the index of the span that the
+    instance was busy with; else NONE.
     """
 
     kind: str
@@ -67,7 +75,7 @@ def waited_for(spans: Sequence[Span], parents: Parents) -> tuple[int, ...]:
             for i in found
             if i != but
             and spans[i].end <= until + SAME_S
-            and spans[i].state not in ("cancelled", "running")
+            and spans[i].state not in ("cancelled", "running", "queued")
         ]
         return max(ended, key=lambda i: (spans[i].end, spans[i].start, i), default=NONE)
 
@@ -103,14 +111,20 @@ def chain(
 
 
 def critical_path(
-    spans: Sequence[Span], parents: Parents, end_s: float, *, answered: bool = True
+    spans: Sequence[Span],
+    before: Sequence[int],
+    end_s: float,
+    *,
+    answered: bool = True,
+    within: Sequence[int] = (),
 ) -> list[Stretch]:
     """The path through a trace's spans, earliest stretch first; they fill 0 to `end_s`.
 
-    end_s: the query's latency, or how long it has been running. answered: see `chain`.
+    before: what `waited_for` says. end_s: the query's latency, or how long it has been running.
+    answered: see `chain`. within: of each span the one that contains it (none: NONE).
     """
-    before = waited_for(spans, parents)
     path: list[Stretch] = []
+    entered: set[int] = set()
     until = 0.0
 
     def stretch(kind: str, end: float, i: int, blocker: int = NONE) -> None:
@@ -123,17 +137,89 @@ def critical_path(
             path.append(Stretch(kind, name, op, engine, until, end, i, blocker))
         until = end
 
-    for i in chain(spans, before, answered=answered):
-        span = spans[i]
-        stretch("between", min(span.queued, span.start), i)
-        for blocker, end in _waits(spans, i, until):
+    def arrive(i: int) -> None:
+        """Up to where span `i` was sent. What a function does between the queries inside it is its
+        own work."""
+        if i in entered:
+            return
+        entered.add(i)
+        span, around = spans[i], within[i] if within else NONE
+        if around != NONE:
+            arrive(around)
+        while around != NONE and not spans[around].engine:
+            around = within[around]
+        ready = min(span.queued, span.start)
+        stretch("between", ready, i) if around == NONE else stretch("ran", ready, around)
+        for blocker, end in _blockers(spans, i, until):
             stretch("queued" if blocker == NONE else "behind", end, i, blocker)
-        stretch("ran", span.end, i)
+
+    for i in chain(spans, before, answered=answered):
+        arrive(i)
+        stretch("people" if spans[i].op == WAIT else "ran", spans[i].end, i)
     stretch("between", end_s, NONE)
     return path
 
 
-def _waits(spans: Sequence[Span], i: int, since: float) -> list[tuple[int, float]]:
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What a span did while it was ready and had not been sent, in seconds. own: its instance did
+    other work of the query, that of the spans `behind` (the longest first, MOST_BEHIND at most).
+    others: work of other queries, or nothing. limits: a rate limit held it."""
+
+    own_s: float
+    others_s: float
+    limits_s: float
+    behind: tuple[int, ...] = ()
+
+
+def waits(spans: Sequence[Span]) -> list[Waited | None]:
+    """How each span waited; None of those that did not."""
+    on: dict[str, list[int]] = defaultdict(list)
+    for i, span in enumerate(spans):
+        on[span.engine].append(i)
+    return [
+        _waited(spans, i, on[span.engine])
+        if span.engine and span.start > span.queued + SAME_S
+        else None
+        for i, span in enumerate(spans)
+    ]
+
+
+def _waited(spans: Sequence[Span], i: int, there: Sequence[int]) -> Waited:
+    span = spans[i]
+    shared: list[tuple[float, float, int]] = []
+    for k in there:
+        other = spans[k]
+        if k != i and _occupies(other, span, span.queued):
+            shared.append((max(other.start, span.queued), min(other.end, span.start), k))
+    own, until = 0.0, span.queued
+    for start, end, _ in sorted(shared):
+        if end > until:
+            own += end - max(start, until)
+            until = end
+    longest = sorted(shared, key=lambda one: one[0] - one[1])[:MOST_BEHIND]
+    left = max(0.0, span.start - span.queued - own)
+    limits = min(span.limited_s, left)
+    return Waited(own, left - limits, limits, tuple(k for _, _, k in longest))
+
+
+def waits_on_path(spans: Sequence[Span], path: Sequence[Stretch]) -> dict[str, Any]:
+    """{"own_s", "others": {engine: seconds}, "limits_s", "people_s"}: what the path waited for."""
+    own = sum(one.end - one.start for one in path if one.kind == "behind")
+    people = sum(one.end - one.start for one in path if one.kind == "people")
+    queued: dict[int, float] = defaultdict(float)
+    for one in path:
+        if one.kind == "queued":
+            queued[one.span] += one.end - one.start
+    limits, others = 0.0, dict[str, float]()
+    for i, seconds in queued.items():
+        limited = min(spans[i].limited_s, seconds)
+        limits += limited
+        others[spans[i].engine] = others.get(spans[i].engine, 0.0) + seconds - limited
+    return {"own_s": own, "others": others, "limits_s": limits, "people_s": people}
+
+
+def _blockers(spans: Sequence[Span], i: int, since: float) -> list[tuple[int, float]]:
     """What a span waited behind from `since` until it was sent, and until when: the index of
     another span of the query on its instance (of several the last to end), or NONE."""
     span = spans[i]

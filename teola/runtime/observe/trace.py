@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import starmap
+from itertools import chain, starmap
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from teola.engine import Usage
-from teola.errors import reason_of
+from teola.errors import QueryCancelled, reason_of
 from teola.graph import Failures, Remarks
 from teola.policies.reason import Reason
 from teola.schedule.plan import Plan
@@ -19,7 +20,8 @@ from teola.schedule.plan import Plan
 NOT_RUN: Final = ("skipped", "fused")
 """States of what no engine has run by itself: there was nothing to do, or it was done with the rest
 of its prompt."""
-
+_LOST: Final = ("failed", "cancelled")
+"""States of tries that gave nothing."""
 
 MOST_NOTICES: Final = 20
 """Of a query; those of a thousand parts would say little more."""
@@ -31,8 +33,9 @@ class Span:
 
     queued: when the primitive became ready. start: when it was sent to its instance. end: when its
     outputs were there. batch: number of the batch, batch_size: primitives (slices) in it. state:
-    done, failed (that try), skipped or cancelled; running (its end is not known) while it is.
-    error: why that try failed. why: why an LLM call went to its instance, or waits, in words.
+    done, failed (that try), skipped or cancelled; running (its end is not known) while it is. What
+    was never sent begins when it ends. error: why that try failed. why: why an LLM call went to its
+    instance, or waits, in words. limited_s: how much of its wait a rate limit caused.
     """
 
     primitive: str
@@ -50,6 +53,7 @@ class Span:
     state: str = "done"
     error: str = ""
     why: str = ""
+    limited_s: float = 0.0
 
 
 class Parent(NamedTuple):
@@ -122,6 +126,8 @@ class Trace:
         self._reasons: dict[int, Reason] = {}
         """Of LLM calls, by where they stand in `_sent`."""
         self._errors: dict[EndedTuple, str] = {}
+        self._unsent: list[_Sent] = []
+        """What waited for an instance when the query ended."""
         self._tokens = (0, 0, 0)
 
     @property
@@ -171,9 +177,15 @@ class Trace:
         self._ended.append((primitive, lo, at, state))
 
     def failed(self, primitive: int, lo: int, at: float, error: Exception) -> None:
-        """A slice failed."""
-        self._ended.append(ended := (primitive, lo, at, "failed"))
-        self._errors[ended] = reason_of(error)
+        """A slice failed, or was withdrawn."""
+        state = "cancelled" if isinstance(error, QueryCancelled) else "failed"
+        self._ended.append(ended := (primitive, lo, at, state))
+        if state == "failed":
+            self._errors[ended] = reason_of(error)
+
+    def unsent(self, primitive: int, lo: int, hi: int, queued: float, instance: int = -1) -> None:
+        """A slice waits for an instance while the query ends."""
+        self._unsent.append(_Sent(primitive, lo, hi, queued, queued, instance, -1, 1))
 
     def step(self, name: str, start: float, end: float, state: str = "done") -> None:
         """Work outside the graph, such as loading documents."""
@@ -227,6 +239,7 @@ class Trace:
         found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
         found._usage, found._errors = {**self._usage}, {**self._errors}
         found._reasons = {**self._reasons}
+        found._unsent = self._unsent[:]
         found.inner = [trace.copy() for trace in self.inner]
         return found
 
@@ -243,19 +256,27 @@ class Trace:
 
     @property
     def spans(self) -> list[Span]:
-        """All spans by start time."""
+        """All spans by start time. What was in flight or waited when the query ended was cancelled
+        then."""
         opened: dict[tuple[int, int], list[_Sent]] = {}
         for k, one in enumerate(self._sent):
             sent = _Sent(*one, self._reasons.get(k))
             opened.setdefault((sent.primitive, sent.lo), []).append(sent)
-        found = list(self._extra)
+        found, dropped = list(self._extra), dict[int, float]()
         for end in map(_Ended._make, self._ended):
             tries = opened.get((end.primitive, end.lo))
-            sent = tries.pop(0) if tries else self._decoding(end)
+            begun = tries and tries[0].at <= end.at  # else it is of a decoding, before another try
+            sent = tries.pop(0) if tries and begun else self._decoding(end)
             found.append(self._span(sent, end.at, end.state, self._errors.get(end, "")))
+            if end.state == "skipped":
+                dropped[end.primitive] = end.at
         left = "running" if self.finished is None else "cancelled"
-        for rest in opened.values():
-            found += [self._span(sent, self.finished or sent.at, left) for sent in rest]
+        for sent in (*chain(*opened.values()), *self._decodings()):
+            end_at = sent.at if self.finished is None else self.finished
+            end_at = max(sent.at, min(end_at, dropped.get(sent.primitive, end_at)))
+            found.append(self._span(sent, end_at, left))
+        if (at := self.finished) is not None:
+            found += [self._span(sent._replace(at=at), at, left) for sent in self._unsent]
         return sorted(found, key=lambda span: (span.start, span.end, span.primitive))
 
     @property
@@ -274,16 +295,53 @@ class Trace:
                 yield Batch(engine, sent.instance, sent.batch, sent.batch_size, sent.at)
 
     def _decoding(self, end: _Ended) -> _Sent:
-        """A decoding is never sent: it begins where what it continues (its stream) ended."""
+        """A decoding is never sent: it begins where what it continues (its stream) ended. A call
+        that fails after its prefilling fails in the decoding that is being written."""
         assert self.plan is not None
-        before = self.plan.sequence_of[end.primitive]
-        if end.state in NOT_RUN or self.plan.head[end.primitive] == end.primitive:
-            return _Sent(end.primitive, 0, 1, end.at, end.at, -1, -1, 1)
-        at = max((e[2] for e in self._ended if e[0] == before), default=end.at)
-        head = self.plan.head[end.primitive]
-        call = next((s for s in reversed(self._sent) if s[0] == head), None)
+        i, head = end.primitive, self.plan.head[end.primitive]
+        if i == head and end.state in _LOST:
+            return self._written(head, end.at) or _Sent(i, 0, 1, end.at, end.at, -1, -1, 1)
+        if i == head or end.state in NOT_RUN:
+            return _Sent(i, 0, 1, end.at, end.at, -1, -1, 1)
+        begun = self._done(self.plan.sequence_of[i], end.at)
+        return self._member(i, end.at if begun is None else begun, end.at)
+
+    def _decodings(self) -> Iterator[_Sent]:
+        """Those that are being written: nothing is recorded of one until it has ended."""
+        if self.plan is None:
+            return
+        last = {end[0]: end[3] for end in self._ended}
+        until = inf if self.finished is None else self.finished
+        for head, members in enumerate(self.plan.members):
+            sent = self._written(head, until) if members and last.get(head) == "done" else None
+            if sent is not None and sent.primitive not in last:
+                yield sent
+
+    def _written(self, head: int, at: float) -> _Sent | None:
+        """The decoding that the call led by `head` is in the middle of at `at`, if it is in one."""
+        assert self.plan is not None
+        begun = self._done(head, at)
+        if begun is None:
+            return None
+        for member in self.plan.members[head]:
+            ended = self._done(member, at)
+            if ended is None:
+                return self._member(member, begun, at)
+            begun = max(begun, ended)
+        return None
+
+    def _done(self, i: int, until: float) -> float | None:
+        """When primitive `i` last ended well until then."""
+        ends = (e[2] for e in self._ended if e[0] == i and e[2] <= until and e[3] not in _LOST)
+        return max(ends, default=None)
+
+    def _member(self, member: int, at: float, until: float) -> _Sent:
+        """A decoding from `at` on, where its call was sent last before `until`."""
+        assert self.plan is not None
+        head = self.plan.head[member]
+        call = next((s for s in reversed(self._sent) if s[0] == head and s[4] <= until), None)
         where = call[5:] if call else (-1, -1, 1)
-        return _Sent(end.primitive, 0, 1, at, at, *where)
+        return _Sent(member, 0, 1, at, at, *where)
 
     def _span(self, sent: _Sent, end: float, state: str, error: str = "") -> Span:
         assert self.plan is not None
@@ -335,4 +393,6 @@ def span_json(span: Span, *, errors: bool) -> dict[str, Any]:
         del found["error"]
     if not span.why:
         del found["why"]
+    if not span.limited_s:
+        del found["limited_s"]
     return found

@@ -342,7 +342,7 @@ class Sim(Driver[Query]):
 
     def _tell_late(self, id: str, event: Cancelled | DeadlineReached) -> None:
         if id in self.queries:
-            self.tell(id, event, self.now)
+            self.end(id, event, self.now)
 
     def decide(
         self, query: Query, i: int

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from teola.application import Application
 from teola.runtime.observe.demand import timings
-from teola.runtime.observe.placements import all_placements
+from teola.runtime.observe.placements import placements
 from teola.runtime.observe.trace import Trace
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
@@ -159,7 +159,7 @@ class _Calls:
 
     def ended(self, trace: Trace) -> None:
         """A query has ended."""
-        for one in all_placements(trace):
+        for one in placements(trace):
             policy = self._configs[one.engine].routing
             self._placed.labels(one.engine, policy, one.reason.because.value).inc()
             for hold in one.reason.holds:

@@ -10,9 +10,10 @@ from teola.cli.timeline import show_timeline
 from teola.engine import Usage
 from teola.policies.reason import Because, Hold, Reason
 from teola.runtime.observe.perfetto import to_perfetto
-from teola.runtime.observe.placements import FoundTokens, Hits, all_placements, placements
+from teola.runtime.observe.placements import FoundTokens, Hits, _of_scope, placements
 from teola.runtime.observe.recorded import Recorded
 from teola.runtime.observe.trace import Trace
+from teola.serve.looking import timed
 from tests.planted import catches, edited
 from tests.schedule.plans import call, plan
 
@@ -37,7 +38,7 @@ def traced(app: str = "app") -> Trace:
 @catches(
     "tokens-of-another-try",
     "what a call found counts for each of its tries",
-    edited(placements, "if last[i] == k else None", "if True else None"),
+    edited(_of_scope, "if last[i] == k else None", "if True else None"),
 )
 def test_each_try_has_its_reason_and_the_last_one_what_it_found() -> None:
     trace = traced()
@@ -88,7 +89,7 @@ def test_what_was_found_is_added_up_by_instance_and_by_application() -> None:
     for trace in (inner, outer, other):
         trace.used(Usage(40, 5, 30), A)
         trace.used(Usage(100, 5, 0), B)
-    assert len(list(all_placements(outer))) == 6
+    assert len(list(placements(outer))) == 6
     assert outer.found_tokens == 60
     found = FoundTokens([outer, other])
     assert found.by_instance == {("llm", 0): Hits(120, 90), ("llm", 1): Hits(300, 0)}
@@ -126,7 +127,7 @@ def test_where_there_is_no_choice_nothing_is_explained() -> None:
     assert "why there" not in shown(trace)
 
 
-def test_a_trace_that_a_server_told_has_the_words_too() -> None:
+def test_a_timeline_that_a_server_told_has_the_words_too() -> None:
     trace = traced()
-    told = Recorded.from_json(trace.to_json(), None)
+    told = Recorded.from_json(timed(trace, {}, 1.0), None)
     assert told.spans == Recorded.of(trace).spans

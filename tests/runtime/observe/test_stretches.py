@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from teola.runtime.observe.stretches import NONE, Stretch, chain, critical_path, waited_for
+from teola.runtime.observe.stretches import (
+    NONE,
+    Stretch,
+    Waited,
+    chain,
+    critical_path,
+    waited_for,
+    waits,
+    waits_on_path,
+)
 from teola.runtime.observe.trace import Span
 
 
@@ -36,7 +45,7 @@ def test_a_chain_with_waiting_and_gaps() -> None:
         span("c", 3.25, 3.25, 4.0),
     ]
     assert waited_for(spans, CHAIN) == (NONE, 0, 1, 2)
-    assert told(critical_path(spans, CHAIN, 4.5)) == [
+    assert told(critical_path(spans, waited_for(spans, CHAIN), 4.5)) == [
         ("ran", "load", 0.0, 1.0),
         ("ran", "a", 1.0, 2.0),
         ("queued", "b", 2.0, 2.5),
@@ -56,7 +65,9 @@ def test_the_slower_of_two_branches_counts() -> None:
         span("join", 3, 3, 4),
     ]
     assert waited_for(spans, parents) == (NONE, 0, 0, 2)
-    ran = [s.primitive for s in critical_path(spans, parents, 4) if s.kind == "ran"]
+    ran = [
+        s.primitive for s in critical_path(spans, waited_for(spans, parents), 4) if s.kind == "ran"
+    ]
     assert ran == ["a", "right", "join"]
 
 
@@ -78,7 +89,7 @@ def test_a_further_try_waited_for_the_one_that_failed() -> None:
         span("c", 3, 3, 4),
     ]
     assert waited_for(spans, CHAIN) == (NONE, 0, 1, 2)
-    assert told(critical_path(spans, CHAIN, 4))[1:4] == [
+    assert told(critical_path(spans, waited_for(spans, CHAIN), 4))[1:4] == [
         ("ran", "b", 1, 2),
         ("queued", "b", 2, 2.5),
         ("ran", "b", 2.5, 3),
@@ -93,8 +104,13 @@ def test_what_was_withdrawn_at_the_end_held_nothing_up() -> None:
         span("c", 2, 2, 3),
         span("guess", 1, 1, 3, state="cancelled"),
     ]
-    assert [s.primitive for s in critical_path(spans, parents, 3)] == ["a", "b", "c"]
-    cancelled = critical_path(spans[:2] + spans[3:], parents, 3, answered=False)
+    assert [s.primitive for s in critical_path(spans, waited_for(spans, parents), 3)] == [
+        "a",
+        "b",
+        "c",
+    ]
+    late = spans[:2] + spans[3:]
+    cancelled = critical_path(late, waited_for(late, parents), 3, answered=False)
     assert [s.primitive for s in cancelled] == ["a", "guess"]
 
 
@@ -110,11 +126,11 @@ def test_ties_are_taken_by_what_came_after() -> None:
     assert waited_for(spans, parents) == (NONE, 0, 1)
 
 
-def waits(spans: list[Span], parents: dict[str, tuple[str, ...]], end: float) -> list[Any]:
+def stood(spans: list[Span], parents: dict[str, tuple[str, ...]], end: float) -> list[Any]:
     """Kind, times and blocker of the stretches in which something was ready and did not run."""
     return [
         (s.kind, s.start, s.end, "" if s.blocker == NONE else spans[s.blocker].primitive)
-        for s in critical_path(spans, parents, end)
+        for s in critical_path(spans, waited_for(spans, parents), end)
         if s.kind in ("queued", "behind")
     ]
 
@@ -129,7 +145,7 @@ def test_waiting_behind_work_of_the_same_query_is_told_apart() -> None:
         span("index.2", 0, 6, 9, engine="embedding", op="embedding"),  # others ran from 4 to 6
         span("embed", 1, 9.5, 10, engine="embedding", op="embedding"),
     ]
-    assert waits(spans, INDEXED, 10) == [
+    assert stood(spans, INDEXED, 10) == [
         ("behind", 1, 4, "index.1"),
         ("queued", 4, 6, ""),
         ("behind", 6, 9, "index.2"),
@@ -144,9 +160,9 @@ def test_only_what_ran_on_the_same_instance_was_waited_behind() -> None:
         span("index.2", 0, 0, 4, engine="embedding", state="skipped"),
         span("embed", 1, 3, 5, engine="embedding"),
     ]
-    assert waits(spans, INDEXED, 5) == [("queued", 1, 3, "")]
+    assert stood(spans, INDEXED, 5) == [("queued", 1, 3, "")]
     waiting = span("embed", 1, 4, 4, engine="embedding", instance=NONE, state="queued")
-    assert waits([*spans[:3], waiting], INDEXED, 4) == [("behind", 1, 4, "index.1")]
+    assert stood([*spans[:3], waiting], INDEXED, 4) == [("behind", 1, 4, "index.1")]
 
 
 def test_of_several_in_one_batch_one_is_named_for_the_whole_wait() -> None:
@@ -156,30 +172,60 @@ def test_of_several_in_one_batch_one_is_named_for_the_whole_wait() -> None:
         span("index.2", 0, 0, 4, engine="embedding"),
         span("embed", 1, 4, 5, engine="embedding"),
     ]
-    assert waits(spans, INDEXED, 5) == [("behind", 1, 4, "index.2")]
+    assert stood(spans, INDEXED, 5) == [("behind", 1, 4, "index.2")]
 
 
 def test_what_took_no_time_is_in_the_chain_and_in_no_stretch() -> None:
     spans = [span("a", 0, 0, 1), span("b", 1, 1, 1, engine="", instance=NONE), span("c", 1, 1, 2)]
     assert chain(spans, waited_for(spans, CHAIN)) == (0, 1, 2)
-    assert [s.primitive for s in critical_path(spans, CHAIN, 2)] == ["a", "c"]
+    assert [s.primitive for s in critical_path(spans, waited_for(spans, CHAIN), 2)] == ["a", "c"]
 
 
 def test_a_query_that_runs_has_a_path_so_far() -> None:
     spans = [span("a", 0, 0, 1), span("b", 1, 1, 1.75, state="running")]
-    path = critical_path(spans, CHAIN, 1.75)
+    path = critical_path(spans, waited_for(spans, CHAIN), 1.75)
     assert told(path) == [("ran", "a", 0, 1), ("ran", "b", 1, 1.75)]
 
 
 def test_nothing_ran() -> None:
-    assert critical_path([], {}, 0.0) == []
-    assert told(critical_path([], {}, 0.5)) == [("between", "", 0.0, 0.5)]
+    assert critical_path([], (), 0.0) == []
+    assert told(critical_path([], (), 0.5)) == [("between", "", 0.0, 0.5)]
+
+
+def test_a_wait_is_split_into_own_work_others_and_limits() -> None:
+    spans = [
+        span("a", 0, 0, 1),
+        span("b", 0, 0.5, 2),
+        span("far", 0, 0, 10, instance=1),
+        span("c", 0, 10, 11, limited_s=3.0),
+    ]
+    found = waits(spans)
+    assert found[0] is found[2] is None
+    assert found[1] == Waited(0.5, 0.0, 0.0, (0,))
+    assert found[3] == Waited(2.0, 5.0, 3.0, (1, 0)), "what overlaps counts once"
+    before = waited_for(spans, dict.fromkeys("abc", ()) | {"far": ()})
+    path = critical_path(spans, before, 11)
+    took = [(one.kind, one.end - one.start) for one in path if one.kind != "ran"]
+    assert took == [("behind", 0.5), ("behind", 1.5), ("queued", 8.0)]
+    assert waits_on_path(spans, path) == {
+        "own_s": 2.0,
+        "others": {"python": 5.0},
+        "limits_s": 3.0,
+        "people_s": 0.0,
+    }
+
+
+def test_waiting_for_people_is_no_work() -> None:
+    spans = [span("a", 0, 0, 1), span("b", 1, 1, 61, op="wait", engine="")]
+    path = critical_path(spans, waited_for(spans, CHAIN), 61)
+    assert told(path) == [("ran", "a", 0, 1), ("people", "b", 1, 61)]
+    assert waits_on_path(spans, path)["people_s"] == 60
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_stretches_fill_the_time_and_follow_the_graph(seed: int) -> None:
     spans, parents, end = random_trace(random.Random(seed))
-    path = critical_path(spans, parents, end)
+    path = critical_path(spans, waited_for(spans, parents), end)
     assert path[0].start == 0.0
     assert path[-1].end == end
     for before, after in itertools.pairwise(path):

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from teola.engine import Usage
+from teola.errors import EngineError, QueryCancelled
 from teola.profile import paper
 from teola.runtime.observe.trace import Trace
 from teola.runtime.optimiser import Optimiser
 from teola_apps.naive_rag import app
+from tests.planted import catches, edited
+from tests.schedule.plans import call, plan
+
+PLAN = plan(*call("a"))
+HEAD, DECODING = PLAN.index["a.prefill"], PLAN.index["a"]
+
+
+def called(*, prefilled: bool = True) -> Trace:
+    """A call that was sent after a second, and may have its first token after two."""
+    trace = Trace("q", "app", PLAN, 10.0)
+    trace.sent(HEAD, 0, 1, 10.5, 11.0, 0, 1, 1)
+    if prefilled:
+        trace.ended(HEAD, 0, 12.0)
+    return trace
+
+
+def told(trace: Trace) -> list[tuple[Any, ...]]:
+    return [(s.primitive, s.state, s.queued, s.start, s.end) for s in trace.spans]
 
 
 def test_a_copy_stays_as_it_was() -> None:
@@ -26,3 +49,53 @@ def test_a_copy_stays_as_it_was() -> None:
     assert copy.to_json() == before
     assert len(list(copy.batches())) == 1
     assert (copy.state, copy.calls) == ("running", {})
+
+
+@catches(
+    "decoding-vanishes",
+    "what a call was writing when its query ended is in no trace",
+    edited(Trace._written, "if begun is None:", "if True:"),
+)
+@pytest.mark.parametrize("state", ["cancelled", "deadline"])
+def test_what_was_being_written_when_a_query_ended_is_cancelled_then(state: str) -> None:
+    trace = called()
+    assert told(trace)[1] == ("a", "running", 2.0, 2.0, 2.0)
+    trace.finish(state, 15.0)
+    assert told(trace) == [
+        ("a.prefill", "done", 0.5, 1.0, 2.0),
+        ("a", "cancelled", 2.0, 2.0, 5.0),
+    ]
+    assert trace.spans[1].instance == 0
+
+
+def test_a_call_that_fails_while_it_writes_fails_in_its_decoding() -> None:
+    trace = called()
+    trace.failed(HEAD, 0, 14.0, EngineError("out of memory"))
+    assert told(trace)[1] == ("a", "failed", 2.0, 2.0, 4.0)
+    assert "out of memory" in trace.spans[1].error
+    trace.sent(HEAD, 0, 1, 14.0, 14.5, 0, 2, 1)
+    trace.ended(HEAD, 0, 15.0)
+    trace.ended(DECODING, 0, 16.0)
+    trace.finish("ok", 17.0)
+    assert told(trace) == [
+        ("a.prefill", "done", 0.5, 1.0, 2.0),
+        ("a", "failed", 2.0, 2.0, 4.0),
+        ("a.prefill", "done", 4.0, 4.5, 5.0),
+        ("a", "done", 5.0, 5.0, 6.0),
+    ]
+
+
+def test_what_nobody_wants_any_more_did_not_fail() -> None:
+    trace = called(prefilled=False)
+    trace.failed(HEAD, 0, 11.5, QueryCancelled("aborted"))
+    trace.finish("ok", 12.0)
+    assert [(one.state, one.error) for one in trace.spans] == [("cancelled", "")]
+
+
+def test_what_waited_when_a_query_ended_waited_until_then() -> None:
+    trace = Trace("q", "app", PLAN, 10.0)
+    trace.unsent(HEAD, 0, 1, 10.5)
+    assert told(trace) == [], "the driver tells what waits as long as it does"
+    copy = trace.copy()
+    copy.finish("deadline", 13.0)
+    assert told(copy) == [("a.prefill", "cancelled", 0.5, 3.0, 3.0)]

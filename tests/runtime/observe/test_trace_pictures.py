@@ -40,6 +40,7 @@ OVERLAPPING = Recorded(
         span("d", 0.8, 0.8, 0.8, instance=1),
     ),
     (("a", "c"), ("b", "d"), ("c", "missing"), ("b", "a")),
+    (-1, -1, 0, 1, 2),
 )
 
 
@@ -196,8 +197,11 @@ def test_what_a_server_tells_is_the_same(runtime: Runtime, real: Recorded) -> No
         "query_id": real.query_id,
         "app": real.app,
         "state": real.state,
-        "latency_s": real.latency_s,
-        "spans": [{**asdict(s), "something": "newer"} for s in real.spans],
+        "end_s": real.latency_s,
+        "spans": [
+            {**asdict(s), "something": "newer", "waited_for": None if k < 0 else k}
+            for s, k in zip(real.spans, real.before, strict=True)
+        ],
     }
     graph = {"edges": [{"from": a, "to": b, "kind": "data"} for a, b in real.edges]}
     assert Recorded.from_json(json.loads(json.dumps(told)), graph) == real
@@ -207,8 +211,8 @@ def test_what_a_server_tells_is_the_same(runtime: Runtime, real: Recorded) -> No
 @pytest.mark.parametrize(
     "bad", [{}, {"spans": [1]}, {"spans": [{"state": "done"}]}, {"spans": None}]
 )
-def test_what_is_no_trace_is_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="no trace"):
+def test_what_is_no_timeline_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="no timeline"):
         Recorded.from_json(bad, None)
 
 
@@ -271,9 +275,24 @@ def test_no_line_of_a_timeline_is_folded(real: Recorded, width: int) -> None:
 
 
 def test_failures_are_named() -> None:
-    failed = Recorded("q", "app", "failed", 1.0, (span("a", 0, 0.1, 0.2, state="failed"),))
+    tried = span("a", 0, 0.1, 0.2, state="failed")
+    failed = Recorded("q", "app", "failed", 1.0, (tried,), before=(-1,))
     assert drawn(failed)[-1].endswith("failed")
     assert drawn(Recorded("q", "app", "running", 0.0, ()))[-1] == "nothing has run yet"
+
+
+def test_what_was_never_sent_is_drawn_as_waiting_only() -> None:
+    left = span("a", 0.2, 1.0, 1.0, state="cancelled")
+    row = drawn(Recorded("q", "app", "deadline", 1.0, (left,), before=(-1,)))[-1]
+    assert "░" in row
+    assert "█" not in row
+
+
+def test_of_a_path_that_is_too_long_the_end_is_shown() -> None:
+    long = span("agent/12345678901234567890/generate.prefill", 0, 0.1, 0.2)
+    row = drawn(Recorded("q", "app", "ok", 1.0, (long,), before=(-1,)))[-1]
+    assert "…34567890/generate.prefill".removeprefix("…") in row
+    assert "agent" not in row
 
 
 def test_a_gantt_chart_has_a_section_an_instance() -> None:
