@@ -1,0 +1,1 @@
+"""Whether timelines tell the truth; see README.md here."""
