@@ -77,19 +77,22 @@ def test_each_wait_goes_to_who_was_waited_for(page: Page) -> None:
     spans = [{"op": "embedding"}, {"op": "searching"}]
 
     def part(kind: str, op: str, start: float, end: float, blocker: int | None = None) -> Any:
-        return {"kind": kind, "op": op, "start": start, "end": end, "blocker": blocker}
+        at = {"start": start, "end": end, "engine": "vectorstore"}
+        return {"kind": kind, "op": op, "blocker": blocker, **at}
 
     path = [
         part("behind", "searching", 0, 17, 0),
         part("queued", "searching", 17, 18),
         part("ran", "searching", 18, 20),
+        part("people", "wait", 20, 23),
     ]
     given = {"critical_path": path, "spans": spans}
     found = page.driver.execute_async_script(SHARES, given)
     assert [(one["label"], one["s"]) for one in found] == [
         ("embedding", 17),
+        ("waiting for people", 3),
         ("store and search", 2),
-        ("waiting behind others", 1),
+        ("waiting for others at vectorstore", 1),
     ]
 
 

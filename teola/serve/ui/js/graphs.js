@@ -12,7 +12,7 @@ const ABOUT = { p: "as the template has it", e: "after the passes: what ran" };
 export function graphs({ explanation, timeline }) {
   const on = lit(explanation);
   const states = statesOf(timeline);
-  const path = pathOf(timeline);
+  const path = pathOf(timeline, explanation.e_graph);
   const told = { p: plural(explanation.p_graph.primitives.length, "primitive"),
     e: counted({ explanation, timeline }) };
   const one = (which, graph) => pane(which, graph, told[which], { on: on?.[which], states, path });
@@ -28,9 +28,10 @@ function statesOf(timeline) {
   return found;
 }
 
-// The critical path: its primitives, and the steps from one to the next.
-function pathOf(timeline) {
-  const ids = (timeline?.critical_spans ?? []).map((i) => timeline.spans[i].primitive);
+// The critical path through the query's own graph: its primitives, and the steps from one to the next.
+function pathOf(timeline, graph) {
+  const own = new Set(graph.primitives.map((p) => p.id));
+  const ids = (timeline?.critical_spans ?? []).map((i) => timeline.spans[i].primitive).filter((id) => own.has(id));
   return { nodes: new Set(ids), steps: new Set(ids.slice(1).map((id, k) => step(ids[k], id))) };
 }
 

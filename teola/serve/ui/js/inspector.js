@@ -26,7 +26,7 @@ function describe({ graph, id, span }, { explanation, timeline }) {
   const whole = graph === "p" ? explanation.p_graph : explanation.e_graph;
   const primitive = whole.primitives.find((p) => p.id === id);
   const spans = timeline?.spans ?? [];
-  if (!primitive) return step(spans.find((one) => one.primitive === id));
+  if (!primitive) return apart(spans[span]?.primitive === id ? spans[span] : spans.find((one) => one.primitive === id), spans);
   const reads = whole.edges.filter((edge) => edge.to === id);
   const made = Object.keys(explanation.origins).filter((e) => explanation.origins[e] === id);
   const names = new Set(graph === "p" ? made : [id]);
@@ -52,7 +52,15 @@ function describe({ graph, id, span }, { explanation, timeline }) {
     <p class="digits">${when(ran, spans[span], spans)}</p>`;
 }
 
-const step = (span) => span && html`<div class="what"><i class="swatch op-load"></i><b>${words(span.op)}</b>
+// What is not in the query's own graph: a primitive of a part, or a step before the graph.
+const apart = (span, spans) => span && (span.engine || span.primitive.includes("/") ? ofPart(span, spans) : step(span));
+
+const ofPart = (span, spans) => html`<div class="what">
+    <i class="swatch op-${classOf(span.op)}"></i><b>${span.primitive}</b> <span>${words(span.op)}</span>
+    <span class="dim">${span.engine ? `on ${span.engine}` : "in the server"}, component ${span.component}</span></div>
+  <p class="digits">${single(span, spans)}</p>`;
+
+const step = (span) => html`<div class="what"><i class="swatch op-load"></i><b>${words(span.op)}</b>
     <span class="dim">in the server, before the graph</span></div>
   <p class="digits">${interval(span)}</p>`;
 
@@ -75,24 +83,23 @@ function single(span, spans) {
     return `is ready, and has been waiting for ${seconds(span.end - span.queued)}${span.why ? ` · ${span.why}` : ""}`;
   }
   const cause = spans[span.waited_for];
-  const behind = blockers(span, spans);
   return html`${span.state === "done" ? "ran" : span.state} ${interval(span)}${
     span.instance >= 0 ? ` on ${namesOf(span).join(" ")}` : ""
   }${span.batch_size > 1 ? `, in a batch of ${span.batch_size}` : ""}
     ${cause ? html` · became ready with <span class="ref">${cause.primitive}</span>` : nothing}
     ${span.start - span.queued > 5e-5
-      ? html` · then waited ${seconds(span.start - span.queued)}${
-          behind.length ? html` behind <span class="ref">${shorter(behind.join(", "), 80)}</span>` : nothing
-        }`
-      : nothing}${span.why ? ` · ${span.why}` : nothing}`;
+      ? html` · then waited ${seconds(span.start - span.queued)}${waited(span, spans)}`
+      : nothing}${span.why ? ` · ${span.why}` : nothing}${span.error ? html` · <b>${span.error}</b>` : nothing}`;
 }
 
-// What of this query its engine was doing meanwhile.
-export function blockers(span, spans) {
-  const others = spans.filter(
-    (s) =>
-      s !== span && s.engine === span.engine && s.batch !== span.batch && s.primitive !== span.primitive &&
-      (span.instance < 0 || s.instance === span.instance) && s.start < span.start - 1e-6 && s.end > span.queued + 1e-6 && s.state !== "queued",
-  );
-  return [...new Set(others.map((s) => s.primitive))];
+// For whom it waited, and how long for each.
+function waited({ waits, engine }, spans) {
+  if (!waits) return nothing;
+  const behind = [...new Set(waits.behind.map((i) => spans[i].primitive))];
+  const told = [
+    waits.own_s > 5e-5 && html`${seconds(waits.own_s)} behind <span class="ref">${shorter(behind.join(", "), 80)}</span>`,
+    waits.others_s > 5e-5 && `${seconds(waits.others_s)} for others at ${engine}`,
+    waits.limits_s > 5e-5 && `${seconds(waits.limits_s)} for a rate limit`,
+  ].filter(Boolean);
+  return told.map((part, i) => html`${i ? ", " : ": "}${part}`);
 }

@@ -9,7 +9,8 @@ export const CLASSES = {
   prefill: { label: "prefilling", ops: ["prefilling", "partial_prefilling", "full_prefilling"] },
   decode: { label: "decoding", ops: ["decoding", "partial_decoding"] },
   call: { label: "calls and outside", ops: ["tool_call", "web_search", "sql"] },
-  control: { label: "in the server", ops: ["condition", "aggregate"] },
+  control: { label: "in the server", ops: ["condition", "aggregate", "grow"] },
+  people: { label: "waiting for people", ops: ["wait"] },
   load: { label: "reading documents, planning", ops: ["load", "optimise"] },
 };
 

@@ -5,17 +5,22 @@ import { words } from "./ops.js";
 import { hold, lit, point } from "./pointing.js";
 
 const UNKNOWN = "not known yet";
+const ENDED = new Set(["ok", "partial"]);
 
-export function passes(explanation) {
+export function passes(explanation, timeline) {
   const { rewrites, critical_path_s: path } = explanation;
   const names = [...new Set([...explanation.passes, ...rewrites.map((r) => r.pass)])];
   const on = lit(explanation);
-  return html`<p class="lead">${expected(path, explanation)}</p>
+  return html`<p class="lead">${expected(path, explanation, timeline)}</p>
     ${names.length ? nothing : html`<p class="empty">This query ran without passes: both graphs are the same.</p>`}
     ${names.map((name) => one(name, rewrites.filter((r) => r.pass === name), explanation, on))}`;
 }
 
-function expected(path, explanation) {
+function expected(path, explanation, timeline) {
+  if (explanation.grows.length) {
+    return html`How long it would take could not be known before it ran: ${explanation.grows.join(", ")} adds to it as it
+      goes.`;
+  }
   if (path.e_graph === null || path.p_graph === null) {
     const missing = Object.entries(explanation.times).filter(([, from]) => from === UNKNOWN);
     return `How long it would take was not known yet: the times of ${
@@ -23,7 +28,8 @@ function expected(path, explanation) {
   }
   return html`The longest path was expected to take <b>${seconds(path.p_graph)}</b> as the
       template has it and <b>${seconds(path.e_graph)}</b> after the passes, by the profile
-      <code>${explanation.profile}</code>.`;
+      <code>${explanation.profile}</code> as it was when the query began.${
+        timeline && ENDED.has(timeline.state) ? html` It took <b>${seconds(timeline.end_s)}</b>.` : ""}`;
 }
 
 function one(name, decided, explanation, on) {

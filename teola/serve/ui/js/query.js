@@ -59,7 +59,7 @@ function draw() {
     </section>
     ${query.explanation
       ? html`<section class="card" aria-labelledby="h-passes"><h2 id="h-passes">What the passes did</h2>
-          ${passes(query.explanation)}</section>`
+          ${passes(query.explanation, query.timeline)}</section>`
       : nothing}
     ${query.explanation ? inspector(query) : nothing}`;
 }

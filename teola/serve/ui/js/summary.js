@@ -5,18 +5,18 @@ import { seconds } from "./format.js";
 import { classOf, CLASSES } from "./ops.js";
 
 // [{name, label, s}] by class of operation, the longest first. What waited behind other work of the
-// same query counts as that work; what waited behind other queries is apart.
+// same query counts as that work; what waited for other queries is apart, by engine.
 export function shares({ critical_path: path, spans }) {
   const found = new Map();
-  for (const { kind, op, blocker, start, end } of path) {
-    const name = kind === "ran" ? classOf(op) : kind === "behind" ? classOf(spans[blocker].op) : kind;
-    found.set(name, (found.get(name) ?? 0) + end - start);
-  }
   const between = spans.some((span) => span.engine) ? "between primitives" : "before any primitive";
-  const label = (name) => ({ queued: "waiting behind others", between })[name] ?? CLASSES[name].label;
-  return [...found]
-    .map(([name, s]) => ({ name, label: label(name), s }))
-    .sort((a, b) => b.s - a.s);
+  for (const { kind, op, engine, blocker, start, end } of path) {
+    const name = kind === "ran" ? classOf(op) : kind === "behind" ? classOf(spans[blocker].op) : kind;
+    const label = { queued: `waiting for others at ${engine}`, between }[name] ?? CLASSES[name].label;
+    const share = found.get(label) ?? { name, label, s: 0 };
+    share.s += end - start;
+    found.set(label, share);
+  }
+  return [...found.values()].sort((a, b) => b.s - a.s);
 }
 
 export function summary({ timeline, state }) {
