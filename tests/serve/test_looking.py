@@ -10,7 +10,9 @@ import pytest
 
 from teola import App, EngineConfig, Generate, Runtime
 from teola.catalogue import load_app
+from teola.runtime.optimiser import Optimiser
 from teola.runtime.python_engine import PythonEngine
+from teola.schedule.plan import NO_PROFILE
 from tests.conftest import PAGES
 from tests.fake_openai import FakeOpenAI
 from tests.serve.conftest import WAIT_S, Served, applications, serving, soon
@@ -62,6 +64,17 @@ def test_the_explanation_is_of_the_plan_that_ran(rag: Served) -> None:
     assert set(found["origins"].values()) <= before
     pieces = [id for id, origin in found["origins"].items() if origin == "expand.decode"]
     assert len(pieces) > 1, found["origins"]
+
+
+def test_what_was_expected_is_not_what_is_known_today(
+    rag: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/v1/queries/{asked(rag)}/explanation"
+    before = got(rag, path)
+    assert before["critical_path_s"]["e_graph"] > 0
+    assert before["grows"] == []
+    monkeypatch.setattr(Optimiser, "profile", property(lambda self: NO_PROFILE))
+    assert got(rag, path) == before
 
 
 def test_without_passes_both_graphs_are_the_same(rag: Served) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from teola.engine import Usage
 from teola.policies.reason import Reason
 from teola.runtime.observe.trace import Trace
-from teola.runtime.observe.whole import Scope, scopes
+from teola.runtime.observe.whole import GraphScope, scopes
 
 
 class Placement(NamedTuple):
@@ -49,7 +49,7 @@ def placements(trace: Trace) -> list[Placement]:
     return [one for _, one in found]
 
 
-def _of_scope(scope: Scope) -> Iterator[tuple[float, Placement]]:
+def _of_scope(scope: GraphScope) -> Iterator[tuple[float, Placement]]:
     trace, plan = scope.trace, scope.trace.plan
     if plan is None:
         return

@@ -35,7 +35,7 @@ class Whole(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class GraphScope:
     """One graph that ran. path: before the ids of its primitives, "" of the query itself. begun:
     seconds since the query was admitted. container: what began it, by its path. around: the index
     of the scope that it is in."""
@@ -69,15 +69,15 @@ class Scope:
         return {self.id(one): tuple(map(self.id, above)) for one, above in known}
 
 
-def scopes(trace: Trace) -> list[Scope]:
+def scopes(trace: Trace) -> list[GraphScope]:
     """Of a query, itself first and each after the one around it."""
-    found = [Scope(trace, "", 0.0)]
+    found = [GraphScope(trace, "", 0.0)]
     for k, scope in enumerate(found):  # which grows meanwhile
         found += _inside(scope, k, trace.admitted)
     return found
 
 
-def _inside(scope: Scope, k: int, zero: float) -> Iterator[Scope]:
+def _inside(scope: GraphScope, k: int, zero: float) -> Iterator[GraphScope]:
     around, seen = scope.trace, dict[str, int]()
     for part in around.inner:
         container = part.parent.primitive if part.parent is not None else ""
@@ -87,7 +87,7 @@ def _inside(scope: Scope, k: int, zero: float) -> Iterator[Scope]:
             path = f"{container}/{part.app}"
             seen[path] = seen.get(path, 0) + 1
             path += f"/{seen[path]}" if seen[path] > 1 else ""
-        yield Scope(part, scope.id(path), part.admitted - zero, scope.id(container), k)
+        yield GraphScope(part, scope.id(path), part.admitted - zero, scope.id(container), k)
 
 
 def whole(
@@ -128,7 +128,7 @@ def _ended(span: Span, end_s: float) -> Span:
 class _Weaving:
     """scope_of: of each span the index of its scope."""
 
-    def __init__(self, every: list[Scope], spans: list[Span], scope_of: list[int]) -> None:
+    def __init__(self, every: list[GraphScope], spans: list[Span], scope_of: list[int]) -> None:
         self.scopes, self.spans, self.scope_of = every, spans, scope_of
         self.members: list[list[int]] = [[] for _ in every]
         for i, k in enumerate(scope_of):
@@ -154,7 +154,7 @@ class _Weaving:
         within = tuple(self.containers[k] for k in self.scope_of)
         return Whole(self.spans, tuple(found), within)
 
-    def _container(self, scope: Scope) -> int:
+    def _container(self, scope: GraphScope) -> int:
         """The try that began a scope."""
         if scope.around == NONE:
             return NONE

@@ -48,6 +48,19 @@ def test_parts_of_a_kind_are_one_row_until_one_asks_for_them(page: Page, grown: 
     assert page.complaints() == []
 
 
+def test_primitives_of_parts_stand_in_the_lanes_of_their_engines(page: Page, grown: str) -> None:
+    spans = page.told(f"queries/{grown}/timeline")["spans"]
+    of_parts = [k for k, one in enumerate(spans) if "/" in one["primitive"] and one["engine"]]
+    assert of_parts
+    k = of_parts[0]
+    page.point(f'.span[data-span="{k}"]')
+    page.says(spans[k]["primitive"], ".inspector")
+    page.says(f"on {spans[k]['engine']}", ".inspector")
+    page.says(
+        "could not be known before it ran: each adds to it", "[aria-labelledby=h-passes] .lead"
+    )
+
+
 def test_rows_open_by_key_and_say_so(page: Page, grown: str) -> None:
     button = page.one(".part.kind .name")
     assert button.get_attribute("aria-expanded") == "false"
