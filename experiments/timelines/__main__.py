@@ -15,7 +15,7 @@ from rich.console import Console
 from experiments.common import pages
 from experiments.timelines.measure import measure
 
-HEAD: Final = ("query", "state", "took, s", "unexplained", "spans", "calls listed", "calls made")
+HEAD: Final = ("query", "state", "took, s", "unexplained", "spans", "listed", "made")
 MOST: Final = 0.05
 """Of a query's time that may be unexplained."""
 

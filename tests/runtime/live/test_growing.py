@@ -203,7 +203,7 @@ def test_loops_in_lists_in_branches() -> None:
 @catches(
     "orphans",
     "parts outlive their query",
-    edited(Parts._stop, "self._driver.tell(part.id, Cancelled(), now)", "pass"),
+    edited(Parts._stop, "self._driver.end(part.id, Cancelled(), now)", "pass"),
 )
 def test_who_leaves_takes_the_parts_along() -> None:
     begun, ended = asyncio.Event(), []
