@@ -142,16 +142,17 @@ class Work:
         """Items; of an LLM call, tokens of its prompt that are to be computed."""
         return self.total - self.found
 
-    def take(self, lo: int, hi: int) -> None:
-        """Items lo..hi are being dispatched."""
+    def take(self, lo: int, hi: int) -> bool:
+        """Items lo..hi are being dispatched; whether they were still to be."""
         spans = self.spans
-        if spans[0] == (lo, hi):
+        if spans and spans[0] == (lo, hi):
             spans.pop(0)
-            return
+            return True
         for k, (a, b) in enumerate(spans):
-            if a <= lo < b:
+            if a <= lo < hi <= b:
                 spans[k : k + 1] = [span for span in ((a, lo), (hi, b)) if span[0] < span[1]]
-                break
+                return True
+        return False
 
     def joined(self, counts: Mapping[str, int]) -> Mapping[str, int]:
         """Items of each port in all slices that have come back, now with these."""

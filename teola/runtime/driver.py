@@ -54,6 +54,7 @@ from teola.schedule.events import (
     Skipped,
     Started,
 )
+from teola.schedule.faults import PolicyFailed
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Limits
 from teola.schedule.plan import Plan
@@ -135,6 +136,7 @@ def queue_of(
     elif profile is not None:
         profiles = [profile.of(i) for i in range(len(limits))]
     queue = EngineQueue(engine, limits, policy, router, profiles)
+    queue.faults.batching, queue.faults.routing = batching, routing
     if learner is not None:
         budget = limits[0].max_batch if limits[0].continuous else None
         queue.observer = learner.observer(engine, budget)
@@ -164,7 +166,12 @@ class Driver(ABC, Generic[Q]):
 
     def tell(self, run: str, event: RunEvent, now: float) -> None:
         """Give the core an event of a run and perform what follows."""
-        self._perform(self.core.tell(run, event, now), now)
+        try:
+            commands = self.core.tell(run, event, now)
+        except Exception as error:  # noqa: BLE001 - the driver's edge: see `broke`
+            self.broke([run], error, now)
+            return
+        self._perform(commands, now)
 
     def end(self, run: str, event: Cancelled | DeadlineReached, now: float) -> None:
         """End a run from outside. Its trace keeps what waited until then."""
@@ -184,7 +191,12 @@ class Driver(ABC, Generic[Q]):
 
     def handle(self, event: QueueEvent, now: float) -> None:
         """Give the core an event of an engine and perform what follows."""
-        self._perform(self.core.handle(event, now), now)
+        try:
+            commands = self.core.handle(event, now)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.broke(self._using(event.engine), error, now)
+            return
+        self._perform(commands, now)
 
     def wrote(
         self, query: Q, head: int, place: tuple[str, int, int], k: int, item: Any, now: float
@@ -203,7 +215,25 @@ class Driver(ABC, Generic[Q]):
     def flush(self, now: float) -> None:
         """Scheduling rounds until no engine has anything more to send."""
         while self.core.unsettled:
-            self._perform(self.core.flush(now), now)
+            try:
+                commands = self.core.flush(now)
+            except Exception as error:  # noqa: BLE001 - as above
+                self.broke(list(self.queries), error, now)
+                continue
+            self._perform(commands, now)
+
+    def _using(self, engine: str) -> list[str]:
+        """The queries that have something to do at an engine."""
+        return [
+            id
+            for id, query in self.queries.items()
+            if any(p.engine == engine for p in query.plan.primitives)
+        ]
+
+    def broke(self, runs: Sequence[str], error: Exception, now: float) -> None:
+        """Handling an event or performing a command raised `error`, a bug; `runs` may have lost
+        something by it. To be called while it is handled."""
+        raise error
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         """See `Measuring`."""
@@ -234,7 +264,10 @@ class Driver(ABC, Generic[Q]):
         try:
             while todo:
                 command = todo.popleft()
-                _PERFORM[type(command)](self, command, now)
+                try:
+                    _PERFORM[type(command)](self, command, now)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self.broke(_concerned(command), error, now)
         finally:
             self._performing = False
 
@@ -271,10 +304,14 @@ class Driver(ABC, Generic[Q]):
 
     def _finish(self, command: Finish, now: float) -> None:
         query = self.queries.pop(command.run)
-        query.trace.finish(command.state.value, now)
-        if query.growing:
-            self.parts.over(query, now)
-        self.finished(query, command, now)
+        try:
+            query.trace.finish(command.state.value, now)
+            if query.growing:
+                self.parts.over(query, now)
+            self.finished(query, command, now)
+        except Exception:
+            self.queries[command.run] = query  # `broke` has to find it
+            raise
         if self.learner is not None:
             self.learner.publish(now)
 
@@ -361,6 +398,12 @@ class Driver(ABC, Generic[Q]):
         told = "engine %(engine)s: instance %(instance)d works again"
         note(log, logging.INFO, "engine_recovered", told, **asdict(command))
 
+    def policy_failed(self, command: PolicyFailed, now: float) -> None:
+        """What was queued at an engine has failed, because of a policy."""
+        cause = command.error.__cause__
+        trace = (type(cause), cause, cause.__traceback__) if cause is not None else None
+        log.error("%s; what was queued there has failed", command.error, exc_info=trace)
+
     def unask(self, query: Q, i: int) -> None:
         """Nobody wants to know any more what primitive `i` asks."""
 
@@ -405,6 +448,14 @@ class Driver(ABC, Generic[Q]):
         """A query has ended; its outputs can be read from the store now."""
 
 
+def _concerned(command: Command) -> list[str]:
+    """The queries that a command is for."""
+    if type(command) is Dispatch:
+        return [work.run for work, _, _ in command.slices]
+    run = getattr(command, "run", None)
+    return [] if run is None else [run]
+
+
 _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Dispatch: Driver._dispatch,
     Release: Driver._release,
@@ -418,5 +469,6 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),
     Retried: Driver._nothing,
+    PolicyFailed: lambda driver, command, now: driver.policy_failed(command, now),
 }
 """How each command is performed."""

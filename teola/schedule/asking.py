@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from teola.policies.routing.base import Loads, RoutingPolicy
 from teola.policies.work import Work
+from teola.schedule.faults import Faults
 
 FIRST: Final = 8
 """Instances that are asked about what is bound to none; what suits no one of them waits."""
@@ -32,9 +33,10 @@ class Declined(NamedTuple):
 
 
 class Asking:
-    """What is queued where, and who declined."""
+    """What is queued where, and who declined. faults: takes what the routing policy raises."""
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
         self._bound: dict[int, int] = {}
         self._tokens: dict[int, int] = {}
         self._context: dict[int, int] = {}
@@ -151,11 +153,17 @@ class Asking:
             self.wake(now)
         asked = []
         if self._free:
-            for i in islice(routing.order(loads, now), FIRST):
-                before = self._declined.get(i)
-                if before is None or before.version != self._version:
-                    asked.append(i)
-                    yield i
+            try:
+                for i in islice(routing.order(loads, now), FIRST):
+                    if i not in loads:
+                        self._faults.of_routing(f"order gave {i}, which cannot take work now")
+                        return
+                    before = self._declined.get(i)
+                    if before is None or before.version != self._version:
+                        asked.append(i)
+                        yield i
+            except Exception as error:  # noqa: BLE001 - anybody's code; the queue fails its work
+                self._faults.of_routing(error)
         for i in sorted(self._ask):
             if i not in loads:
                 self._ask.discard(i)  # until it changes

@@ -62,6 +62,16 @@ class Core:
         """Admit a run; its Started event begins it."""
         self.runs[run.id] = run
 
+    def drop(self, run: str, now: float) -> list[Command]:
+        """Forget a run that cannot go on, and what it has at the engines."""
+        self._commands = []
+        self.runs.pop(run, None)
+        for name, queue in self.queues.items():
+            for id, i in [key for key in queue.works if key[0] == run]:
+                queue.withdraw(id, i, now, self._commands)
+                self._dirty[name] = queue
+        return self._commands
+
     def tell(self, run: str, event: RunEvent, now: float) -> list[Command]:
         """Handle an event of one run. Runs that have ended ignore it."""
         self._commands = []
@@ -85,10 +95,11 @@ class Core:
         self._commands = []
         while self._dirty:
             _, queue = self._dirty.popitem()
-            if queue.instances.lost:
-                self._route(queue.give_up(now), now)
-            else:
+            lost, faults = queue.instances.lost, queue.faults
+            if faults.error is None and not lost:
                 queue.dispatch(now, self._commands)
+            if lost or faults.error is not None:
+                self._route(queue.give_up(now), now)
         return self._commands
 
     def _route(self, outputs: list[Output], now: float) -> None:

@@ -6,7 +6,8 @@ retries what may be retried. What is sent to an instance is bounded by what it c
 order is decided here and not in the engine's own queue.
 
 An instance that keeps failing is ejected for a while (`health`), unless it is the last one. When
-none is left that is up or worth waiting for, what is queued fails.
+none is left that is up or worth waiting for, what is queued fails. So it does when a policy fails
+(`faults`). Long because every event of one state machine has its place here.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from teola.schedule.events import (
     InstanceUp,
     InstanceWaits,
     MemberCompleted,
+    OfEngine,
     Outbox,
     Outcome,
     PrefixChanged,
@@ -46,12 +48,13 @@ from teola.schedule.events import (
     Tell,
     Timer,
 )
+from teola.schedule.faults import Faults, PolicyFailed
 from teola.schedule.instances import Instances, Limits
 from teola.schedule.placing import Placing
 from teola.schedule.requeue import Requeue
 from teola.schedule.waiting_line import WaitingLine
 
-Output = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | Tell
+Output = OfEngine | Tell
 
 
 class EngineQueue:
@@ -72,7 +75,10 @@ class EngineQueue:
         self.works: dict[tuple[str, int], Work] = {}
         self._batches: dict[int, Dispatch] = {}
         self._one, eager = len(limits) == 1, is_eager(batching)
-        self.line = WaitingLine(batching, lone=self._one and eager and not self.continuous)
+        self.faults = Faults(engine, type(batching).__name__, type(routing).__name__)
+        self.line = WaitingLine(
+            batching, self.faults, lone=self._one and eager and not self.continuous
+        )
         self.placing = Placing(routing, self.line, self.instances, profiles)
         self._priority, self._next_batch = priorities(batching), 0
         self.again = Requeue(self.works, self.line, self.placing, self.instances)
@@ -313,34 +319,54 @@ class EngineQueue:
             if slots is None:
                 return out
             if alone.total <= slots.weight and alone.avoid != 0:
-                out.append(self._send(0, [Slice(alone, 0, alone.total)], now))
+                sent = self._send(0, [Slice(alone, 0, alone.total)], now)
+                assert sent is not None
+                out.append(sent)
                 return out
             self.line.tell(now)
         while self.line.ready and (sent := self._round(now)) is not None:
             out.append(sent)
         wake = self.again.wake(now) if self.line.count else None
+        if wake is None and self.line.ready and not self.instances.busy:
+            self._stalled(now)
         if wake is not None and wake != self._timer:
             self._timer = wake
             out.append(SetTimer(self.engine, wake))
         return out
 
+    def _stalled(self, now: float) -> None:
+        """Work waits, every instance could take it, and nothing is to come that would change the
+        policy's mind: it would wait until its deadline."""
+        rooms = [self.instances.room(i, now) for i in range(len(self.instances))]
+        if all(room is not None and room.lane is None for room in rooms):
+            told = f"{self.line.ready} wait, every instance is idle, and it chooses none of them"
+            self.faults.of_batching(told)
+
     def give_up(self, now: float) -> list[Output]:
-        """No instance is left, and none is worth waiting for."""
+        """No instance is left and none is worth waiting for, or a policy is broken."""
         gone = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
-        error = self._refusal or gone
+        error = self.faults.error or self._refusal or gone
         out: Outbox = []
         for work in [work for work in self.works.values() if work.queued]:
             out.append(Tell(work.run, Failed(work.primitive, Cause(error))))
             self.withdraw(work.run, work.primitive, now, out)
+        if self.faults.error is not None:
+            out.append(PolicyFailed(self.engine, self.faults.error))
+            self.faults.error = None
         return out
 
     def _round(self, now: float) -> Dispatch | None:
         for i in self._candidates(now):
             slots = self.instances.room(i, now)
-            slices = self.line.policy.choose(slots, now) if slots else None
+            try:
+                slices = self.line.policy.choose(slots, now) if slots else None
+                wake = None if slices else self.line.policy.wake_at(now)
+            except Exception as error:  # noqa: BLE001 - anybody's code; the queue fails its work
+                self.faults.of_batching(error)
+                return None
             if slices:
                 return self._send(i, self._share(i, slices, now), now)
-            self.line.asking.declined(i, self.line.policy.wake_at(now))
+            self.line.asking.declined(i, wake)
         return None
 
     def _share(self, i: int, slices: list[Slice], now: float) -> list[Slice]:
@@ -361,15 +387,24 @@ class EngineQueue:
         self.instances.changed.clear()
         return self.line.asking.candidates(self.placing.routing, loads, now)
 
-    def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch:
+    def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch | None:
         batch, items, found, continuous = self._next_batch, 0, 0, self.continuous
         self._next_batch += 1
-        for work, lo, hi in slices:
+        for k, (work, lo, hi) in enumerate(slices):
+            if not (work.queued and work.take(lo, hi)):
+                told = f"it chose items {lo}..{hi} of {work.total}, which are not queued (any more)"
+                self.faults.of_batching(told)
+                if not k:
+                    return None
+                slices = slices[:k]
+                break
             work.flying[lo, hi] = (i, batch)
             work.prefilling = continuous
             if continuous:
-                work.priority = self._priority(work, now)
-            work.take(lo, hi)
+                try:
+                    work.priority = self._priority(work, now)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self.faults.of_batching(error)
             if not work.spans:
                 self.line.remove(work, now)
             items += hi - lo

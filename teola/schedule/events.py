@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from teola.policies.work import Size, Slice
+from teola.schedule.faults import PolicyFailed
 
 
 class State(Enum):
@@ -391,7 +392,7 @@ QueueEvent = (
 )
 RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
 OfRun = Control | Measure | Release | Skipped | Fused | Finish
-OfEngine = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered
+OfEngine = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | PolicyFailed
 Command = OfRun | OfEngine
 
 Outbox = list[Any]

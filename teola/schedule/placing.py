@@ -57,7 +57,7 @@ class Placing:
         instances: Instances,
         profiles: Sequence[EngineProfile],
     ) -> None:
-        self.routing, self._instances = routing, instances
+        self.routing, self._instances, self._faults = routing, instances, line.faults
         blocks = [instance.limits.kv_blocks for instance in instances]
         self.by_keys = routing.wants_keys or by_keys(line.policy)
         """Whether one of them wants the keys of prompts."""
@@ -90,7 +90,7 @@ class Placing:
         self._view.consider(work.keys)
         at, before = work.home, work.affinity
         if self.early:
-            at = ANY if work.spec.cuttable else self.routing.place(work, now)
+            at = ANY if work.spec.cuttable else self._place(work, now)
         held = at == HELD and may_hold and holdable(work, now)
         if at < 0 or at == work.avoid or not self._instances[at].usable(now):
             at = ANY
@@ -105,6 +105,16 @@ class Placing:
             self.explaining.bound(work, before, held, now)
         self._view.consider(None)
         return held
+
+    def _place(self, work: Work, now: float) -> int:
+        try:
+            at = self.routing.place(work, now)
+            if HELD <= at < len(self._instances):
+                return at
+            self._faults.of_routing(f"place gave {at}, and there is no such instance")
+        except Exception as error:  # noqa: BLE001 - anybody's code; the queue fails its work
+            self._faults.of_routing(error)
+        return ANY
 
     def _comes(self, work: Work, i: int, start: int) -> None:
         """A work is on its way to instance `i`, which will compute its blocks from `start` on."""
@@ -123,6 +133,22 @@ class Placing:
             return None
         tokens = self.prefixes.size(i) * self._instances[i].limits.block_tokens
         return KeptTokens(tokens, self.prefixes.tells(i))
+
+    def free(self, now: float) -> Sequence[Work]:
+        """What the routing policy holds no longer."""
+        try:
+            return list(self.routing.free(now))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._faults.of_routing(error)
+            return ()
+
+    def wake_at(self, now: float) -> float | None:
+        """When the routing policy wants to free some of it."""
+        try:
+            return self.routing.wake_at(now)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._faults.of_routing(error)
+            return None
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -206,4 +232,7 @@ class Placing:
             self._observe(CameUp(i), now)
 
     def _observe(self, event: Happening, now: float) -> None:
-        self.routing.observe(event, now)
+        try:
+            self.routing.observe(event, now)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._faults.of_routing(error)

@@ -94,7 +94,7 @@ class Requeue:
         """Ask the routing again for what it holds: what it names, and what waited long enough."""
         held = self._line.held
         again = list(takewhile(lambda work: not holdable(work, now), held.values()))
-        for work in chain(again, self._placing.routing.free(now)):
+        for work in chain(again, self._placing.free(now)):
             if held.get((work.run, work.primitive)) is not work:
                 continue
             if not self._placing.bind(work, now, may_hold=True):
@@ -105,7 +105,7 @@ class Requeue:
         asked = self._line.asking.wake(now) if self._line.ready else None
         if not self._line.held:
             return asked
-        wanted = self._placing.routing.wake_at(now)
+        wanted = self._placing.wake_at(now)
         due = next(iter(self._line.held.values())).arrival + MOST_HELD_S
         return min(at for at in (due, asked, wanted) if at is not None and (at > now or at == due))
 

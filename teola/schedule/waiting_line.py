@@ -10,13 +10,15 @@ from __future__ import annotations
 from teola.policies.batching.base import BatchingPolicy
 from teola.policies.work import Work
 from teola.schedule.asking import Asking
+from teola.schedule.faults import Faults
 
 
 class WaitingLine:
-    """lone: whether the policy need not be told of the only work. asking: what is bound where."""
+    """lone: whether the policy need not be told of the only work. asking: what is bound where.
+    faults: takes what the policy raises."""
 
-    def __init__(self, policy: BatchingPolicy, *, lone: bool) -> None:
-        self.policy, self.asking = policy, Asking()
+    def __init__(self, policy: BatchingPolicy, faults: Faults, *, lone: bool) -> None:
+        self.policy, self.asking, self.faults = policy, Asking(faults), faults
         self.count = 0
         self.alone: Work | None = None
         """The only work, while the policy has not been told of it."""
@@ -49,15 +51,20 @@ class WaitingLine:
                 return
             if self.alone is not None:
                 self.tell(now)
-        self.asking.queued(work)
-        self.policy.add(work, now)
+        self._add(work, now)
 
     def tell(self, now: float) -> None:
         """Tell the policy of the work that was alone."""
         work, self.alone = self.alone, None
         assert work is not None
+        self._add(work, now)
+
+    def _add(self, work: Work, now: float) -> None:
         self.asking.queued(work)
-        self.policy.add(work, now)
+        try:
+            self.policy.add(work, now)
+        except Exception as error:  # noqa: BLE001 - anybody's code; the queue fails its work
+            self.faults.of_batching(error)
 
     def remove(self, work: Work, now: float) -> None:
         """`work` is queued no more, if it was."""
@@ -71,4 +78,7 @@ class WaitingLine:
         if self.held and self.held.pop((work.run, work.primitive), None) is not None:
             return
         self.asking.left(work)
-        self.policy.remove(work, now)
+        try:
+            self.policy.remove(work, now)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.faults.of_batching(error)

@@ -86,7 +86,7 @@ def test_what_is_held_is_not_sent_though_there_is_room() -> None:
 @catches(
     "nobody-is-freed",
     "what its policy lets go is not asked about",
-    edited(Requeue._free, "self._placing.routing.free(now)", "()"),
+    edited(Requeue._free, "self._placing.free(now)", "()"),
 )
 def test_what_is_let_go_is_sent_in_the_policys_order() -> None:
     queue, gate = holding("a", "b", "c", instances=1)

@@ -284,6 +284,6 @@ BUGS: Final = {
     ),
     "never-asked-again": Bug(
         "what the routing policy holds is asked about only when something happens",
-        edited(Requeue.wake, "self._placing.routing.wake_at(now)", "None"),
+        edited(Requeue.wake, "self._placing.wake_at(now)", "None"),
     ),
 }
