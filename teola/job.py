@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from teola.application import Application
 from teola.engine import QueryContext
-from teola.errors import DeadlineExceeded, InputError, QueryFailed, TeolaError
+from teola.errors import DeadlineExceeded, InputError, TeolaError
 from teola.graph import Op
 from teola.passes import select
 from teola.profile import Profile
@@ -21,7 +21,7 @@ from teola.run_secrets import OF_NONE, Secrets
 from teola.runtime.documents import Prepared, Preparer, sources
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.people import People
-from teola.runtime.live.query import Ending, Watcher, describe
+from teola.runtime.live.query import Ending, Watcher, as_failure, describe
 from teola.runtime.live.steps import Steps
 from teola.runtime.observe.demand import done
 from teola.runtime.observe.noting import working_for
@@ -298,7 +298,7 @@ class Job:
         if ending.failed is not None and ending.error is not None:
             error = describe(ending.error, ending.failed)
         elif ending.error is not None:
-            error = ending.error if isinstance(ending.error, TeolaError) else QueryFailed("?")
+            error = as_failure(ending.error)
         return Result(
             self.app.name,
             self.id,

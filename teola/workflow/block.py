@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Protocol
 
-from teola.errors import InputError
+from teola.errors import InputError, TemplateError
 from teola.graph import Op, Primitive, Ref, Value
 from teola.graph.ops import CONTROL, Params
 
@@ -80,11 +80,14 @@ class Block:
     ) -> str:
         """Add a primitive called `<component>.<key>`; items: planned length of its item input.
 
-        Raises InputError if the graph becomes larger than it may.
+        Raises InputError if the graph becomes larger than it may, TemplateError if no engine is
+        named that would run it.
         """
         if len(self.primitives) >= self._room:
             raise too_many_primitives()
         control = op in CONTROL
+        if not (control or engine or self._owner.engine):
+            raise _no_engine(self._owner, key, op)
         primitive = Primitive(
             id=f"{self._owner.name}.{key}",
             op=op,
@@ -105,6 +108,16 @@ class Block:
         """Say that output `port` is `ref`, planned to hold `items` items (None: one value). open:
         it may hold more."""
         self.given[port] = Feed(ref, items, open)
+
+
+def _no_engine(owner: Owner, key: str, op: Op) -> TemplateError:
+    """Why a component's primitive is not made."""
+    made = type(owner).__name__
+    return TemplateError(
+        f"component {owner.name!r} ({made}): no engine is to run its {op.value} {key!r}; declare "
+        f'`default_engine = "..."` in {made} (functions run at "python"), or give '
+        f"{made}(engine=...)"
+    )
 
 
 def too_many_primitives() -> InputError:

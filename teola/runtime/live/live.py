@@ -2,16 +2,18 @@
 
 Everything here runs on one loop. Events that arrive in one turn of the loop are handled together
 before any engine's scheduling round, so primitives that become ready at once can share a batch.
+Long because it is one driver, whose every command has its place here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from teola.engine import QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError
@@ -62,6 +64,8 @@ from teola.schedule.events import (
     Timer,
 )
 from teola.schedule.plan import Plan
+
+log = logging.getLogger(__name__)
 
 ON_ITS_OWN: Final = Terms()
 ROUNDS, ROUNDS_S = 64, 0.002
@@ -133,6 +137,29 @@ class Live(Driver[LiveQuery]):
         if id in self.queries:
             self.end(id, event, self.loop.time())
             self.wake()
+
+    def broke(self, runs: Sequence[str], error: Exception, now: float) -> None:
+        """Nothing waits in vain: the queries end now, as failed, with all that they are part of."""
+        log.error("queries end that %s may concern", type(error).__name__, exc_info=error)
+        for id in runs:
+            if (query := self.queries.get(id)) is not None:
+                self._break(_outermost(query), error, now)
+
+    def _break(self, query: LiveQuery, error: Exception, now: float) -> None:
+        """End a query and its parts, of which nothing is certain any more."""
+        if query.done is not None and not query.done.done():
+            query.done.set_result(Ending(State.FAILED, {}, error, (), query.trace, None))
+        self.outermost -= not query.terms.depth
+        for part in [part for part in self.queries.values() if _outermost(part) is query]:
+            del self.queries[part.id]
+            part.run.state = State.FAILED
+            self._perform(self.core.drop(part.id, now), now)
+            part.left_alone()
+            part.trace.finish(State.FAILED.value, now)
+            part.store.close()
+        if query.terms.people is not None:
+            query.terms.people.left(query)
+        self.wake()
 
     def growth(self, query: LiveQuery, i: int) -> Growth:
         return growth_of(query, i, self.hosts)
@@ -393,3 +420,10 @@ class Live(Driver[LiveQuery]):
         run, i, batch = work.run, work.primitive, sent.batch
         self._tasks.pop((run, i, batch), None)
         self.post(CallEnded(sent.engine, batch, run, i, outcome, *told))
+
+
+def _outermost(query: LiveQuery) -> LiveQuery:
+    """The query of which `query` is a part, of a part perhaps, or itself."""
+    while query.place is not None:
+        query = cast("LiveQuery", query.place.growing.query)
+    return query

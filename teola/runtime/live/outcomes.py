@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from teola.engine import Request, Result
 from teola.errors import EngineError, reason_of
@@ -30,12 +30,17 @@ def outcome_of(
     if query is None:
         return Cause(result) if isinstance(result, Exception) else {}
     p = query.plan.primitives[i]
-    if not isinstance(result, Exception):
-        shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
-        result = misshapen(p, hi - lo, result, shown) or result
+    counts: Mapping[str, int] = {}
+    try:
+        if not isinstance(result, Exception):
+            shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
+            result = misshapen(p, hi - lo, result, shown) or result
+        if not isinstance(result, Exception):
+            counts = query.store.put_slice(i, lo, hi, work.total, result)
+    except Exception as error:  # noqa: BLE001 - the values are an engine's: anything may be in them
+        result = error
     if isinstance(result, Exception):
         return query.failed(i, lo, result, now, again=not told and may_try_again(p, result))
-    counts = query.store.put_slice(i, lo, hi, work.total, result)
     if query.tally.held_bytes > query.tally.bytes:
         return query.failed(i, lo, too_much(query.tally.bytes), now)
     query.trace.ended(i, lo, now)

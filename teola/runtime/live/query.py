@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast
 
 from teola.engine import Life, QueryContext
-from teola.errors import QueryFailed, reason_of
+from teola.errors import QueryFailed, TeolaError, reason_of
 from teola.graph import (
     QUERY,
     AggregateParams,
@@ -223,6 +223,15 @@ def describe(error: Exception, failed: Primitive) -> QueryFailed:
     told = f"component {failed.component!r}, {failed.op.value}: {reason_of(error)}"
     failure = QueryFailed(told)
     failure.component, failure.__cause__ = failed.component, error
+    return failure
+
+
+def as_failure(error: Exception) -> TeolaError:
+    """The error that a caller sees when a query has failed by none of its primitives."""
+    if isinstance(error, TeolaError):
+        return error
+    failure = QueryFailed(f"a bug, of Teola or of an extension: {reason_of(error)}")
+    failure.__cause__ = error
     return failure
 
 

@@ -1,0 +1,97 @@
+"""What raises where nobody expects it ends the queries concerned; none outlives its deadline."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import teola
+from teola.policies.batching.fifo import Fifo
+from teola.policies.work import Slice, Slots
+from teola.schedule.events import State
+from tests.deterministic import HashEmbedder
+from tests.recording import Bench
+from tests.runtime.live.test_live import embed, inputs
+
+
+@pytest.mark.parametrize("where", ["tell", "handle", "flush"])
+async def test_an_error_of_the_core_ends_the_queries_concerned(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Bench({"embedding": HashEmbedder()}) as bench:
+        method = getattr(bench.core, where)
+
+        def once(*given: Any) -> Any:
+            monkeypatch.setattr(bench.core, where, method)
+            if where == "handle":
+                method(*given)  # its queue has heard of it, and the run has not
+            raise KeyError("lost")
+
+        monkeypatch.setattr(bench.core, where, once)
+        ending = await bench.run(embed(), inputs())
+        assert ending.state is State.FAILED
+        assert repr(ending.error) == "KeyError('lost')"
+        await bench.settle()
+        bench.assert_idle()
+        assert bench.live.outermost == 0
+        assert (await bench.run(embed(), inputs())).state is State.OK
+
+
+@pytest.mark.parametrize("where", ["dispatch", "finished"])
+async def test_an_error_of_the_driver_does_so_too(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Bench({"embedding": HashEmbedder()}) as bench:
+
+        def broken(*given: Any) -> None:
+            raise KeyError("lost")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bench.live, where, broken)
+            ending = await bench.run(embed(), inputs())
+        assert ending.state is State.FAILED
+        assert repr(ending.error) == "KeyError('lost')"
+        await bench.settle()
+        assert not bench.live.queries
+        assert not bench.core.runs
+
+
+class Odd(dict[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        raise ZeroDivisionError("odd")
+
+
+class Answers(HashEmbedder):
+    """Gives what no store can take."""
+
+    async def execute(self, requests: Any) -> list[Any]:
+        return [Odd(vectors=[]) for _ in requests]
+
+
+async def test_an_answer_that_cannot_be_read_fails_its_query() -> None:
+    async with Bench({"embedding": Answers()}) as bench:
+        ending = await bench.run(embed(), inputs())
+        assert ending.state is State.FAILED
+        assert isinstance(ending.error, ZeroDivisionError)
+        await bench.settle()
+        bench.assert_idle()
+
+
+class Raises(Fifo):
+    eager = False
+
+    def choose(self, slots: Slots, now: float) -> list[Slice]:
+        raise KeyError("oops")
+
+
+async def test_a_policy_is_named_in_the_log_and_in_the_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with teola.register("batching", "b", Raises), caplog.at_level(logging.ERROR):
+        async with Bench({"embedding": HashEmbedder()}, batching="b") as bench:
+            ending = await bench.run(embed(), inputs())
+    why = "engine 'embedding': batching policy 'b' failed: KeyError('oops')"
+    assert str(ending.error) == why
+    assert f"{why}; what was queued there has failed" in caplog.text
