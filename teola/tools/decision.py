@@ -116,9 +116,9 @@ def opened(decision: Any) -> tuple[str, Sequence[Any]]:
     return thought, calls
 
 
-def fields_of(call: Any, place: int, taken: Collection[int]) -> tuple[int, str, Mapping[str, Any]]:
+def fields_of(call: Any, place: int, taken: Collection[int]) -> tuple[int, str, Any]:
     """Number, tool and arguments of one call. place: its number, if it gives itself none. Raises
-    OutputError."""
+    OutputError; what is wrong with its arguments is that call's own affair."""
     where = f"call {place}"
     if not isinstance(call, Mapping):
         raise OutputError(f"{where} must be an object with tool and args, got {shown(call)}")
@@ -133,6 +133,4 @@ def fields_of(call: Any, place: int, taken: Collection[int]) -> tuple[int, str, 
     tool, arguments = call.get("tool"), call.get("args", {})
     if not isinstance(tool, str):
         raise OutputError(f"{where}: tool must be a name, got {shown(tool)}")
-    if not isinstance(arguments, Mapping):
-        raise OutputError(f"{where}: args must be an object, got {shown(arguments)}")
     return number, tool, arguments

@@ -148,14 +148,18 @@ def checked_tools(specs: Any) -> CheckedTools:
 
 
 def of_client(specs: CheckedTools, taken: Toolbox) -> ClientTools:
-    """Tools that a client describes; one whose name is `taken` gets `client_` in front."""
+    """Tools that a client describes. Raises InputError for one whose name is `taken`."""
     found: dict[str, Tool] = {}
     names: dict[str, str] = {}
     for i, spec in enumerate(specs):
         name, about, schema = _described(i, spec)
-        here = f"{CLIENT}_{name}"[:64] if name in taken else name
-        names[here] = name
-        found[here] = Tool(here, about, as_object(schema), _elsewhere, source=CLIENT)
+        if name in taken:
+            raise InputError(
+                f"tools.{i}: the application has a tool called {name!r} itself; give yours "
+                "another name"
+            )
+        names[name] = name
+        found[name] = Tool(name, about, as_object(schema), _elsewhere, source=CLIENT)
     return ClientTools(list(found.values()), names)
 
 

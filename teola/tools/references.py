@@ -2,12 +2,13 @@
 
     "$1"                the result of call 1, of whatever type it is
     "$2.city.name"      a field of it; "$2.hits[0]" an item
-    "from $1 to ${2.x}" both as text, within a text
-    "$$1"               the text $1
+    "from ${1} on"      a result as text, within a text: in braces only
+    "$$1", "a $${1}"    the texts $1 and a ${1}
 
-A number refers to an earlier call, or to none: in a text, "$5" stays as it is where no earlier call
-has that number (it may be money); alone it is an error. A value is never looked through for further
-references.
+Only a model that was told of references writes any (mode `plan` of an agent). Without braces a
+dollar within a text is a dollar: prices, shells and SQL are full of them. In braces, a number that
+no earlier call has stays as it is; alone it is an error. A value is never looked through for
+further references.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from teola.tools.json_schema import REFERENCE, SHOWN, Schema, mapped, shown
 from teola.tools.tool_result import ToolResult, as_text
 
 _PATH: Final = r"(?:\.[A-Za-z_]\w*+|\[\d{1,6}+\])*+"
-_REFERENCE: Final = re.compile(
-    r"\$\$(?=[1-9{])"
-    rf"|\$([1-9]\d{{0,5}}+)({_PATH})(?![.,]?\d)"  # not the 1 of $1.50 or $1,000
-    rf"|\${{([1-9]\d{{0,5}}+)({_PATH})}}",
-    re.ASCII,
-)
+_BRACED: Final = rf"\${{([1-9]\d{{0,5}}+)({_PATH})}}"
+_ALONE: Final = re.compile(rf"\$([1-9]\d{{0,5}}+)({_PATH})|{_BRACED}", re.ASCII)
+_WITHIN: Final = re.compile(rf"{_BRACED}|\$(\$+{_BRACED[2:]})", re.ASCII)
+_ESCAPED: Final = re.compile(rf"\$(?:\$+[1-9]\d{{0,5}}+{_PATH}|\$+{_BRACED[2:]})", re.ASCII)
+"""A dollar more than what would mean a result: one of them is taken away."""
 _STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]", re.ASCII)
 
 
@@ -53,18 +53,19 @@ class Reference(NamedTuple):
 
 def lone(value: Any) -> Reference | None:
     """The reference that a value is, if it is nothing else."""
-    match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
-    return _of(match) if match else None
+    match = _ALONE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    return _reference(match[1] or match[3], match[2] if match[1] else match[4])
 
 
 def referred(value: Any, earlier: Collection[int]) -> list[Reference]:
     """All references to `earlier` calls, wherever they stand, in order."""
     found: list[Reference] = []
     for text in _texts(value):
-        for match in _REFERENCE.finditer(text):
-            reference = _of(match)
-            if reference is not None and reference.call in earlier:
-                found.append(reference)
+        whole = lone(text)
+        within = map(_referring, _WITHIN.finditer(text)) if whole is None else (whole,)
+        found += [one for one in within if one is not None and one.call in earlier]
     return found
 
 
@@ -105,14 +106,16 @@ class _Filling:
         if reference is not None and reference.call in self._results:
             self._text(reference)
             return self._value(reference)
-        filled = _REFERENCE.sub(self._in_text, value)
+        if _ESCAPED.fullmatch(value):
+            return value[1:]
+        filled = _WITHIN.sub(self._in_text, value)
         self._take(len(value))
         return filled
 
     def _in_text(self, match: re.Match[str]) -> str:
-        reference = _of(match)
+        reference = _referring(match)
         if reference is None:
-            return "$"
+            return match[3]
         return self._text(reference) if reference.call in self._results else match[0]
 
     def _text(self, reference: Reference) -> str:
@@ -172,12 +175,12 @@ class _Filling:
         return self._parsed[id(text)]
 
 
-def _of(match: re.Match[str]) -> Reference | None:
-    """None for a dollar that stands for itself."""
-    number = match[1] or match[3]
-    if number is None:
-        return None
-    path = match[2] if match[1] else match[4]
+def _referring(match: re.Match[str]) -> Reference | None:
+    """What stands in braces refers to; None for braces that are escaped."""
+    return None if match[1] is None else _reference(match[1], match[2])
+
+
+def _reference(number: str, path: str) -> Reference:
     steps = (int(step[2]) if step[2] else step[1] for step in _STEP.finditer(path))
     return Reference(int(number), tuple(steps))
 

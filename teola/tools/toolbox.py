@@ -23,7 +23,7 @@ from teola.tools.decision import (
     opened,
 )
 from teola.tools.function_tool import tool
-from teola.tools.json_schema import REFERENCES, Schema
+from teola.tools.json_schema import REFERENCES, Schema, shown
 from teola.tools.loop_life import here
 from teola.tools.mcp_server import ToolServer
 from teola.tools.references import referred, referring, substituted, unknown
@@ -167,11 +167,20 @@ class Toolbox:
             known.add(calls[-1].number)
         return Decision(thought, tuple(calls))
 
-    def read_call(self, call: Any, place: int, earlier: Iterable[int]) -> PlannedCall:
+    def read_call(
+        self, call: Any, place: int, earlier: Iterable[int], *, references: bool = True
+    ) -> PlannedCall:
         """One call of a decision, as soon as it is there. place: its number, if it gives itself
-        none. Raises OutputError for what is none."""
+        none. references: its arguments may refer to results; else they are what they are. Raises
+        OutputError for what is none."""
         known = frozenset(earlier)
         number, name, arguments = fields_of(call, place, known)
+        if not isinstance(arguments, Mapping):
+            told = f"{name} was not called: its arguments must be an object, got {shown(arguments)}"
+            return PlannedCall(number, name, {}, (), told, literal=True)
+        if not references:
+            problem = self._literal_problem(name, arguments)
+            return PlannedCall(number, name, arguments, (), problem, literal=True)
         reads = tuple(sorted({one.call for one in referred(arguments, known)}))
         problem = self._problem(name, arguments, reads, known)
         return PlannedCall(number, name, arguments, reads, problem)
@@ -232,6 +241,14 @@ class Toolbox:
         ]
         if not problems:
             problems = self._checked(chosen, arguments) if reads else chosen.problems(arguments)
+        return f"{name} was not called: {'; '.join(problems)}" if problems else ""
+
+    def _literal_problem(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Why a call with arguments that refer to nothing cannot be made; "" if it can."""
+        try:
+            problems = self[name].problems(arguments)
+        except UnknownName as error:
+            return str(error)
         return f"{name} was not called: {'; '.join(problems)}" if problems else ""
 
     def _checked(self, chosen: Tool, arguments: Mapping[str, Any]) -> list[str]:

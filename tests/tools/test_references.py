@@ -39,15 +39,23 @@ RESULTS = {
         ("$12", 2.5),
         ("$5.hits[0].title", "Fjord"),
         ("$3", "a text with $1 in it"),
-        ("in $2.city.name.", "in Oslo."),
-        ("of $1 and $1[1]!", "of [3, 4] and 4!"),
+        ("in ${2.city.name}.", "in Oslo."),
+        ("of ${1} and ${1[1]}!", "of [3, 4] and 4!"),
         ("${1[0]}${1[1]}", "34"),
-        ("in $2.city", 'in {"name": "Oslo", "people": 709000}'),
-        ("it is $4", "it is null"),
-        ("from $3", "from a text with $1 in it"),
+        ("in ${2.city}", 'in {"name": "Oslo", "people": 709000}'),
+        ("it is ${4}", "it is null"),
+        ("from ${3}", "from a text with $1 in it"),
         # what is none
         ("$$1", "$1"),
-        ("costs $$1 or $$$1", "costs $1 or $$1"),
+        ("$$$1", "$$1"),
+        ("$$2.city", "$2.city"),
+        ("$${1}", "${1}"),
+        ("$$${1}", "$${1}"),
+        ("a $${1} b ${1} c $$${1[0]}", "a ${1} b [3, 4] c $${1[0]}"),
+        ("a $${1", "a $${1"),
+        ("costs $1, $2.50 or $$1", "costs $1, $2.50 or $$1"),
+        ("You owe $1 and awk '{print $1}' ${HOME}", "You owe $1 and awk '{print $1}' ${HOME}"),
+        ("SELECT * FROM t WHERE a = $1", "SELECT * FROM t WHERE a = $1"),
         ("$$", "$$"),
         ("a $$ b", "a $$ b"),
         ("$0", "$0"),
@@ -72,7 +80,7 @@ def test_results_come_in_the_place_of_references(given: Any, found: Any) -> None
     ("given", "told"),
     [
         ("$6", "$6 cannot be read, because call 6 failed"),
-        ("so $6.x is", "$6.x cannot be read, because call 6 failed"),
+        ("so ${6.x} is", "$6.x cannot be read, because call 6 failed"),
         ("$2.town", "$2.town leads nowhere: there is no 'town' (there is city, odd key)"),
         ("$1[2]", "$1[2] leads nowhere: there are 2 items, counted from 0"),
         ("$1.x", "$1.x leads nowhere: [3, 4] has no 'x'"),
@@ -88,7 +96,7 @@ def test_what_cannot_be_read_is_told(given: str, told: str) -> None:
 
 
 def test_references_are_found_wherever_they_stand() -> None:
-    value = {"a": "$2.x", "b": ["from $1[0] to ${12}", {"c": "$7"}], "d": "$$1", "e": "$5.50"}
+    value = {"a": "$2.x", "b": ["from ${1[0]} to ${12}", {"c": "$7"}], "d": "$$1", "e": "at $5"}
     earlier = {1, 2, 3, 5, 12}
     assert list(map(str, referred(value, earlier))) == ["$2.x", "$1[0]", "$12"]
     assert unknown(value, earlier) == [Reference(7, ())]
@@ -108,7 +116,10 @@ VALUES = st.recursive(
 def escaped(value: Any) -> Any:
     """Written so that it stands for itself."""
     if isinstance(value, str):
-        return re.sub(r"\$(?=[1-9{])", "$$", value)
+        path = r"(?:\.[A-Za-z_]\w*|\[\d{1,6}\])*"
+        if re.fullmatch(rf"\$+[1-9]\d{{0,5}}{path}", value, re.ASCII):
+            return f"${value}"
+        return re.sub(rf"\$(?={{[1-9]\d{{0,5}}{path}}})", "$$", value, flags=re.ASCII)
     if isinstance(value, list):
         return list(map(escaped, value))
     if isinstance(value, dict):

@@ -173,10 +173,65 @@ def test_a_plans_calls_read_each_others_results() -> None:
     plan = calls(
         ("add_slowly", {"a": 1, "b": 2}),
         ("add", {"a": "$1", "b": 4}),
-        ("search", {"query": "is it $2?"}),
+        ("search", {"query": "is it ${2}?"}),
     )
     result = asked(Writes(plan, answer("x")), [add_slowly, add, search])
     assert [step["result"] for step in result["steps"]] == ["3.0", "7.0", "found is it 7.0?"]
+
+
+OWED = "You owe $1 and awk '{print $1}' ${1}"
+
+
+@catches(
+    "references-in-every-mode",
+    "a text with a dollar is changed where no model was told of references",
+    edited(Acting._read, "references=plans", "references=True"),
+)
+@pytest.mark.parametrize("mode", ["react", "parallel"])
+def test_where_no_model_was_told_of_references_there_are_none(mode: str) -> None:
+    model = Writes(calls(("add", {"a": 1, "b": 2})), calls(("send", {"text": OWED})), answer("x"))
+    result = asked(model, [add, send], mode=mode)
+    assert begun == [f"sent {OWED}"]
+    assert "$1" not in model.prompt(0)
+    assert result["steps"][1]["args"] == {"text": OWED}
+
+
+def test_a_step_shows_what_was_sent() -> None:
+    plan = calls(("add", {"a": 1, "b": 2}), ("send", {"text": "You owe $1: ${1}, $$${1}"}))
+    result = asked(Writes(plan, answer("x")), [add, send])
+    assert begun == ["sent You owe $1: 3.0, $${1}"]
+    assert result["steps"][1]["args"] == {"text": "You owe $1: 3.0, $${1}"}
+
+
+@catches(
+    "two-at-once",
+    "calls of a model that is to make one at a time are made side by side",
+    edited(Acting._due, 'config.mode == "react"', 'config.mode == "never"'),
+)
+def test_two_calls_of_a_turn_that_is_to_have_one_are_made_in_turn() -> None:
+    running: list[int] = []
+
+    @tool(pure=True)
+    async def alone(x: int) -> int:
+        """Is not to be called twice at once."""
+        running.append(x)
+        await asyncio.sleep(0.01)
+        assert running.pop() == x
+        assert not running
+        return x
+
+    model = Writes(calls(("alone", {"x": 1}), ("alone", {"x": 2})), answer("both"))
+    result = asked(model, [alone], mode="react")
+    assert [step["result"] for step in result["steps"]] == ["1", "2"]
+
+
+@pytest.mark.parametrize("arguments", ["null", "[1]", '"$1"'])
+def test_arguments_that_are_no_object_are_told_the_model(arguments: str) -> None:
+    wrong = f'{{"thought": "", "calls": [{{"tool": "add", "args": {arguments}}}]}}'
+    model = Writes(wrong, answer("never mind"))
+    result = asked(model)
+    assert (result.answer, result["steps"][0]["failed"]) == ("never mind", True)
+    assert "its arguments must be an object" in model.prompt(1)
 
 
 @catches(

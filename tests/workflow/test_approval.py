@@ -156,7 +156,8 @@ def test_what_was_approved_is_sent_as_it_was_shown() -> None:
         asked = by_text["$1"]
         done = app.resume(waiting.query_id, {"do": "approve", "arguments": edited}, ask=asked.id)
         assert SENT[1:] == ["$$1 and ${1} and $1"]
-        assert [step["args"] for step in done["steps"][1:]] == [{"text": "$1"}, edited]
+        sent = [{"text": "tea costs $$1, or $1"}, edited]
+        assert [step["args"] for step in done["steps"][1:]] == sent
 
 
 def test_an_unedited_dollar_is_sent_as_it_was_shown() -> None:

@@ -40,7 +40,9 @@ OVER: Final = "over"
 READ: Final = ("question", "history", "instructions")
 """What each turn reads of what the agent does."""
 NOTHING: Final = frozenset[str]()
-AGAIN: Final = "Your last reply could not be read: {told}. Reply with one JSON object."
+SHOWN_CHARS: Final = 20_000
+"""Of arguments that a step shows with results in them."""
+AGAIN: Final = "Your last reply could not be read: {told}. Reply again, as you were told to."
 
 
 class Makes(Protocol):
@@ -203,7 +205,7 @@ class Acting:
         call, result = self.calls[number], self.results[number]
         return {
             "tool": call.tool,
-            "args": dict(call.arguments),
+            "args": self._sent(call),
             "result": result.text,
             "failed": result.failed,
             "seconds": round(result.seconds, 6),
@@ -212,7 +214,8 @@ class Acting:
     def _read(self, item: Any) -> None:
         """A call that the model has written."""
         self.number += 1
-        call = self.box.toolbox.read_call(item, self.number, self.calls)
+        plans = self.agent.config.mode == "plan"
+        call = self.box.toolbox.read_call(item, self.number, self.calls, references=plans)
         self.calls[call.number] = call
         self.number = max(self.number, call.number)
         if not call.problem and self._elsewhere(call.tool):
@@ -223,8 +226,11 @@ class Acting:
 
     def _due(self) -> list[Grow]:
         """Calls that can begin: all that they refer to is there."""
-        found = []
+        found: list[Grow] = []
+        in_turn = self.agent.config.mode == "react"
         for number, call in self.calls.items():
+            if in_turn and len(self.begun) > len(self.results):
+                break
             ready = number not in self.begun and number not in self.aside
             if ready and all(n in self.results for n in call.reads):
                 self.begun.add(number)
@@ -276,7 +282,17 @@ class Acting:
     def _shown_as(self, call: PlannedCall) -> Mapping[str, Any] | None:
         if not self.agent.shows:
             return None
-        return {"tool": call.tool, "args": dict(call.arguments)}
+        return {"tool": call.tool, "args": self._sent(call)}
+
+    def _sent(self, call: PlannedCall) -> dict[str, Any]:
+        """Arguments as the tool gets them; as the model wrote them where that would be long, or
+        cannot be."""
+        if call.literal or not call.reads:
+            return dict(call.arguments)
+        try:
+            return dict(substituted(call.arguments, self.results, SHOWN_CHARS))
+        except InputError:
+            return dict(call.arguments)
 
     def _next(self) -> Sequence[Grow]:
         """The calls that can begin; when all have ended and nothing is being written, the next
@@ -304,14 +320,18 @@ class Acting:
             missing = [n for n in call.reads if n not in self.results]
             if missing:  # the client's own results are known in its next request
                 continue
+            told = ""
             try:
-                arguments = substituted(call.arguments, self.results)
+                call = self.box.toolbox.literal(call, self.results)
+                told = "; ".join(self.box.toolbox[call.tool].problems(call.arguments))
             except InputError as error:
-                text = f"{call.tool} was not called: {error}"
+                told = str(error)
+            if told:
+                text = f"{call.tool} was not called: {told}"
                 self.results[call.number] = ToolResult(text, failed=True)
                 self.begun.add(call.number)
                 continue
-            out.append({"tool": self.box.client[call.tool], "args": dict(arguments)})
+            out.append({"tool": self.box.client[call.tool], "args": dict(call.arguments)})
         self.aside.clear()
         client = self.inputs["client_tools"]
         if client.get("parallel_tool_calls") is False:

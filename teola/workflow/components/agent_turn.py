@@ -38,8 +38,9 @@ MODES: Final = {
     "react": "Make one call at a time.",
     "parallel": "Make all calls that do not depend on each other at once.",
     "plan": (
-        'Plan all calls that you need at once. Calls are numbered from 1 on, in order; "$1" in '
-        "the arguments of a later one stands for the result of call 1."
+        "Plan all calls that you need at once. Calls are numbered from 1 on, in order. An argument "
+        'of a later call that is "$1", or "$1.name" for a field, stands for the result of call 1; '
+        'within a longer text, "${1}" does. To send the text $1 itself, write "$$1".'
     ),
 }
 

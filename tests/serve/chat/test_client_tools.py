@@ -134,7 +134,7 @@ def test_openais_client_reads_the_stream() -> None:
 
 
 def test_the_applications_tools_are_called_here_first() -> None:
-    plan = calls(("add", {"a": 1, "b": 2}), ("weather", {"city": "number $1"}))
+    plan = calls(("add", {"a": 1, "b": 2}), ("weather", {"city": "number ${1}"}))
     with asking(plan) as (client, _, _):
         found = client.chat.completions.create(model="agent", messages=talk(), tools=[WEATHER])
     (call,) = found.choices[0].message.tool_calls or []
@@ -142,12 +142,20 @@ def test_the_applications_tools_are_called_here_first() -> None:
     assert call.function.arguments == '{"city": "number 3.0"}'
 
 
-def test_names_that_both_have_are_told_apart() -> None:
-    with asking(calls(("client_add", {"city": "Oslo"}))) as (client, _, _):
-        found = client.chat.completions.create(model="agent", messages=talk(), tools=[ADDING])
-    (call,) = found.choices[0].message.tool_calls or []
-    assert call.type == "function"
-    assert call.function.name == "add"
+def test_a_tool_that_is_called_like_an_own_one_is_refused() -> None:
+    with (
+        asking(calls(("add", {"city": "Oslo"}))) as (client, _, _),
+        pytest.raises(openai.BadRequestError, match="has a tool called 'add' itself"),
+    ):
+        client.chat.completions.create(model="agent", messages=talk(), tools=[ADDING])
+
+
+def test_what_references_put_into_a_clients_call_has_to_fit_it() -> None:
+    plan = calls(("add", {"a": 1, "b": 2}), ("weather", {"city": "$1"}))
+    with asking(plan, answer("so")) as (client, model, _):
+        found = client.chat.completions.create(model="agent", messages=talk(), tools=[WEATHER])
+    assert not found.choices[0].message.tool_calls
+    assert "argument 'city' must be a text, got 3.0" in model.prompt(1)
 
 
 # --- how many, and which ------------------------------------------------------------------------

@@ -4,7 +4,6 @@ longer than `MOST_S` of processor time, through whichever door they come."""
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +49,7 @@ def attacked(
         served: dict[str, App] = {name: getattr(apps, name) for name in apps.APPS}
         served["naive-rag"] = load_app("naive-rag")
         with Runtime(engines) as runtime, serving(runtime, served) as found:
-            gc.collect()
-            gc.freeze()  # as a server does: what the tests have imported need not be looked through
             yield Attacked(site.Site(found.url, fakes), runtime)
-            gc.unfreeze()
     site.drop_postgres(dsn)
 
 
