@@ -12,7 +12,7 @@ from experiments.agents.task import Demand, Task
 from experiments.agents.teola_side import MODES, app_of
 from experiments.agents.tools import OBSERVATION, Computes, tools_of
 from teola.cost import Cost, StepTime
-from teola.graph import Grow, Op
+from teola.graph import Grow, Op, Remarks
 from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Query
 from teola.runtime.optimiser import Optimiser
@@ -148,6 +148,9 @@ class Acted:
 
     def result(self) -> Mapping[str, Any]:
         return {"answer": Tokens(writer.JOINER), "steps": []}
+
+    def remarks(self) -> Remarks:
+        return Remarks()
 
     def _due(self) -> list[Grow]:
         ready = [

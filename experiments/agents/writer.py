@@ -30,7 +30,7 @@ JOINER: Final = 60
 STYLES: Final = ("react", "parallel", "plan")
 """The models that the server has: one for each way of writing."""
 TAG: Final = re.compile(r"\[\w+ \S+ \d+\]")
-_RESULT: Final = re.compile(r"^(\d+)\. [\w-]+\(.*\): (\{\"value\".*)$", re.MULTILINE)
+_RESULT: Final = re.compile(r"^(\d+)\. [\w-]+\(.*\):\n> (\{\"value\".*)$", re.MULTILINE)
 _READ: Final = re.compile(r"\$\{(\d+)\.value\}")
 THOUGHT: Final = "These calls are what is needed to answer the question that was asked."
 BECAUSE: Final = (

@@ -92,7 +92,8 @@ def test_replies_have_as_many_tokens_as_they_are_to_have() -> None:
 def test_what_is_shown_is_read_behind_the_last_question() -> None:
     seen = observation(3.5)
     assert len(seen) == OBSERVATION
-    prompt = f'[a 1 1] old?\n1. f({{}}): {seen}\n[a 1 2] new?\n7. f({{"x": "): "}}): {seen}\n'
+    old, new = "1. f({})", '7. f({"x": "): "})'
+    prompt = f"[a 1 1] old?\n{old}:\n> {seen}\n[a 1 2] new?\n{new}:\n> {seen}\n"
     assert writer.shown(prompt) == ("[a 1 2]", {7: 3.5})
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "[a 1 1] old?"},
