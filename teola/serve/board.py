@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 from teola.app import App
@@ -30,6 +31,7 @@ from teola.serve.client_event import Event
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.problems import Draining, Problem, problem_of
 from teola.serve.question import Question, question_of
+from teola.tools.loop_life import here
 
 CANCELLED_S: Final = 15.0
 """How long the end of a drain waits for what it has cancelled."""
@@ -300,6 +302,8 @@ class Board:
             self.on_start(entry)
             await job.wait_for_engines()
             result = await job.run(entry.watch, streams=entry.mode == "stream")
+            outputs = result.outputs
+            entry.bytes = await here().aside(partial(_bytes_of_all, outputs), outputs)
         except asyncio.CancelledError:
             result = self._without(job, "cancelled", QueryCancelled("the query was cancelled"))
         except DeadlineExceeded as error:
@@ -328,8 +332,7 @@ class Board:
 
     def _settle(self, entry: Entry, result: Result) -> None:
         """Learn from a query that has ended, and keep it for a while."""
-        asked = entry.question.bytes if entry.question else 0
-        entry.bytes = asked + sum(map(bytes_of, result.outputs.values()))
+        entry.bytes += entry.question.bytes if entry.question else 0
         if self.admission is not None and entry.ticket is not None:
             whole = result.trace if result.state in ("ok", "partial") else None
             self.admission.ended(entry.ticket, demand(whole) if whole else None)
@@ -387,3 +390,7 @@ class Board:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=CANCELLED_S)
+
+
+def _bytes_of_all(outputs: Mapping[str, Any]) -> int:
+    return sum(map(bytes_of, outputs.values()))
