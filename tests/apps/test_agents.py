@@ -77,7 +77,7 @@ def test_it_uses_all_of_its_tools(tmp_path: Path, harbour: str) -> None:
         ("sql_lookup", {"sql": "SELECT depth FROM berths"}),
         ("web_search", {"query": "Who looks after the lamp?"}),
         ("get_current_time", {"timezone": "UTC"}),
-        ("calculator", {"expression": "$1 + 1"}),
+        ("calculator", {"expression": "${1} + 1"}),
     ]
     plan = json.dumps(
         {"thought": "all", "calls": [{"tool": name, "args": args} for name, args in made]}

@@ -156,7 +156,7 @@ def test_of_the_first_item_a_part_is_kept(value: Any, most: int, kept: Any) -> N
     assert found.bytes == len(json.dumps(kept, ensure_ascii=False).encode()) <= most
 
 
-@pytest.mark.parametrize("repeated", ["$1", "$1 ", "$1.x", "$1[0].x ", "$2[0]"])
+@pytest.mark.parametrize("repeated", ["${1}", "${1} ", "${1.x}", "${1[0].x} ", "${2[0]}"])
 async def test_references_multiply_nothing(repeated: str) -> None:
     given: list[str] = []
 
