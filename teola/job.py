@@ -213,8 +213,10 @@ class Job:
                 steps=self.steps,
                 secrets=self.secrets,
             )
-        terms = self.caller.query.terms  # whose steps have no names for what is inside it
-        return replace(terms, depth=terms.depth + 1, steps=None)
+        around = self.caller.query
+        terms = around.terms  # whose steps have no names for what is inside it
+        spender = around.spender
+        return replace(terms, depth=terms.depth + 1, steps=None, spender=spender)
 
     def _inside(self, caller: Caller, context: QueryContext, trace: Trace) -> QueryContext:
         """Link it to the query around it, which has no more time for it than for itself."""

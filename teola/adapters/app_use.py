@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from teola.app import App
 from teola.engine import Hit
-from teola.errors import InputError, OutputError, UnknownName
+from teola.errors import InputError, OutputError, QueryError, UnknownName
 from teola.graph import ToolStep
 from teola.query_spec import DEADLINE_S, Overrides
 from teola.result import Result
@@ -123,7 +123,9 @@ class AppUse:
     # --- answers ------------------------------------------------------------------------------
 
     def text(self, result: Result) -> str:
-        """The answer, which must be a text. Raises OutputError."""
+        """The answer, which must be a text. Raises OutputError, and QueryError for a query that
+        waits for a person."""
+        check_ended(result)
         if not isinstance(result.answer, str):
             kind = type(result.answer).__name__
             raise OutputError(
@@ -153,6 +155,7 @@ class _Pieces:
 
     def of(self, event: Token | Progress | ToolStep | Result) -> str | Result | None:
         if isinstance(event, Result):
+            check_ended(event)
             return None if self._told else event
         if not isinstance(event, Token) or not event.text or not self._texts:
             return None
@@ -164,7 +167,28 @@ def _document(hit: Hit) -> dict[str, Any]:
     return {"name": hit.document, "text": hit.text, "metadata": hit.metadata}
 
 
+def check_ended(result: Result) -> None:
+    """Raise QueryError for a query that waits for a person: whoever called has no way to answer."""
+    if (error := waits(result)) is not None:
+        raise error
+
+
+def waits(result: Result) -> QueryError | None:
+    """Why a query that waits for a person has given no answer yet, with its result."""
+    if result.state != "waiting":
+        return None
+    asked = ", ".join(repr(one.question) for one in result.asks)
+    error = QueryError(
+        f"query {result.query_id} of application {result.app!r} waits for a person, who is asked "
+        f"{asked}: answer with app.resume({result.query_id!r}, ...), or ask the application "
+        "itself, with on_ask="
+    )
+    error.result = result
+    return error
+
+
 def value_of(result: Result) -> Any:
-    """Its only output, or all by name."""
+    """Its only output, or all by name. Raises QueryError for a query that waits for a person."""
+    check_ended(result)
     outputs = result.outputs
     return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)

@@ -207,7 +207,7 @@ class Parts(Generic[Query]):
         if place.grow.answers:
             query.grown_ends[growing.i] = part.trace.ends
         if (spent := getattr(growing.growth, "spent", None)) is not None:
-            spent(part.trace.prompt_tokens, part.trace.completion_tokens)
+            spent(key, part.trace.prompt_tokens, part.trace.completion_tokens)
         if finish.state in (State.OK, State.PARTIAL):
             for component, cause in zip(finish.missing, finish.reasons, strict=True):
                 growing.missing.setdefault(component, cause)

@@ -39,6 +39,8 @@ PAUSE_S: Final = 0.5
 MOST_PAUSE_S: Final = 30.0
 STEADY_S: Final = 10.0
 """A connection that lasted so long makes good for all attempts before it."""
+WROTE_CHARS: Final = 500
+"""Of what a server wrote before it ended, that its error says."""
 MOST_GARBAGE: Final = 100
 """Lines that are no messages, from one process, before it counts as no server."""
 SILENT: Final = 3
@@ -267,7 +269,8 @@ class McpConnection:
         self._up.exception()  # nobody may wait for it
 
     def _unavailable(self, error: BaseException | None) -> EngineUnavailable:
-        """Why an attempt was in vain; what the server wrote is in the notes."""
+        """Why an attempt was in vain, with the end of what the server wrote; more of it is in the
+        notes."""
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
@@ -288,7 +291,11 @@ class McpConnection:
                 reason = _stream_failed(error) or "it ended at once"
             case _:
                 reason = str(error) or type(error).__name__
-        found = EngineUnavailable(f"the tool server {self.name!r} did not start: {reason}")
+        wrote = " ".join(" ".join(notes).split())
+        if len(wrote) > WROTE_CHARS:
+            wrote = f"...{wrote[-WROTE_CHARS:]}"
+        said = f"; {wrote}" if wrote else ""
+        found = EngineUnavailable(f"the tool server {self.name!r} did not start: {reason}{said}")
         for told in notes:
             found.add_note(told)
         return found

@@ -13,9 +13,9 @@ from langchain_core.tools import InjectedToolArg, StructuredTool, ToolException
 from langchain_core.tools import Tool as SimpleTool
 from langchain_core.tools import tool as their_tool
 
-from teola import App
+from teola import App, Ask, Runtime
 from teola.adapters import from_langchain, to_langchain
-from teola.errors import InputError, QueryFailed, UnknownName
+from teola.errors import InputError, QueryError, QueryFailed, UnknownName
 from teola.tools import tool
 from tests.adapters.conftest import give_up
 
@@ -139,6 +139,21 @@ def test_many_queries_of_an_app(echo: App) -> None:
         made.batch(["a", "fail"])
     with pytest.raises(QueryFailed, match="no such word"):
         made.invoke("fail")
+
+
+def test_a_query_that_waits_for_a_person_is_no_answer() -> None:
+    with Runtime({}) as runtime:
+        inputs, outputs = {"question": "text"}, {"answer": "answer"}
+        app = App("asks", Ask("{question}?"), inputs=inputs, outputs=outputs, runtime=runtime)
+        made = to_langchain(app)
+        with pytest.raises(QueryError, match="waits for a person, who is asked 'May I") as caught:
+            made.invoke("May I")
+        with pytest.raises(QueryError, match="waits for a person"):
+            list(made.stream("May I"))
+        (told,) = made.batch(["May I"], return_exceptions=True)
+        assert isinstance(told, QueryError)
+        assert caught.value.result is not None
+        assert app.resume(caught.value.result.query_id, "yes").answer == "yes"
 
 
 def test_documents_go_in_and_hits_come_out_as_documents(finder: App) -> None:

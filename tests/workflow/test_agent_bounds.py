@@ -14,7 +14,8 @@ from teola.errors import InputError, QueryFailed
 from teola.query_spec import QuerySpec
 from teola.result import Result
 from teola.run_secrets import ReadSecrets, Secrets
-from teola.tools import ToolContext, ToolStep, tool
+from teola.tools import ToolContext, ToolStep, component_tool, tool
+from teola.workflow.components.acting import Acting
 from teola.workflow.components.room import Spending, recent_entries, recent_lines
 from tests.planted import catches, edited
 from tests.workflow.test_agent import Writes, add, answer, calls, search
@@ -90,7 +91,7 @@ def test_history_is_cut_by_the_engines_tokens() -> None:
 @catches(
     "spends",
     "an agent calls on although no tokens are left for an answer",
-    edited(Spending.has_to_answer, "2 * self.last_tokens > most", "0 > most"),
+    edited(Spending._ends, "turns * self.last_tokens > most", "0 > most"),
 )
 def test_it_answers_while_it_can() -> None:
     look = calls(("search", {"query": "x"}))
@@ -107,6 +108,59 @@ def test_it_takes_no_more_than_it_may() -> None:
         asked(Counts(look, answer("x")), Agent([search], most_tokens=100))
     with pytest.raises(QueryFailed, match=r"has cost 0\.0003 without an answer"):
         asked(Counts(look, answer("x")), Agent([search], most_cost=0.0002, prices=(2.0, 10.0)))
+
+
+LOOK = calls(("search", {"query": "x"}))
+
+
+@catches(
+    "handed-over-budget",
+    "who takes over may take as much again",
+    edited(Acting.within, "self.spending.around = outer.spending, key", "pass"),
+)
+def test_its_bound_holds_for_who_takes_over() -> None:
+    """Each call takes 110 tokens: one of the first agent, two with calls, and the answer."""
+    other = Agent([search], name="other", description="Knows more.")
+    model = Counts(calls(("other", {})), LOOK, LOOK, answer("early"))
+    result = asked(model, Agent([search, other], most_tokens=440))
+    assert (result.answer, len(model.calls)) == ("early", 4)
+    assert "calls" not in (model.calls[3].decode.schema or "")
+    assert result.trace.prompt_tokens + result.trace.completion_tokens == 440
+    assert result.notices == ("other: it had to answer: its budget",)
+
+
+@catches(
+    "called-budget",
+    "an agent that is called as a tool may take what is left twice",
+    edited(Acting.within, "not key.startswith(OVER)", "False"),
+)
+def test_its_bound_holds_within_an_agent_that_it_calls() -> None:
+    """Who calls it still has to answer: of 550 tokens the third call inside has to be the last."""
+    inner = Counts(LOOK, answer("found"))
+    with Runtime({"llm": lambda: outer, "inner": lambda: inner}) as runtime:
+        helper = App(
+            "helper",
+            Agent([search], engine="inner"),
+            inputs=QUESTION,
+            outputs={"answer": "answer"},
+            runtime=runtime,
+        )
+        called = component_tool(helper, description="Helps.", name="helper")
+        outer = Counts(calls(("helper", {"question": "x"})), answer("done"))
+        inner.replies = (LOOK, LOOK, answer("found"))
+        made = App(
+            "a",
+            Agent([called], most_tokens=550),
+            inputs=QUESTION,
+            outputs=OUTPUTS,
+            runtime=runtime,
+        )
+        result = made.run(question="why?")
+    assert result.answer == "done"
+    assert [len(model.calls) for model in (outer, inner)] == [2, 3]
+    assert "calls" not in (inner.calls[2].decode.schema or "")
+    assert result.trace is not None
+    assert result.trace.prompt_tokens + result.trace.completion_tokens == 550
 
 
 def test_a_cost_needs_prices() -> None:

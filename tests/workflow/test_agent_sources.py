@@ -175,7 +175,9 @@ def test_another_agent_answers_what_it_is_handed() -> None:
     told = second.prompt(0)
     for part in ("User: hi", "found bill", "it is a bill", "Question: why?"):
         assert part in told
-    assert [step["tool"] for step in result["steps"]] == ["search", "add"]
+    assert [step["tool"] for step in result["steps"]] == ["search", "billing", "add"]
+    assert result["steps"][1]["args"] == {"why": "it is a bill"}
+    assert result["steps"][1]["result"] == "handed over"
     shown = [(e.agent, e.tool, e.state) for e in events if isinstance(e, ToolStep)]
     assert ("agent", "billing", "started") in shown
     assert ("billing", "add", "finished") in shown

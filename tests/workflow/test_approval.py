@@ -57,7 +57,7 @@ def agent(*replies: str, **config: Any) -> Iterator[tuple[App, Writes]]:
 
 
 def test_a_call_waits_and_is_made_when_somebody_agrees() -> None:
-    with agent(calls(("send", {"text": "hello"})), ANSWER) as (app, _):
+    with agent(calls(("send", {"text": "hello"})), ANSWER) as (app, model):
         waiting = app.run(question="write")
         (asked,) = waiting.asks
         assert (asked.kind, asked.id) == ("approve", "agent/approve/1/agent-approve.ask")
@@ -66,6 +66,8 @@ def test_a_call_waits_and_is_made_when_somebody_agrees() -> None:
         done = app.resume(waiting.query_id, {"do": "approve"})
         assert done["answer"] == "done"
         assert SENT == ["hello"]
+        assert "edited" not in done["steps"][0]
+        assert "a person has changed" not in model.prompt(1)
 
 
 def test_a_call_is_made_with_other_arguments_that_have_to_fit() -> None:
@@ -78,6 +80,9 @@ def test_a_call_is_made_with_other_arguments_that_have_to_fit() -> None:
         done = app.resume(waiting.query_id, {"do": "approve", "arguments": edited})
         assert SENT == ["costs $5"] * 2
         assert done["steps"][0]["args"] == edited
+        assert done["steps"][0]["edited"] is True
+        changed = '1. send({"text": "costs $5", "copies": 2}), with arguments that a person has'
+        assert changed in model.prompt(1), "its model is told"
         assert "costs $5" in model.prompt(1)
 
 

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from teola.engine import QueryContext
 from teola.errors import InputError, Overloaded, QueryCancelled
+from teola.graph import Growth
 from teola.run_secrets import OF_NONE, Secrets
 from teola.runtime.live.people import People
 from teola.runtime.live.steps import Steps
@@ -31,6 +32,8 @@ DEEPEST: Final = 16
 """Queries inside each other. An app that runs itself ends here and not where memory does."""
 
 Place = tuple[str, int]
+Spender = tuple[Growth, str]
+"""A run of an agent, and the key of a part of it."""
 
 
 class RuntimeLike(Protocol):
@@ -52,6 +55,7 @@ class Terms:
     people: who is asked what it asks.
     steps: what has been done of it before, and is not to be done again.
     secrets: that its tools may know by name.
+    spender: the agent that called it, if one did.
     """
 
     runtime: RuntimeLike | None = None
@@ -63,6 +67,7 @@ class Terms:
     people: People | None = None
     steps: Steps | None = None
     secrets: Secrets = OF_NONE
+    spender: Spender | None = None
 
 
 class Around(Protocol):
@@ -76,6 +81,11 @@ class Around(Protocol):
     trace: Trace
     streams: bool
     callers: set[Caller]
+
+    @property
+    def spender(self) -> Spender | None:
+        """The agent that it is a part of, if it is one's."""
+        ...
 
     def tell(self, text: str) -> None:
         """A piece of its answer, for its watcher."""

@@ -25,7 +25,7 @@ from teola.runtime.driver import Query
 from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live.nesting import Caller, Terms
+from teola.runtime.live.nesting import Caller, Spender, Terms
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
 from teola.runtime.tally import Tally
@@ -102,6 +102,17 @@ class LiveQuery(Query):
         self.streams, self.streamed = streams and watcher is not None, False
         self.ends: dict[int, str] = {}
         self.tokens: dict[int, int] = {}
+
+    @property
+    def spender(self) -> Spender | None:
+        """The nearest run of an agent that it is a part of, or that called what it is a part of,
+        and the key of that part. What it takes counts against that one's bounds."""
+        query = self
+        while (place := query.place) is not None:
+            if hasattr(place.growing.growth, "within"):
+                return place.growing.growth, place.key
+            query = cast("LiveQuery", place.growing.query)
+        return query.terms.spender
 
     def stand_still(self) -> None:
         """Its deadline does not come while it waits for people."""
@@ -283,6 +294,9 @@ def growth_of(query: LiveQuery, i: int, hosts: Mapping[tuple[str, int], LocalHos
     host = hosts.get((getattr(params.grower, "counts_by", ""), 0))
     if host is not None and (counts := getattr(growth, "counts", None)) is not None:
         counts(host.count_tokens, host.engine.spec.window)
+    within = getattr(growth, "within", None)
+    if within is not None and (around := query.spender) is not None:
+        within(*around)
     return growth
 
 

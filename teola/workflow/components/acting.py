@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from teola.errors import EngineError, InputError, OutputError
 from teola.graph import Grow, Remarks
 from teola.tools.decision import PlannedCall
 from teola.tools.references import substituted
 from teola.tools.tool_result import ToolResult
-from teola.tools.toolbox import Toolbox
 from teola.workflow.build import Builder
+from teola.workflow.components.agency import Agency
 from teola.workflow.components.agent_tools import Box
-from teola.workflow.components.agent_turn import AgentConfig
 from teola.workflow.components.room import (
     ABOUT,
     LEAST_TOKENS,
@@ -25,7 +24,7 @@ from teola.workflow.components.room import (
     recent_lines,
     sampled,
 )
-from teola.workflow.components.transcript import HEADER, entry, in_one_line
+from teola.workflow.components.transcript import HEADER, entry, in_one_line, thought
 
 TURN, LAST, CALL, PURE, APPROVE, OFFER = PARTS = (
     "turn",
@@ -42,45 +41,9 @@ READ: Final = ("question", "history", "instructions")
 NOTHING: Final = frozenset[str]()
 SHOWN_CHARS: Final = 20_000
 """Of arguments that a step shows with results in them."""
+OVER_TOLD: Final = "handed over"
+"""Result of the step by which another agent takes over."""
 AGAIN: Final = "Your last reply could not be read: {told}. Reply again, as you were told to."
-
-
-class Makes(Protocol):
-    """Makes what an agent's runs need of their own; see PartsMaker."""
-
-    @property
-    def asks(self) -> bool:
-        """Whether some of its tools have to be asked for."""
-        ...
-
-    @property
-    def colleagues(self) -> Collection[str]:
-        """Names of agents that it may hand over to."""
-        ...
-
-    def box(self, offered: Any, client: Mapping[str, Any] | None) -> Box:
-        """What a run may call."""
-        ...
-
-    def part(self, what: str, box: Box, must: tuple[str, ...] = ()) -> Builder:
-        """The template of a part for this box."""
-        ...
-
-
-class Agency(Protocol):
-    """An agent, as far as a run of it needs it; see AgentGrower."""
-
-    @property
-    def toolbox(self) -> Toolbox: ...
-
-    @property
-    def config(self) -> AgentConfig: ...
-
-    @property
-    def maker(self) -> Makes: ...
-
-    @property
-    def shows(self) -> bool: ...
 
 
 @dataclass
@@ -88,8 +51,11 @@ class Acting:
     """One run of an Agent. box: what it may call, none but its own tools unless others were asked
     for. writing: a turn is being written. calls: by number, all that were read. begun: of them.
     approving: of those that are begun, the ones that wait for a person. number: of the last one.
+    first: the number after the last one when this turn began.
     before: how many of them are of an exchange with the client. aside: calls that are not made
-    here, but handed over or to the client. spending, counting: of tokens."""
+    here, but handed over or to the client. over: the call by which another agent took over. edited:
+    calls that a person has changed. thoughts: what the model wrote beside its calls, by the first
+    number that its turn could give a call. spending, counting: of tokens."""
 
     agent: Agency
     inputs: Mapping[str, Any]
@@ -97,12 +63,16 @@ class Acting:
     turn: int = 0
     writing: bool = False
     number: int = 0
+    first: int = 1
     before: int = 0
     calls: dict[int, PlannedCall] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
     results: dict[int, ToolResult] = field(default_factory=dict)
     approving: set[int] = field(default_factory=set)
     aside: list[int] = field(default_factory=list)
+    over: int | None = None
+    edited: set[int] = field(default_factory=set)
+    thoughts: dict[int, str] = field(default_factory=dict)
     entries: list[Any] = field(default_factory=list)
     shown: int = 0
     answer: Any = None
@@ -152,9 +122,14 @@ class Acting:
         """Count tokens so from now on; a prompt and its answer may have `window`."""
         self.counting = Counting(sampled(tokens), window)
 
-    def spent(self, prompt_tokens: int, generated_tokens: int) -> None:
+    def spent(self, key: str, prompt_tokens: int, generated_tokens: int) -> None:
         """What calls of LLMs have taken for a part that has ended."""
-        self.spending.add(prompt_tokens, generated_tokens)
+        self.spending.ended(key, prompt_tokens, generated_tokens)
+
+    def within(self, outer: Acting, key: str) -> None:
+        """This run is a part of another agent's, or of what that calls: their bounds hold, too."""
+        self.spending.around = outer.spending, key
+        self.spending.returns = not key.startswith(OVER)
 
     def ended(self, key: str, outputs: Mapping[str, Any]) -> Sequence[Grow]:
         what, _, number = key.partition("/")
@@ -175,6 +150,9 @@ class Acting:
         decision = outputs["decision"]
         if isinstance(decision, Mapping) and "answer" in decision:
             self.answer = decision["answer"]
+        elif isinstance(decision, Mapping) and (said := decision.get("thought", "").strip()):
+            self.thoughts[self.first] = said
+            self.entries.append(thought(said))
         return self._next()
 
     def failed(self, key: str, error: Exception) -> Sequence[Grow]:
@@ -187,7 +165,7 @@ class Acting:
 
     def result(self) -> Mapping[str, Any]:
         numbers = sorted(n for n in self.results if n > self.before)
-        steps = [*map(self._step, numbers), *self.more]
+        steps = [*map(self._step, numbers), *self._taken_over(), *self.more]
         calls = list(self.given_out) or None
         answer = "" if calls and isinstance(self.answer, (str, type(None))) else self.answer
         return {"answer": answer, "steps": steps, "tool_calls": calls}
@@ -209,7 +187,22 @@ class Acting:
             "result": result.text,
             "failed": result.failed,
             "seconds": round(result.seconds, 6),
+            **self._beside(number),
         }
+
+    def _beside(self, number: int) -> dict[str, Any]:
+        """What a step says only where there is something to say."""
+        told: dict[str, Any] = {"edited": True} if number in self.edited else {}
+        said = self.thoughts.get(number)
+        return {**told, "thought": said} if said else told
+
+    def _taken_over(self) -> list[dict[str, Any]]:
+        """The step of handing over, if it did; those of the other agent follow it."""
+        if self.over is None:
+            return []
+        call = self.calls[self.over]
+        step = {"tool": call.tool, "args": dict(call.arguments), "result": OVER_TOLD}
+        return [step | {"failed": False, "seconds": 0.0, **self._beside(call.number)}]
 
     def _read(self, item: Any) -> None:
         """A call that the model has written."""
@@ -267,6 +260,7 @@ class Acting:
             call = replace(call, arguments=answer["arguments"], reads=(), literal=True)
             if answer.get("edited", True):
                 self.calls[number] = call
+                self.edited.add(number)
         return [self._made(number, call)]
 
     def _made(self, number: int, call: PlannedCall) -> Grow:
@@ -314,6 +308,7 @@ class Acting:
         over = next((one for one in calls if one.tool in self.agent.maker.colleagues), None)
         if over is not None:
             self.begun.add(over.number)
+            self.over = over.number
             return (self._over(over),)
         out = []
         for call in calls:
@@ -356,7 +351,7 @@ class Acting:
     def _turn(self) -> Grow:
         config = self.agent.config
         self.turn += 1
-        self.writing = True
+        self.writing, self.first = True, self.number + 1
         last = self.turn == config.at_most or self.spending.has_to_answer()
         if last and config.at_most > 1:
             bound = f"at_most={config.at_most}"
@@ -388,7 +383,8 @@ class Acting:
     def _note(self) -> None:
         """What the model is to see of the calls since its last turn."""
         for number in sorted([*self.results][self.shown :]):
-            self.entries.append(entry(self.calls[number], self.results[number]))
+            edited = number in self.edited
+            self.entries.append(entry(self.calls[number], self.results[number], edited=edited))
         self.shown = len(self.results)
         if self.again:
             self.entries.append(in_one_line(self.again))

@@ -10,7 +10,8 @@ from teola.graph import Grow
 from teola.tools.decision import PlannedCall
 from teola.tools.toolbox import Toolbox
 from teola.workflow.build import Builder
-from teola.workflow.components.acting import CALL, TURN, Acting, Makes
+from teola.workflow.components.acting import CALL, TURN, Acting
+from teola.workflow.components.agency import Makes
 from teola.workflow.components.agent_turn import AgentConfig
 
 CALL_TOKENS: Final = 22

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, NamedTuple
 
@@ -101,16 +101,32 @@ class Bound:
 
 @dataclass
 class Spending:
-    """What a run has taken so far. last: the most that one part of it took."""
+    """What a run has taken so far. last: the most that one part of it took. around: of the agent
+    whose part this run is, with that part's key: what is taken here is told it at once. returns:
+    whether that one still has to answer after this run. ahead: what runs in parts have told before
+    their part ended."""
 
     bound: Bound
     tokens: int = 0
     cost: float = 0.0
     last_tokens: int = 0
     last_cost: float = 0.0
+    around: tuple[Spending, str] | None = None
+    returns: bool = False
+    ahead: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def ended(self, key: str, prompt_tokens: int, generated_tokens: int) -> None:
+        """Part `key` has ended, and took so many in all."""
+        prompts, answers = self.ahead.pop(key, (0, 0))
+        self.add(prompt_tokens - prompts, generated_tokens - answers)
 
     def add(self, prompt_tokens: int, generated_tokens: int) -> None:
-        """A part has ended that took so many."""
+        """So many more are taken."""
+        if self.around is not None:
+            outer, key = self.around
+            told = outer.ahead.get(key, (0, 0))
+            outer.ahead[key] = told[0] + prompt_tokens, told[1] + generated_tokens
+            outer.add(prompt_tokens, generated_tokens)
         prompts, answers = self.bound.prices
         tokens = prompt_tokens + generated_tokens
         cost = (prompt_tokens * prompts + generated_tokens * answers) / MILLION
@@ -120,7 +136,18 @@ class Spending:
 
     def has_to_answer(self) -> bool:
         """Whether there is no room for a turn with calls and an answer after it, each as large as
-        the largest so far. Raises EngineError where there is none at all."""
+        the largest so far, here or in a run that this one is a part of, which may have to answer
+        after it. Raises EngineError where there is none at all."""
+        last, turns, at = False, 2, self
+        while True:
+            last |= at._ends(turns)
+            if at.around is None:
+                return last
+            turns += at.returns
+            at = at.around[0]
+
+    def _ends(self, turns: int) -> bool:
+        """Whether there is no room for so many turns."""
         most, worth = self.bound.tokens, self.bound.cost
         if most is not None and self.tokens >= most:
             raise EngineError(
@@ -132,5 +159,5 @@ class Spending:
                 f"it has cost {self.cost:.6g} without an answer, and may cost {worth:.6g}: raise "
                 "most_cost, or give it fewer tools or turns"
             )
-        dear = worth is not None and self.cost + 2 * self.last_cost > worth
-        return dear or (most is not None and self.tokens + 2 * self.last_tokens > most)
+        dear = worth is not None and self.cost + turns * self.last_cost > worth
+        return dear or (most is not None and self.tokens + turns * self.last_tokens > most)

@@ -1,6 +1,7 @@
 """The transcript of an agent's calls, as its model reads it.
 
     Calls so far, each with what it gave in lines that begin with >:
+    You wrote: I need the weather first.
     1. weather({"city": "Oslo"}):
     > 12 degrees
     > 2. send({"to": "all"}):
@@ -21,13 +22,20 @@ from teola.tools.tool_result import ToolResult
 
 HEADER: Final = "\n\nCalls so far, each with what it gave in lines that begin with >:"
 MARK: Final = "> "
+EDITED: Final = ", with arguments that a person has changed"
 
 
-def entry(call: PlannedCall, result: ToolResult) -> str:
-    """A call and what it gave."""
+def entry(call: PlannedCall, result: ToolResult, *, edited: bool = False) -> str:
+    """A call and what it gave. edited: a person has changed its arguments."""
     name = call.tool if NAME.fullmatch(call.tool) else json.dumps(call.tool, ensure_ascii=False)
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
-    return f"{call.number}. {in_one_line(f'{name}({arguments})')}:\n{quoted(result.text)}"
+    told = EDITED if edited else ""
+    return f"{call.number}. {in_one_line(f'{name}({arguments})')}{told}:\n{quoted(result.text)}"
+
+
+def thought(text: str) -> str:
+    """What the model wrote beside its calls."""
+    return in_one_line(f"You wrote: {text}")
 
 
 def quoted(text: str) -> str:
