@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from teola.engine import Call, LanguageModel, Usage
 from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
-from teola.runtime.hosts.parsers import make_parser
+from teola.runtime.hosts.parsers import ListParser, make_parser
 from teola.runtime.hosts.structured import Misfit, known, prepare, validate_schema
 from teola.runtime.observe.noting import working_for
 
@@ -142,10 +142,25 @@ class CallOutput:
     def close(self) -> None:
         """The stream has ended: deliver everything that is left."""
         if self.parser and not self.complete:
-            self._add(self.parser.close())
+            self._add(self._last_items(self.parser))
         for k in range(self.delivered, len(self.members)):
             self.deliver(k, self._outputs(k))
         self.delivered = len(self.members)
+
+    def _last_items(self, parser: ListParser) -> Sequence[Any]:
+        """Those that the end of the text completes. Raises OutputError."""
+        try:
+            return parser.close()
+        except OutputError as error:
+            if not self.cut:
+                raise
+            raise OutputError(self._too_long("list", self.params[0], error)) from None
+
+    def _too_long(self, what: str, params: DecodeParams, error: OutputError) -> str:
+        return (
+            f"the {what} was cut off after max_tokens={params.max_tokens}: raise max_tokens, or "
+            f"ask for less ({error})"
+        )
 
     def _add(self, items: Sequence[Any]) -> None:
         room = None if self.limit is None else self.limit - len(self.items)
@@ -189,7 +204,4 @@ class CallOutput:
         except Misfit as error:
             if not self.cut:
                 raise
-            raise Misfit(
-                f"the JSON was cut off after max_tokens={params.max_tokens}: raise max_tokens, or "
-                f"ask for less ({error})"
-            ) from None
+            raise Misfit(self._too_long("JSON", params, error)) from None
