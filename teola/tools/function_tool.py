@@ -123,11 +123,14 @@ class FunctionCall:
         given = {name: getattr(parsed, field) for name, field in self.fields.items()}
         given |= dict.fromkeys(self.contexts, context)
         given |= dict.fromkeys(self.keys, context.key)
-        if self.asynchronous:
-            return await self.function(**given)
-        within = copy_context()
-        value = await here().threads.run(lambda: within.run(_called, self.function, given))
-        return await value if inspect.isawaitable(value) else value
+        try:
+            if self.asynchronous:
+                return await self.function(**given)
+            within = copy_context()
+            value = await here().threads.run(lambda: within.run(_called, self.function, given))
+            return await value if inspect.isawaitable(value) else value
+        except GeneratorExit as error:  # a task that it leaves would never be seen to end
+            raise RuntimeError("it raised GeneratorExit") from error
 
     def _parsed(self, arguments: Mapping[str, Any]) -> BaseModel:
         """By way of JSON, where a text may be a date although nothing is converted."""
@@ -139,8 +142,8 @@ class FunctionCall:
 def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     try:
         return function(**given)
-    except StopIteration as error:  # no future takes it
-        raise RuntimeError("it raised StopIteration") from error
+    except (StopIteration, GeneratorExit) as error:  # no future takes them
+        raise RuntimeError(f"it raised {type(error).__name__}") from error
 
 
 def _told(error: Any) -> str:

@@ -48,6 +48,7 @@ class Flaky:
         (SystemExit(3), "act failed: it raised SystemExit"),
         (KeyboardInterrupt(), "act failed: it raised KeyboardInterrupt"),
         (StopIteration(), "act failed: RuntimeError: it raised StopIteration"),
+        (GeneratorExit(), "act failed: RuntimeError: it raised GeneratorExit"),
         (asyncio.CancelledError(), "act failed: it raised CancelledError"),
         (ExceptionGroup("two", [ValueError("a"), ValueError("b")]), "act failed: ExceptionGroup"),
     ],
