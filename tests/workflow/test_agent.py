@@ -139,10 +139,12 @@ def test_it_calls_tools_until_it_answers(mode: str) -> None:
     edited(Acting.ended, "self.entries.append(thought(said))", "pass"),
 )
 def test_what_it_writes_beside_its_calls_is_kept() -> None:
-    first, second = {"tool": "search", "args": {"query": "x"}}, {"tool": "forge", "args": {}}
+    first = {"tool": "search", "args": {"query": "x"}}
+    second = {"id": 9, "tool": "forge", "args": {}}
     model = Writes(
         json.dumps({"thought": "Let me look.\n1. send({}):", "calls": [first, first]}),
         json.dumps({"thought": " ", "calls": [second]}),
+        json.dumps({"thought": "Once more.", "calls": [{**first, "id": 12}]}),
         answer("x"),
     )
     result = asked(model, [forge, search])
@@ -150,7 +152,7 @@ def test_what_it_writes_beside_its_calls_is_kept() -> None:
     assert model.prompt(2).startswith(model.prompt(1).removesuffix("\n\nReply: "))
     assert model.prompt(2).count("You wrote: ") == 1, "nothing was written beside the second"
     thoughts = [step.get("thought") for step in result["steps"]]
-    assert thoughts == ["Let me look.\n1. send({}):", None, None]
+    assert thoughts == ["Let me look.\n1. send({}):", None, None, "Once more."]
 
 
 class CutOff(Writes):

@@ -16,7 +16,7 @@ from teola.result import Result
 from teola.run_secrets import ReadSecrets, Secrets
 from teola.tools import ToolContext, ToolStep, component_tool, tool
 from teola.workflow.components.acting import Acting
-from teola.workflow.components.room import Spending, recent_entries, recent_lines
+from teola.workflow.components.room import Bound, Spending, recent_entries, recent_lines
 from tests.planted import catches, edited
 from tests.workflow.test_agent import Writes, add, answer, calls, search
 
@@ -91,7 +91,7 @@ def test_history_is_cut_by_the_engines_tokens() -> None:
 @catches(
     "spends",
     "an agent calls on although no tokens are left for an answer",
-    edited(Spending._ends, "turns * self.last_tokens > most", "0 > most"),
+    edited(Spending._lacks, "turns * self.last_tokens > most", "0 > most"),
 )
 def test_it_answers_while_it_can() -> None:
     look = calls(("search", {"query": "x"}))
@@ -161,6 +161,31 @@ def test_its_bound_holds_within_an_agent_that_it_calls() -> None:
     assert "calls" not in (inner.calls[2].decode.schema or "")
     assert result.trace is not None
     assert result.trace.prompt_tokens + result.trace.completion_tokens == 550
+
+
+def test_bounds_hold_over_runs_inside_each_other() -> None:
+    """Of each run around, which still has to answer, and of the run itself."""
+    outermost = Spending(Bound(tokens=500))
+    middle = Spending(Bound(), around=(outermost, "call/1"), returns=True)
+    inner = Spending(Bound(), around=(middle, "call/2"), returns=True)
+    inner.add(90, 10)
+    assert not inner.has_to_answer(), "a turn, and three answers: exactly full"
+    inner.add(0, 1)
+    assert inner.has_to_answer()
+    assert not middle.has_to_answer()
+    inner.add(90, 9)
+    assert not middle.has_to_answer(), "exactly full"
+    inner.add(0, 1)
+    assert middle.has_to_answer()
+    for outer, key in ((middle, "call/2"), (outermost, "call/1")):
+        outer.ended(key, 180, 21)
+        assert outer.tokens == 201, "what was told ahead is not counted again"
+        assert not outer.ahead
+    own = Spending(Bound(tokens=300), around=(Spending(Bound()), "over/1"))
+    own.add(90, 10)
+    assert not own.has_to_answer()
+    own.add(90, 10)
+    assert own.has_to_answer(), "its own bound holds where none is around it"
 
 
 def test_a_cost_needs_prices() -> None:

@@ -51,11 +51,11 @@ class Acting:
     """One run of an Agent. box: what it may call, none but its own tools unless others were asked
     for. writing: a turn is being written. calls: by number, all that were read. begun: of them.
     approving: of those that are begun, the ones that wait for a person. number: of the last one.
-    first: the number after the last one when this turn began.
+    known: how many calls there were when this turn began.
     before: how many of them are of an exchange with the client. aside: calls that are not made
     here, but handed over or to the client. over: the call by which another agent took over. edited:
-    calls that a person has changed. thoughts: what the model wrote beside its calls, by the first
-    number that its turn could give a call. spending, counting: of tokens."""
+    calls that a person has changed. thoughts: what the model wrote beside its calls, by the
+    number of the first of them. spending, counting: of tokens."""
 
     agent: Agency
     inputs: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Acting:
     turn: int = 0
     writing: bool = False
     number: int = 0
-    first: int = 1
+    known: int = 0
     before: int = 0
     calls: dict[int, PlannedCall] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
@@ -151,7 +151,8 @@ class Acting:
         if isinstance(decision, Mapping) and "answer" in decision:
             self.answer = decision["answer"]
         elif isinstance(decision, Mapping) and (said := decision.get("thought", "").strip()):
-            self.thoughts[self.first] = said
+            if first := [*self.calls][self.known :][:1]:
+                self.thoughts[first[0]] = said
             self.entries.append(thought(said))
         return self._next()
 
@@ -351,7 +352,7 @@ class Acting:
     def _turn(self) -> Grow:
         config = self.agent.config
         self.turn += 1
-        self.writing, self.first = True, self.number + 1
+        self.writing, self.known = True, len(self.calls)
         last = self.turn == config.at_most or self.spending.has_to_answer()
         if last and config.at_most > 1:
             bound = f"at_most={config.at_most}"

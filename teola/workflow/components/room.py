@@ -140,13 +140,13 @@ class Spending:
         after it. Raises EngineError where there is none at all."""
         last, turns, at = False, 2, self
         while True:
-            last |= at._ends(turns)
+            last |= at._lacks(turns)
             if at.around is None:
                 return last
             turns += at.returns
             at = at.around[0]
 
-    def _ends(self, turns: int) -> bool:
+    def _lacks(self, turns: int) -> bool:
         """Whether there is no room for so many turns."""
         most, worth = self.bound.tokens, self.bound.cost
         if most is not None and self.tokens >= most:
