@@ -27,9 +27,9 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from pydantic import BaseModel
 
-from teola import App, Embedding, Runtime, Token
+from teola import App, Ask, Embedding, Runtime, Token
 from teola.adapters import from_llama_index, to_llama_index
-from teola.errors import InputError, QueryFailed, UnknownName
+from teola.errors import InputError, QueryError, QueryFailed, UnknownName
 from tests.adapters.conftest import give_up, give_up_streaming
 
 Answering = Callable[..., App]
@@ -374,3 +374,14 @@ def test_options_are_checked(echo: App) -> None:
         from_llama_index(Fixed(None), outputs=("a", "b", "c"))
     with pytest.raises(UnknownName, match="deadline"):
         to_llama_index(echo, deadline=3)  # type: ignore[call-arg]
+
+
+def test_a_query_that_waits_for_a_person_is_no_text() -> None:
+    with Runtime({}) as runtime:
+        inputs, outputs = {"question": "text"}, {"answer": "answer"}
+        app = App("asks", Ask("{question}?"), inputs=inputs, outputs=outputs, runtime=runtime)
+        llm = to_llama_index(app)
+        with pytest.raises(QueryError, match="waits for a person"):
+            llm.complete("May I")
+        with pytest.raises(QueryError, match="waits for a person"):
+            list(llm.stream_complete("May I"))
