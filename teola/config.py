@@ -19,6 +19,7 @@ from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
 from teola.profile import load as load_profile
 from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_policies
+from teola.runtime.observe.kept_values import KeepValues
 from teola.tools.mcp_server import ToolServer
 from teola.tools.offered import MOST_CHARACTERS, MOST_TOOLS
 from teola.tools.tool_table import ToolTable
@@ -90,6 +91,11 @@ class ServerTable(_Table):
         default=CLIENT_TOOL_CHARACTERS,
         ge=2,
         description="Of all tools that a client brings along to one query, as JSON.",
+    )
+    keep_values: KeepValues = Field(
+        default="small",
+        description="How much of what primitives read and gave is kept with a query, in memory: "
+        "off; small, 2 KiB of each value; all, 64 KiB; 8 MiB a query.",
     )
     keys: str | None = Field(
         default=None, description="File of API keys (`teola keys`); then every request needs one."
@@ -333,6 +339,9 @@ max_primitives = 512
 max_intermediate_bytes = 67108864
 max_client_tools = 128
 max_client_tool_characters = 65536
+# How much of what primitives read and gave is kept in memory with a query, for people who look at
+# it later: "off", "small" (2 KiB of each value) or "all" (64 KiB); 8 MiB a query.
+keep_values = "small"
 # API keys (`teola keys create`): then every request needs one. Without keys, only 127.0.0.1.
 # keys = "teola-keys.json"
 # Seconds that queries get to end on SIGTERM.

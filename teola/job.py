@@ -24,6 +24,7 @@ from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending, Watcher, as_failure, describe
 from teola.runtime.live.steps import Steps
 from teola.runtime.observe.demand import done
+from teola.runtime.observe.kept_values import room_for
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Parent, Trace
 from teola.workflow.inputs import absent, check, completed, nested
@@ -212,6 +213,7 @@ class Job:
                 people=self.people,
                 steps=self.steps,
                 secrets=self.secrets,
+                values=room_for(self.runtime.keep_values, self.secrets),
             )
         around = self.caller.query
         terms = around.terms  # whose steps have no names for what is inside it

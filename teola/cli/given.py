@@ -89,6 +89,7 @@ class Engines:
             batching=self.batching,
             profile=self.profile or policies.profile,
             max_queries=base.server.max_queries,
+            keep_values=base.server.keep_values,
             debug=self.debug,
             ray=base.ray if self.ray is None else self._cluster(None),
             learn=kept_with_data(configs) if learn is True else learn,

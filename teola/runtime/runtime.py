@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, get_args
 
 from teola.engine import Engine, EngineSpec
 from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
@@ -38,6 +38,7 @@ from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.likeness import check_alike
 from teola.runtime.live.live import Live
+from teola.runtime.observe.kept_values import KeepValues
 from teola.runtime.observe.noting import note
 from teola.runtime.pools import joint
 from teola.runtime.probing import like, probe
@@ -63,11 +64,13 @@ class Runtime:
     rerank, vectorstore, llm, documents, python). batching / routing: policy names for all engines.
     profile: a Profile, its name or file; by default passes go by what the engines declare. ray:
     True starts Ray on this machine, an address (or "auto") joins a cluster; engines that compute
-    much then run there. max_queries: more at once are refused with Overloaded. debug: verify every
-    pass's result. learn: whether to learn how long engines take and how much components write; a
-    folder is where that is kept, and an engine of which it holds nothing is probed when it starts.
-    tools: by name, besides registered ones. journal: where queries that wait for people are kept
-    when the process ends: a DSN; True: with the engine vectorstore. journal_key: to encrypt them.
+    much then run there. max_queries: more at once are refused with Overloaded. keep_values: how
+    much of what primitives read and gave is in traces: "off", "small" (2 KiB of each value) or
+    "all" (64 KiB); 8 MiB a query. debug: verify every pass's result. learn: whether to learn how
+    long engines take and how much components write; a folder is where that is kept, and an engine
+    of which it holds nothing is probed when it starts. tools: by name, besides registered ones.
+    journal: where queries that wait for people are kept when the process ends: a DSN; True: with
+    the engine vectorstore. journal_key: to encrypt them.
 
     Use it as a context manager, or call `close`; a process that ends closes what is left. Raises
     UnknownName and InputError where an engine cannot be made as it is configured.
@@ -82,6 +85,7 @@ class Runtime:
         profile: Profile | str | None = None,
         ray: bool | str = False,
         max_queries: int = 1024,
+        keep_values: KeepValues = "small",
         debug: bool = False,
         learn: bool | str | Path = True,
         tools: Mapping[str, NamedTool] | None = None,
@@ -102,6 +106,9 @@ class Runtime:
                 self.configs[name].check(name)
         self.profile = load_profile(profile) if isinstance(profile, str) else profile
         self.ray, self.max_queries, self.debug = ray, max_queries, debug
+        if keep_values not in (levels := get_args(KeepValues)):
+            raise UnknownName("level of keep_values", keep_values, levels)
+        self.keep_values: KeepValues = keep_values
         self.new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
         """Makes the loop when it is first needed."""
         self._joined: asyncio.Task[bool] | None = None

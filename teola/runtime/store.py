@@ -21,6 +21,7 @@ from teola.graph import (
     Ref,
 )
 from teola.runtime.gathering import gather
+from teola.runtime.observe.kept_values import KeptValues
 from teola.runtime.returned import LookedThrough
 from teola.runtime.tally import Tally
 from teola.runtime.values import RemoteList, bytes_of, counts_of, joined, text_of, tokens_of
@@ -30,7 +31,8 @@ from teola.schedule.plan import Plan
 class Store:
     """Values by primitive and port. `inputs` are the caller's, by name. held_bytes: of what batches
     computed, about; only if it `weighs` that. tally: of the whole query, if this is a part's.
-    nulls: inputs that are there although they are None."""
+    nulls: inputs that are there although they are None. kept: what stays of values when they are
+    gone, for people (None: nothing)."""
 
     def __init__(
         self,
@@ -40,7 +42,9 @@ class Store:
         weighs: bool = True,
         tally: Tally | None = None,
         nulls: frozenset[str] = frozenset(),
+        kept: KeptValues | None = None,
     ) -> None:
+        self.kept = kept
         self.weighs, self._tally = weighs, tally or Tally()
         self.plan, self.inputs, self._nulls = plan, dict(inputs), nulls
         self.values: dict[int, Mapping[str, Any]] = {}
@@ -90,6 +94,15 @@ class Store:
                 found[name] = value.value
         return found
 
+    def inputs_of(self, i: int) -> dict[str, Any]:
+        """All that primitive `i` reads and that is there, without prompts: by name, or, where a
+        control primitive reads it, by what gives it."""
+        found = self.resolve(i)
+        for ref in self.plan.refs[i] if not found and not self.plan.primitives[i].engine else ():
+            if (value := self.read(ref)) is not None:
+                found[str(ref)] = value
+        return found
+
     def prompt(self, i: int) -> tuple[TextPart, ...]:
         """The parts of primitive `i`'s prompt that are present, as text."""
         parts = []
@@ -132,6 +145,8 @@ class Store:
         """Keep the outputs of primitive `i`; their counts."""
         if i not in self._dropped:
             self.values[i] = result
+            if self.kept is not None:
+                self.kept.ended(i, self.inputs_of(i), result)
         return counts_of(result)
 
     def put_slice(
@@ -151,9 +166,14 @@ class Store:
         slices[lo] = (hi, result)
         if sum(hi - lo for lo, (hi, _) in slices.items()) >= total:
             parts = [slices[lo][1] for lo in sorted(slices)]
-            self.values[i] = {port: joined([part[port] for part in parts]) for port in result}
             del self._slices[i]
+            self.put(i, {port: joined([part[port] for part in parts]) for port in result})
         return counts_of(result)
+
+    def keep_inputs(self, i: int) -> None:
+        """Primitive `i` has failed or is cut off: what stays of what it read."""
+        if self.kept is not None:
+            self.kept.ended(i, self.inputs_of(i))
 
     def drop(self, i: int) -> Mapping[str, Any] | None:
         """Primitive `i` is skipped: forget its outputs, also those that are still to come. What it

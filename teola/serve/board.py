@@ -74,7 +74,8 @@ class Entry:
     events: all so far, numbered from 1.
     result: None until it has ended.
     first_token_s: seconds from its request to the first token of its answer.
-    bytes: size of its answer and of what is kept of its inputs, about, once it has ended.
+    bytes: size of its answer and of what is kept of its inputs and of what its primitives read and
+        gave, about, once it has ended.
     ticket: its place in admission.
     question: what it asked, as far as that is kept.
     record: its place in the journal, if it has one.
@@ -212,8 +213,10 @@ class Entry:
         return found
 
     def forget(self) -> None:
-        """Drop what is kept of what it asked."""
+        """Drop what is kept of what it asked, and of what its primitives read and gave."""
         self.question = None
+        if self.job.trace is not None:
+            self.job.trace.forget_values(more=False)
 
 
 class Board:
@@ -333,6 +336,7 @@ class Board:
     def _settle(self, entry: Entry, result: Result) -> None:
         """Learn from a query that has ended, and keep it for a while."""
         entry.bytes += entry.question.bytes if entry.question else 0
+        entry.bytes += result.trace.kept_bytes if result.trace else 0
         if self.admission is not None and entry.ticket is not None:
             whole = result.trace if result.state in ("ok", "partial") else None
             self.admission.ended(entry.ticket, demand(whole) if whole else None)

@@ -30,7 +30,7 @@ from teola.errors import InputError, TeolaError, reason_of
 from teola.runtime.live import loops
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
-from teola.serve import answering, api, engines_api, looking, page
+from teola.serve import answering, api, engines_api, looking, page, primitives_api
 from teola.serve.access.answer_headers import AnswerHeaders
 from teola.serve.access.auth import KeyFile, KeyGuard
 from teola.serve.admission.admission import NO_SHARES, Shares
@@ -131,6 +131,7 @@ def make_app(
     found.include_router(openai_api.router(service))
     found.include_router(engines_api.router(runtime, service))
     found.include_router(looking.router(runtime, service))
+    found.include_router(primitives_api.router(runtime, service))
     page.mount(found)
 
     @found.get("/healthz", tags=["health"])

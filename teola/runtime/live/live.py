@@ -193,6 +193,9 @@ class Live(Driver[LiveQuery]):
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         query.trace.ends = query.answer_ends()
+        if command.state is not State.OK:
+            for i in query.trace.open:
+                query.store.keep_inputs(i)
         for values in query.store.values.values():
             self.forgotten(values)
         query.store.close()
@@ -396,6 +399,8 @@ class Live(Driver[LiveQuery]):
         try:
             reads = self.reads(query, i) if host.looks_ahead else ()
             call = call_of(query, i, host.instance, work.priority, reads)
+            if (kept := query.store.kept) is not None:
+                kept.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
             with self.sequences.reading(host, call):
                 if work.spec.members:
                     await generated.run(host, call)

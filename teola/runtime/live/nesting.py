@@ -22,6 +22,7 @@ from teola.graph import Growth
 from teola.run_secrets import OF_NONE, Secrets
 from teola.runtime.live.people import People
 from teola.runtime.live.steps import Steps
+from teola.runtime.observe.kept_values import ValueRoom
 from teola.runtime.observe.trace import Trace
 from teola.runtime.tally import MOST_PARTS
 from teola.schedule.graph_run import GraphRun
@@ -56,6 +57,7 @@ class Terms:
     steps: what has been done of it before, and is not to be done again.
     secrets: that its tools may know by name.
     spender: the agent that called it, if one did.
+    values: how much is kept of its values for people (None: nothing).
     """
 
     runtime: RuntimeLike | None = None
@@ -68,6 +70,7 @@ class Terms:
     steps: Steps | None = None
     secrets: Secrets = OF_NONE
     spender: Spender | None = None
+    values: ValueRoom | None = None
 
 
 class Around(Protocol):

@@ -26,6 +26,7 @@ from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.nesting import Caller, Spender, Terms
+from teola.runtime.observe.kept_values import kept_in
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
 from teola.runtime.tally import Tally
@@ -168,6 +169,7 @@ class LiveQuery(Query):
         """A slice of primitive `i` failed. again: another try may help."""
         if self.run.state is None:
             self.trace.failed(i, lo, now, error)
+            self.store.keep_inputs(i)
         return Cause(error, again)
 
     def left_alone(self) -> None:
@@ -260,7 +262,8 @@ def query_of(
     id = context.query_id
     run = GraphRun(id, plan, tenant=context.tenant, app=trace.app, program=context.program)
     tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens, terms.most_bytes)
-    store = Store(plan, inputs, tally=tally)
+    kept = trace.values = kept_in(terms.values)
+    store = Store(plan, inputs, tally=tally, kept=kept)
     return LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
 
 
@@ -306,7 +309,9 @@ def part_of(around: LiveQuery, id: str, plan: Plan, place: Place, now: float) ->
     about = around.context
     context = QueryContext(id, about.tenant, about.deadline, Life(), about.program)
     answers = place.grow.answers and around.streams and around.run.answers(place.growing.i)
-    store = Store(plan, place.grow.inputs, tally=around.tally, nulls=place.grow.nulls)
+    kept = trace.values = kept_in(around.terms.values)
+    nulls = place.grow.nulls
+    store = Store(plan, place.grow.inputs, tally=around.tally, nulls=nulls, kept=kept)
     run = part_run(around, id, plan, place)
     watcher, terms, tally = around.watcher, around.terms, around.tally
     part = LiveQuery(context, plan, store, run, trace, None, watcher, answers, terms, tally, place)

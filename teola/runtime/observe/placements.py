@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from teola.engine import Usage
 from teola.policies.reason import Reason
-from teola.runtime.observe.trace import Trace
-from teola.runtime.observe.whole import GraphScope, scopes
+from teola.runtime.observe.trace import GraphScope, Trace, scopes
 
 
 class Placement(NamedTuple):

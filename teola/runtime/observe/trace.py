@@ -5,16 +5,18 @@ Recording appends tuples; spans are made of them only when somebody looks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, starmap
 from math import inf
 from typing import Any, Final, NamedTuple
 
 from teola.engine import Usage
-from teola.errors import QueryCancelled, reason_of
+from teola.errors import QueryCancelled, UnknownName, reason_of
 from teola.graph import Failures, Remarks
 from teola.policies.reason import Reason
+from teola.runtime.observe.kept_values import NOTHING, KeptValues
 from teola.schedule.plan import Plan
 
 NOT_RUN: Final = ("skipped", "fused")
@@ -23,6 +25,8 @@ of its prompt."""
 _LOST: Final = ("failed", "cancelled")
 """States of tries that gave nothing."""
 
+NO_PRIMITIVE: Final = -1
+"""Index of a step that is outside the graph."""
 MOST_NOTICES: Final = 20
 """Of a query; those of a thousand parts would say little more."""
 
@@ -106,7 +110,8 @@ class Trace:
     what to know of how it came about, without what `ends` says. failures: of parts that were not
     necessary, by component. parent: of a query that a component began. inner: the traces of those
     that its own components began. more: parts that ended and are not among them, because there were
-    too many; more_failed: of those.
+    too many; more_failed: of those. values: what is kept of what its primitives read and gave
+    (None: nothing).
     """
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
@@ -119,6 +124,7 @@ class Trace:
         self.parent: Parent | None = None
         self.inner: list[Trace] = []
         self.more = self.more_failed = 0
+        self.values: KeptValues | None = None
         self._sent: list[SentTuple] = []
         self._ended: list[EndedTuple] = []
         self._extra: list[Span] = []
@@ -204,11 +210,33 @@ class Trace:
 
     def leave_out(self, part: Trace) -> None:
         """A part has ended that is not one of `inner`: count it, and its tokens."""
+        part.forget_values()
         self.more += 1 + part.more
         self.more_failed += (part.state == "failed") + part.more_failed
         told = (part.prompt_tokens, part.completion_tokens, part.found_tokens)
         prompt, completion, found = (a + b for a, b in zip(self._tokens, told, strict=True))
         self._tokens = prompt, completion, found
+
+    def forget_values(self, *, more: bool = True) -> None:
+        """Drop what is kept of what its primitives read and gave, and of what is inside it. more:
+        what they are still to read and give may be kept."""
+        if self.values is not None:
+            self.values.forget()
+            self.values.room.open &= more
+        for trace in self.inner:
+            trace.forget_values()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of `values`, and of those inside it, about."""
+        own = self.values.bytes if self.values is not None else 0
+        return own + sum(trace.kept_bytes for trace in self.inner)
+
+    @property
+    def open(self) -> set[int]:
+        """Primitives that were sent, or are written, and have not ended."""
+        ended = {one[0] for one in self._ended}
+        return {one[0] for one in self._sent if one[0] not in ended}
 
     def finish(self, state: str, at: float) -> None:
         """The query ended."""
@@ -283,6 +311,18 @@ class Trace:
     def reasons(self) -> Iterator[tuple[SentTuple, Reason]]:
         """Of each try of an LLM call, as it was sent, why it went there."""
         return ((self._sent[k], reason) for k, reason in self._reasons.items())
+
+    def places(self) -> Iterator[tuple[str, int]]:
+        """Engine and batch of every slice that was sent, and of its parts'."""
+        for scope in scopes(self):
+            if (plan := scope.trace.plan) is not None:
+                for sent in scope.trace.raw[0]:
+                    if sent[6] >= 0:
+                        yield plan.primitives[sent[0]].engine, sent[6]
+
+    def usage(self, i: int) -> Usage | None:
+        """Tokens of the LLM call that primitive `i` leads or decodes, once it has ended."""
+        return self._usage.get(self.plan.head[i]) if self.plan is not None else None
 
     def batches(self) -> Iterator[Batch]:
         """Every batch that something of this query went in, by when it was sent."""
@@ -364,6 +404,37 @@ class Trace:
             why=sent.reason.words(sent.instance) if sent.reason is not None else "",
         )
 
+    def primitive(
+        self, id: str, *, reads: Mapping[str, Any] | None = None, beside: Iterable[Trace] = ()
+    ) -> dict[str, Any]:
+        """What is known of one primitive, as JSON values. id: "generate.1.prefill", or of a part
+        with its path, "agent/turn/2/plan.decode". reads: what it reads, if it has not ended.
+        beside: of other queries, whose places in its batches are told.
+
+            query_id, primitive, op, component, engine
+            state     of its last try: done, failed, cancelled, running, skipped, fused; "" before
+            inputs    name -> the beginning of its value; null: not kept
+            outputs   the same of what it gave; null, too, where it has not ended well
+            prompt    [{"role", "text", "before"}] of the call that it leads; before: an earlier
+                      primitive has prefilled it; null: it leads none
+            tokens    {"in", "cached", "out"} of its LLM call, as its instance counted; or null
+            tries     its spans, with errors, in seconds since the query was admitted
+            batches   [{"batch", "instance", "size", "queries", "others"}] that it went in. queries:
+                      ids of this one and of those `beside` that had a place there; others: places
+                      of queries that are not told
+            kept      "off", "small" or "all"; "full": the query's room is used up; "forgotten"
+
+        Raises UnknownName.
+        """
+        every = scopes(self)
+        for scope in every:
+            i = scope.index(id)
+            if i is not None:
+                found = scope.primitive(id, i, reads)
+                found["batches"] = _members(scope.batches(i), [self, *beside])
+                return {"query_id": self.query_id, **found}
+        raise UnknownName("primitive", id, every[0].known)
+
     def to_json(self, *, errors: bool = True) -> dict[str, Any]:
         """The trace as JSON values, with those of the queries inside it (`after_s`: how long after
         its own admission they were admitted)."""
@@ -384,6 +455,149 @@ class Trace:
                 for trace in self.inner
             ]
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class GraphScope:
+    """One graph that ran. path: before the ids of its primitives, "" of the query itself. begun:
+    seconds since the query was admitted. container: what began it, by its path. around: the index
+    of the scope that it is in."""
+
+    trace: Trace
+    path: str
+    begun: float
+    container: str = ""
+    around: int = -1
+
+    def id(self, primitive: str) -> str:
+        """What a primitive of it is called in the query."""
+        return f"{self.path}/{primitive}" if self.path else primitive
+
+    def placed(self, span: Span) -> Span:
+        """A span of its own trace as one of the query."""
+        at = self.begun
+        return replace(
+            span,
+            primitive=self.id(span.primitive),
+            queued=span.queued + at,
+            start=span.start + at,
+            end=span.end + at,
+        )
+
+    @property
+    def known(self) -> Sequence[str]:
+        """Ids of its primitives, and of the steps before it."""
+        _, _, extra = self.trace.raw
+        plan = self.trace.plan
+        return [*(plan.ids if plan else ()), *(span.primitive for span in extra)]
+
+    def index(self, id: str) -> int | None:
+        """Of the primitive that is called `id` in the query, -1 of a step before the graph; None:
+        it is not one of this scope."""
+        own = id.removeprefix(f"{self.path}/") if self.path else id
+        if self.id(own) != id or own not in self.known:
+            return None
+        return self.trace.plan.index.get(own, NO_PRIMITIVE) if self.trace.plan else NO_PRIMITIVE
+
+    def batches(self, i: int) -> list[Batch]:
+        """Those that primitive `i` went in."""
+        plan, (every, _, _) = self.trace.plan, self.trace.raw
+        if plan is None or i == NO_PRIMITIVE:
+            return []
+        found: dict[int, Batch] = {}
+        engine = plan.primitives[i].engine
+        for sent in starmap(_Sent, every):
+            if sent.primitive == i and sent.batch >= 0:
+                found[sent.batch] = Batch(
+                    engine, sent.instance, sent.batch, sent.batch_size, sent.at
+                )
+        return list(found.values())
+
+    def primitive(self, id: str, i: int, reads: Mapping[str, Any] | None) -> dict[str, Any]:
+        """See `Trace.primitive`."""
+        trace, plan = self.trace, self.trace.plan
+        own = id.removeprefix(f"{self.path}/")
+        tries = [self.placed(span) for span in trace.spans if span.primitive == own]
+        p = plan.primitives[i] if plan is not None and i != NO_PRIMITIVE else None
+        values, kept = trace.values, NOTHING
+        if values is not None and i != NO_PRIMITIVE:
+            kept = values.of(i)
+        inputs = kept.inputs
+        if inputs is None and reads is not None and values is not None:
+            inputs = values.read_so_far(reads)
+        usage = trace.usage(i) if p is not None else None
+        return {
+            "primitive": id,
+            "op": p.op.value if p else own,
+            "component": p.component if p else own,
+            "engine": p.engine if p else "",
+            "state": tries[-1].state if tries else "",
+            "inputs": inputs,
+            "outputs": kept.outputs,
+            "prompt": None if kept.prompt is None else [one._asdict() for one in kept.prompt],
+            "tokens": None if usage is None else _tokens(usage),
+            "tries": [span_json(span, errors=True) for span in tries],
+            "kept": "off" if values is None else values.room.state,
+        }
+
+    @property
+    def parents(self) -> Mapping[str, Sequence[str]]:
+        """Those of its graph, by their paths."""
+        plan = self.trace.plan
+        known = plan.graph.parents.items() if plan else ()
+        return {self.id(one): tuple(map(self.id, above)) for one, above in known}
+
+
+def scopes(trace: Trace) -> list[GraphScope]:
+    """Of a query, itself first and each after the one around it."""
+    found = [GraphScope(trace, "", 0.0)]
+    for k, scope in enumerate(found):  # which grows meanwhile
+        found += _inside(scope, k, trace.admitted)
+    return found
+
+
+def _inside(scope: GraphScope, k: int, zero: float) -> Iterator[GraphScope]:
+    around, seen = scope.trace, dict[str, int]()
+    for part in around.inner:
+        container = part.parent.primitive if part.parent is not None else ""
+        if part.query_id.startswith(f"{around.query_id}/"):
+            path = part.query_id.removeprefix(f"{around.query_id}/")
+        else:  # a query inside
+            path = f"{container}/{part.app}"
+            seen[path] = seen.get(path, 0) + 1
+            path += f"/{seen[path]}" if seen[path] > 1 else ""
+        yield GraphScope(part, scope.id(path), part.admitted - zero, scope.id(container), k)
+
+
+def _tokens(usage: Usage) -> dict[str, int]:
+    return {
+        "in": usage.prompt_tokens,
+        "cached": usage.cached_tokens,
+        "out": usage.completion_tokens,
+    }
+
+
+def _members(batches: Sequence[Batch], traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    """Whose places are known in each of these batches."""
+    wanted = {(one.engine, one.batch) for one in batches}
+    places: dict[tuple[str, int], Counter[str]] = {one: Counter() for one in wanted}
+    for trace in traces:
+        for place in trace.places():
+            if place in wanted:
+                places[place][trace.query_id] += 1
+    found = []
+    for one in batches:
+        there = places[one.engine, one.batch]
+        found.append(
+            {
+                "batch": one.batch,
+                "instance": one.instance,
+                "size": one.size,
+                "queries": [*there],
+                "others": max(0, one.size - there.total()),
+            }
+        )
+    return found
 
 
 def span_json(span: Span, *, errors: bool) -> dict[str, Any]:

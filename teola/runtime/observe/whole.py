@@ -11,12 +11,12 @@ scope waited for the one that ended, or wrote something, when it began.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from teola.runtime.observe.stretches import NONE, SAME_S, Parents, waited_for
-from teola.runtime.observe.trace import Span, Trace
+from teola.runtime.observe.stretches import NONE, SAME_S, waited_for
+from teola.runtime.observe.trace import GraphScope, Span, Trace, scopes
 
 HANDED_OVER_S: Final = 0.002
 """A scope that begins so soon after the end of another began because of that end, although yet
@@ -32,62 +32,6 @@ class Whole(NamedTuple):
     spans: list[Span]
     before: tuple[int, ...]
     within: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GraphScope:
-    """One graph that ran. path: before the ids of its primitives, "" of the query itself. begun:
-    seconds since the query was admitted. container: what began it, by its path. around: the index
-    of the scope that it is in."""
-
-    trace: Trace
-    path: str
-    begun: float
-    container: str = ""
-    around: int = NONE
-
-    def id(self, primitive: str) -> str:
-        """What a primitive of it is called in the query."""
-        return f"{self.path}/{primitive}" if self.path else primitive
-
-    def placed(self, span: Span) -> Span:
-        """A span of its own trace as one of the query."""
-        at = self.begun
-        return replace(
-            span,
-            primitive=self.id(span.primitive),
-            queued=span.queued + at,
-            start=span.start + at,
-            end=span.end + at,
-        )
-
-    @property
-    def parents(self) -> Parents:
-        """Those of its graph, by their paths."""
-        plan = self.trace.plan
-        known = plan.graph.parents.items() if plan else ()
-        return {self.id(one): tuple(map(self.id, above)) for one, above in known}
-
-
-def scopes(trace: Trace) -> list[GraphScope]:
-    """Of a query, itself first and each after the one around it."""
-    found = [GraphScope(trace, "", 0.0)]
-    for k, scope in enumerate(found):  # which grows meanwhile
-        found += _inside(scope, k, trace.admitted)
-    return found
-
-
-def _inside(scope: GraphScope, k: int, zero: float) -> Iterator[GraphScope]:
-    around, seen = scope.trace, dict[str, int]()
-    for part in around.inner:
-        container = part.parent.primitive if part.parent is not None else ""
-        if part.query_id.startswith(f"{around.query_id}/"):
-            path = part.query_id.removeprefix(f"{around.query_id}/")
-        else:  # a query inside
-            path = f"{container}/{part.app}"
-            seen[path] = seen.get(path, 0) + 1
-            path += f"/{seen[path]}" if seen[path] > 1 else ""
-        yield GraphScope(part, scope.id(path), part.admitted - zero, scope.id(container), k)
 
 
 def whole(

@@ -201,6 +201,7 @@ ANSWERS: Final[Mapping[str, Mapping[int, Content]]] = {
     "GET /v1/queries/{id}/graph": {200: {**json_of("Graph"), **_PLAIN}},
     "GET /v1/queries/{id}/explanation": {200: json_of(_ANY_OBJECT)},
     "GET /v1/queries/{id}/timeline": {200: json_of(_ANY_OBJECT)},
+    "GET /v1/queries/{id}/primitives/{primitive}": {200: json_of(_ANY_OBJECT)},
     "GET /v1/engines": {200: json_of(_object({"engines": _list(_object({"name": _TEXT}))}))},
     "GET /v1/models": {200: json_of(_object({"object": _TEXT, "data": _list(_ref("Model"))}))},
     "GET /v1/models/{model}": {200: json_of("Model")},

@@ -5,6 +5,7 @@ import { plural, seconds, shorter } from "./format.js";
 import { classOf, words } from "./ops.js";
 import { isHeld, letGo, shown } from "./pointing.js";
 import { namesOf } from "./lanes.js";
+import { values } from "./values.js";
 
 const HIGH = 150; // px that it may take
 let low = false; // the pointer is where the strip would be
@@ -16,10 +17,20 @@ export function follow({ clientY }) {
 export function inspector(query) {
   const what = shown();
   const found = what && describe(what, query);
-  const where = low ? "above" : "";
+  const inside = found && isHeld(what.graph, what.id) && held(what, query);
+  const where = `${low && !inside ? "above" : ""} ${inside ? "open" : ""}`;
   return found
-    ? html`<aside class="inspector ${where}" aria-label="The primitive pointed at">${found}</aside>`
+    ? html`<aside class="inspector ${where}" aria-label="The primitive pointed at">${found}${inside || nothing}</aside>`
     : nothing;
+}
+
+// Values of the one that is held; of the p-graph those of what it became, if that is one.
+function held({ graph, id }, query) {
+  const { origins } = query.explanation;
+  const made = Object.keys(origins).filter((e) => origins[e] === id);
+  const ran = graph === "p" ? made.length === 1 && made[0] : id;
+  const last = (query.timeline?.spans ?? []).findLast((span) => span.primitive === ran);
+  return last && values(query, ran, last.state);
 }
 
 function describe({ graph, id, span }, { explanation, timeline }) {

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Any, Final
 
-from teola.engine import Hit
+from teola.engine import Chunk, Hit, Scope
+from teola.runtime.values import RemoteList
 
 TEXT_CHARACTERS: Final = 4_000
 """Of one text."""
@@ -22,45 +23,82 @@ SLACK: Final = 8_000
 LARGEST: Final = 2**63
 
 
-def excerpts(
-    values: Mapping[str, Any], hide: Callable[[str], str], most: int = CHARACTERS
-) -> dict[str, Any]:
+Hide = Callable[[str], str]
+
+
+def excerpts(values: Mapping[str, Any], hide: Hide, most: int = CHARACTERS) -> dict[str, Any]:
     """Excerpts of values by name, each of which has an equal part of `most` characters. hide: takes
     secrets out of a text."""
     share = most // max(1, len(values))
-    return {name: _Excerpt(hide, share).of(value) for name, value in values.items()}
+    return {name: Excerpt(hide, share).of(value) for name, value in values.items()}
 
 
-class _Excerpt:
-    """Makes one excerpt."""
+def bytes_of_text(text: str) -> int:
+    """As UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
-    def __init__(self, hide: Callable[[str], str], most: int) -> None:
-        self._hide, self._left = hide, most
+
+class Excerpt:
+    """Makes one excerpt. hide: takes secrets out of a text; None: there are none. most: characters,
+    or bytes, of all of it. longest_text: of one text. left: how many may still come."""
+
+    __slots__ = ("_bytes", "_hide", "_longest", "left")
+
+    def __init__(
+        self,
+        hide: Hide | None,
+        most: int,
+        longest_text: int = TEXT_CHARACTERS,
+        *,
+        in_bytes: bool = False,
+    ) -> None:
+        self._hide, self.left, self._longest, self._bytes = hide, most, longest_text, in_bytes
 
     def of(self, value: Any, depth: int = 0) -> Any:
         """What is shown of a value."""
         if isinstance(value, str):
             return self._text(value)
-        self._left -= FEW
+        self.left -= FEW
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (int, float)):
             plain = isfinite(value) if isinstance(value, float) else abs(value) < LARGEST
             return value if plain else f"({type(value).__name__})"
         if isinstance(value, Hit):
-            return self.of({"document": value.document, "text": value.text}, depth)
+            shown = {"document": value.document, "score": value.score, "text": value.text}
+            return self.of(shown, depth)
+        if isinstance(value, Chunk):
+            return self.of(value.text, depth)
         if depth < DEPTH and isinstance(value, Mapping):
             return self._mapping(value, depth)
         if depth < DEPTH and isinstance(value, (list, tuple)):
             return self._list(value, depth)
+        if isinstance(value, Scope):
+            shown = {"collection": value.collection, "documents": value.documents}
+            return self.of({**shown, "filters": value.filters}, depth)
+        if isinstance(value, RemoteList):
+            return f"({len(value):,} items, which their engine keeps)"
+        if type(shape := getattr(value, "shape", None)) is tuple:  # an array or a tensor
+            return f"({type(value).__name__} of {' x '.join(map(str, shape))})"
         return f"({type(value).__name__})"
 
     def _text(self, text: str) -> str:
-        most = max(0, min(TEXT_CHARACTERS, self._left))
-        shown = self._hide(text[: most + SLACK])
-        whole = len(text) <= most + SLACK and len(shown) <= most
-        self._left -= min(len(shown), most)
-        return shown if whole else f"{shown[:most]} [cut: {len(text):,} characters]"
+        most = max(0, min(self._longest, self.left))
+        slack = SLACK if self._hide is not None else 0
+        shown = text[: most + slack]
+        if self._hide is not None:
+            shown = self._hide(shown)
+        size = bytes_of_text(shown) if self._bytes else len(shown)
+        if size <= most and len(text) <= most + slack:
+            self.left -= size
+            return shown
+        self.left -= most
+        return f"{self._cut(shown, most)} [cut: {len(text):,} characters]"
+
+    def _cut(self, text: str, most: int) -> str:
+        if not self._bytes or text.isascii():
+            return text[:most]
+        return text[:most].encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -75,7 +113,7 @@ class _Excerpt:
 
     def _fitting(self, items: Iterable[Any]) -> Iterable[Any]:
         for item in items:
-            if self._left <= 0:
+            if self.left <= 0:
                 return
             yield item
 
