@@ -374,7 +374,6 @@ class Driver(ABC, Generic[Q]):
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:
         """A control primitive failed."""
         query.trace.failed(i, 0, now, error)
-        query.store.keep_inputs(i)
         self.tell(query.id, Failed(i, Cause(error)), now)
 
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:

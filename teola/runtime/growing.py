@@ -287,7 +287,6 @@ class Parts(Generic[Query]):
             return
         self._stop(growing, now)
         query.trace.failed(i, 0, now, error)
-        query.store.keep_inputs(i)
         self._driver.tell(query.id, Failed(i, Cause(error)), now)
 
     def _start(self, growing: Growing, grow: Grow, now: float) -> None:

@@ -94,15 +94,6 @@ class Store:
                 found[name] = value.value
         return found
 
-    def inputs_of(self, i: int) -> dict[str, Any]:
-        """All that primitive `i` reads and that is there, without prompts: by name, or, where a
-        control primitive reads it, by what gives it."""
-        found = self.resolve(i)
-        for ref in self.plan.refs[i] if not found and not self.plan.primitives[i].engine else ():
-            if (value := self.read(ref)) is not None:
-                found[str(ref)] = value
-        return found
-
     def prompt(self, i: int) -> tuple[TextPart, ...]:
         """The parts of primitive `i`'s prompt that are present, as text."""
         parts = []
@@ -146,7 +137,8 @@ class Store:
         if i not in self._dropped:
             self.values[i] = result
             if self.kept is not None:
-                self.kept.ended(i, self.inputs_of(i), result)
+                self.keep_pieces(i)
+                self.kept.gave(i, result)
         return counts_of(result)
 
     def put_slice(
@@ -170,10 +162,11 @@ class Store:
             self.put(i, {port: joined([part[port] for part in parts]) for port in result})
         return counts_of(result)
 
-    def keep_inputs(self, i: int) -> None:
-        """Primitive `i` has failed or is cut off: what stays of what it read."""
-        if self.kept is not None:
-            self.kept.ended(i, self.inputs_of(i))
+    def keep_pieces(self, i: int) -> None:
+        """Primitive `i` has ended or failed: what stays of the pieces of lists that it read."""
+        if self.kept is not None and i in self.plan.pieces:
+            refs = ((name, ref) for name, ref in self.plan.primitives[i].inputs if type(ref) is Ref)
+            self.kept.read(i, {name: self.read(ref) for name, ref in refs if ref.items is not None})
 
     def drop(self, i: int) -> Mapping[str, Any] | None:
         """Primitive `i` is skipped: forget its outputs, also those that are still to come. What it

@@ -66,6 +66,7 @@ class Plan:
     open: how many primitives a call has, or a condition decides on.
     refs: what it reads, query inputs included.
     item_refs, item_inputs: the lists that it may be cut along, with their names; only the names.
+    pieces: those that read pieces of lists.
     specs: what queues and policies are told of it.
     optimised: how the passes made the graph, for whoever wants it explained.
     profile: what was known of the engines when it was made.
@@ -102,6 +103,9 @@ class Plan:
         self.refs = tuple(tuple(p.refs()) for p in self.primitives)
         self.item_refs = tuple(tuple(p.item_refs()) for p in self.primitives)
         self.item_inputs = tuple(frozenset(n for n, _ in refs) for refs in self.item_refs)
+        self.pieces = frozenset(
+            i for i, refs in enumerate(self.refs) if any(ref.items is not None for ref in refs)
+        )
         self.streams, self.later = self._streams()
         self.guarded = self._guarded()
         self.open = tuple(

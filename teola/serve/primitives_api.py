@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from teola.errors import UnknownName
-from teola.runtime.observe.trace import Trace, scopes
-from teola.runtime.runtime import Runtime
+from teola.runtime.observe.trace import Trace
 from teola.serve.api import Service, tenant
 from teola.serve.board import Board, Entry
 from teola.serve.long_json import LongJson
@@ -22,7 +21,7 @@ MOST_BESIDE: Final = 256
 """Queries of the tenant that are looked through for members of a batch."""
 
 
-def router(runtime: Runtime, service: Service) -> APIRouter:
+def router(service: Service) -> APIRouter:
     """The route of this module."""
     routes = APIRouter(prefix="/v1")
 
@@ -34,13 +33,12 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         if entry.job.trace is None:
             raise NotFound(f"query {id!r} has not been admitted yet")
         trace = entry.job.trace.copy()
-        reads = _reads(trace, primitive, runtime)
         beside = list(_beside(service.board, entry, tenant(request)))
         hide = entry.job.secrets.hidden
 
         def made() -> Response:
             try:
-                found = trace.primitive(primitive, reads=reads, beside=beside)
+                found = trace.primitive(primitive, beside=beside)
             except UnknownName as error:
                 raise NotFound(f"query {id!r}: {error}") from None
             for span in found["tries"]:
@@ -51,18 +49,6 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         return await run_in_threadpool(made)
 
     return routes
-
-
-def _reads(trace: Trace, id: str, runtime: Runtime) -> Mapping[str, Any] | None:
-    """What a primitive reads, while its graph runs."""
-    if trace.finished is not None:
-        return None
-    for scope in scopes(trace):
-        i = scope.index(id)
-        if i is not None and i >= 0:
-            query = runtime.live.queries.get(scope.trace.query_id)
-            return query.store.inputs_of(i) if query is not None else None
-    return None
 
 
 def _beside(board: Board, entry: Entry, tenant: str) -> Iterator[Trace]:

@@ -131,7 +131,7 @@ def make_app(
     found.include_router(openai_api.router(service))
     found.include_router(engines_api.router(runtime, service))
     found.include_router(looking.router(runtime, service))
-    found.include_router(primitives_api.router(runtime, service))
+    found.include_router(primitives_api.router(service))
     page.mount(found)
 
     @found.get("/healthz", tags=["health"])

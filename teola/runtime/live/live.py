@@ -195,7 +195,7 @@ class Live(Driver[LiveQuery]):
         query.trace.ends = query.answer_ends()
         if command.state is not State.OK:
             for i in query.trace.open:
-                query.store.keep_inputs(i)
+                query.store.keep_pieces(i)
         for values in query.store.values.values():
             self.forgotten(values)
         query.store.close()

@@ -169,7 +169,7 @@ class LiveQuery(Query):
         """A slice of primitive `i` failed. again: another try may help."""
         if self.run.state is None:
             self.trace.failed(i, lo, now, error)
-            self.store.keep_inputs(i)
+            self.store.keep_pieces(i)
         return Cause(error, again)
 
     def left_alone(self) -> None:
@@ -262,7 +262,7 @@ def query_of(
     id = context.query_id
     run = GraphRun(id, plan, tenant=context.tenant, app=trace.app, program=context.program)
     tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens, terms.most_bytes)
-    kept = trace.values = kept_in(terms.values)
+    kept = trace.values = kept_in(terms.values, inputs)
     store = Store(plan, inputs, tally=tally, kept=kept)
     return LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
 
@@ -309,9 +309,9 @@ def part_of(around: LiveQuery, id: str, plan: Plan, place: Place, now: float) ->
     about = around.context
     context = QueryContext(id, about.tenant, about.deadline, Life(), about.program)
     answers = place.grow.answers and around.streams and around.run.answers(place.growing.i)
-    kept = trace.values = kept_in(around.terms.values)
-    nulls = place.grow.nulls
-    store = Store(plan, place.grow.inputs, tally=around.tally, nulls=nulls, kept=kept)
+    inputs, nulls = place.grow.inputs, place.grow.nulls
+    kept = trace.values = kept_in(around.terms.values, inputs)
+    store = Store(plan, inputs, tally=around.tally, nulls=nulls, kept=kept)
     run = part_run(around, id, plan, place)
     watcher, terms, tally = around.watcher, around.terms, around.tally
     part = LiveQuery(context, plan, store, run, trace, None, watcher, answers, terms, tally, place)

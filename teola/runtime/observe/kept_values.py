@@ -8,12 +8,14 @@ before its size is bounded, and nothing leaves the process's memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from teola.engine import TextPart
+from teola.graph import QUERY, Const, Ref
 from teola.run_secrets import Secrets
-from teola.runtime.observe.excerpts import Excerpt, bytes_of_text
+from teola.runtime.observe.excerpts import FEW, LARGEST, Excerpt, bytes_of_text
+from teola.schedule.plan import Plan
 
 KeepValues = Literal["off", "small", "all"]
 MOST_BYTES: Final[Mapping[str, int]] = {"small": 2 * 2**10, "all": 64 * 2**10}
@@ -27,20 +29,24 @@ INTERNAL: Final = "sequence"
 class ValueRoom:
     """How much may be kept of the values of one query, its parts and the queries inside it.
 
-    level: "small" or "all". hide: takes secrets out of a text (None: there are none). left: bytes.
-    open: False once everything was forgotten: nothing is kept any more.
+    level: "small" or "all". hide: takes secrets out of a text (None: there are none). left: bytes;
+    none when everything was forgotten, after which nothing is kept any more.
     """
 
-    __slots__ = ("hide", "left", "level", "most", "open")
+    __slots__ = ("forgotten", "hide", "left", "level", "most")
 
     def __init__(self, level: KeepValues, hide: Callable[[str], str] | None = None) -> None:
         self.level, self.most, self.hide = level, MOST_BYTES[level], hide
-        self.left, self.open = QUERY_BYTES, True
+        self.left, self.forgotten = QUERY_BYTES, False
+
+    def close(self) -> None:
+        """Keep nothing from now on."""
+        self.left, self.forgotten = 0, True
 
     @property
     def state(self) -> str:
         """The level, or why nothing more is kept: "full", "forgotten"."""
-        if not self.open:
+        if self.forgotten:
             return "forgotten"
         return self.level if self.left > 0 else "full"
 
@@ -58,80 +64,91 @@ class PromptPart(NamedTuple):
     before: bool
 
 
-class Kept(NamedTuple):
-    """What is kept of one primitive; None: nothing."""
-
-    prompt: tuple[PromptPart, ...] | None = None
-    inputs: Mapping[str, Any] | None = None
-    outputs: Mapping[str, Any] | None = None
-
-
-NOTHING: Final = Kept()
-
-
-def kept_in(room: ValueRoom | None) -> KeptValues | None:
-    """Of a graph that begins; None where nothing is to be kept."""
-    return None if room is None else KeptValues(room)
-
-
 class KeptValues:
-    """What is kept of one graph that ran, by the index of the primitive."""
+    """What is kept of one graph that ran. Inputs are not kept with each primitive that reads them:
+    they are outputs of others, or inputs of the graph, but for pieces of lists."""
 
-    __slots__ = ("_bytes", "_of", "room")
+    __slots__ = ("_bytes", "_given", "_outputs", "_pieces", "_prompts", "room")
 
-    def __init__(self, room: ValueRoom) -> None:
+    def __init__(self, room: ValueRoom, inputs: Mapping[str, Any]) -> None:
         self.room = room
-        self._of: dict[int, Kept] = {}
         self._bytes = 0
+        self._given = self._excerpts(inputs) if room.left > 0 else {}
+        self._outputs: dict[int, Mapping[str, Any]] = {}
+        self._pieces: dict[int, Mapping[str, Any]] = {}
+        self._prompts: dict[int, tuple[PromptPart, ...]] = {}
 
     @property
     def bytes(self) -> int:
         """Of everything that is kept, about."""
         return self._bytes
 
-    def of(self, i: int) -> Kept:
-        """What is kept of primitive `i`."""
-        return self._of.get(i, NOTHING)
+    # --- while it runs ------------------------------------------------------------------------
+
+    def gave(self, i: int, outputs: Mapping[str, Any]) -> None:
+        """Primitive `i` gave these outputs."""
+        if self.room.left > 0:
+            self._outputs[i] = self._excerpts(outputs)
+
+    def read(self, i: int, pieces: Mapping[str, Any]) -> None:
+        """Primitive `i` reads pieces of lists, by name of the input. Each try reads the same."""
+        if self.room.left > 0 and i not in self._pieces:
+            self._pieces[i] = self._excerpts(pieces)
 
     def prompted(self, i: int, before: Sequence[TextPart], parts: Sequence[TextPart]) -> None:
         """The call that primitive `i` leads is made with this prompt, in each of its tries. before:
         of the prefix."""
-        if self._has_room() and self.of(i).prompt is None:
-            most = self.room.most
-            prompt = [*self._parts(before, True), *self._parts(parts, False)]
-            for k, part in enumerate(prompt):
-                if most <= 0:
-                    prompt[k:] = [PromptPart("", f"[cut: {len(prompt) - k:,} more parts]", False)]
-                    break
-                text = self._excerpt(part.text, most)
-                most -= bytes_of_text(text)
-                prompt[k] = part._replace(text=text)
-            self._of[i] = self.of(i)._replace(prompt=tuple(prompt))
+        most = self.room.most
+        if self.room.left <= 0 or i in self._prompts:
+            return
+        prompt: list[PromptPart] = []
+        for k, part in enumerate((*before, *parts)):
+            if most <= 0:
+                left = len(before) + len(parts) - k
+                prompt.append(PromptPart("", f"[cut: {left:,} more parts]", False))
+                break
+            text = self._excerpt(part.text, most)
+            most -= bytes_of_text(text)
+            prompt.append(PromptPart(part.role.value, text, k < len(before)))
+        self._prompts[i] = tuple(prompt)
 
-    def _parts(self, parts: Sequence[TextPart], before: bool) -> Iterator[PromptPart]:
-        return (PromptPart(part.role.value, part.text, before) for part in parts)
+    # --- when somebody looks ------------------------------------------------------------------
 
-    def ended(
-        self, i: int, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None
-    ) -> None:
-        """Primitive `i` has read and given this. outputs: None where it failed or was cut off."""
-        if self._has_room():
-            gave = self._excerpts(outputs) if outputs is not None else None
-            prompt, read, _ = self.of(i)  # each try reads the same
-            self._of[i] = Kept(prompt, self._excerpts(inputs) if read is None else read, gave)
+    def outputs(self, i: int) -> Mapping[str, Any] | None:
+        """What primitive `i` gave; None: nothing, or it is not kept."""
+        return self._outputs.get(i)
 
-    def read_so_far(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Excerpts of what a primitive reads that has not ended; they are not kept."""
-        return KeptValues(ValueRoom(self.room.level, self.room.hide))._excerpts(inputs)
+    def prompt(self, i: int) -> tuple[PromptPart, ...] | None:
+        """The prompt of the call that primitive `i` leads."""
+        return self._prompts.get(i)
+
+    def inputs(self, plan: Plan, i: int) -> Mapping[str, Any] | None:
+        """What primitive `i` reads, without prompts: by name, or, where a control primitive reads
+        it, by what gives it. None: nothing of it is kept."""
+        p = plan.primitives[i]
+        named = p.inputs or tuple((str(ref), ref) for ref in plan.refs[i])
+        found = dict(self._pieces.get(i, {}))
+        for name, value in named:
+            if isinstance(value, Const):
+                found[name] = Excerpt(self.room.hide, self.room.most, in_bytes=True).of(value.value)
+            elif isinstance(value, Ref) and name not in found and value.port != INTERNAL:
+                values = self._source(plan, value.producer)
+                if value.port in values and value.items is None:
+                    found[name] = values[value.port]
+        return found or None
+
+    def _source(self, plan: Plan, producer: str) -> Mapping[str, Any]:
+        if producer == QUERY:
+            return self._given
+        return self._outputs.get(plan.index[producer], {})
 
     def forget(self) -> None:
         """Drop everything that is kept of this graph."""
-        self._of.clear()
+        self._given = {}
+        for kept in (self._outputs, self._pieces, self._prompts):
+            kept.clear()
         self.room.left += self._bytes
         self._bytes = 0
-
-    def _has_room(self) -> bool:
-        return self.room.open and self.room.left > 0
 
     def _excerpts(self, values: Mapping[str, Any]) -> dict[str, Any]:
         most = self.room.most
@@ -140,14 +157,21 @@ class KeptValues:
         }
 
     def _excerpt(self, value: Any, most: int) -> Any:
-        room = self.room
-        most = min(most, max(0, room.left))
-        if type(value) is str and len(value) <= most and value.isascii() and room.hide is None:
+        room, kind = self.room, type(value)
+        most = min(most, room.left)
+        if kind is str and room.hide is None and len(value) <= most and value.isascii():
             size, shown = len(value), value
+        elif value is None or kind is bool or (kind is int and -LARGEST < value < LARGEST):
+            size, shown = FEW, value
         else:
-            excerpt = Excerpt(room.hide, most, most, in_bytes=True)
+            excerpt = Excerpt(room.hide, max(0, most), max(0, most), in_bytes=True)
             shown = excerpt.of(value)
-            size = most - max(0, excerpt.left)
+            size = max(0, most) - max(0, excerpt.left)
         room.left -= size
         self._bytes += size
         return shown
+
+
+def kept_in(room: ValueRoom | None, inputs: Mapping[str, Any]) -> KeptValues | None:
+    """Of a graph that begins with these inputs; None where nothing is to be kept."""
+    return None if room is None else KeptValues(room, inputs)

@@ -16,7 +16,7 @@ from teola.engine import Usage
 from teola.errors import QueryCancelled, UnknownName, reason_of
 from teola.graph import Failures, Remarks
 from teola.policies.reason import Reason
-from teola.runtime.observe.kept_values import NOTHING, KeptValues
+from teola.runtime.observe.kept_values import KeptValues
 from teola.schedule.plan import Plan
 
 NOT_RUN: Final = ("skipped", "fused")
@@ -220,11 +220,12 @@ class Trace:
     def forget_values(self, *, more: bool = True) -> None:
         """Drop what is kept of what its primitives read and gave, and of what is inside it. more:
         what they are still to read and give may be kept."""
+        for trace in self.inner:
+            trace.forget_values(more=more)
         if self.values is not None:
             self.values.forget()
-            self.values.room.open &= more
-        for trace in self.inner:
-            trace.forget_values()
+            if not more:
+                self.values.room.close()
 
     @property
     def kept_bytes(self) -> int:
@@ -404,12 +405,10 @@ class Trace:
             why=sent.reason.words(sent.instance) if sent.reason is not None else "",
         )
 
-    def primitive(
-        self, id: str, *, reads: Mapping[str, Any] | None = None, beside: Iterable[Trace] = ()
-    ) -> dict[str, Any]:
+    def primitive(self, id: str, *, beside: Iterable[Trace] = ()) -> dict[str, Any]:
         """What is known of one primitive, as JSON values. id: "generate.1.prefill", or of a part
-        with its path, "agent/turn/2/plan.decode". reads: what it reads, if it has not ended.
-        beside: of other queries, whose places in its batches are told.
+        with its path, "agent/turn/2/plan.decode". beside: of other queries, whose places in its
+        batches are told.
 
             query_id, primitive, op, component, engine
             state     of its last try: done, failed, cancelled, running, skipped, fused; "" before
@@ -430,7 +429,7 @@ class Trace:
         for scope in every:
             i = scope.index(id)
             if i is not None:
-                found = scope.primitive(id, i, reads)
+                found = scope.primitive(id, i)
                 found["batches"] = _members(scope.batches(i), [self, *beside])
                 return {"query_id": self.query_id, **found}
         raise UnknownName("primitive", id, every[0].known)
@@ -513,18 +512,16 @@ class GraphScope:
                 )
         return list(found.values())
 
-    def primitive(self, id: str, i: int, reads: Mapping[str, Any] | None) -> dict[str, Any]:
+    def primitive(self, id: str, i: int) -> dict[str, Any]:
         """See `Trace.primitive`."""
         trace, plan = self.trace, self.trace.plan
         own = id.removeprefix(f"{self.path}/")
         tries = [self.placed(span) for span in trace.spans if span.primitive == own]
         p = plan.primitives[i] if plan is not None and i != NO_PRIMITIVE else None
-        values, kept = trace.values, NOTHING
-        if values is not None and i != NO_PRIMITIVE:
-            kept = values.of(i)
-        inputs = kept.inputs
-        if inputs is None and reads is not None and values is not None:
-            inputs = values.read_so_far(reads)
+        values = trace.values if p is not None else None
+        began = any(span.state not in (*NOT_RUN, "queued") for span in tries)
+        inputs = values.inputs(plan, i) if values and plan and began else None
+        prompt = values.prompt(i) if values else None
         usage = trace.usage(i) if p is not None else None
         return {
             "primitive": id,
@@ -533,11 +530,11 @@ class GraphScope:
             "engine": p.engine if p else "",
             "state": tries[-1].state if tries else "",
             "inputs": inputs,
-            "outputs": kept.outputs,
-            "prompt": None if kept.prompt is None else [one._asdict() for one in kept.prompt],
+            "outputs": values.outputs(i) if values else None,
+            "prompt": None if prompt is None else [one._asdict() for one in prompt],
             "tokens": None if usage is None else _tokens(usage),
             "tries": [span_json(span, errors=True) for span in tries],
-            "kept": "off" if values is None else values.room.state,
+            "kept": trace.values.room.state if trace.values is not None else "off",
         }
 
     @property

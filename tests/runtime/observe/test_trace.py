@@ -99,3 +99,18 @@ def test_what_waited_when_a_query_ended_waited_until_then() -> None:
     copy = trace.copy()
     copy.finish("deadline", 13.0)
     assert told(copy) == [("a.prefill", "cancelled", 0.5, 3.0, 3.0)]
+
+
+def test_members_of_a_batch_are_told_as_far_as_they_are_known() -> None:
+    mine, beside, other = called(), called(), called()
+    beside.query_id = "beside"
+    other.query_id = "other"
+    for trace, batch in ((mine, 5), (beside, 5), (beside, 5), (other, 6)):
+        trace.sent(HEAD, 0, 1, 12.0, 13.0, 0, batch, 4)
+    found = mine.primitive("a.prefill", beside=[beside, other])["batches"]
+    assert found == [
+        {"batch": 1, "instance": 0, "size": 1, "queries": ["q", "beside", "other"], "others": 0},
+        {"batch": 5, "instance": 0, "size": 4, "queries": ["q", "beside"], "others": 1},
+    ]
+    assert mine.primitive("a.prefill")["batches"][1]["others"] == 3
+    assert mine.primitive("a")["batches"] == []

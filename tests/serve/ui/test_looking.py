@@ -82,6 +82,21 @@ def test_the_passes_say_what_they_did_and_why(page: Page, answered: str) -> None
         assert name.replace("_", " ") in section
 
 
+def test_what_is_held_shows_what_it_read_and_gave(page: Page, answered: str) -> None:
+    spans = page.told(f"queries/{answered}/timeline")["spans"]
+    done = {span["op"]: span["primitive"] for span in spans if span["state"] == "done"}
+    told = {op: page.told(f"queries/{answered}/primitives/{id}") for op, id in done.items()}
+    for op, shown in (
+        ("prefilling", told["prefilling"]["prompt"][-1]["text"].strip()[:60]),
+        ("prefilling", "tokens in"),
+        ("embedding", told["embedding"]["inputs"]["texts"][0][:30].partition("\n")[0]),
+        ("searching", told["searching"]["outputs"]["hits"][0][0]["document"]),
+    ):
+        page.open(f"/queries/{answered}?at={done[op]}")
+        page.says(shown, ".inspector .values")
+    assert page.complaints() == []
+
+
 # --- the timeline ---------------------------------------------------------------------------
 
 
