@@ -24,7 +24,7 @@ from teola.runtime.documents import sources
 from teola.runtime.live.query import Progress, Token
 from teola.runtime.optimiser import Optimiser
 from teola.sim_result import SimResult
-from teola.simulation import PLANNED_CHUNKS, Branch, Load, simulate
+from teola.simulation import PLANNED_CHUNKS, Branch, Workload, simulate
 from teola.waiting import NOTHING, OnAsk
 from teola.workflow.inputs import absent, by_name, completed, nested
 from teola.workflow.kinds import LISTS, Kind
@@ -278,7 +278,7 @@ class App(Application):
 
         Raises UnknownName and InputError, also where the times of an engine are not known.
         """
-        load = Load(
+        load = Workload(
             rate,
             queries,
             pools or {},

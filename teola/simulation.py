@@ -55,7 +55,7 @@ Branch = str | Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """What an application is simulated with; see `App.simulate`."""
 
     rate: float
@@ -79,7 +79,7 @@ class Load:
             _check_tokens(f"the length of {name!r}", tokens)
 
 
-def simulate(app: Application, load: Load) -> SimResult:
+def simulate(app: Application, load: Workload) -> SimResult:
     """See `App.simulate`."""
     return _Simulation(app, load).result()
 
@@ -87,7 +87,7 @@ def simulate(app: Application, load: Load) -> SimResult:
 class _Simulation:
     """One application under one load."""
 
-    def __init__(self, app: Application, load: Load) -> None:
+    def __init__(self, app: Application, load: Workload) -> None:
         self.app, self.load = app, load
         self.where = f"application {app.name!r}"
         self.primitives = list(all_primitives(app.builder))
