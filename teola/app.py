@@ -9,7 +9,7 @@ app.run(question="Why?", documents="notes.pdf")
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from teola import waiting
 from teola.application import Application
@@ -23,12 +23,11 @@ from teola.result import Result
 from teola.runtime.documents import sources
 from teola.runtime.live.query import Progress, Token
 from teola.runtime.optimiser import Optimiser
+from teola.sim_result import SimResult
+from teola.simulation import PLANNED_CHUNKS, Branch, Workload, simulate
 from teola.waiting import NOTHING, OnAsk
 from teola.workflow.inputs import absent, by_name, completed, nested
 from teola.workflow.kinds import LISTS, Kind
-
-PLANNED_CHUNKS: Final = 48
-"""Chunks that `explain` assumes if it is given no documents (the paper's example)."""
 
 
 class App(Application):
@@ -251,6 +250,48 @@ class App(Application):
             absent=lacks,
         )
         return Explanation(self.name, optimised, chosen)
+
+    def simulate(
+        self,
+        *,
+        rate: float,
+        queries: int = 600,
+        pools: Mapping[str, int] | None = None,
+        profile: Profile | str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        lengths: Mapping[str, int] | None = None,
+        branches: Mapping[str, Branch] | None = None,
+        overrides: Overrides | None = None,
+        batching: str | None = None,
+        routing: str | None = None,
+        seed: int = 0,
+    ) -> SimResult:
+        """How it would do under load, in virtual time and without an engine (docs/operations.md).
+
+        rate: queries a second, which arrive by chance. queries: how many. pools: engine -> number
+        of instances, where not as configured. profile: `paper-13b`, a file or a Profile; by default
+        what is known by now. inputs: name -> tokens of a text, a list of those, or a text as long;
+        of documents the number of their chunks (0: they are stored already). lengths: component ->
+        tokens of its answer, of each item of its list, or of each of its hits. branches: condition
+        -> a branch, or how often each is taken, such as {"then": 3, "otherwise": 1}. batching,
+        routing: other policies than those configured. seed: the same one gives the same figures.
+
+        Raises UnknownName and InputError, also where the times of an engine are not known.
+        """
+        load = Workload(
+            rate,
+            queries,
+            pools or {},
+            profile,
+            inputs or {},
+            lengths or {},
+            branches or {},
+            overrides,
+            batching,
+            routing,
+            seed,
+        )
+        return simulate(self, load)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return self.explain()._repr_mimebundle_()

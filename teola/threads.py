@@ -11,9 +11,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from teola.errors import EngineError
 
@@ -23,6 +23,8 @@ IDLE: Final = 64
 """Of those that have nothing to do, as many are kept."""
 
 Work = tuple[Callable[[], Any], "Future[Any]"]
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Threads:
@@ -86,3 +88,30 @@ def _do(work: Callable[[], Any], done: Future[Any]) -> None:
         done.set_exception(error)
     else:
         done.set_result(found)
+
+
+class LastingPool(ThreadPoolExecutor):
+    """A ThreadPoolExecutor that still works while the process exits.
+
+    Python ends the threads of all pools as soon as the main thread has ended, before functions that
+    are registered with `atexit` run, and starts none from then on. What a pool is given after that
+    runs in the thread that gives it, so that engines can be closed.
+    """
+
+    _closed = False
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """See ThreadPoolExecutor. Raises RuntimeError after `shutdown`."""
+        try:
+            return super().submit(work, *args, **kwargs)
+        except RuntimeError:
+            if self._closed or threading.main_thread().is_alive():
+                raise
+        done: Future[T] = Future()
+        _do(lambda: work(*args, **kwargs), done)
+        return done
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """See ThreadPoolExecutor."""
+        self._closed = True
+        super().shutdown(wait, cancel_futures=cancel_futures)

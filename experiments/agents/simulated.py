@@ -16,7 +16,7 @@ from teola.graph import Grow, Op, Remarks
 from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Query
 from teola.runtime.optimiser import Optimiser
-from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.events import State
@@ -58,7 +58,7 @@ def simulated(mode: str, tasks: Sequence[Task], step_ms: float) -> list[dict[str
             plans[task][0], {"question": Tokens(len(demand.question) // 4)}, at=sim.now, id=id
         )
 
-    def ended(query: Query, result: SimResult) -> None:
+    def ended(query: Query, result: SimulatedQuery) -> None:
         assert result.state is State.OK, "a simulated agent failed"
         task, k = map(int, result.id.split(":"))
         ends[result.id] = result.finished

@@ -20,7 +20,7 @@ from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Span
-from teola.runtime.sim import SimResult
+from teola.runtime.sim import SimulatedQuery
 
 LLM: Final = "30b"
 """The paper's breakdown has it."""
@@ -42,7 +42,7 @@ def rows(app: str, options: command.Options) -> list[dict[str, Any]]:
 
     found: list[Parts] = []
 
-    def keep(query: Query, result: SimResult) -> None:
+    def keep(query: Query, result: SimulatedQuery) -> None:
         found.append(parts(query.trace, inside, 0.0))
 
     alone(TEOLA, setting, example(app), keep)

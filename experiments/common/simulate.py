@@ -18,7 +18,7 @@ from experiments.common.testbed import Testbed
 from experiments.common.workloads import Answers, Drawn
 from teola.learning import Learner
 from teola.runtime.driver import Query
-from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim import Sim, SimulatedQuery
 from teola.schedule.events import State
 from teola.workflow.build import Overrides
 
@@ -37,7 +37,7 @@ STEP_UP: Final = 1.1
 FAR: Final = 5.0
 """How far from what was guessed a rate is looked for."""
 LONG_BEFORE_S: Final = 1000.0
-Watch = Callable[[Query, SimResult], None]
+Watch = Callable[[Query, SimulatedQuery], None]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def alone(system: System, setting: Setting, query: Drawn, watch: Watch | None = 
     as many as an engine has instances, so that whichever is free keeps what it could keep."""
     before = max(engine.instances for engine in setting.testbed.profile.engines.values())
 
-    def last(asked: Query, result: SimResult) -> None:
+    def last(asked: Query, result: SimulatedQuery) -> None:
         if watch is not None and asked.id == str(before):
             watch(asked, result)
 
@@ -174,7 +174,7 @@ def simulate(
     planner = Planner(system, app, testbed, setting.overrides, learner)
     answers = Answers(app, drawn, testbed.values)
 
-    def ended(query: Query, result: SimResult) -> None:
+    def ended(query: Query, result: SimulatedQuery) -> None:
         if watch is not None:
             watch(query, result)
         answers.forget(query.id)

@@ -148,7 +148,7 @@ class Answers:
                 item_tokens=max(1, round(values.rewriting * query.question)),
                 chunk_tokens=values.chunk,
                 snippet_tokens=values.snippet,
-                decode_tokens={"draft": values.draft, "judge": values.verdict},
+                lengths={"draft": values.draft, "judge": values.verdict},
             )
         return found
 

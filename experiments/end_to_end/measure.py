@@ -28,7 +28,7 @@ from experiments.common.simulate import (
 from experiments.common.testbed import SIZES, testbed
 from experiments.common.workloads import APPS, Answers, example
 from teola.runtime.driver import Query
-from teola.runtime.sim import SimResult
+from teola.runtime.sim import SimulatedQuery
 
 ONCE: Final = ("teola", *(system.name for system in BASELINES))
 """Of which one query alone is measured: what the core knows makes no difference there."""
@@ -154,7 +154,7 @@ def one_query(point: Point) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     bounds: list[float] = []
 
-    def keep(asked: Query, result: SimResult) -> None:
+    def keep(asked: Query, result: SimulatedQuery) -> None:
         values = setting.testbed.values
         given = workloads.inputs(point.app, query, values)
         answers = Answers(point.app, [query], values)

@@ -13,7 +13,7 @@ from experiments.common.testbed import SIZES, testbed
 from experiments.common.workloads import APPS, example
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Span
-from teola.runtime.sim import SimResult
+from teola.runtime.sim import SimulatedQuery
 
 CHAIN: Final = "llamadist_po"
 """A chain of modules that does not wait for batches to fill."""
@@ -43,7 +43,7 @@ def _run(system: str, app: str, llm: str) -> tuple[list[Span], float]:
     """Spans and latency of the example query."""
     kept: list[Span] = []
 
-    def keep(query: Query, result: SimResult) -> None:
+    def keep(query: Query, result: SimulatedQuery) -> None:
         kept.extend(s for s in query.trace.spans if s.state == "done" and s.end > s.start)
 
     latency = alone(SYSTEMS[system], Setting(app, testbed(llm)), example(app), keep)

@@ -34,7 +34,7 @@ from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.profile import PUBLISHED, EngineProfile, Profile, StepTime
 from teola.runtime.driver import Query
-from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Delivery
 from teola.runtime.values import Tokens, number_of
 from teola.schedule.events import ProgramPaused, State
@@ -244,7 +244,7 @@ class _Player:
     def _planned(self, category: str) -> Plan:
         return Plan(call_graph(self.name, category), self._profile)
 
-    def _ended(self, query: Query, result: SimResult) -> None:
+    def _ended(self, query: Query, result: SimulatedQuery) -> None:
         number = int(query.id)
         call, then = self._asked[number], self._then.pop(query.id, None)
         if result.state is State.OK:
@@ -257,7 +257,7 @@ class _Player:
             then()
 
 
-def _replayed(number: int, call: TracedCall, query: Query, result: SimResult) -> ReplayedCall:
+def _replayed(number: int, call: TracedCall, query: Query, result: SimulatedQuery) -> ReplayedCall:
     sent, ended, _ = query.trace.raw
     _, _, _, _, at, instance, _, _ = sent[-1]
     first = next(when for primitive, _, when, _ in ended if primitive == HEAD)

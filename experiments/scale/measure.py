@@ -28,7 +28,7 @@ from experiments.common.workloads import Answers, Drawn
 from experiments.scale import long_prompts
 from teola.runtime import machine
 from teola.runtime.driver import Query
-from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim import Sim, SimulatedQuery
 from teola.schedule.events import State
 
 APP: Final = "advanced-rag"
@@ -101,7 +101,7 @@ def simulate(size: Size) -> dict[str, Any]:
     answers = Answers(APP, drawn, bed.values)
     done = [0, 0]
 
-    def ended(query: Query, result: SimResult) -> None:
+    def ended(query: Query, result: SimulatedQuery) -> None:
         assert result.state is State.OK, "a simulated query failed"
         done[0] += 1
         done[1] += len(query.plan)

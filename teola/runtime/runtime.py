@@ -134,7 +134,7 @@ class Runtime:
                 self._loop = self.new_loop()
                 self._live = Live(self._loop, self.learner)
                 self._supervisor = Supervisor(self._live.post)
-                self._thread = LoopThread(target=self._loop.run_forever, name="teola", daemon=True)
+                self._thread = LoopThread(self._loop)
                 self._thread.start()
                 atexit.register(self.close)
             return self._loop

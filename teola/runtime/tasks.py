@@ -7,9 +7,15 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from teola.threads import LastingPool
+
 
 class LoopThread(threading.Thread):
     """A thread that runs a runtime's loop, and must not be blocked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.set_default_executor(LastingPool(thread_name_prefix="asyncio"))
+        super().__init__(target=loop.run_forever, name="teola", daemon=True)
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:

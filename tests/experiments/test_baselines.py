@@ -18,7 +18,7 @@ from teola.graph import Op
 from teola.profile import Cost, EngineProfile, Profile, paper
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Span
-from teola.runtime.sim import SimResult
+from teola.runtime.sim import SimulatedQuery
 
 EPSILON = 1e-9
 
@@ -28,7 +28,7 @@ def spans(system: str, app: str) -> Sequence[Span]:
     """What the example query does."""
     kept: list[Span] = []
 
-    def keep(query: Query, result: SimResult) -> None:
+    def keep(query: Query, result: SimulatedQuery) -> None:
         kept.extend(span for span in query.trace.spans if span.state == "done")
 
     alone(SYSTEMS[system], Setting(app, testbed("13b")), example(app), keep)
@@ -75,7 +75,7 @@ def test_every_system_finds_its_instructions_in_the_cache() -> None:
     def prefill(system: System) -> float:
         kept: list[Span] = []
 
-        def keep(query: Query, result: SimResult) -> None:
+        def keep(query: Query, result: SimulatedQuery) -> None:
             kept.extend(s for s in query.trace.spans if s.primitive == "generate.1.prefill")
 
         alone(system, Setting("naive-rag", bed), example("naive-rag"), keep)
@@ -146,7 +146,7 @@ def test_all_systems_see_the_same_queries() -> None:
     def work(name: str) -> list[tuple[str, bool]]:
         found: list[tuple[str, bool]] = []
 
-        def keep(query: Query, result: SimResult) -> None:
+        def keep(query: Query, result: SimulatedQuery) -> None:
             searched = any(s.op == "web_search" for s in query.trace.spans if s.state == "done")
             found.append((query.id, searched))
 

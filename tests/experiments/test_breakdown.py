@@ -21,7 +21,7 @@ from teola.graph.ops import EmbeddingParams
 from teola.runtime.driver import Query
 from teola.runtime.hosts import ray_actor
 from teola.runtime.observe.trace import Trace
-from teola.runtime.sim import SimResult
+from teola.runtime.sim import SimulatedQuery
 from teola.schedule.plan import Plan
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def test_the_path_is_followed_backwards_by_hand() -> None:
 def test_parts_of_a_simulated_query_are_its_latency(app: str) -> None:
     found: list[Parts] = []
 
-    def keep(query: Query, result: SimResult) -> None:
+    def keep(query: Query, result: SimulatedQuery) -> None:
         found.append(parts(query.trace, lambda span: span.end - span.start, 0.0))
         assert found[0].total == pytest.approx(result.latency_s)
 

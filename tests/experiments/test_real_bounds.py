@@ -18,7 +18,7 @@ from teola.graph import Ref
 from teola.graph.ops import GROUP_HEADS
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Trace
-from teola.runtime.sim.sim import SimResult
+from teola.runtime.sim.sim import SimulatedQuery
 from tests.schedule.plans import call, plan
 
 OTHERS = [system for system in SYSTEMS.values() if system.name != "teola"]
@@ -37,7 +37,7 @@ def measured(system: System, setting: Setting, query: Drawn) -> tuple[Trace, flo
     """One query alone, as it ran."""
     traces: list[Trace] = []
 
-    def watch(asked: Query, result: SimResult) -> None:
+    def watch(asked: Query, result: SimulatedQuery) -> None:
         """Tell the trace how long the answers were, which live engines do."""
         answers = Answers(setting.app, [query, query], setting.testbed.values)
         for i, primitive in enumerate(asked.plan.primitives):

@@ -29,7 +29,7 @@ from teola.graph import (
 )
 from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
 from teola.runtime.driver import Query
-from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.events import Dispatch
@@ -206,7 +206,7 @@ def run_tree(max_sequences: int) -> tuple[float, dict[int, int]]:
     plan = Plan(builder.build(builder.configure({}), {"passages": LEAVES}))
     sizes: dict[int, int] = defaultdict(int)
 
-    def note(query: Query, result: SimResult) -> None:
+    def note(query: Query, result: SimulatedQuery) -> None:
         for span in query.trace.spans:
             if span.op == "prefilling":
                 depth = plan.depth[plan.index[span.primitive]]
@@ -222,7 +222,7 @@ def prompt_tokens() -> tuple[int, int]:
     """Prompt tokens of one leaf and of the call that merges two, as the store counts them."""
     found: dict[str, int] = {}
 
-    def measure(query: Query, result: SimResult) -> None:
+    def measure(query: Query, result: SimulatedQuery) -> None:
         del result
         found["leaf"] = query.store.prompt_tokens(query.plan.index["generate.1.prefill"])
 

@@ -12,7 +12,7 @@ from teola.learning import Learner
 from teola.profile import EngineProfile, Profile, StepTime, paper
 from teola.runtime.driver import Query
 from teola.runtime.optimiser import Optimiser
-from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Delivery, Planned
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
@@ -106,7 +106,7 @@ class Loaded:
             given["history"] = Tokens(200)
         return {**given, "chunks": [Tokens(256)] * chunks, "scope": Tokens(0)}
 
-    def run(self, count: int, rate: float, seed: int = 0) -> list[SimResult]:
+    def run(self, count: int, rate: float, seed: int = 0) -> list[SimulatedQuery]:
         """Let so many come, and wait for the last one."""
         self.submit(count, rate, seed)
         return self.sim.run()

@@ -16,7 +16,7 @@ from teola.passes import PIPELINE, optimise
 from teola.policies.batching import BATCHING
 from teola.profile import paper
 from teola.runtime.driver import Query
-from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.values import Tokens
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
@@ -33,7 +33,7 @@ QUERIES, KV_BLOCKS = 3, 400
 
 def simulate(
     made: Grown, names: list[str], batching: str, seed: int
-) -> tuple[list[SimResult], list[Any], RecordingCore]:
+) -> tuple[list[SimulatedQuery], list[Any], RecordingCore]:
     """Three queries, a tenth of a second apart: results, traces and the core's log."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
     parts = parts_by(names, paper("13b"))
@@ -41,7 +41,7 @@ def simulate(
     traces = []
     left: list[str] = []
 
-    def note(query: Query, result: SimResult) -> None:
+    def note(query: Query, result: SimulatedQuery) -> None:
         traces.append(query.trace.to_json())
         kept = {r.producer for r in graph.outputs.values()}
         ids = [query.plan.ids[i] for i in query.store.values]
@@ -153,7 +153,7 @@ def test_deaths_of_instances_lose_nothing(
 
 def _with_kills(
     plan: Plan, inputs: dict[str, Any], kills: list[Any], routing: str, eviction: str
-) -> list[SimResult]:
+) -> list[SimulatedQuery]:
     """Two of the queries are a session's."""
     profile = paper("13b")
     small = replace(profile.engines["llm"], kv_blocks=KV_BLOCKS)

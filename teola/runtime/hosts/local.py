@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, cast
 
@@ -37,6 +36,7 @@ from teola.engine import (
 from teola.errors import EngineUnavailable, TeolaError
 from teola.runtime.live.turns import Turns
 from teola.runtime.observe.noting import note, working_for
+from teola.threads import LastingPool
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +76,12 @@ class LocalHost:
         """Runs a batch, on the loop or in a thread, in a copy of the caller's context."""
         self.turns = Turns(engine.spec.concurrency)
         """Decides which tenant's document is read next, if it reads documents."""
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: LastingPool | None = None
 
     async def start(self) -> None:
         """Start the engine. Raises EngineUnavailable; the engine is closed again then."""
         spec = self.engine.spec
-        self._threads = ThreadPoolExecutor(
+        self._threads = LastingPool(
             max(1, min(spec.concurrency, 32)), thread_name_prefix=f"{spec.name}-{self.instance}"
         )
         try:

@@ -1,5 +1,5 @@
 """The simulator: the same core in virtual time."""
 
-from teola.runtime.sim.sim import Sim, SimResult
+from teola.runtime.sim.sim import Sim, SimulatedQuery
 
-__all__ = ["Sim", "SimResult"]
+__all__ = ["Sim", "SimulatedQuery"]

@@ -60,6 +60,10 @@ class World(Protocol):
         """A call has written an item of its list; see Driver."""
         ...
 
+    def worked(self, engine: str, seconds: float) -> None:
+        """An instance has done so many seconds of work."""
+        ...
+
     def rest(self, stepper: Stepper) -> None:
         """It has no step under way: `kick` it when all has happened that happens now."""
         ...
@@ -241,6 +245,7 @@ class Stepper:
         step, self._step = self._step, None
         self.sim.rest(self)
         sim, now = self.sim, self.sim.now
+        sim.worked(self.engine, now - self._began)
         events = self.server.finish(step, now, repeats)
         self._tell_prefixes(now)
         for event in events:

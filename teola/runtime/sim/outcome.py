@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from teola.graph import (
     ConditionParams,
@@ -20,6 +20,11 @@ from teola.passes.estimate import ANSWER_TOKENS, CHUNK_TOKENS, ITEM_TOKENS
 from teola.runtime.driver import Query
 from teola.runtime.growing import told_port
 from teola.runtime.values import Tokens, new_text
+
+T = TypeVar("T", int, float, str)
+SNIPPET_TOKENS: Final = 120
+STORED_TOKENS: Final = 16
+"""Of a stored chunk's id; no prompt has it."""
 
 
 class Delivery(NamedTuple):
@@ -60,39 +65,79 @@ class Outcomes(Protocol):
         ...
 
 
+Assumed = int | float | str
+"""A length in tokens, a time in seconds, or a branch."""
+
+
 class Planned:
     """Everything as planned: full lists, the expected branches, lengths as given here.
 
-    answer_tokens / item_tokens: length of an answer, and of one item of a list. decode_tokens:
-    component -> answer length, where it differs. seed: for times that vary.
+    answer_tokens, item_tokens, chunk_tokens, snippet_tokens: length of an answer, of one item of a
+    list, of a hit of a search, and of one in the web. lengths: component -> tokens of its answer
+    (of each item, or each hit), where they differ. seed: for times that vary. What is used of all
+    this and was not given is told by `assumed`.
     """
 
     def __init__(
         self,
         *,
-        answer_tokens: int = ANSWER_TOKENS,
-        item_tokens: int = ITEM_TOKENS,
-        chunk_tokens: int = CHUNK_TOKENS,
-        snippet_tokens: int = 120,
-        decode_tokens: Mapping[str, int] | None = None,
+        answer_tokens: int | None = None,
+        item_tokens: int | None = None,
+        chunk_tokens: int | None = None,
+        snippet_tokens: int | None = None,
+        lengths: Mapping[str, int] | None = None,
         seed: int = 0,
     ) -> None:
-        self.answer_tokens, self.item_tokens = answer_tokens, item_tokens
-        self.chunk_tokens, self.snippet_tokens = chunk_tokens, snippet_tokens
-        self.decode_tokens = dict(decode_tokens or {})
+        self.answer_tokens = answer_tokens
+        self.item_tokens = item_tokens
+        self.chunk_tokens = chunk_tokens
+        self.snippet_tokens = snippet_tokens
+        self.lengths = dict(lengths or {})
         self.seed = seed
+        self._assumed: dict[tuple[str, str], Assumed] = {}
+
+    @property
+    def assumed(self) -> dict[str, Assumed]:
+        """What was used until now because nothing was given, such as `generate.answer_tokens`."""
+        return {f"{component}.{what}": value for (component, what), value in self._assumed.items()}
+
+    def _assume(self, p: Primitive, what: str, value: T) -> T:
+        self._assumed[p.component, what] = value
+        return value
+
+    def _answer(self, p: Primitive) -> int:
+        """Tokens of an answer."""
+        given = self.lengths.get(p.component, self.answer_tokens)
+        return self._assume(p, "answer_tokens", ANSWER_TOKENS) if given is None else given
+
+    def _item(self, p: Primitive) -> int:
+        """Tokens of each item of a list."""
+        given = self.lengths.get(p.component, self.item_tokens)
+        return self._assume(p, "item_tokens", ITEM_TOKENS) if given is None else given
+
+    def _hit(self, p: Primitive) -> int:
+        """Tokens of each hit of a search."""
+        given = self.lengths.get(p.component, self.chunk_tokens)
+        return self._assume(p, "chunk_tokens", CHUNK_TOKENS) if given is None else given
+
+    def _snippet(self, p: Primitive) -> int:
+        """Tokens of each hit of a search in the web."""
+        given = self.lengths.get(p.component, self.snippet_tokens)
+        return self._assume(p, "snippet_tokens", SNIPPET_TOKENS) if given is None else given
 
     def result(self, query: Query, i: int, lo: int, hi: int) -> Mapping[str, Any]:
         p, n = query.plan.primitives[i], hi - lo
         if p.op is Op.EMBEDDING:
             return {"vectors": [Tokens(1)] * n}
         if isinstance(p.params, SearchParams):
-            return {"hits": [_texts(self.chunk_tokens, p.params.top_k) for _ in range(n)]}
+            return {"hits": [_texts(self._hit(p), p.params.top_k) for _ in range(n)]}
         if isinstance(p.params, WebSearchParams):
-            return {"hits": [_texts(self.snippet_tokens, p.params.top_k) for _ in range(n)]}
+            return {"hits": [_texts(self._snippet(p), p.params.top_k) for _ in range(n)]}
         if p.op is Op.RERANKING:
             return {"scores": [0.0] * n}
-        length, many = self.answer_tokens, p.batchable
+        if p.op is Op.INGESTION:
+            return {port: _texts(STORED_TOKENS, n) for port in p.outputs}
+        length, many = self._answer(p), p.batchable
         return {port: _texts(length, n) if many else Tokens(length) for port in p.outputs}
 
     def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
@@ -102,8 +147,9 @@ class Planned:
             member = plan.members[head][0]
             expects = query.place.grow.expects
             found += [Delivery(member, at, item, k) for k, (at, item) in enumerate(expects)]
-            length = expects[-1][0] if expects else self.answer_tokens
-            outputs = plan.primitives[member].outputs
+            p = plan.primitives[member]
+            length = expects[-1][0] if expects else self._answer(p)
+            outputs = p.outputs
             result: dict[str, Any] = {name: Tokens.of(text, 0, length) for name in outputs}
             result["items"] = [item for _, item in expects]
             return length, [*found, Delivery(member, length, result)]
@@ -113,22 +159,22 @@ class Planned:
             length = self._length(query, p, so_far)
             given = self._generated(p, text, so_far, length)
             if head in plan.feeding:
-                found += self._items(member, length, given["items"], p.params.item or 0)
+                items, size = given["items"], self._item(p)
+                found += self._items(member, length, items, p.params.item or 0, size)
             found.append(Delivery(member, length, given))
         return length, found
 
-    def _items(self, member: int, length: int, items: Sequence[Any], first: int) -> list[Delivery]:
+    def _items(
+        self, member: int, length: int, items: Sequence[Any], first: int, size: int
+    ) -> list[Delivery]:
         """The items of a list that are heard of as they are written, the last at `length`."""
-        start = length - (len(items) - 1) * self.item_tokens
-        return [
-            Delivery(member, start + k * self.item_tokens, item, first + k)
-            for k, item in enumerate(items)
-        ]
+        start = length - (len(items) - 1) * size
+        return [Delivery(member, start + k * size, item, first + k) for k, item in enumerate(items)]
 
     def branch(self, query: Query, i: int) -> str:
-        params = query.plan.primitives[i].params
-        assert isinstance(params, ConditionParams)
-        return params.prefer
+        p = query.plan.primitives[i]
+        assert isinstance(p.params, ConditionParams)
+        return self._assume(p, "branch", p.params.prefer)
 
     def growth(self, query: Query, i: int) -> Growth:
         params = query.plan.primitives[i].params
@@ -136,7 +182,7 @@ class Planned:
         return params.grower.planned(query.store.resolve(i))
 
     def answer_s(self, query: Query, i: int) -> float:
-        return 0.0
+        return self._assume(query.plan.primitives[i], "answer_s", 0.0)
 
     def stretch(self, query: Query, i: int, sigma: float) -> float:
         return random.Random(f"{self.seed}/{query.id}/{i}").lognormvariate(0.0, sigma)
@@ -144,12 +190,10 @@ class Planned:
     def _length(self, query: Query, p: Primitive, so_far: int) -> int:
         assert isinstance(p.params, DecodeParams)
         if p.params.item is not None:
-            return so_far + self.item_tokens
+            return so_far + self._item(p)
         if p.params.items is not None:
-            return so_far + self.item_tokens * p.params.items
-        if p.component in self.decode_tokens:
-            return so_far + self.decode_tokens[p.component]
-        return so_far + self.answer_tokens
+            return so_far + self._item(p) * p.params.items
+        return so_far + self._answer(p)
 
     def _generated(self, p: Primitive, text: int, lo: int, hi: int) -> Mapping[str, Any]:
         """What a decoding delivers of the generated `text` when it has `hi` tokens, `lo` of them
@@ -158,7 +202,7 @@ class Planned:
         start = 0 if p.params.item is None else lo
         result: dict[str, Any] = {port: Tokens.of(text, start, hi - start) for port in p.outputs}
         if "items" in result:
-            size = self.item_tokens
+            size = self._item(p)
             count = 1 if p.params.item is not None else p.params.items or 1
             result["items"] = [Tokens.of(text, start + k * size, size) for k in range(count)]
         return result

@@ -2,7 +2,8 @@
 
 An LLM's instance is the StepServer of `teola.instance`; others run at once what they are sent:
 their queue sends no more than they can run. Times come from a Profile, answers from an Outcome
-source. A run is a function of its inputs: same seed, same trace.
+source. A run is a function of its inputs: same seed, same trace. Long because it is one state: the
+queue of what happens, the instances, and the queries on them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from teola.engine import EngineKind
-from teola.graph import Growth, Op
+from teola.errors import InputError, UnknownName
+from teola.graph import QUERY, Growth, Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
 from teola.kv import policies as eviction_policies
 from teola.learning import Learner
@@ -28,7 +32,7 @@ from teola.runtime.observe.trace import Trace
 from teola.runtime.sim.collector import seldom_collecting
 from teola.runtime.sim.content import Prefix, said, salt_of
 from teola.runtime.sim.llm import Stepper
-from teola.runtime.sim.outcome import Outcomes, Planned
+from teola.runtime.sim.outcome import Assumed, Outcomes, Planned
 from teola.runtime.sim.processors import Processors, Share
 from teola.runtime.store import Store
 from teola.schedule.events import (
@@ -65,15 +69,17 @@ def _named(policy: str | Mapping[str, str], engine: str, default: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SimResult:
-    """How a simulated query ended; times in virtual seconds."""
+class SimulatedQuery:
+    """How a simulated query ended; times in virtual seconds. state: None if it never ends; it is
+    infinitely long then. error: why it has no answer, where it failed."""
 
     id: str
     app: str
-    state: State
+    state: State | None
     admitted: float
     finished: float
     outputs: Mapping[str, Any]
+    error: Exception | None = None
 
     @property
     def latency_s(self) -> float:
@@ -89,6 +95,8 @@ class Sim(Driver[Query]):
     what happens, and publishes lessons when a query ends. explains: traces say why LLM calls went
     where they went, as live ones do.
     on_finish: called with (query, result) while the query's trace is at hand.
+
+    Names of engines are checked when it runs: those of the profile and of the plans are known then.
     """
 
     def __init__(
@@ -105,9 +113,12 @@ class Sim(Driver[Query]):
         outcomes: Outcomes | None = None,
         learner: Learner | None = None,
         explains: bool = False,
-        on_finish: Callable[[Query, SimResult], None] | None = None,
+        on_finish: Callable[[Query, SimulatedQuery], None] | None = None,
     ) -> None:
         super().__init__({}, learner)
+        for name, count in (instances or {}).items():
+            if type(count) is not int or count < 1:
+                raise InputError(f"engine {name!r} needs at least one instance, got {count!r}")
         self.profile, self.outcomes = profile, outcomes or Planned()
         self._batching, self._routing, self._eviction = batching, routing, eviction
         self._options, self._instances = policy_options or {}, instances or {}
@@ -115,7 +126,12 @@ class Sim(Driver[Query]):
         self._eviction_options = eviction_options or {}
         self.on_finish, self._explains = on_finish, explains
         self.now = 0.0
-        self.results: list[SimResult] = []
+        self.results: list[SimulatedQuery] = []
+        """Of queries that have ended."""
+        self.busy_s: dict[str, float] = {}
+        """By engine, how long its instances worked, added up: of an LLM, its steps; of another
+        engine, its batches."""
+        self._reads: WeakKeyDictionary[Plan, frozenset[str]] = WeakKeyDictionary()
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
         self.servers: dict[tuple[str, int], Stepper | object] = {}
@@ -140,10 +156,13 @@ class Sim(Driver[Query]):
         deadline_s: float | None = None,
         cancel_after_s: float | None = None,
     ) -> str:
-        """Let a query arrive at time `at`; inputs are Tokens or lists of them. plan: a function is
-        asked for it then, when more is known. program: whose calls its own are (GraphRun)."""
+        """Let a query arrive at time `at`; inputs are Tokens or lists of them, or None for one that
+        it comes without. plan: a function is asked for it then, when more is known. program: whose
+        calls its own are (GraphRun). Raises UnknownName for an input that the graph has not, and
+        InputError for one that it lacks; where the plan is a function, `run` does."""
         id = id or f"q{self._count}"
         if isinstance(plan, Plan):
+            self._check_inputs(plan, inputs)
             self._add_engines(plan)
         self.at(at, self._arrive, id, plan, inputs, app, tenant, program)
         if deadline_s is not None:
@@ -152,9 +171,13 @@ class Sim(Driver[Query]):
             self.at(at + cancel_after_s, self._tell_late, id, Cancelled())
         return id
 
-    def run(self, until: float = float("inf")) -> list[SimResult]:
-        """Advance virtual time until nothing is left to happen, or to `until`; all results."""
+    def run(self, until: float = float("inf")) -> list[SimulatedQuery]:
+        """Advance virtual time until nothing is left to happen, or to `until`; all results. Once
+        nothing is left to happen, queries that have not ended never will: they come last, and are
+        infinitely long. Raises UnknownName for an option of an engine that there is not."""
         heap, idle = self._heap, self.idle
+        if self._all_plans_known():
+            self._check_names()
         with seldom_collecting():
             while heap and heap[0][0] <= until:
                 self.now = now = heap[0][0]
@@ -164,7 +187,81 @@ class Sim(Driver[Query]):
                 self.flush(now)
                 while idle:
                     idle.popitem()[0].kick(now)
-        return self.results
+        if heap:
+            return self.results
+        self._check_names()
+        return [*self.results, *self.unfinished]
+
+    @property
+    def unfinished(self) -> list[SimulatedQuery]:
+        """Queries that have arrived and have not ended."""
+        return [
+            SimulatedQuery(query.id, query.trace.app, None, query.trace.admitted, inf, {})
+            for query in self.queries.values()
+            if query.place is None
+        ]
+
+    @property
+    def assumed(self) -> dict[str, Assumed]:
+        """Lengths, branches and times that nobody gave, as far as they were used, such as
+        `generate.answer_tokens`. Of other sources of outcomes than `Planned` it knows nothing."""
+        return self.outcomes.assumed if isinstance(self.outcomes, Planned) else {}
+
+    def busy_shares(self, over_s: float) -> dict[str, float]:
+        """By engine, how much of `over_s` seconds its instances worked, from 0 to 1. One that runs
+        several batches at once works fully when it runs as many as it can."""
+        shares = {}
+        for name, queue in self.core.queues.items():
+            profile, count = self._profiles[name], len(queue.instances)
+            places = (
+                count if queue.continuous else sum(profile.of(i).concurrency for i in range(count))
+            )
+            shares[name] = self.busy_s.get(name, 0.0) / (places * over_s) if over_s else 0.0
+        return shares
+
+    # --- what it refuses ------------------------------------------------------------------
+
+    def _check_inputs(self, plan: Plan, inputs: Mapping[str, Any]) -> None:
+        where, declared = f"the inputs of {plan.graph.name!r}", plan.graph.inputs
+        for name in inputs:
+            if name not in declared:
+                raise UnknownName("input", name, declared, where)
+        reads = self._reads.get(plan)
+        if reads is None:
+            found = [ref for refs in plan.refs for ref in refs]
+            found += plan.graph.outputs.values()
+            reads = frozenset(ref.port for ref in found if ref.producer == QUERY)
+            self._reads[plan] = reads
+        if lacks := reads - inputs.keys():
+            raise InputError(
+                f"{where} lack {', '.join(map(repr, sorted(lacks)))}: give Tokens(n) or a list of "
+                "them, or None where the query comes without it"
+            )
+
+    def _all_plans_known(self) -> bool:
+        """Whether nothing but queries with plans, and their ends, is to happen."""
+        for _, _, call, arguments in self._heap:
+            known = isinstance(arguments[1], Plan) if call == self._arrive else False
+            if not known and call not in (self._tell_late, self._die):
+                return False
+        return True
+
+    def _check_names(self) -> None:
+        """Raise UnknownName for an engine that neither the profile nor a plan names."""
+        known = self.profile.engines.keys() | self.core.queues.keys()
+        given: dict[str, Any] = {
+            "batching": self._batching,
+            "routing": self._routing,
+            "eviction": self._eviction,
+            "policy_options": self._options,
+            "routing_options": self._routing_options,
+            "eviction_options": self._eviction_options,
+            "instances": self._instances,
+        }
+        for option, by_engine in given.items():
+            for name in by_engine if not isinstance(by_engine, str) else ():
+                if name not in known:
+                    raise UnknownName("engine", name, known, f"`{option}`")
 
     # --- engines --------------------------------------------------------------------------
 
@@ -211,6 +308,8 @@ class Sim(Driver[Query]):
         self.at(at, self._die, engine, instance, back_s)
 
     def _die(self, engine: str, instance: int, back_s: float | None) -> None:
+        if engine not in self.core.queues:
+            raise UnknownName("engine", engine, self.core.queues, "`kill`")
         server = self.servers.get((engine, instance))
         if server is None or not self.core.queues[engine].instances[instance].up:
             return
@@ -267,10 +366,12 @@ class Sim(Driver[Query]):
             return
         seconds = self._batch_seconds(command) + self.profile.dispatch_s
         if self._processors is None or command.slices[0].work.spec.op in WAITS:
-            self.at(now + seconds, self._batch_done, command, server)
+            self.at(now + seconds, self._batch_done, command, server, now)
         else:
             crowding = self._profiles[command.engine].of(command.instance).crowding
-            self._processors.begin(server, seconds, crowding, self._batch_done, command, server)
+            self._processors.begin(
+                server, seconds, crowding, self._batch_done, command, server, now
+            )
 
     def work(
         self, server: Stepper, seconds: float, call: Callable[..., None], *arguments: Any
@@ -284,23 +385,33 @@ class Sim(Driver[Query]):
 
     def _batch_seconds(self, command: Dispatch) -> float:
         profile = self._profiles[command.engine].of(command.instance)
-        items, tokens, stretch = 0, 0, 1.0
+        items, tokens, stretch, own = 0, 0, 1.0, 0.0
         cost = None
         for work, lo, hi in command.slices:
             query = self.queries.get(work.run)
             if query is None:
                 continue
             cost = profile.cost(work.spec.op)
+            component = query.plan.primitives[work.primitive].component
+            known = self.profile.habit(query.run.app, component).seconds
+            if known is not None:
+                own = max(own, known)
+                continue
             items += hi - lo
             if cost.per_token_s:
                 tokens += sum(query.store.cut(work.primitive, lo, hi))
             if cost.sigma:
                 factor = self.outcomes.stretch(query, work.primitive, cost.sigma)
                 stretch = max(stretch, factor) if stretch != 1.0 else factor
-        return cost.seconds(items, tokens) * stretch if cost else 0.0
+        return max(own, cost.seconds(items, tokens) * stretch if cost and items else 0.0)
 
-    def _batch_done(self, command: Dispatch, server: object) -> None:
+    def worked(self, engine: str, seconds: float) -> None:
+        """An instance has done so many seconds of work."""
+        self.busy_s[engine] = self.busy_s.get(engine, 0.0) + seconds
+
+    def _batch_done(self, command: Dispatch, server: object, began: float) -> None:
         now = self.now
+        self.worked(command.engine, now - began)
         if self.servers[command.engine, command.instance] is not server:
             return  # it died meanwhile
         outcomes: list[Mapping[str, int]] = []
@@ -335,6 +446,7 @@ class Sim(Driver[Query]):
     ) -> None:
         if not isinstance(plan, Plan):
             plan = plan()
+            self._check_inputs(plan, inputs)
             self._add_engines(plan)
         run = GraphRun(id, plan, tenant=tenant, app=app, program=program)
         trace = Trace(id, app, plan, self.now)
@@ -372,12 +484,14 @@ class Sim(Driver[Query]):
         outputs = {name: query.store.read(ref) for name, ref in query.plan.graph.outputs.items()}
         for values in query.store.values.values():
             self.forgotten(values)
+        error = command.cause.error if command.cause else None
         if query.place is not None:
-            error = command.cause.error if command.cause else None
             self.parts.ended(query, command, outputs, error, now)
             return
         trace = query.trace
-        result = SimResult(query.id, trace.app, command.state, trace.admitted, now, outputs)
+        result = SimulatedQuery(
+            query.id, trace.app, command.state, trace.admitted, now, outputs, error
+        )
         self.results.append(result)
         if self.on_finish:
             self.on_finish(query, result)

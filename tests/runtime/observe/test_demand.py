@@ -10,7 +10,7 @@ from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
 from teola.runtime.driver import Query
 from teola.runtime.observe.demand import demand, done, timings
 from teola.runtime.observe.trace import Trace
-from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
@@ -19,7 +19,7 @@ from tests.schedule.plans import call, plan, tool
 
 
 def keeping(traces: list[Trace]) -> dict[str, object]:
-    def finished(query: Query, result: SimResult) -> None:
+    def finished(query: Query, result: SimulatedQuery) -> None:
         traces.append(query.trace)
 
     return {"on_finish": finished}

@@ -46,9 +46,8 @@ def seconds(
 ) -> list[float]:
     """Of the prompts A, B, C and A again, where two have room."""
     with teola.register("eviction", "newest", Newest):
-        sim = Sim(
-            Profile("small", {"llm": profile}), eviction=eviction, outcomes=Planned(answer_tokens=1)
-        )
+        engines = {"llm": profile, "other": profile}
+        sim = Sim(Profile("small", engines), eviction=eviction, outcomes=Planned(answer_tokens=1))
         a, b, c = (Tokens(14) for _ in range(3))
         for k, text in enumerate((a, b, c, a)):
             sim.submit(asking(engine), {"question": text}, at=100.0 * k)

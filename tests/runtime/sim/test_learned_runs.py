@@ -12,7 +12,7 @@ from teola.learning import Learner, Lessons
 from teola.profile import EngineProfile, paper
 from teola.runtime.driver import Driver, Query
 from teola.runtime.optimiser import Optimiser
-from teola.runtime.sim import Sim, SimResult
+from teola.runtime.sim import Sim, SimulatedQuery
 from teola.schedule.events import SetTimer, State
 from teola.schedule.plan import Plan
 from tests.learning.loaded import Loaded, growing
@@ -39,7 +39,7 @@ class Watched(Sim):
         query.began_with = query.plan  # type: ignore[attr-defined]
         super().begin(query, now)
 
-    def _note(self, query: Query, result: SimResult) -> None:
+    def _note(self, query: Query, result: SimulatedQuery) -> None:
         self.plans.append((result.admitted, query.began_with, query.run.plan))  # type: ignore[attr-defined]
         self.traces.append(query.trace.to_json())
 
@@ -159,7 +159,7 @@ def test_cached_plans_are_those_of_few_epochs() -> None:
     assert made.optimiser.hits > made.optimiser.misses
 
 
-def mean(results: list[SimResult]) -> float:
+def mean(results: list[SimulatedQuery]) -> float:
     """Seconds, without the first tenth."""
     counted = sorted(results, key=lambda one: one.admitted)[len(results) // 10 :]
     return sum(one.latency_s for one in counted) / len(counted)

@@ -24,7 +24,7 @@ from teola.runtime.next_reads import END
 from teola.runtime.sim import Sim
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Planned
-from teola.runtime.sim.sim import SimResult
+from teola.runtime.sim.sim import SimulatedQuery
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
 from tests.planted import catches, edited
@@ -89,7 +89,7 @@ def travelled(policy: type[Watched]) -> tuple[dict[str, int], list[str], Plan]:
     traveller, passer_by = Plan(TRAVELLER, PROFILE), Plan(PASSER_BY, PROFILE)
     Watched.told, Watched.gone, found = {}, [], dict[str, int]()
 
-    def ended(query: Query, result: SimResult) -> None:
+    def ended(query: Query, result: SimulatedQuery) -> None:
         if query.id == "traveller":
             found.update({id: usage.cached_tokens for id, usage in query.trace.calls.items()})
 

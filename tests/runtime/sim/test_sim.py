@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 
+from teola.errors import InputError, UnknownName
 from teola.graph import Op, Ref
 from teola.passes import optimise
 from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
-from teola.schedule.events import State
+from teola.schedule.events import Dispatch, State
 from teola.schedule.plan import Plan
 from teola_apps.advanced_rag import app as advanced_rag
+from tests.planted import catches, edited
 from tests.schedule.plans import call, plan, tool
 
 STEP = 0.1
@@ -132,6 +135,91 @@ def test_time_can_be_stopped_and_go_on() -> None:
     submit(sim, "b", at=5.0)
     assert [r.id for r in sim.run(until=3.0)] == ["a"]
     assert [r.id for r in sim.run()] == ["a", "b"]
+
+
+class Deaf(Sim):
+    """Its engines hear nothing of what they are sent."""
+
+    def dispatch(self, command: Dispatch, now: float) -> None:
+        pass
+
+
+@catches(
+    "unfinished-left-out-of-results",
+    "queries that never end are not among the results",
+    edited(Sim.run, "[*self.results, *self.unfinished]", "self.results"),
+)
+def test_a_query_that_never_ends_is_infinitely_long() -> None:
+    sim = Deaf(llm())
+    submit(sim, "a", at=1.0)
+    (found,) = sim.run()
+    assert (found.id, found.state, found.admitted, found.latency_s) == ("a", None, 1.0, inf)
+
+
+def test_a_query_that_has_not_ended_yet_is_none_of_the_results() -> None:
+    sim = Sim(llm(), outcomes=Planned(answer_tokens=11))
+    submit(sim, "a")
+    submit(sim, "b", at=1.0)
+    submit(sim, "c", at=9.0)
+    assert [r.id for r in sim.run(until=2.95)] == ["a"]
+    assert [r.id for r in sim.unfinished] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "lack 'question'"),
+        ({"qestion": Tokens(10)}, "unknown input 'qestion'.*did you mean 'question'"),
+    ],
+)
+def test_inputs_are_those_of_the_graph(inputs: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Sim(llm()).submit(one_call(), inputs)
+    late = Sim(llm())
+    late.submit(one_call, inputs, at=3.0)
+    with pytest.raises(InputError, match=message):
+        late.run()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"instances": {"lm": 3}},
+        {"batching": {"lm": "fifo"}},
+        {"policy_options": {"lm": {}}},
+        {"routing_options": {"lm": {}}},
+        {"eviction_options": {"lm": {}}},
+    ],
+)
+def test_engines_are_those_of_the_profile_or_of_the_plans(option: dict[str, Any]) -> None:
+    for known in (one_call(), one_call):
+        sim = Sim(llm(), **option)
+        sim.submit(known, {"question": Tokens(10)})
+        with pytest.raises(UnknownName, match=r"unknown engine 'lm'.*did you mean 'llm'"):
+            sim.run()
+
+
+def test_an_instance_count_and_a_killed_engine_are_checked() -> None:
+    with pytest.raises(InputError, match="at least one instance, got 0"):
+        Sim(llm(), instances={"llm": 0})
+    sim = Sim(llm())
+    sim.kill("lm", 0, at=1.0, back_s=None)
+    submit(sim, "a")
+    with pytest.raises(UnknownName, match="did you mean 'llm'"):
+        sim.run()
+
+
+def test_it_says_which_lengths_it_assumed_and_for_how_long_engines_worked() -> None:
+    sim = Sim(llm())
+    submit(sim, "a")
+    sim.run()
+    assert sim.assumed == {"m.answer_tokens": 16}
+    assert sim.busy_s == {"llm": pytest.approx(1.0 + 15 * STEP)}
+    assert sim.busy_shares(10.0) == {"llm": pytest.approx(0.25)}
+    told = Sim(llm(), outcomes=Planned(lengths={"m": 11}))
+    submit(told, "a")
+    assert ends(told) == {"a": 2.0}
+    assert told.assumed == {}
 
 
 def test_a_waiting_batch_goes_when_its_time_is_up() -> None:
