@@ -1,6 +1,6 @@
 """Conversations on the transformers engine: just what is predicted of a prompt is found.
 
-The same on a vLLM, as far as its events are heard in time: `test_vllm_chat.py`.
+The same on a vLLM: `test_vllm_chat.py`.
 """
 
 from __future__ import annotations
