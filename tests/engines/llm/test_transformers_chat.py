@@ -30,6 +30,7 @@ def engine(folder: Path, blocks: int) -> EngineConfig:
     return EngineConfig("transformers", {"model": folder, **room})
 
 
+@pytest.mark.slow
 @catches(
     "answers-untold",
     "what the engine keeps is not told, so it is guessed from prompts",
