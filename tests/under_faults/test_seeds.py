@@ -1,4 +1,4 @@
-"""2,000 runs with faults: whatever goes wrong, the promises of docs/reliability.md hold."""
+"""Runs with faults, 2,000 in all: whatever goes wrong, the promises of docs/reliability.md hold."""
 
 from __future__ import annotations
 
