@@ -69,7 +69,7 @@ QUERIES_scale := 20000
 QUERIES_routing = $(QUERIES)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test nightly bugs soak experiments vllm lint format lock lock-vllm \
+.PHONY: help setup demo check test nightly bugs soak experiments vllm lint style format lock lock-vllm \
 	lock-bfcl sbom clean
 
 help:  ## list the targets
@@ -109,8 +109,14 @@ check: lint  ## for every save: lint, types, and the tests that need no server
 	$(RUN) $(TWO) -m "not server and not slow" $(ARGS)
 	$(TOLD)
 
-test: lint vllm  ## everything that must pass: lint, types, and the tests
-	$(RUN) $(TWO) $(ARGS)
+# Types take a minute of one core. They are checked beside the tests, in the time that these leave.
+test: style vllm  ## everything that must pass: lint, types, and the tests
+	@mkdir -p build
+	@nice -n 19 $(VENV)/bin/mypy > build/mypy.txt 2>&1 & types=$$!; \
+	trap "kill $$types 2> /dev/null" EXIT; \
+	$(RUN) $(TWO) $(ARGS); tests=$$?; \
+	wait $$types; types=$$?; cat build/mypy.txt; \
+	test $$tests -eq 0 -a $$types -eq 0
 	$(TOLD)
 
 # What says little more than the tests that `make test` runs: whole experiments, the long forms of
@@ -150,10 +156,12 @@ $(TINY)/config.json: experiments/common/tiny_model.py | $(STAMP)
 	$(PY) -m experiments.common.tiny_model $(TINY) --chat-template
 	@touch $@
 
-lint: $(STAMP)  ## ruff, mypy and the rules about imports
+lint: style  ## ruff, mypy and the rules about imports
+	$(VENV)/bin/mypy
+
+style: $(STAMP)
 	$(VENV)/bin/ruff check $(CHECKED)
 	$(VENV)/bin/ruff format --check $(CHECKED)
-	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
 format: $(STAMP)  ## fix what ruff can fix

@@ -5,6 +5,9 @@ Most get the mark here, because a fixture of theirs asks for `servers`, as every
 starts one, or because they are marked `vllm`, `ray` or `browser`. Tests that start one themselves
 carry the mark. All that tests start is watched: a test without the mark that starts one fails.
 
+Where a test is slow, its runs with a planted bug (`tests/planted.py`) say little more than the test
+itself: they are marked `nightly`, and run with `make nightly` and `make bugs`.
+
 Workers of pytest-xdist take whole files; files that share a vLLM, a Ray or a Chromium go together.
 What takes longest begins first, so that no worker is left alone with it at the end.
 """
@@ -54,7 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _mark(item)
     wanted = config.option.markexpr
     out = [tier for tier in ASKED_FOR if tier not in wanted]
-    left = [item for item in items if any(map(item.get_closest_marker, out))]
+    bugs = "planted" in wanted
+    left = [
+        item
+        for item in items
+        if any(map(item.get_closest_marker, out)) and not (bugs and _plants_a_bug(item))
+    ]
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in set(left)]
@@ -65,6 +73,12 @@ def _mark(item: pytest.Item) -> None:
     fixtures = getattr(item, "fixturenames", ())
     if SERVERS in fixtures or any(map(item.get_closest_marker, SHARED)):
         item.add_marker("server")
+    if _plants_a_bug(item) and item.get_closest_marker("slow"):
+        item.add_marker("nightly")
+
+
+def _plants_a_bug(item: pytest.Item) -> bool:
+    return getattr(getattr(item, "callspec", None), "params", {}).get("planted") is not None
 
 
 def _order(items: list[pytest.Item]) -> None:

@@ -35,13 +35,15 @@ def make_model(
     layers: int = 12,
     heads: int = 12,
     vocabulary: int = 8192,
+    positions: int = MAX_POSITIONS,
     seed: int = 0,
     chat_template: bool = False,
 ) -> Path:
     """Write the model (safetensors, float32) and its tokenizer to `folder`; returns the folder.
 
-    hidden must be a multiple of 2 * heads (rotary embeddings), vocabulary above 300. The weights
-    are larger than a trainer would begin with, so that every token depends on the whole prompt.
+    hidden must be a multiple of 2 * heads (rotary embeddings), vocabulary above 300. positions:
+    most tokens of a prompt with its answer. The weights are larger than a trainer would begin
+    with, so that every token depends on the whole prompt.
     """
     import torch
     from transformers import LlamaForCausalLM
@@ -50,16 +52,18 @@ def make_model(
         raise ValueError("hidden must be a multiple of 2 * heads, and vocabulary above 300")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(vocabulary, chat_template)
+    tokenizer = _tokenizer(vocabulary, positions, chat_template)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(_config(tokenizer, hidden, layers, heads, vocabulary))
+        model = LlamaForCausalLM(_config(tokenizer, hidden, layers, heads, vocabulary, positions))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def _config(tokenizer: Any, hidden: int, layers: int, heads: int, vocabulary: int) -> LlamaConfig:
+def _config(
+    tokenizer: Any, hidden: int, layers: int, heads: int, vocabulary: int, positions: int
+) -> LlamaConfig:
     from transformers import LlamaConfig
 
     return LlamaConfig(
@@ -69,7 +73,7 @@ def _config(tokenizer: Any, hidden: int, layers: int, heads: int, vocabulary: in
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,
-        max_position_embeddings=MAX_POSITIONS,
+        max_position_embeddings=positions,
         initializer_range=hidden**-0.5,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -77,7 +81,7 @@ def _config(tokenizer: Any, hidden: int, layers: int, heads: int, vocabulary: in
     )
 
 
-def _tokenizer(vocabulary: int, chat_template: bool) -> Any:
+def _tokenizer(vocabulary: int, positions: int, chat_template: bool) -> Any:
     """A fast tokenizer, as transformers saves it; it puts BOS before a text by default."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -102,7 +106,7 @@ def _tokenizer(vocabulary: int, chat_template: bool) -> Any:
         pad_token=PAD,
         additional_special_tokens=[TURN, END],
         chat_template=CHAT_TEMPLATE if chat_template else None,
-        model_max_length=MAX_POSITIONS,
+        model_max_length=positions,
         clean_up_tokenization_spaces=False,
     )
 

@@ -76,6 +76,18 @@ def test_some_run_only_where_they_are_asked_for(folder: Path, tier: str) -> None
     assert collected(folder, "-m", tier) == ["test_long"]
 
 
+def test_bugs_are_planted_beside_slow_tests_only_where_they_are_asked_for(folder: Path) -> None:
+    bug = '@catches("bug", "it is wrong", lambda patch: None)\n'
+    (folder / "test_some.py").write_text(
+        "import pytest\nfrom tests.planted import catches\n"
+        f"{bug}def test_quick(): pass\n@pytest.mark.slow\n{bug}def test_slow(): pass\n"
+    )
+    planted = ("-p", "tests.planted")
+    assert collected(folder, *planted) == ["test_quick", "test_quick", "test_slow"]
+    assert collected(folder, *planted, "-m", "nightly") == ["test_slow"]
+    assert len(collected(folder, *planted, "-m", "planted")) == 4
+
+
 def test_whole_files_begin_early_for_what_takes_longest_in_them(folder: Path) -> None:
     (folder / "test_a.py").write_text("def test_quick(): pass\n")
     (folder / "test_b.py").write_text("def test_one(): pass\ndef test_stored(database): pass\n")

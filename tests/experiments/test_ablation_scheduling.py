@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("ablation")
     ablation.main(
-        ["--quick", "--workers", "1", "--queries", "12", "--seeds", "1", "--out", str(folder)]
+        ["--quick", "--workers", "1", "--queries", "3", "--seeds", "1", "--out", str(folder)]
     )
     assert (folder / "ablation_scheduling.svg").read_text().startswith("<?xml")
     found: dict[str, Any] = json.loads((folder / "report.json").read_text())

@@ -26,7 +26,7 @@ ROW = {"app", "llm", "load", "system", "seed"} | {"mean_s", "p50_s", "p95_s", "p
 
 def run(folder: Path, *arguments: str) -> dict[str, Any]:
     """The report of a run, as written."""
-    few = ("--quick", "--workers", "1", "--queries", "40", "--llms", "13b", "--apps", "naive-rag")
+    few = ("--quick", "--workers", "1", "--queries", "10", "--llms", "13b", "--apps", "naive-rag")
     main([*few, "--out", str(folder), *arguments])
     found: dict[str, Any] = json.loads((folder / "report.json").read_text())
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from experiments.common import pages
 from experiments.explained import __main__ as explained
 from experiments.explained.measure import asked_of, row
-from experiments.real_engines import calls, servers
+from experiments.real_engines import calls
+from experiments.real_engines.servers import embedded
 from experiments.real_engines.workload import APPS
 from teola.engine import Splitting
 from teola_engines.documents.splitting import split
@@ -45,12 +47,17 @@ def test_the_section_says_what_was_not_known(tmp_path: Path) -> None:
     assert "45 chunks" in (tmp_path / "explained.svg").read_text()
 
 
-@pytest.mark.server
+@pytest.fixture(scope="module")
+def dsn(servers: None) -> Iterator[str]:
+    with embedded() as (dsn, _):
+        yield dsn
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("app", APPS)
-async def test_one_query_teaches_enough_to_explain_the_next(app: str) -> None:
+async def test_one_query_teaches_enough_to_explain_the_next(app: str, dsn: str) -> None:
     """Real embedder, reranker and store; a stand-in for the remote LLM."""
-    with FakeOpenAI(answer, tokenizes=True) as llm, servers.embedded() as (dsn, _):
+    with FakeOpenAI(answer, tokenizes=True) as llm:
         async with calls.opened(llm.url, llm.model, dsn) as engines:
             workload = SmallWorkload(
                 lambda text: split(text, Splitting(), engines.shared.encode), Path()

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("scale")
-    scale.main(["--quick", "--queries", "200", "--out", str(folder)])
+    scale.main(["--quick", "--queries", "50", "--out", str(folder)])
     assert (folder / "scale.svg").read_text().startswith("<?xml")
     found: dict[str, Any] = json.loads((folder / "report.json").read_text())
     return found
@@ -92,4 +92,4 @@ def test_what_is_shown(report: dict[str, Any]) -> None:
     scale.EXPERIMENT.table(report, console)
     assert "ten times the queries" in " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     section = scale.EXPERIMENT.section(report, Path("images/scale.svg"))
-    assert "| 1,000 | 200 |" in section
+    assert "| 1,000 | 50 |" in section

@@ -69,7 +69,7 @@ def test_bars_that_overlap_get_lanes_of_their_own() -> None:
 def test_ablation_leaves_out_every_pass_at_every_load(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = run(ablation.main, tmp_path, "--queries", "10", "--seeds", "1", "--json")
+    report = run(ablation.main, tmp_path, "--queries", "3", "--seeds", "1", "--json")
     told = json.loads(capsys.readouterr().out)
     assert told == {"rows": report["rows"]}
     places = {(row["app"], row["pass"], row["load"]) for row in told["rows"]}
@@ -137,7 +137,7 @@ def test_ranges_name_what_made_them() -> None:
 
 
 def test_sensitivity_reports_a_range_for_every_headline(tmp_path: Path) -> None:
-    report = run(sensitivity.main, tmp_path, "--queries", "5", "--values", "waits,prefill_30b")
+    report = run(sensitivity.main, tmp_path, "--queries", "2", "--values", "waits,prefill_30b")
     assert len(report["headlines"]) == 2 * 3 * 3  # LLMs, applications, loads
     assert len(report["baselines"]) == 4 * len(report["headlines"])
     assert {row["parameter"] for row in report["rows"]} == {"", "waits", "prefill_30b"}

@@ -64,7 +64,7 @@ def test_steps_and_prompts_are_known_after_a_hundred_queries() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("rate", [0.3, 1.0])
 @pytest.mark.parametrize("app", ["naive_rag", "advanced_rag", "chat_rag"])
 @pytest.mark.parametrize("name", PROFILES)

@@ -1,4 +1,4 @@
-"""2,000 runs with faults: whatever goes wrong, the promises of docs/reliability.md hold."""
+"""Runs with faults, 2,000 in all: whatever goes wrong, the promises of docs/reliability.md hold."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from tests.under_faults.invariants import violations
 from tests.under_faults.world import World, scenario
 
 SEEDS, TOGETHER = 2000, 100
-AT_EVERY_SAVE = 100
-"""Of them in `make check`."""
+AT_EVERY_SAVE, AT_EVERY_TEST = 100, 500
+"""Of them in `make check` and in `make test`; the rest is for `make nightly`. Every planted bug is
+found within 400 (`test_planted_bugs.py`)."""
+
+
+def _tier(first: int) -> list[pytest.MarkDecorator]:
+    if first >= AT_EVERY_TEST:
+        return [pytest.mark.nightly]
+    return [pytest.mark.slow] if first >= AT_EVERY_SAVE else []
 
 
 @pytest.mark.parametrize(
     "first",
-    [
-        pytest.param(first, marks=[pytest.mark.slow] if first >= AT_EVERY_SAVE else [])
-        for first in range(0, SEEDS, TOGETHER)
-    ],
+    [pytest.param(first, marks=_tier(first)) for first in range(0, SEEDS, TOGETHER)],
 )
 def test_the_promises_hold(first: int) -> None:
     broken = {}

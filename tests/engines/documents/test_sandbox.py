@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ from teola.errors import DocumentError
 from teola_engines.documents import FileLoader, parser
 from teola_engines.documents.files import Format
 from teola_engines.documents.sandbox import ParsingLimits, parse
+from tests.serve.hostile.bombs import deflated
 
 from .conftest import Encode
 
@@ -35,27 +35,6 @@ def html(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def pdf_of_stream(tmp_path: Path, data: bytes) -> Path:
-    """A PDF of one page whose content stream is `data`, already compressed."""
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R/Resources<<>>>>",
-        b"<</Length %d/Filter/FlateDecode>>stream\n%s\nendstream" % (len(data), data),
-    ]
-    out, offsets = bytearray(b"%PDF-1.4\n"), []
-    for number, body in enumerate(objects, 1):
-        offsets.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    start = len(out)
-    out += b"xref\n0 5\n0000000000 65535 f \n" + table
-    out += b"trailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % start
-    path = tmp_path / "bomb.pdf"
-    path.write_bytes(bytes(out))
-    return path
-
-
 def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
@@ -71,9 +50,8 @@ async def refused(path: Path, format: Format, limits: ParsingLimits) -> str:
 
 @pytest.mark.slow
 async def test_a_compressed_bomb_costs_the_parent_nothing(tmp_path: Path, encode: Encode) -> None:
-    pack = zlib.compressobj()
-    data = b"".join(pack.compress(b"BT (boom) Tj ET " * 65536) for _ in range(600)) + pack.flush()
-    path = pdf_of_stream(tmp_path, data)
+    path = tmp_path / "bomb.pdf"
+    path.write_bytes(deflated())
     assert path.stat().st_size < 4 * MIB  # of 600 MiB
     before = psutil.Process().memory_info().rss
     with pytest.raises(DocumentError):

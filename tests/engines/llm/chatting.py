@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,14 +26,18 @@ from tests.scripted_model import make_scripted_model
 TEXT = "the a of model if not class lambda tuple Zürich 日本 return 42 yields; and"
 TURNS = 8
 ANSWER = [f"<{i}>" for i in range(72)]
+Heard = Callable[[], Awaitable[None]]
+"""Waits until all is known that the engine has told of its cache."""
 
 
 class Prediction(NamedTuple):
-    """Tokens of a call's prompt: all, those it was expected to find kept, and those it found."""
+    """Tokens of a call's prompt: all, those it was expected to find kept, and those it found; and
+    the tokens of its answer."""
 
     prompt: int
     predicted: int
     cached: int
+    answer: int
 
 
 class Foretelling(PrefixAffinity):
@@ -56,8 +60,9 @@ class Foretelling(PrefixAffinity):
             work = event.work
             assert not event.failed
             assert event.cached is not None
+            assert event.generated is not None
             predicted = self._predicted.pop((work.run, work.primitive))
-            self.turns.append(Prediction(work.total, predicted, event.cached))
+            self.turns.append(Prediction(work.total, predicted, event.cached, event.generated))
 
 
 def make_chat_model(folder: Path) -> Path:
@@ -110,28 +115,34 @@ class Conversation:
         return " ".join(self._chance.choices(TEXT.split(), k=count))
 
 
-async def in_turns(app: App, talks: int, pause_s: float = 0.0) -> list[Conversation]:
-    """Conversations that are all gone on with in a random order, after a pause each time; who had
-    which turn."""
+async def in_turns(app: App, talks: int, heard: Heard | None = None) -> list[Conversation]:
+    """Conversations that are all gone on with in a random order; who had which turn. heard: is
+    awaited after each turn."""
     order = [Conversation(app, seed) for seed in range(talks)] * TURNS
     random.Random(talks).shuffle(order)
     for talk in order:
         await talk.turn()
-        await asyncio.sleep(pause_s)
+        if heard is not None:
+            await heard()
     return order
 
 
-async def at_once(app: App, talks: int, pause_s: float = 0.0) -> None:
-    """Conversations that go on at the same time, each with a pause after its turns, of tenants of
-    their own: what one begins with is not found while it is being computed for another."""
+async def at_once(app: App, talks: int, heard: Heard | None = None) -> None:
+    """Conversations that go on at the same time, of tenants of their own: what one begins with is
+    not found while it is being computed for another. heard: they have their turns together, and it
+    is awaited after each round."""
+    all_talks = [Conversation(app, seed, tenant=f"{seed}") for seed in range(talks)]
 
-    async def whole(seed: int) -> None:
-        talk = Conversation(app, seed, tenant=f"{seed}")
+    async def whole(talk: Conversation) -> None:
         for _ in range(TURNS):
             await talk.turn()
-            await asyncio.sleep(pause_s)
 
-    await asyncio.gather(*map(whole, range(talks)))
+    if heard is None:
+        await asyncio.gather(*map(whole, all_talks))
+        return
+    for _ in range(TURNS):
+        await asyncio.gather(*(talk.turn() for talk in all_talks))
+        await heard()
 
 
 def gaps(order: Sequence[Conversation], found: Sequence[Prediction]) -> list[tuple[bool, int]]:

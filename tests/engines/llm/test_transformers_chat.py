@@ -1,6 +1,6 @@
 """Conversations on the transformers engine: just what is predicted of a prompt is found.
 
-The same on a vLLM, as far as its events are heard in time: `test_vllm_chat.py`.
+The same on a vLLM: `test_vllm_chat.py`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def engine(folder: Path, blocks: int) -> EngineConfig:
     return EngineConfig("transformers", {"model": folder, **room})
 
 
+@pytest.mark.slow
 @catches(
     "answers-untold",
     "what the engine keeps is not told, so it is guessed from prompts",

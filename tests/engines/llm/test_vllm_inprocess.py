@@ -31,9 +31,10 @@ from tests.soak.forms import short_and_long
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(420), pytest.mark.asyncio(loop_scope="module")]
 
-WINDOW = 8192
-UNENDING = 7000
-"""Tokens of an answer that is still being written when a busy machine lets anybody look."""
+WINDOW = 131_072
+UNENDING = 100_000
+"""Tokens of an answer that takes minutes, so that it is still being written when a busy machine
+lets anybody look. Nobody waits for its end."""
 WORDS = [
     "the",
     "engine",
@@ -58,9 +59,8 @@ WORDS = [
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    return str(
-        make_model(folder, hidden=64, layers=2, heads=2, vocabulary=1024, chat_template=True)
-    )
+    shape = {"hidden": 64, "layers": 2, "heads": 2, "vocabulary": 1024, "positions": WINDOW}
+    return str(make_model(folder, **shape, chat_template=True))
 
 
 def an_engine(model, python, **options):
@@ -122,9 +122,17 @@ async def answer(engine, call):
     return "".join(delta.text for delta in deltas), deltas[-1]
 
 
-async def test_what_is_more_urgent_begins_first(engine):
+async def test_what_is_more_urgent_begins_first(engine, monkeypatch):
     """While four calls take all the places, and then three do, the last one to come goes first."""
-    begun = []
+    begun, loads = [], []
+    deliver = engine._process._deliver
+
+    def noting(event):
+        if event["event"] == "load":
+            loads.append((event["running"], event["waiting"]))
+        deliver(event)
+
+    monkeypatch.setattr(engine._process, "_deliver", noting)
 
     async def ask(name, seed, priority, tokens):
         call = a_call(some_parts(seed), priority=priority, max_tokens=tokens)
@@ -132,15 +140,23 @@ async def test_what_is_more_urgent_begins_first(engine):
             if name not in begun:
                 begun.append(name)
 
-    async with asyncio.timeout(240), asyncio.TaskGroup() as tasks:
-        for k in range(4):
-            tasks.create_task(ask(f"long {k}", k, 9, 1200 if k == 0 else 2000))
+    async with asyncio.timeout(240):
+        long = [asyncio.create_task(ask(f"long {k}", k, 9, UNENDING)) for k in range(4)]
         while len(begun) < 4:
             await asyncio.sleep(0.01)
+        short = []
         for name, priority in (("patient", -7), ("normal", 0), ("urgent", 7)):
-            tasks.create_task(ask(name, priority, priority, 4))
-            await asyncio.sleep(0)  # they come in this order, and before a place is free
+            short.append(asyncio.create_task(ask(name, priority, priority, 4)))
+            await asyncio.sleep(0)  # they come in this order
+        while (4, 3) not in loads:  # vLLM has them all, and no place for one
+            await asyncio.sleep(0.01)
+        long[0].cancel()
+        await asyncio.gather(*short)
+        for task in long:
+            task.cancel()
+        await asyncio.wait(long)
     assert begun[4:] == ["urgent", "normal", "patient"]
+    await until(lambda: all_free(engine))
 
 
 @contextlib.contextmanager
@@ -162,7 +178,7 @@ async def gone(processes):
     async def none_left():
         return not any(alive(process) for process in processes)
 
-    await until(none_left, 2.0)
+    await until(none_left)
 
 
 async def removed(files):
@@ -514,7 +530,7 @@ async def test_a_start_that_takes_too_long_is_given_up(model, python):
 
 
 async def test_arguments_that_vllm_refuses_are_told(model, python):
-    message = await refused(an_engine(model, python, max_model_len=99_999))
+    message = await refused(an_engine(model, python, max_model_len=10 * WINDOW))
     assert "max_model_len" in message
 
 

@@ -170,8 +170,15 @@ LOADS = {"naive_rag": 0.5, "advanced_rag": 0.3, "chat_rag": 0.3, "search_agent":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [0.5, 0.8])
-@pytest.mark.parametrize("profile", [TRUE, growing()], ids=["two-terms", "all-terms"])
+@pytest.mark.parametrize(
+    ("profile", "load"),
+    [
+        pytest.param(TRUE, 0.5, id="two-terms-0.5"),
+        pytest.param(TRUE, 0.8, id="two-terms-0.8", marks=pytest.mark.nightly),
+        pytest.param(growing(), 0.5, id="all-terms-0.5", marks=pytest.mark.nightly),
+        pytest.param(growing(), 0.8, id="all-terms-0.8"),
+    ],
+)
 @pytest.mark.parametrize("app", APPS)
 def test_learning_from_nothing_makes_nothing_slower(app: str, profile: Any, load: float) -> None:
     """On average over eight seeds, by no more than 2 %."""

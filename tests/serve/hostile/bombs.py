@@ -39,19 +39,27 @@ CATALOG = b"<</Type/Catalog/Pages 2 0 R>>"
 ONE_PAGE = b"<</Type/Pages/Kids[3 0 R]/Count 1>>"
 
 
+def packed(piece: bytes, times: int) -> bytes:
+    """A zlib stream that unpacks to a piece so many times; one is compressed, which is quick."""
+    pack = zlib.compressobj(wbits=-zlib.MAX_WBITS)  # the bare blocks, without head and checksum
+    block = pack.compress(piece) + pack.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
+    checksum = 1
+    for _ in range(times):
+        checksum = zlib.adler32(piece, checksum)
+    last = pack.flush()
+    return b"\x78\x9c" + block * times + last + checksum.to_bytes(4, "big")
+
+
 @cache
 def deflated(mib: int = 600) -> bytes:
     """One page whose content unpacks to that much."""
-    pack = zlib.compressobj()
-    piece = b"BT (boom) Tj ET " * 65536
-    data = b"".join(pack.compress(piece) for _ in range(mib)) + pack.flush()
+    data = packed(b"BT (boom) Tj ET " * 65536, mib)
     return pdf_of(CATALOG, ONE_PAGE, _page(b"4 0 R"), _stream(data))
 
 
 def twice_deflated() -> bytes:
     """A stream within a stream: a few kilobytes are a quarter of a gigabyte."""
-    pack = zlib.compressobj(1)
-    inner = b"".join(pack.compress(bytes(2**20)) for _ in range(256)) + pack.flush()
+    inner = packed(bytes(2**20), 256)
     filters = b"[/FlateDecode/FlateDecode]"
     return pdf_of(CATALOG, ONE_PAGE, _page(b"4 0 R"), _stream(zlib.compress(inner), filters))
 

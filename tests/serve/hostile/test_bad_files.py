@@ -10,6 +10,8 @@ import pytest
 from starlette.datastructures import UploadFile
 
 from teola.serve.intake.uploads import Upload
+from teola_engines.documents.sandbox import ParsingLimits
+from tests.serve.conftest import Served
 from tests.serve.hostile.asking import RAG, refused
 from tests.serve.hostile.bombs import PDFS, zipped
 
@@ -18,7 +20,11 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PDFS)
-def test_pdf_bombs(client: httpx.Client, name: str) -> None:
+def test_pdf_bombs(
+    client: httpx.Client, hostile: Served, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = hostile.runtime.host("documents").engine
+    monkeypatch.setattr(loader, "_limits", ParsingLimits(cpu_s=5))  # 30 would be waited for
     files = {"documents": ("offer.pdf", PDFS[name](), "application/pdf")}
     response = client.post(RAG, data={"question": "What does it cost?"}, files=files, timeout=120)
     refused(response, 422, "cannot read 'offer.pdf'")
