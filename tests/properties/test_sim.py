@@ -168,8 +168,10 @@ def _with_kills(
     core = sim.core = RecordingCore({}, sim._measure, sim.queries)
     for k in range(QUERIES):
         sim.submit(plan, inputs, at=0.1 * k, id=f"q{k}", program="" if k == 1 else "s")
+    used = {p.engine for p in plan.primitives}
     for engine, instance, at, back in kills:
-        sim.kill(engine, instance, at=at, back_s=back)
+        if engine in used:
+            sim.kill(engine, instance, at=at, back_s=back)
     results = sorted(sim.run(), key=lambda result: result.id)
     for name, queue in core.queues.items():
         assert queue.idle, name
