@@ -30,7 +30,7 @@ def excerpts(values: Mapping[str, Any], hide: Hide, most: int = CHARACTERS) -> d
     """Excerpts of values by name, each of which has an equal part of `most` characters. hide: takes
     secrets out of a text."""
     share = most // max(1, len(values))
-    return {name: Excerpt(hide, share).of(value) for name, value in values.items()}
+    return {name: ValueExcerpt(hide, share).of(value) for name, value in values.items()}
 
 
 def bytes_of_text(text: str) -> int:
@@ -38,7 +38,7 @@ def bytes_of_text(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-class Excerpt:
+class ValueExcerpt:
     """Makes one excerpt. hide: takes secrets out of a text; None: there are none. most: characters,
     or bytes, of all of it. longest_text: of one text. left: how many may still come."""
 

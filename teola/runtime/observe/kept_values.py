@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 from teola.engine import TextPart
 from teola.graph import QUERY, Const, Ref
 from teola.run_secrets import Secrets
-from teola.runtime.observe.excerpts import FEW, LARGEST, Excerpt, bytes_of_text
+from teola.runtime.observe.excerpts import FEW, LARGEST, ValueExcerpt, bytes_of_text
 from teola.schedule.plan import Plan
 
 KeepValues = Literal["off", "small", "all"]
@@ -130,7 +130,9 @@ class KeptValues:
         found = dict(self._pieces.get(i, {}))
         for name, value in named:
             if isinstance(value, Const):
-                found[name] = Excerpt(self.room.hide, self.room.most, in_bytes=True).of(value.value)
+                found[name] = ValueExcerpt(self.room.hide, self.room.most, in_bytes=True).of(
+                    value.value
+                )
             elif isinstance(value, Ref) and name not in found and value.port != INTERNAL:
                 values = self._source(plan, value.producer)
                 if value.port in values and value.items is None:
@@ -164,7 +166,7 @@ class KeptValues:
         elif value is None or kind is bool or (kind is int and -LARGEST < value < LARGEST):
             size, shown = FEW, value
         else:
-            excerpt = Excerpt(room.hide, max(0, most), max(0, most), in_bytes=True)
+            excerpt = ValueExcerpt(room.hide, max(0, most), max(0, most), in_bytes=True)
             shown = excerpt.of(value)
             size = max(0, most) - max(0, excerpt.left)
         room.left -= size
