@@ -53,7 +53,8 @@ class Acting:
     approving: of those that are begun, the ones that wait for a person. number: of the last one.
     known: how many calls there were when this turn began.
     before: how many of them are of an exchange with the client. aside: calls that are not made
-    here, but handed over or to the client. over: the call by which another agent took over. edited:
+    here, but handed over or to the client. given_out: calls that the client is to make, by
+    number. over: the call by which another agent took over. edited:
     calls that a person has changed. thoughts: what the model wrote beside its calls, by the
     number of the first of them. spending, counting: of tokens."""
 
@@ -78,7 +79,7 @@ class Acting:
     answer: Any = None
     again: str = ""
     more: tuple[Any, ...] = ()
-    given_out: tuple[dict[str, Any], ...] = ()
+    given_out: dict[int, dict[str, Any]] = field(default_factory=dict)
     forced: str = ""
     counting: Counting = ABOUT
     history: str | None = None
@@ -103,16 +104,26 @@ class Acting:
         client = self.inputs.get("client_tools")
         self.box = self.agent.maker.box(offered, client)
         for made in client.get("exchange", ()) if client else ():
-            self.number += 1
-            call = PlannedCall(self.number, made["tool"], made["args"])
-            self.calls[self.number] = call
-            self.begun.add(self.number)
-            self.results[self.number] = ToolResult(made["result"], made["result"])
-        self.before = self.number
+            self._take_up(made)
+        self.before, self.shown = self.number, len(self.results)
         if history := self.inputs.get("history"):
             most = self.agent.config.history_tokens
             self.history = recent_lines(history, most, self.counting.tokens)
         return (self._turn(),)
+
+    def _take_up(self, made: Mapping[str, Any]) -> None:
+        """Something of an exchange with the client, which its model is to see: a thought, a call
+        that was made here, with its whole result, or one of the client's, with a text."""
+        if (said := made.get("thought")) is not None:
+            self.entries.append(thought(said))
+            return
+        self.number += 1
+        gave = made["result"]
+        result = ToolResult(gave, gave) if isinstance(gave, str) else ToolResult(**gave)
+        call = PlannedCall(self.number, made["tool"], made["args"], literal=True)
+        self.calls[self.number], self.results[self.number] = call, result
+        self.begun.add(self.number)
+        self.entries.append(entry(call, result, edited=bool(made.get("edited"))))
 
     def told(self, key: str, port: str, item: Any) -> Sequence[Grow]:
         self._read(item)
@@ -167,9 +178,36 @@ class Acting:
     def result(self) -> Mapping[str, Any]:
         numbers = sorted(n for n in self.results if n > self.before)
         steps = [*map(self._step, numbers), *self._taken_over(), *self.more]
-        calls = list(self.given_out) or None
+        calls = [*self.given_out.values()] or None
         answer = "" if calls and isinstance(self.answer, (str, type(None))) else self.answer
-        return {"answer": answer, "steps": steps, "tool_calls": calls}
+        exchange = self._exchange() if calls else None
+        return {"answer": answer, "steps": steps, "tool_calls": calls, "exchange": exchange}
+
+    def _exchange(self) -> list[dict[str, Any]]:
+        """What this run has done, in order, for the run that goes on with what the client's calls
+        gave: its thoughts, its calls with their results, and where the client's calls belong. Each
+        of these has its place in `tool_calls`; what it gave takes the place of that."""
+        places = {number: place for place, number in enumerate(self.given_out)}
+        found: list[dict[str, Any]] = []
+        for number in sorted(n for n in self.calls if n > self.before):
+            if said := self.thoughts.get(number):
+                found.append({"thought": said})
+            if number in places:
+                found.append({"place": places[number]})
+            elif number in self.results:
+                found.append(self._made_here(number))
+        return found
+
+    def _made_here(self, number: int) -> dict[str, Any]:
+        call, box = self.calls[number], self.box
+        made = not call.problem and call.tool not in box.client
+        return {
+            "tool": call.tool,
+            "args": self._sent(call),
+            "result": self.results[number].to_json(),
+            "effect": made and not box.toolbox[call.tool].pure,
+            "edited": number in self.edited,
+        }
 
     def remarks(self) -> Remarks:
         """Whether it had to answer, and whether it did."""
@@ -311,7 +349,7 @@ class Acting:
             self.begun.add(over.number)
             self.over = over.number
             return (self._over(over),)
-        out = []
+        out: dict[int, dict[str, Any]] = {}
         for call in calls:
             missing = [n for n in call.reads if n not in self.results]
             if missing:  # the client's own results are known in its next request
@@ -327,12 +365,13 @@ class Acting:
                 self.results[call.number] = ToolResult(text, failed=True)
                 self.begun.add(call.number)
                 continue
-            out.append({"tool": self.box.client[call.tool], "args": dict(call.arguments)})
+            name, args = self.box.client[call.tool], dict(call.arguments)
+            out[call.number] = {"tool": name, "args": args}
         self.aside.clear()
         client = self.inputs["client_tools"]
         if client.get("parallel_tool_calls") is False:
-            del out[1:]
-        self.given_out = tuple(out)
+            out = dict([*out.items()][:1])
+        self.given_out = out
         return () if out else None
 
     def _over(self, call: PlannedCall) -> Grow:
