@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from teola.errors import EngineError, InputError, OutputError
+from teola.errors import EngineError, InputError, OutputError, TeolaError
 from teola.graph import Grow, Remarks
 from teola.tools.decision import PlannedCall
 from teola.tools.references import substituted
@@ -43,6 +43,8 @@ SHOWN_CHARS: Final = 20_000
 """Of arguments that a step shows with results in them."""
 OVER_TOLD: Final = "handed over"
 """Result of the step by which another agent takes over."""
+BROKEN: Final = 2
+"""Streams of one turn that may break off after a call of it was read."""
 AGAIN: Final = "Your last reply could not be read: {told}. Reply again, as you were told to."
 
 
@@ -56,7 +58,8 @@ class Acting:
     here, but handed over or to the client. given_out: calls that the client is to make, by
     number. over: the call by which another agent took over. edited:
     calls that a person has changed. thoughts: what the model wrote beside its calls, by the
-    number of the first of them. spending, counting: of tokens."""
+    number of the first of them. broken: streams of this turn that broke off among its calls.
+    spending, counting: of tokens."""
 
     agent: Agency
     inputs: Mapping[str, Any]
@@ -78,6 +81,7 @@ class Acting:
     shown: int = 0
     answer: Any = None
     again: str = ""
+    broken: int = 0
     more: tuple[Any, ...] = ()
     given_out: dict[int, dict[str, Any]] = field(default_factory=dict)
     forced: str = ""
@@ -154,7 +158,7 @@ class Acting:
             return self._next()
         if what == APPROVE:
             return [*self._decided(int(number), outputs["answer"]), *self._next()]
-        self.writing = False
+        self.writing, self.broken = False, 0
         if not self._streams:
             for item in outputs["calls"] or ():
                 self._read(item)
@@ -169,11 +173,31 @@ class Acting:
 
     def failed(self, key: str, error: Exception) -> Sequence[Grow]:
         cause = error.__cause__ if error.__cause__ is not None else error
+        if key.startswith(f"{TURN}/") and self._broke_off(cause):
+            return self._next()
         unread = isinstance(cause, OutputError) and key.startswith(f"{TURN}/")
         if not unread or self.again or self.turn >= self.agent.config.at_most:
             raise error
         self.writing, self.again = False, AGAIN.format(told=cause)
         return self._next()
+
+    def _broke_off(self, cause: BaseException) -> bool:
+        """Whether a turn may be written again whose stream broke off among its calls. Those that
+        have begun stay, and the model sees what they gave; those that have not are forgotten. Once
+        one with an effect has begun, or a person has been asked about one, the query fails: another
+        list could hold the same call. (Before the first call the engine tries again itself.)"""
+        written = [*self.calls][self.known :]
+        again = isinstance(cause, TeolaError) and cause.retryable and self.broken < BROKEN
+        begun = self.begun.intersection(written)
+        if not again or not written or self.approving or any(map(self._changes, begun)):
+            return False
+        for number in written:
+            if number not in self.begun:
+                del self.calls[number]
+        self.aside = [number for number in self.aside if number in self.calls]
+        self.number = max(self.calls, default=0)
+        self.writing, self.turn, self.broken = False, self.turn - 1, self.broken + 1
+        return True
 
     def result(self) -> Mapping[str, Any]:
         numbers = sorted(n for n in self.results if n > self.before)
@@ -199,15 +223,20 @@ class Acting:
         return found
 
     def _made_here(self, number: int) -> dict[str, Any]:
-        call, box = self.calls[number], self.box
-        made = not call.problem and call.tool not in box.client
+        call = self.calls[number]
         return {
             "tool": call.tool,
             "args": self._sent(call),
             "result": self.results[number].to_json(),
-            "effect": made and not box.toolbox[call.tool].pure,
+            "effect": self._changes(number),
             "edited": number in self.edited,
         }
+
+    def _changes(self, number: int) -> bool:
+        """Whether a call, once it is made here, may change the world."""
+        call = self.calls[number]
+        made = not call.problem and call.tool not in self.box.client
+        return made and not self.box.toolbox[call.tool].pure
 
     def remarks(self) -> Remarks:
         """Whether it had to answer, and whether it did."""
@@ -391,6 +420,7 @@ class Acting:
     def _turn(self) -> Grow:
         config = self.agent.config
         self.turn += 1
+        key = f"{TURN}/{self.turn}" + (f"-{self.broken}" if self.broken else "")
         self.writing, self.known = True, len(self.calls)
         last = self.turn == config.at_most or self.spending.has_to_answer()
         if last and config.at_most > 1:
@@ -408,7 +438,6 @@ class Acting:
             made = self.agent.maker.part(TURN, self.box, must)
         tells = frozenset({"calls"}) if self._streams and not last else NOTHING
         body = LAST if last else TURN
-        key = f"{TURN}/{self.turn}"
         return Grow(body, key, inputs, tells, answers=True, made=made)
 
     def _room(self, inputs: Mapping[str, Any]) -> int:
