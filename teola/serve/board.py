@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -216,6 +216,9 @@ class Entry:
         self.question = None
 
 
+Settle = Callable[[Entry, Result], Awaitable[Result]]
+
+
 class Board:
     """See the module.
 
@@ -246,9 +249,11 @@ class Board:
         cleanup: Callable[[], None] = lambda: None,
         id: str | None = None,
         record: Record | None = None,
+        settle: Settle | None = None,
     ) -> Entry:
         """Begin a query within the limits. mode: sync, stream or background. cleanup: called when
-        it has ended. id: of one that was begun before. record: its journal.
+        it has ended. id: of one that was begun before. record: its journal. settle: what becomes of
+        its result before anybody hears of it.
 
         Raises InputError, Overloaded, Draining.
         """
@@ -269,7 +274,7 @@ class Board:
                 entry.ticket = self.admission.take(app.name, size, tenant, now)
         self.running[job.id] = entry
         self.of_tenant[tenant] += 1
-        entry.task = asyncio.get_running_loop().create_task(self._run(entry, cleanup))
+        entry.task = asyncio.get_running_loop().create_task(self._run(entry, cleanup, settle))
         return entry
 
     def check(self, app: App, characters: int, tenant: str) -> None:
@@ -294,7 +299,7 @@ class Board:
                 f"{self.most_of_tenant} of your queries are already running; try again in a moment"
             )
 
-    async def _run(self, entry: Entry, cleanup: Callable[[], None]) -> None:
+    async def _run(self, entry: Entry, cleanup: Callable[[], None], settle: Settle | None) -> None:
         job = entry.job
         try:
             if entry.record is not None:
@@ -302,6 +307,8 @@ class Board:
             self.on_start(entry)
             await job.wait_for_engines()
             result = await job.run(entry.watch, streams=entry.mode == "stream")
+            if settle is not None:
+                result = await settle(entry, result)
             outputs = result.outputs
             entry.bytes = await here().aside(partial(_bytes_of_all, outputs), outputs)
         except asyncio.CancelledError:
