@@ -29,7 +29,7 @@ from teola.result import Result
 from teola.runtime.values import bytes_of
 from teola.serve.board import Entry
 from teola.serve.chat.conversation import EXCHANGE, TOOL_CALLS, Exchange, Made
-from teola.serve.intake.limits import OwnCallLimits
+from teola.serve.intake.limits import OWN_CALLS, OwnCallLimits
 from teola.serve.problems import CallsGone
 from teola.tools.loop_life import here
 
@@ -73,13 +73,13 @@ class _Turn(NamedTuple):
 
 class OwnCalls:
     """See the module; on one event loop. key: that ids are signed with; None: one of this
-    process."""
+    process. bytes: that are kept, by tenant."""
 
-    def __init__(self, limits: OwnCallLimits | None = None, key: bytes | None = None) -> None:
-        self.limits = limits or OwnCallLimits()
+    def __init__(self, limits: OwnCallLimits = OWN_CALLS, key: bytes | None = None) -> None:
+        self.limits = limits
         self._key = key or secrets.token_bytes(32)
         self._kept: dict[str, OrderedDict[bytes, _Turn]] = {}
-        self._bytes: dict[str, int] = {}
+        self.bytes: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     # --- ids --------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class OwnCalls:
         own = [one for one in made if "result" in one]
         effect, turn = any(one["effect"] for one in own), _digest(entry.id, TURN_BYTES)
         if own:
-            await self._keep(entry.job.tenant, turn, made)
+            await self.keep(entry.job.tenant, turn, made)
         if calls:
             outputs[TOOL_CALLS] = [
                 {"id": self.id_of(turn, k, effect) if own else _plain_id(entry, k), **call}
@@ -120,8 +120,8 @@ class OwnCalls:
             ]
         return replace(result, outputs=outputs)
 
-    async def _keep(self, tenant: str, turn: bytes, made: tuple[Mapping[str, Any], ...]) -> None:
-        """Those that are too large are kept as their texts, or not at all."""
+    async def keep(self, tenant: str, turn: bytes, made: tuple[Mapping[str, Any], ...]) -> None:
+        """Keep what a turn has done; if it is too large, its texts, or nothing."""
         size = await here().aside(lambda: bytes_of(list(made)), *made)
         most = self.limits.bytes_of_tenant
         if size > most:
@@ -132,15 +132,15 @@ class OwnCalls:
         now = asyncio.get_running_loop().time()
         kept = self._kept.setdefault(tenant, OrderedDict())
         kept[turn] = _Turn(made, size, now + self.limits.kept_s)
-        self._bytes[tenant] = self._bytes.get(tenant, 0) + size
-        while len(kept) > self.limits.turns_of_tenant or self._bytes[tenant] > most:
+        self.bytes[tenant] = self.bytes.get(tenant, 0) + size
+        while len(kept) > self.limits.turns_of_tenant or self.bytes[tenant] > most:
             self._drop(tenant, next(iter(kept)))
         self._wake(now)
 
     def _drop(self, tenant: str, turn: bytes) -> None:
-        self._bytes[tenant] -= self._kept[tenant].pop(turn).bytes
+        self.bytes[tenant] -= self._kept[tenant].pop(turn).bytes
         if not self._kept[tenant]:
-            del self._kept[tenant], self._bytes[tenant]
+            del self._kept[tenant], self.bytes[tenant]
 
     def _wake(self, now: float) -> None:
         """Come back when the next one is too old."""
