@@ -27,7 +27,7 @@ from teola.serve.chat.conversation import (
     Turn,
     calls_told,
 )
-from teola.serve.chat.own_calls import Answered, Placed
+from teola.serve.chat.own_calls import Placed, TakenUp
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.intake.query_request import MOST_DEADLINE_S, checked
 from teola.serve.intake.schemas import checked_tools
@@ -176,7 +176,7 @@ class ChatRequest(BaseModel):
             raise InputError("the last message must be the user's: it is the question")
         at, answered = asked[-1], self._answered()
         open = self._open()
-        made = Answered.of(
+        made = TakenUp.of(
             ((call.id, exchanged(call, answered)) for i in sorted(open) for call in self._calls(i)),
             placed,
         )
@@ -218,7 +218,7 @@ class ChatRequest(BaseModel):
         return frozenset(found)
 
     def _turns(
-        self, i: int, message: Message, answered: Mapping[str, str], made: Answered | None
+        self, i: int, message: Message, answered: Mapping[str, str], made: TakenUp | None
     ) -> Iterator[Turn]:
         """What a message says, and what the calls in it gave. made: with what was done beside
         them."""

@@ -178,7 +178,7 @@ class OwnCalls:
 
 
 @dataclass(slots=True)
-class Answered:
+class TakenUp:
     """The client's calls of a conversation, in its order, with what was done here beside them.
     Whichever call of a turn comes first brings all that the turn did, where it was."""
 
@@ -189,7 +189,7 @@ class Answered:
     @classmethod
     def of(
         cls, calls: Iterable[tuple[str, Exchange]], placed: Callable[[str], Placed | None]
-    ) -> Answered:
+    ) -> TakenUp:
         """calls: with their ids. Raises CallsGone."""
         found = cls({}, {}, set())
         for id, exchange in calls:

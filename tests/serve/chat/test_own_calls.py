@@ -13,7 +13,7 @@ import pytest
 
 from teola import Agent, App, Runtime
 from teola.engine import Call, Delta
-from teola.serve.chat.own_calls import MARK, Answered, OwnCalls
+from teola.serve.chat.own_calls import MARK, OwnCalls, TakenUp
 from teola.serve.intake.limits import OwnCallLimits
 from teola.serve.intake.listed_documents import Intake
 from teola.serve.problems import CallsGone
@@ -115,7 +115,7 @@ def once(prompt: str) -> str:
 @catches(
     "own-forgotten",
     "the next request's model does not see what was done here",
-    edited(Answered.of, "(place := placed(id)) is not None", "False"),
+    edited(TakenUp.of, "(place := placed(id)) is not None", "False"),
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_effect_beside_a_clients_call_is_done_once(stream: bool) -> None:
@@ -138,7 +138,7 @@ def test_an_effect_beside_a_clients_call_is_done_once(stream: bool) -> None:
 @catches(
     "place-lost",
     "what was done here stands behind the client's calls of all turns",
-    edited(Answered.beside, "elif placed.turn not in", "elif placed.turn in"),
+    edited(TakenUp.beside, "elif placed.turn not in", "elif placed.turn in"),
 )
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 @pytest.mark.parametrize("mode", ["plan", "parallel"])
