@@ -1,6 +1,7 @@
 """The configuration file of a server: TOML or YAML, every key checked before anything starts.
 
 `${NAME}` in a text stands for an environment variable, so that keys need not stand in the file.
+Long because every key stands here twice: with its type, and in the file that `config init` writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How an agent goes on: which turn and which calls follow from what was written and called."""
+"""How an agent goes on: which turn and which calls follow from what was written and called.
+
+Long because a run is one state, and whatever happens to it one method over that.
+"""
 
 from __future__ import annotations
 
