@@ -1,8 +1,8 @@
 """Board: the queries of a server, those that run and the last that ended, with what they tell.
 
 Everything happens on the runtime's loop, on which the server runs as well, so nothing is locked and
-no query changes threads on its way. Long because a query's life, from its admission to the last that
-is known of it, is told in one place.
+no query changes threads on its way. Long because a query's life, from its admission to the last
+that is known of it, is told in one place.
 """
 
 from __future__ import annotations
