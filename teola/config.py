@@ -1,6 +1,7 @@
 """The configuration file of a server: TOML or YAML, every key checked before anything starts.
 
 `${NAME}` in a text stands for an environment variable, so that keys need not stand in the file.
+Long because every key stands here twice: with its type, and in the file that `config init` writes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ PRIMITIVES: Final = 512
 INTERMEDIATE_BYTES: Final = 64 * 2**20
 CLIENT_TOOLS: Final = MOST_TOOLS
 CLIENT_TOOL_CHARACTERS: Final = MOST_CHARACTERS
+OWN_CALLS_S: Final = 3600.0
+OWN_CALL_TURNS: Final = 256
+OWN_CALL_BYTES: Final = 16 * 2**20
 """Defaults that hold also where a server is started without a file."""
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
@@ -96,6 +100,17 @@ class ServerTable(_Table):
         default="small",
         description="How much of what primitives read and gave is kept with a query, in memory: "
         "off; small, 2 KiB of each value; all, 64 KiB; 8 MiB a query.",
+    own_calls_s: float = Field(
+        default=OWN_CALLS_S,
+        gt=0,
+        description="Seconds since its last use for which a server keeps what an agent did beside "
+        "the calls that it left to its client.",
+    )
+    max_own_call_turns_per_tenant: int = Field(
+        default=OWN_CALL_TURNS, ge=1, description="Answers of one tenant for which that is kept."
+    )
+    max_own_call_bytes_per_tenant: int = Field(
+        default=OWN_CALL_BYTES, ge=1, description="Of all that is kept so for one tenant."
     )
     keys: str | None = Field(
         default=None, description="File of API keys (`teola keys`); then every request needs one."
@@ -342,6 +357,11 @@ max_client_tool_characters = 65536
 # How much of what primitives read and gave is kept in memory with a query, for people who look at
 # it later: "off", "small" (2 KiB of each value) or "all" (64 KiB); 8 MiB a query.
 keep_values = "small"
+# What agents did beside calls that they left to their clients is kept so long, in seconds since its
+# last use; of one tenant for so many answers, with so many bytes in all.
+own_calls_s = 3600
+max_own_call_turns_per_tenant = 256
+max_own_call_bytes_per_tenant = 16777216
 # API keys (`teola keys create`): then every request needs one. Without keys, only 127.0.0.1.
 # keys = "teola-keys.json"
 # Seconds that queries get to end on SIGTERM.

@@ -50,7 +50,11 @@ def intake(where: ServerTable) -> Any:
         hosts, ports = tuple(map(str.lower, where.url_hosts)), tuple(where.url_ports)
         policy = part("serve.intake.fetch_policy").FetchPolicy(hosts=hosts, ports=ports)
         fetcher = part("serve.intake.fetching").Fetcher(policy)
-    return part("serve.intake.listed_documents").Intake(fetcher, where.history_characters)
+    own_calls = part("serve.intake.limits").OwnCallLimits(
+        where.own_calls_s, where.max_own_call_turns_per_tenant, where.max_own_call_bytes_per_tenant
+    )
+    made = part("serve.intake.listed_documents").Intake
+    return made(fetcher, where.history_characters, own_calls)
 
 
 def serve(

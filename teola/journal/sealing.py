@@ -82,6 +82,11 @@ class Seal:
         """Whether values are sealed."""
         return self._root is not None
 
+    @property
+    def key_of_call_ids(self) -> bytes | None:
+        """That servers which share the key sign ids of their clients' calls with."""
+        return None if self._root is None else _derived(self._root, b"teola-call-ids")
+
     def of(self, tenant: str, query: str) -> QuerySeal:
         """The seal of a query."""
         key = None if self._root is None else _derived(self._root, b"teola-query", tenant, query)

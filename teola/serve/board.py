@@ -1,7 +1,8 @@
 """Board: the queries of a server, those that run and the last that ended, with what they tell.
 
 Everything happens on the runtime's loop, on which the server runs as well, so nothing is locked and
-no query changes threads on its way.
+no query changes threads on its way. Long because a query's life, from its admission to the last
+that is known of it, is told in one place.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -219,6 +220,9 @@ class Entry:
             self.job.trace.forget_values(more=False)
 
 
+Settle = Callable[[Entry, Result], Awaitable[Result]]
+
+
 class Board:
     """See the module.
 
@@ -249,9 +253,11 @@ class Board:
         cleanup: Callable[[], None] = lambda: None,
         id: str | None = None,
         record: Record | None = None,
+        settle: Settle | None = None,
     ) -> Entry:
         """Begin a query within the limits. mode: sync, stream or background. cleanup: called when
-        it has ended. id: of one that was begun before. record: its journal.
+        it has ended. id: of one that was begun before. record: its journal. settle: what becomes of
+        its result before anybody hears of it.
 
         Raises InputError, Overloaded, Draining.
         """
@@ -272,7 +278,7 @@ class Board:
                 entry.ticket = self.admission.take(app.name, size, tenant, now)
         self.running[job.id] = entry
         self.of_tenant[tenant] += 1
-        entry.task = asyncio.get_running_loop().create_task(self._run(entry, cleanup))
+        entry.task = asyncio.get_running_loop().create_task(self._run(entry, cleanup, settle))
         return entry
 
     def check(self, app: App, characters: int, tenant: str) -> None:
@@ -297,7 +303,7 @@ class Board:
                 f"{self.most_of_tenant} of your queries are already running; try again in a moment"
             )
 
-    async def _run(self, entry: Entry, cleanup: Callable[[], None]) -> None:
+    async def _run(self, entry: Entry, cleanup: Callable[[], None], settle: Settle | None) -> None:
         job = entry.job
         try:
             if entry.record is not None:
@@ -305,6 +311,8 @@ class Board:
             self.on_start(entry)
             await job.wait_for_engines()
             result = await job.run(entry.watch, streams=entry.mode == "stream")
+            if settle is not None:
+                result = await settle(entry, result)
             outputs = result.outputs
             entry.bytes = await here().aside(partial(_bytes_of_all, outputs), outputs)
         except asyncio.CancelledError:

@@ -43,6 +43,10 @@ class NotFound(TeolaError):
     """What a path names does not exist, or is another tenant's."""
 
 
+class CallsGone(TeolaError):
+    """What an agent did beside a client's call is not kept any more."""
+
+
 class TooLarge(InputError):
     """More was sent than is taken."""
 
@@ -109,6 +113,7 @@ _KNOWN: Final[tuple[tuple[type[TeolaError], int, str, int | None], ...]] = (
     (Answered, 409, "answered", None),
     (QueryCancelled, 409, "cancelled", None),
     (CodeChanged, 409, "code_changed", None),
+    (CallsGone, 409, "calls_gone", None),
     (DeadlineExceeded, 504, "deadline", None),
     (EngineUnavailable, 503, "engine_unavailable", 5),
 )

@@ -37,6 +37,7 @@ from teola.serve.admission.admission import NO_SHARES, Shares
 from teola.serve.admission.expecting import admission_for
 from teola.serve.board import Board
 from teola.serve.chat import openai_api
+from teola.serve.chat.own_calls import OwnCalls
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.direct import Direct, asked_of
 from teola.serve.intake import uploads
@@ -125,10 +126,12 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    service = api.Service(apps, board, _background(keeper, board), intake or Intake())
+    intake = intake or Intake()
+    service = api.Service(apps, board, _background(keeper, board), intake)
+    key = keeper.journal.seal.key_of_call_ids if keeper is not None else None
     found.include_router(api.router(service))
     found.include_router(answering.answer_router(service))
-    found.include_router(openai_api.router(service))
+    found.include_router(openai_api.router(service, OwnCalls(intake.own_calls, key)))
     found.include_router(engines_api.router(runtime, service))
     found.include_router(looking.router(runtime, service))
     found.include_router(primitives_api.router(service))

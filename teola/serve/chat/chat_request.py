@@ -7,7 +7,7 @@ that change nothing that an application could tell apart are passed over.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -25,8 +25,9 @@ from teola.serve.chat.conversation import (
     Conversation,
     Exchange,
     Turn,
-    of_tool,
+    calls_told,
 )
+from teola.serve.chat.own_calls import Placed, TakenUp
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.intake.query_request import MOST_DEADLINE_S, checked
 from teola.serve.intake.schemas import checked_tools
@@ -167,18 +168,24 @@ class ChatRequest(BaseModel):
         if value:
             raise PydanticCustomError("tools", "an application brings its own tools; send none")
 
-    def conversation(self) -> Conversation:
-        """Raises InputError unless it ends with a question, or with what tools gave since."""
+    def conversation(self, placed: Callable[[str], Placed | None]) -> Conversation:
+        """placed: where a call belongs among what was done here, by its id. Raises InputError
+        unless it ends with a question, or with what tools gave since, and CallsGone."""
         asked = [i for i, m in enumerate(self.messages) if m.role == "user"]
         if not asked or self.messages[-1].role not in ("user", "tool"):
             raise InputError("the last message must be the user's: it is the question")
         at, answered = asked[-1], self._answered()
+        open = self._open()
+        made = TakenUp.of(
+            ((call.id, exchanged(call, answered)) for i in sorted(open) for call in self._calls(i)),
+            placed,
+        )
         return Conversation(
             self.messages[at].text(at),
             tuple(
                 turn
                 for i, m in enumerate(self.messages[:at])
-                for turn in self._turns(i, m, answered)
+                for turn in self._turns(i, m, answered, made if i in open else None)
             ),
             tuple(
                 text
@@ -186,20 +193,42 @@ class ChatRequest(BaseModel):
                 if m.role in _TELLING and (text := m.text(i).strip())
             ),
             tuple(
-                Exchange(call.function.name, arguments_of(call), answered[call.id])
-                for m in self.messages[at:]
-                for call in m.tool_calls or ()
+                one
+                for i in range(at, len(self.messages))
+                for call in self._calls(i)
+                for one in made.beside(call.id, exchanged(call, answered))
             ),
         )
 
-    def _turns(self, i: int, message: Message, answered: Mapping[str, str]) -> Iterator[Turn]:
-        """What a message says, and what the calls in it gave."""
+    def _calls(self, i: int) -> Sequence[ToolCall]:
+        return self.messages[i].tool_calls or ()
+
+    def _open(self) -> frozenset[int]:
+        """The messages with calls after which their question was not answered. What was done for
+        the others is no more told than what is done for questions without calls of the client's.
+        """
+        found, answered = set[int](), False
+        for i, message in reversed([*enumerate(self.messages)]):
+            if message.role == "user":
+                answered = False
+            elif message.role == "assistant" and not message.tool_calls:
+                answered = True
+            elif message.tool_calls and not answered:
+                found.add(i)
+        return frozenset(found)
+
+    def _turns(
+        self, i: int, message: Message, answered: Mapping[str, str], made: TakenUp | None
+    ) -> Iterator[Turn]:
+        """What a message says, and what the calls in it gave. made: with what was done beside
+        them."""
         text = message.text(i).strip()
         if text and message.role in _TALKING:
             yield Turn(_TALKING[message.role], text)
         for call in message.tool_calls or ():
-            yield Turn("Assistant", f"(calls {call.function.name}({call.function.arguments}))")
-            yield of_tool(call.function.name, answered[call.id])
+            exchange = exchanged(call, answered)
+            for one in made.beside(call.id, exchange) if made else (exchange,):
+                yield from calls_told(one)
 
     def _answered(self) -> dict[str, str]:
         """What was answered to each call of a tool. Raises InputError where it is not."""
@@ -269,6 +298,11 @@ class ChatRequest(BaseModel):
         if json_size(schema, SCHEMA_CHARACTERS).characters > SCHEMA_CHARACTERS:
             raise InputError(f"response_format: a schema has up to {SCHEMA_CHARACTERS} characters")
         return schema
+
+
+def exchanged(call: ToolCall, answered: Mapping[str, str]) -> Exchange:
+    """A call, and what was answered to it."""
+    return Exchange(call.function.name, arguments_of(call), answered[call.id])
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import blake2b
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ _FINGERPRINT: Final = f"teola-{version('teola')}"
 def completion(entry: Entry, model: str, said: str, steps: bool = False) -> dict[str, Any]:
     """The body of an answer that comes whole. steps: with what its agents did."""
     message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
-    if calls := calls_of(entry, entry.result):
+    if calls := calls_of(entry.result):
         message = {"role": "assistant", "content": None, "tool_calls": calls, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(entry)}
     head = _head(entry, model, "chat.completion")
@@ -32,16 +31,16 @@ def completion(entry: Entry, model: str, said: str, steps: bool = False) -> dict
     return {**found, "x_teola": {"steps": [e for e in events if e["state"] != "started"]}}
 
 
-def calls_of(entry: Entry, result: Result | None) -> list[dict[str, Any]]:
+def calls_of(result: Result | None) -> list[dict[str, Any]]:
     """Calls of its own tools that the client is to make; [] where there is an answer."""
     calls = result.outputs.get(TOOL_CALLS) if result is not None else None
     return [
         {
-            "id": f"call_{blake2b(f'{entry.id}/{k}'.encode(), digest_size=12).hexdigest()}",
+            "id": call["id"],
             "type": "function",
             "function": {"name": call["tool"], "arguments": _encode(jsonable(call["args"]))},
         }
-        for k, call in enumerate(calls or ())
+        for call in calls or ()
     ]
 
 
@@ -78,7 +77,7 @@ def _head(entry: Entry, model: str, kind: str) -> dict[str, Any]:
 def _reason(entry: Entry) -> str:
     """Why the answer ends: of itself, because the client is to call tools, or because it had all
     the tokens that it might have."""
-    if calls_of(entry, entry.result):
+    if calls_of(entry.result):
         return "tool_calls"
     trace = entry.job.trace
     return "length" if trace is not None and trace.cut else "stop"
@@ -119,7 +118,7 @@ class Chunks:
 
     def rest(self, text: str) -> Iterator[str]:
         """The last text of the answer, or the calls in its place, and its end."""
-        if calls := calls_of(self._entry, self._entry.result):
+        if calls := calls_of(self._entry.result):
             yield from self._calls(calls)
         elif text or not self._begun:
             yield from self._delta(text)

@@ -17,6 +17,7 @@ searched for is the question.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
@@ -34,7 +35,8 @@ HISTORY: Final = "history"
 INSTRUCTIONS: Final = "instructions"
 CLIENT_TOOLS: Final = "client_tools"
 TOOL_CALLS: Final = "tool_calls"
-"""Input and output of an agent, for tools that whoever asks calls itself."""
+EXCHANGE: Final = "exchange"
+"""Input and outputs of an agent, for tools that whoever asks calls itself."""
 KINDS: Final = {CLIENT_TOOLS: Kind.ANY}
 NOTHING: Final = {HISTORY: "(nothing has been said yet)", INSTRUCTIONS: "(none)"}
 """Values for applications that have such an input and always want one."""
@@ -65,22 +67,42 @@ class Exchange:
     result: str
 
 
+Made = Exchange | Mapping[str, Any]
+"""A call of the client's, or something that an agent has done beside it; see Acting."""
+
+
+def calls_told(made: Made) -> tuple[Turn, ...]:
+    """A call of an earlier question, and what it gave."""
+    if not (gave := gave_told(made)):
+        return ()
+    one = asdict(made) if isinstance(made, Exchange) else made
+    arguments = json.dumps(one["args"], ensure_ascii=False)
+    return Turn("Assistant", f"(calls {one['tool']}({arguments}))"), *gave
+
+
+def gave_told(made: Made) -> tuple[Turn, ...]:
+    """What a call gave."""
+    if isinstance(made, Exchange):
+        return (of_tool(made.tool, made.result),)
+    return (of_tool(made["tool"], made["result"]["text"]),) if "result" in made else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A question, what came before it, and calls of the client's tools since. tools: what the
-    client offers for that, as an agent takes it."""
+    """A question, what came before it, and calls of the client's tools since, with what an agent
+    has done beside them. tools: what the client offers for that, as an agent takes it."""
 
     question: str
     turns: tuple[Turn, ...] = ()
     instructions: tuple[str, ...] = ()
-    exchange: tuple[Exchange, ...] = ()
+    exchange: tuple[Made, ...] = ()
     tools: Mapping[str, Any] | None = None
 
     def inputs(self, app: App, forms: Forms, most: int) -> tuple[App, dict[str, Any]]:
         """The form of `app` to ask, and its inputs. most: characters of the history."""
         if (self.tools or self.exchange) and writes_by_agent(app):
             return self._with_tools(app, forms, most)
-        since = tuple(of_tool(one.tool, one.result) for one in self.exchange)
+        since = tuple(turn for one in self.exchange for turn in gave_told(one))
         history, told = recent((*self.turns, *since), most), self.instructions
         given = {HISTORY: lines(history), INSTRUCTIONS: "\n\n".join(told)}
         form = forms.of(app, (name for name, text in given.items() if text))
@@ -97,7 +119,7 @@ class Conversation:
     def _with_tools(self, app: App, forms: Forms, most: int) -> tuple[App, dict[str, Any]]:
         _, given = replace(self, tools=None, exchange=()).inputs(app, forms, most)
         form = forms.of(app, (*given, CLIENT_TOOLS))
-        made = [asdict(one) for one in self.exchange]
+        made = [asdict(one) if isinstance(one, Exchange) else one for one in self.exchange]
         return form, {**given, CLIENT_TOOLS: {**(self.tools or {}), "exchange": made}}
 
 
@@ -150,7 +172,7 @@ def _form(app: App, names: tuple[str, ...]) -> App:
     if not names:
         return app
     outputs = {output: sources[0].name for output, sources in app.builder.finals.items()}
-    calls = {TOOL_CALLS: TOOL_CALLS} if CLIENT_TOOLS in names else {}
+    calls = {name: name for name in (TOOL_CALLS, EXCHANGE) if CLIENT_TOOLS in names}
     try:
         return App(
             app.name,

@@ -27,13 +27,16 @@ from teola.serve.board import Entry
 from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read
 from teola.serve.chat.completions import Chunks, calls_of, completion, said
 from teola.serve.chat.conversation import (
+    CLIENT_TOOLS,
     HISTORY,
     INSTRUCTIONS,
     QUESTION,
     Conversation,
+    Exchange,
     Forms,
     writes_by_agent,
 )
+from teola.serve.chat.own_calls import OwnCalls
 from teola.serve.intake.bodies import parsed
 from teola.serve.intake.schemas import SCHEMA, check_schemas
 from teola.serve.intake.uploads import Upload
@@ -48,8 +51,8 @@ The answer must be JSON, with nothing before or after it, that fits this JSON sc
 An earlier answer did not fit: {told}"""
 
 
-def router(service: Service) -> APIRouter:
-    """All routes of this module."""
+def router(service: Service, own_calls: OwnCalls) -> APIRouter:
+    """All routes of this module. own_calls: where those are kept of which clients do not know."""
     routes, forms = APIRouter(prefix="/v1", tags=["OpenAI"]), Forms()
 
     @routes.get("/models")
@@ -71,7 +74,8 @@ def router(service: Service) -> APIRouter:
         """Answer the last message with the application that `model` names."""
         upload = Upload()
         try:
-            asking = _Asking(service, forms, request, read(await parsed(await request.body())))
+            wanted = read(await parsed(await request.body()))
+            asking = _Asking(service, forms, own_calls, request, wanted)
             await asking.hear()
             await check_schemas({**asking.wanted.overrides, SCHEMA: asking.schema or {}})
             await asking.get_documents(upload)
@@ -106,16 +110,22 @@ class _Asking:
     """One request: what it asks of which form of its application. Raises what refuses it."""
 
     def __init__(
-        self, service: Service, forms: Forms, request: Request, wanted: ChatRequest
+        self,
+        service: Service,
+        forms: Forms,
+        own_calls: OwnCalls,
+        request: Request,
+        wanted: ChatRequest,
     ) -> None:
-        self.service, self.forms, self.request, self.wanted = service, forms, request, wanted
+        self.service, self.forms, self.own_calls = service, forms, own_calls
+        self.request, self.wanted = request, wanted
         self.app = service.app(wanted.model)
         check_chats(self.app, wanted.model)
         service.board.check(self.app, announced(request), tenant(request))
         self.schema = wanted.wanted_schema()
         if self.schema is not None:  # also one that no component knows
             service.board.limits.check(self.app, {}, {"response_format.json_schema": self.schema})
-        self.said = wanted.conversation()
+        self.said = wanted.conversation(partial(own_calls.placed, tenant(request)))
         self.overrides = {**decoding(self.app, wanted, self.schema), **wanted.overrides}
         self.documents: dict[str, Any] = {}
         self.cleanup: Callable[[], None] = lambda: None
@@ -129,7 +139,7 @@ class _Asking:
                 f"application {self.app.name!r} brings its own tools; send none (an application "
                 "takes a client's tools where an agent writes its answer)"
             )
-        texts = [said.question, *(one.result for one in said.exchange)]
+        texts = [said.question, *(one.result for one in said.exchange if isinstance(one, Exchange))]
         limits = self.service.board.limits
         limits.check(self.app, {QUESTION: "\n".join(texts)}, {})
         await wanted.check_tools(limits)
@@ -169,6 +179,7 @@ class _Asking:
             ),
             mode="stream" if self.wanted.stream else "sync",
             cleanup=self.cleanup,
+            settle=self.own_calls.settled if CLIENT_TOOLS in given else None,
         )
 
     def streamed(self, upload: Upload) -> EventStream:
@@ -211,7 +222,7 @@ class _Asking:
             cause = result.error.__cause__ if result.error else None
             misfit = cause if isinstance(cause, Misfit) and self.schema is not None else None
             return _Answer(entry, result, misfit=misfit)
-        if self.schema is None or calls_of(entry, result):
+        if self.schema is None or calls_of(result):
             return _Answer(entry, result, await written(entry, partial(said, result)))
         try:
             return _Answer(entry, result, await run_in_threadpool(_fitting, result, self.schema))

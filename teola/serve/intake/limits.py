@@ -14,6 +14,9 @@ from teola.config import (
     INTERMEDIATE_BYTES,
     OUTPUT_TOKENS,
     OVERRIDE_CHARACTERS,
+    OWN_CALL_BYTES,
+    OWN_CALL_TURNS,
+    OWN_CALLS_S,
     PRIMITIVES,
     PROMPT_TOKENS,
 )
@@ -91,6 +94,17 @@ class QueryLimits:
                 raise InputError(f"{name} cannot be set for a query; leave it out")
 
 
+@dataclass(frozen=True, slots=True)
+class OwnCallLimits:
+    """How long what an agent did beside its client's calls is kept, in seconds since its last use,
+    and how much of one tenant: turns, and bytes of them all."""
+
+    kept_s: float = OWN_CALLS_S
+    turns_of_tenant: int = OWN_CALL_TURNS
+    bytes_of_tenant: int = OWN_CALL_BYTES
+
+
+OWN_CALLS: Final = OwnCallLimits()
 _TEXTS: Final = (Kind.TEXT, Kind.TEXTS)
 
 

@@ -28,6 +28,7 @@ from teola.config import HISTORY_CHARACTERS
 from teola.engine import NAME_CHARACTERS, Source, check_metadata
 from teola.errors import DeadlineExceeded, InputError
 from teola.runtime.documents import MAX_DOCUMENTS
+from teola.serve.intake.limits import OWN_CALLS, OwnCallLimits
 from teola.serve.intake.uploads import Allowance, Upload, shown
 from teola.serve.streaming import first, gone
 from teola.workflow.kinds import Kind
@@ -50,10 +51,12 @@ Receive = Callable[[], Awaitable[Message]]
 @dataclass(frozen=True, slots=True)
 class Intake:
     """What clients may send. fetcher: gets documents by URL; None refuses them.
-    history_characters: so much of a conversation goes into prompts."""
+    history_characters: so much of a conversation goes into prompts. own_calls: how long and how
+    much is kept of what agents did beside their clients' calls."""
 
     fetcher: Fetcher | None = None
     history_characters: int = HISTORY_CHARACTERS
+    own_calls: OwnCallLimits = OWN_CALLS
 
     async def documents(
         self,

@@ -1,4 +1,7 @@
-"""How an agent goes on: which turn and which calls follow from what was written and called."""
+"""How an agent goes on: which turn and which calls follow from what was written and called.
+
+Long because a run is one state, and whatever happens to it one method over that.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from teola.errors import EngineError, InputError, OutputError
+from teola.errors import EngineError, InputError, OutputError, TeolaError
 from teola.graph import Grow, Remarks
 from teola.tools.decision import PlannedCall
 from teola.tools.references import substituted
@@ -43,6 +46,8 @@ SHOWN_CHARS: Final = 20_000
 """Of arguments that a step shows with results in them."""
 OVER_TOLD: Final = "handed over"
 """Result of the step by which another agent takes over."""
+BROKEN: Final = 2
+"""Streams of one turn that may break off after a call of it was read."""
 AGAIN: Final = "Your last reply could not be read: {told}. Reply again, as you were told to."
 
 
@@ -53,9 +58,11 @@ class Acting:
     approving: of those that are begun, the ones that wait for a person. number: of the last one.
     known: how many calls there were when this turn began.
     before: how many of them are of an exchange with the client. aside: calls that are not made
-    here, but handed over or to the client. over: the call by which another agent took over. edited:
+    here, but handed over or to the client. given_out: calls that the client is to make, by
+    number. over: the call by which another agent took over. edited:
     calls that a person has changed. thoughts: what the model wrote beside its calls, by the
-    number of the first of them. spending, counting: of tokens."""
+    number of the first of them. broken: streams of this turn that broke off among its calls.
+    spending, counting: of tokens."""
 
     agent: Agency
     inputs: Mapping[str, Any]
@@ -77,8 +84,9 @@ class Acting:
     shown: int = 0
     answer: Any = None
     again: str = ""
+    broken: int = 0
     more: tuple[Any, ...] = ()
-    given_out: tuple[dict[str, Any], ...] = ()
+    given_out: dict[int, dict[str, Any]] = field(default_factory=dict)
     forced: str = ""
     counting: Counting = ABOUT
     history: str | None = None
@@ -103,16 +111,26 @@ class Acting:
         client = self.inputs.get("client_tools")
         self.box = self.agent.maker.box(offered, client)
         for made in client.get("exchange", ()) if client else ():
-            self.number += 1
-            call = PlannedCall(self.number, made["tool"], made["args"])
-            self.calls[self.number] = call
-            self.begun.add(self.number)
-            self.results[self.number] = ToolResult(made["result"], made["result"])
-        self.before = self.number
+            self._take_up(made)
+        self.before, self.shown = self.number, len(self.results)
         if history := self.inputs.get("history"):
             most = self.agent.config.history_tokens
             self.history = recent_lines(history, most, self.counting.tokens)
         return (self._turn(),)
+
+    def _take_up(self, made: Mapping[str, Any]) -> None:
+        """Something of an exchange with the client, which its model is to see: a thought, a call
+        that was made here, with its whole result, or one of the client's, with a text."""
+        if (said := made.get("thought")) is not None:
+            self.entries.append(thought(said))
+            return
+        self.number += 1
+        gave = made["result"]
+        result = ToolResult(gave, gave) if isinstance(gave, str) else ToolResult(**gave)
+        call = PlannedCall(self.number, made["tool"], made["args"], literal=True)
+        self.calls[self.number], self.results[self.number] = call, result
+        self.begun.add(self.number)
+        self.entries.append(entry(call, result, edited=bool(made.get("edited"))))
 
     def told(self, key: str, port: str, item: Any) -> Sequence[Grow]:
         self._read(item)
@@ -143,7 +161,7 @@ class Acting:
             return self._next()
         if what == APPROVE:
             return [*self._decided(int(number), outputs["answer"]), *self._next()]
-        self.writing = False
+        self.writing, self.broken = False, 0
         if not self._streams:
             for item in outputs["calls"] or ():
                 self._read(item)
@@ -158,18 +176,70 @@ class Acting:
 
     def failed(self, key: str, error: Exception) -> Sequence[Grow]:
         cause = error.__cause__ if error.__cause__ is not None else error
+        if key.startswith(f"{TURN}/") and self._broke_off(cause):
+            return self._next()
         unread = isinstance(cause, OutputError) and key.startswith(f"{TURN}/")
         if not unread or self.again or self.turn >= self.agent.config.at_most:
             raise error
         self.writing, self.again = False, AGAIN.format(told=cause)
         return self._next()
 
+    def _broke_off(self, cause: BaseException) -> bool:
+        """Whether a turn may be written again whose stream broke off among its calls. Those that
+        have begun stay, and the model sees what they gave; those that have not are forgotten. Once
+        one with an effect has begun, or a person has been asked about one, the query fails: another
+        list could hold the same call. (Before the first call the engine tries again itself.)"""
+        written = [*self.calls][self.known :]
+        again = isinstance(cause, TeolaError) and cause.retryable and self.broken < BROKEN
+        begun = self.begun.intersection(written)
+        if not again or not written or self.approving or any(map(self._changes, begun)):
+            return False
+        for number in written:
+            if number not in self.begun:
+                del self.calls[number]
+        self.aside = [number for number in self.aside if number in self.calls]
+        self.number = max(self.calls, default=0)
+        self.writing, self.turn, self.broken = False, self.turn - 1, self.broken + 1
+        return True
+
     def result(self) -> Mapping[str, Any]:
         numbers = sorted(n for n in self.results if n > self.before)
         steps = [*map(self._step, numbers), *self._taken_over(), *self.more]
-        calls = list(self.given_out) or None
+        calls = [*self.given_out.values()] or None
         answer = "" if calls and isinstance(self.answer, (str, type(None))) else self.answer
-        return {"answer": answer, "steps": steps, "tool_calls": calls}
+        exchange = self._exchange() if calls else None
+        return {"answer": answer, "steps": steps, "tool_calls": calls, "exchange": exchange}
+
+    def _exchange(self) -> list[dict[str, Any]]:
+        """What this run has done, in order, for the run that goes on with what the client's calls
+        gave: its thoughts, its calls with their results, and where the client's calls belong. Each
+        of these has its place in `tool_calls`; what it gave takes the place of that."""
+        places = {number: place for place, number in enumerate(self.given_out)}
+        found: list[dict[str, Any]] = []
+        for number in sorted(n for n in self.calls if n > self.before):
+            if said := self.thoughts.get(number):
+                found.append({"thought": said})
+            if number in places:
+                found.append({"place": places[number]})
+            elif number in self.results:
+                found.append(self._made_here(number))
+        return found
+
+    def _made_here(self, number: int) -> dict[str, Any]:
+        call = self.calls[number]
+        return {
+            "tool": call.tool,
+            "args": self._sent(call),
+            "result": self.results[number].to_json(),
+            "effect": self._changes(number),
+            "edited": number in self.edited,
+        }
+
+    def _changes(self, number: int) -> bool:
+        """Whether a call, once it is made here, may change the world."""
+        call = self.calls[number]
+        made = not call.problem and call.tool not in self.box.client
+        return made and not self.box.toolbox[call.tool].pure
 
     def remarks(self) -> Remarks:
         """Whether it had to answer, and whether it did."""
@@ -311,7 +381,7 @@ class Acting:
             self.begun.add(over.number)
             self.over = over.number
             return (self._over(over),)
-        out = []
+        out: dict[int, dict[str, Any]] = {}
         for call in calls:
             missing = [n for n in call.reads if n not in self.results]
             if missing:  # the client's own results are known in its next request
@@ -327,12 +397,13 @@ class Acting:
                 self.results[call.number] = ToolResult(text, failed=True)
                 self.begun.add(call.number)
                 continue
-            out.append({"tool": self.box.client[call.tool], "args": dict(call.arguments)})
+            name, args = self.box.client[call.tool], dict(call.arguments)
+            out[call.number] = {"tool": name, "args": args}
         self.aside.clear()
         client = self.inputs["client_tools"]
         if client.get("parallel_tool_calls") is False:
-            del out[1:]
-        self.given_out = tuple(out)
+            out = dict([*out.items()][:1])
+        self.given_out = out
         return () if out else None
 
     def _over(self, call: PlannedCall) -> Grow:
@@ -352,6 +423,7 @@ class Acting:
     def _turn(self) -> Grow:
         config = self.agent.config
         self.turn += 1
+        key = f"{TURN}/{self.turn}" + (f"-{self.broken}" if self.broken else "")
         self.writing, self.known = True, len(self.calls)
         last = self.turn == config.at_most or self.spending.has_to_answer()
         if last and config.at_most > 1:
@@ -369,7 +441,6 @@ class Acting:
             made = self.agent.maker.part(TURN, self.box, must)
         tells = frozenset({"calls"}) if self._streams and not last else NOTHING
         body = LAST if last else TURN
-        key = f"{TURN}/{self.turn}"
         return Grow(body, key, inputs, tells, answers=True, made=made)
 
     def _room(self, inputs: Mapping[str, Any]) -> int:

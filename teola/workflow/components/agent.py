@@ -39,7 +39,7 @@ from teola.workflow.components.agent_turn import AgentConfig, AgentTurn
 from teola.workflow.kinds import Kind
 from teola.workflow.part_template import PartTemplate
 
-GIVES: Final = ("answer", "steps", "tool_calls")
+GIVES: Final = ("answer", "steps", "tool_calls", "exchange")
 WHY: Final = {
     "type": "object",
     "properties": {"why": {"type": "string", "description": "What it should know or do."}},
@@ -57,7 +57,9 @@ class Agent(Component):
     answer_schema: JSON schema of the answer, or a pydantic model, whose schema it is then; the
     answer is a JSON value. Without one it is a text, which streams. `history` goes before the
     question; `context` is what tools may know of the run (`ToolContext.values`); `client_tools` are
-    tools that whoever asks calls itself: the calls are then in `tool_calls`. shows_steps: to
+    tools that whoever asks calls itself: the calls are then in `tool_calls`, and in `exchange` what
+    was done beside them: filled in with what they gave, it is the `exchange` of the `client_tools`
+    with which the question is asked again, so that nothing is done twice. shows_steps: to
     whoever follows the query, with arguments and results. expect: turns with calls, and calls in
     each, that simulations assume.
     """
@@ -98,7 +100,7 @@ class Agent(Component):
         self.tools = AgentTools(given)
         self.toolbox = self.tools.own
         kind = Kind.ANY if schema else Kind.TEXT
-        self.gives = {"answer": kind, "steps": Kind.ANY, "tool_calls": Kind.ANY}  # type: ignore[misc]
+        self.gives = {"answer": kind, **dict.fromkeys(GIVES[1:], Kind.ANY)}  # type: ignore[misc]
         super().__init__(
             name, engine=engine, inputs=inputs, outputs=outputs, optional=optional, **config
         )

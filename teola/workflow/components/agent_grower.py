@@ -81,7 +81,7 @@ class Expected(Acting):
 
     def result(self) -> Mapping[str, Any]:
         steps = [*self.results.values()]
-        return {"answer": self.answer, "steps": steps, "tool_calls": None}
+        return {"answer": self.answer, "steps": steps, "tool_calls": None, "exchange": None}
 
     def _to_approve(self, call: PlannedCall) -> PlannedCall | None:
         return None

@@ -63,7 +63,9 @@ class PartsMaker:
         """What a run may call. Raises InputError, UnknownName."""
         if client is not None and not isinstance(client, Mapping):
             raise InputError("client_tools must be an object")
-        return self.parts.tools.box(offered, client, self.config.tool_choice)
+        begun = client is not None and client.get("exchange")  # what had to be called first was
+        choice = "auto" if begun else self.config.tool_choice
+        return self.parts.tools.box(offered, client, choice)
 
     def part(self, what: str, box: Box, must: tuple[str, ...] = ()) -> Builder:
         """The template of a part for this box."""
