@@ -249,5 +249,5 @@ def explain(
     if as_json or form is ExplanationForm.JSON:
         print_json(found.to_json())
     else:
-        show_explanation(found.render(form.value), styled=form is ExplanationForm.TEXT)
+        show_explanation(found, form.value)
     return 0

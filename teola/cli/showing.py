@@ -15,10 +15,14 @@ from teola.cli.replies import described
 from teola.cli.visible import visible, visible_json
 from teola.cli.visible_console import visibly
 from teola.engine import Hit
+from teola.explain import HANGING, Explanation
 from teola.result import Result, jsonable
 
 EXCERPT: Final = 240
 """Characters of a source that are shown."""
+DECISIONS: Final = {" + ": "green", " - ": "bright_black"}
+"""How lines on what passes did begin, and their colours."""
+TABLE_HEADS: Final = ("depth ", "#  ", "primitive ")
 
 
 def console() -> Console:
@@ -115,18 +119,24 @@ def _text(value: Any) -> Text:
     return Text(json.dumps(jsonable(value), indent=2, ensure_ascii=False))
 
 
-def show_explanation(text: str, *, styled: bool) -> None:
-    """An explanation; on a terminal its headings and what the passes did stand out."""
-    out = console()
-    for line in text.splitlines():
-        style = _line_style(line) if styled else ""
+def show_explanation(found: Explanation, form: str) -> None:
+    """An explanation in one of its forms. As text on a terminal, no line is longer than that is
+    wide, and headings and what the passes did stand out."""
+    out, style = console(), ""
+    if form != "text":
+        out.print(Text(found.render(form)), soft_wrap=True)
+        return
+    for line in found.text(out.width if out.is_terminal else None).splitlines():
+        if not (line.startswith(HANGING) and style in DECISIONS.values()):
+            style = _line_style(line)
         out.print(Text(line, style=style), soft_wrap=True)
 
 
 def _line_style(line: str) -> str:
-    if line.startswith(" + "):
-        return "green"
-    if line.startswith((" - ", "depth ")):
+    for mark, style in DECISIONS.items():
+        if line.startswith(mark):
+            return style
+    if line.lstrip().startswith(TABLE_HEADS):
         return "dim"
     return "bold" if line[:1].isalpha() else ""
 
