@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -12,11 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from teola.cli.replies import described
-from teola.cli.visible import visible, visible_json
+from teola.cli.step_words import are_steps, steps_words
+from teola.cli.visible import visible_json
 from teola.cli.visible_console import visibly
 from teola.engine import Hit
 from teola.explain import HANGING, Explanation
 from teola.result import Result, jsonable
+from teola.runtime.observe.shares import in_words, shares_of
 
 EXCERPT: Final = 240
 """Characters of a source that are shown."""
@@ -41,43 +43,23 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
     print(visible_json(text), flush=True)
 
 
-class Line:
-    """A text that is written as it comes. written: whether there was any. Its line is ended when
-    the block is left, however that happens: what is said next begins one of its own."""
-
-    def __init__(self) -> None:
-        self.written = self._open = False
-
-    def write(self, text: str) -> None:
-        self.written = self._open = True  # first: an interrupt may come in between
-        print(visible(text), end="", flush=True)
-
-    def __enter__(self) -> Line:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """What is said next begins a line of its own."""
-        if self._open:
-            self._open = False
-            print(flush=True)
-
-
-def show_result(result: Result, *, streamed: bool = False) -> None:
-    """Answer, numbered sources, and how it went; of one that waits, what it asks. streamed: the
-    answer stands there already."""
+def show_result(result: Result, *, streamed: bool = False, told_steps: bool = False) -> None:
+    """Answer, steps, numbered sources, and how it went; of one that waits, what it asks. streamed,
+    told_steps: the answer, the steps stand there already."""
     out = console()
     for ask in result.asks:
         out.print(Text(described(ask.to_json())))
     for name, value in result.outputs.items():
         if _is_hits(value) or (value is None and name != "answer"):
             continue
-        if streamed and value == result.answer:
+        if (streamed and value == result.answer) or (told_steps and are_steps(value)):
             continue
         if len(result.outputs) > 1 and name != "answer":
             out.print(Text(name, style="bold"))
+        if are_steps(value):
+            for line in steps_words(value, out.width - 2 if out.is_terminal else None):
+                out.print(Text(f"  {line}"), no_wrap=True, overflow="ignore", crop=False)
+            continue
         out.print(_text(value), soft_wrap=False)
     for name, value in result.outputs.items():
         if _is_hits(value) and value:
@@ -90,8 +72,21 @@ def show_result(result: Result, *, streamed: bool = False) -> None:
         out.print(Text(f"without {name}: {result.reasons[name]}", style="yellow"))
     for told in result.notices:
         out.print(Text(told, style="yellow"))
-    note = f"{result.state} · {result.latency_s:.2f} s · {result.primitives} primitives"
-    out.print(Text(note, style="dim"))
+    out.print(Text(" · ".join(_how(result)), style="dim"))
+
+
+def _how(result: Result) -> Iterator[str]:
+    """How it went: state, seconds, primitives, tokens, and what the time was spent on."""
+    yield result.state
+    yield f"{result.latency_s:.2f} s"
+    yield f"{result.primitives:,} primitive{'' if result.primitives == 1 else 's'}"
+    trace = result.trace
+    if trace is None:
+        return
+    if trace.prompt_tokens or trace.completion_tokens:
+        yield f"{trace.prompt_tokens:,} tokens read, {trace.completion_tokens:,} written"
+    if told := in_words(shares_of(trace)):
+        yield told
 
 
 def _show_hit(out: Console, number: int, hit: Hit) -> None:

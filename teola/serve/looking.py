@@ -24,6 +24,7 @@ from teola.profile import Profile
 from teola.runtime.driver import Query
 from teola.runtime.observe.parts import parts_json
 from teola.runtime.observe.placements import FoundTokens, Hits, placements
+from teola.runtime.observe.shares import shares, shares_json
 from teola.runtime.observe.stretches import (
     NONE,
     Waited,
@@ -143,6 +144,7 @@ def timed(
             {**asdict(s), "span": _index(s.span), "blocker": _index(s.blocker)} for s in path
         ],
         "critical_spans": chain(spans, before, answered=answered),
+        "shares": shares_json(shares(spans, path)),
         "waits": waits_on_path(spans, path),
         "calls": [one.to_json() for one in placements(trace)],
         "parts": parts_json(trace, trace.admitted + now_s),

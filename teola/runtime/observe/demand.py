@@ -97,6 +97,12 @@ def done(trace: Trace) -> list[Primitive]:
     return [primitives[i] for i in sorted(found)]
 
 
+def done_in_all(trace: Trace) -> int:
+    """How many of those there are in the query, its parts and the queries inside, as far as these
+    are recorded."""
+    return len(done(trace)) + sum(map(done_in_all, trace.inner))
+
+
 def covered(intervals: Iterable[tuple[float, float]]) -> float:
     """What lies in at least one of them, in seconds as a rule."""
     total, until = 0.0, float("-inf")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from teola import App, Each, component
 from teola.explain_parts import FAILED, SLOWEST, grown
 from teola.runtime.observe.parts import grown_primitives, kinds, label, parts_json
