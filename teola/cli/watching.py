@@ -33,6 +33,7 @@ DOING = {
     Op.RERANKING.value: "reranking",
     Op.WEB_SEARCH.value: "searching the web",
 }
+MORE_CALLS = " and 999 more 00:00:00"
 
 
 class Watch:
@@ -53,6 +54,7 @@ class Watch:
         self._chunks = 0
         self.calls = 0
         """Of tools that were told, each in a line that stays."""
+        self._calling: dict[str, str] = {}
 
     def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
         """Say `text`, and how much is done of how much there is to do."""
@@ -83,13 +85,14 @@ class Watch:
 
     def event(self, event: Event) -> None:
         """Say what a query does."""
-        prefills = Op(event.op) in PREFILLS
+        if self._calling and event.op == Op.TOOL_CALL.value:
+            return  # the call is told already, by its tool's name
         if event.state == "started":
-            doing = "asking the LLM" if prefills else DOING.get(event.op, "running")
+            doing = "asking the LLM" if Op(event.op) in PREFILLS else DOING.get(event.op, "running")
             items = f" {event.items} items" if event.items > 1 else ""
             self.show(f"{doing}{items} ({event.primitive})")
-        elif event.state == "finished" and prefills and event.op != Op.PARTIAL_PREFILLING.value:
-            self.show(f"the LLM writes ({event.primitive})")
+        elif event.state == "writing":
+            self.show(f"the LLM writes ({event.primitive.removesuffix('.prefill')})")
 
     def call(self, step: ToolStep) -> None:
         """Say which tool an agent calls, and what that gave."""
@@ -97,12 +100,20 @@ class Watch:
             return
         room = self._bars.console.width - 4
         if step.state == "started":
-            self.show(called(step.tool, step.args, room - len(" 00:00:00")))
+            self._calling[step.id] = called(step.tool, step.args, room - len(MORE_CALLS))
+            self._show_calls()
             return
+        self._calling.pop(step.id, None)
         self.calls += 1
         told = {**step._asdict(), "failed": step.state == "failed"}
         line = Text(visible(f"  {step_words(told, room)}"), style="dim")
         self._bars.console.print(line, no_wrap=True, overflow="ellipsis")
+        self._show_calls()
+
+    def _show_calls(self) -> None:
+        *others, last = self._calling.values() or [""]
+        if last:
+            self.show(f"{last} and {len(others)} more" if others else last)
 
     def step(self, step: IndexingStep) -> None:
         """Say how far indexing is."""
