@@ -287,6 +287,7 @@ def test_every_command_explains_itself(teola: CommandLine) -> None:
         "index",
         "collections",
         "delete",
+        "queries",
         "waiting",
         "answer",
         "profile fit",

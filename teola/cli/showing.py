@@ -136,13 +136,20 @@ def _line_style(line: str) -> str:
     return "bold" if line[:1].isalpha() else ""
 
 
-def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table without a frame; the last column is folded if it must be."""
+def show_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, whole_lines: bool = False
+) -> None:
+    """A table without a frame; the last column is folded if it must be. whole_lines: cut instead,
+    so that each row is one line."""
     out = console()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    listed = [*rows]
     for position, head in enumerate(heads):
-        last = position == len(heads) - 1
-        table.add_column(head, no_wrap=not last, style="" if position else "cyan")
-    for row in rows:
+        last, style = position == len(heads) - 1, "" if position else "cyan"
+        least = max(map(len, (head, *(row[position] for row in listed)))) if not last else None
+        table.add_column(
+            head, no_wrap=whole_lines or not last, style=style, min_width=least if whole_lines else None
+        )
+    for row in listed:
         table.add_row(*(Text(cell) for cell in row))
     out.print(table)

@@ -176,7 +176,7 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
         limit: Annotated[int, Query(ge=1, le=500)] = 100,
     ) -> dict[str, Any]:
         """Queries that run and the last that ended, the newest first."""
-        found = [entry.summary() for entry in service.board.all(tenant(request))]
+        found = [entry.listed() for entry in service.board.all(tenant(request))]
         if service.background is not None:
             ids = [one["query_id"] for one in found]
             found += await service.background.all(tenant(request), app, state, limit, ids)
