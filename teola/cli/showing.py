@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,8 @@ from teola.runtime.observe.shares import in_words, shares_of
 
 EXCERPT: Final = 240
 """Characters of a source that are shown."""
+LEAST_ROOM: Final = 10
+"""Columns for what is cut to fit a line."""
 DECISIONS: Final = {" + ": "green", " - ": "bright_black"}
 """How lines on what passes did begin, and their colours."""
 TABLE_HEADS: Final = ("depth ", "#  ", "primitive ")
@@ -143,13 +146,20 @@ def show_table(
     so that each row is one line."""
     out = console()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    listed = [*rows]
     for position, head in enumerate(heads):
-        last, style = position == len(heads) - 1, "" if position else "cyan"
-        least = max(map(len, (head, *(row[position] for row in listed)))) if not last else None
-        table.add_column(
-            head, no_wrap=whole_lines or not last, style=style, min_width=least if whole_lines else None
-        )
+        last = position == len(heads) - 1
+        table.add_column(head, no_wrap=not last, style="" if position else "cyan")
+    listed = [*rows]
+    if whole_lines and out.is_terminal:
+        others = zip(*(row[:-1] for row in (heads, *listed)), strict=True)
+        room = out.width - sum(max(map(cell_len, column)) + 2 for column in others)
+        listed = [(*row[:-1], _cut(row[-1], max(room, LEAST_ROOM))) for row in listed]
     for row in listed:
         table.add_row(*(Text(cell) for cell in row))
     out.print(table)
+
+
+def _cut(cell: str, room: int) -> str:
+    if cell_len(cell) <= room:
+        return cell
+    return f"{set_cell_size(cell, room - 1)}\u2026"
