@@ -201,7 +201,9 @@ class Explanation:
 
     def _estimates(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
         """Nothing of a query that was run of which nothing was known before."""
-        if self.result is not None and not any(self._known(p) for p in graph.primitives if p.engine):
+        if self.result is not None and not any(
+            self._known(p) for p in graph.primitives if p.engine
+        ):
             return {}
         unknown = "? " if self.result is None else "- "
         estimate = {

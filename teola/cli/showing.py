@@ -19,7 +19,7 @@ from teola.cli.visible_console import visibly
 from teola.engine import Hit
 from teola.explain import HANGING, Explanation
 from teola.result import Result, jsonable
-from teola.runtime.observe.shares import in_words, shares_of
+from teola.runtime.observe.shares import in_lines, in_words, shares_of
 
 EXCERPT: Final = 240
 """Characters of a source that are shown."""
@@ -75,21 +75,26 @@ def show_result(result: Result, *, streamed: bool = False, told_steps: bool = Fa
         out.print(Text(f"without {name}: {result.reasons[name]}", style="yellow"))
     for told in result.notices:
         out.print(Text(told, style="yellow"))
-    out.print(Text(" · ".join(_how(result)), style="dim"))
+    _show_end(out, result)
+
+
+def _show_end(out: Console, result: Result) -> None:
+    """How it went; what the time was spent on is in the same line, if it fits."""
+    told = " · ".join(_how(result))
+    shares = shares_of(result.trace) if result.trace is not None else []
+    whole = " · ".join(filter(None, (told, in_words(shares))))
+    lines = [whole] if len(whole) <= out.width else [told, *in_lines(shares, out.width)]
+    out.print(Text("\n".join(lines), style="dim"))
 
 
 def _how(result: Result) -> Iterator[str]:
-    """How it went: state, seconds, primitives, tokens, and what the time was spent on."""
+    """State, seconds, primitives, tokens."""
     yield result.state
     yield f"{result.latency_s:.2f} s"
     yield f"{result.primitives:,} primitive{'' if result.primitives == 1 else 's'}"
     trace = result.trace
-    if trace is None:
-        return
-    if trace.prompt_tokens or trace.completion_tokens:
+    if trace is not None and (trace.prompt_tokens or trace.completion_tokens):
         yield f"{trace.prompt_tokens:,} tokens read, {trace.completion_tokens:,} written"
-    if told := in_words(shares_of(trace)):
-        yield told
 
 
 def _show_hit(out: Console, number: int, hit: Hit) -> None:

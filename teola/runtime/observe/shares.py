@@ -79,6 +79,21 @@ def shares_json(found: Iterable[Share]) -> list[dict[str, Any]]:
 
 def in_words(found: Sequence[Share]) -> str:
     """Such as `decoding 53 %, embedding 25 %`; "" of what took no time."""
+    return ", ".join(_words(found))
+
+
+def in_lines(found: Sequence[Share], width: int) -> list[str]:
+    """The same in lines of `width` characters, which break between shares only."""
+    lines: list[str] = []
+    for piece in _words(found):
+        if lines and len(lines[-1]) + len(piece) + len(", ,") <= width:
+            lines[-1] += f", {piece}"
+        else:
+            lines = [*(f"{line.rstrip(',')}," for line in lines), piece]
+    return lines
+
+
+def _words(found: Sequence[Share]) -> list[str]:
     total = sum(share.s for share in found)
     told = [share for share in found if total and share.s >= LEAST * total]
-    return ", ".join(f"{share.label} {100 * share.s / total:.0f} %" for share in told)
+    return [f"{share.label} {100 * share.s / total:.0f} %" for share in told]

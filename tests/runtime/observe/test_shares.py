@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from teola.runtime.observe.shares import CLASSES, Share, in_words, shares
+from teola.runtime.observe.shares import CLASSES, Share, in_lines, in_words, shares
 from teola.runtime.observe.stretches import NONE, Stretch
 from teola.runtime.observe.trace import Span
 
@@ -57,3 +57,12 @@ def test_the_page_has_the_same_classes() -> None:
     assert {
         name: (label, tuple(re.findall(r'"(\w+)"', ops))) for name, label, ops in rows
     } == CLASSES
+
+
+def test_lines_break_between_shares_only() -> None:
+    found = [Share(name, name, 1.0) for name in ("decoding", "store and search", "embedding")]
+    for width in (22, 30, 45, 80):
+        lines = in_lines(found, width)
+        assert max(map(len, lines)) <= width
+        assert " ".join(lines) == in_words(found)
+    assert in_lines([], 80) == []
