@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from teola.runtime.observe.parts import PartKind, kinds, label
+from teola.runtime.observe.parts import kinds, label
 from teola.runtime.observe.trace import Trace
 
 FEW: Final = 8

@@ -1,4 +1,4 @@
-"""Copies of some of the docs that can be made new to the system, so that a run indexes them again."""
+"""Copies of docs that can be made new to the system, so that a run indexes them again."""
 
 from __future__ import annotations
 

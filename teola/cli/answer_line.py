@@ -15,8 +15,8 @@ _WORDS: Final = re.compile(r"\n|[^\S\n]+|\S+")
 
 
 class AnswerLine:
-    """written: whether there was any. open: whether something stands in its line. Its line is ended when the block is left, however that
-    happens: what is said next begins one of its own.
+    """written: whether there was any. open: whether something stands in its line. Its line is ended
+    when the block is left, however that happens: what is said next begins one of its own.
 
     width: columns of the terminal; 0: there is none, and every text goes on as it is. A word that
     has just begun is held back until it is known whether it fits: no longer than the line.

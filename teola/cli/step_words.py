@@ -17,7 +17,7 @@ def are_steps(value: Any) -> bool:
     """Whether an output is the list of what an agent did."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return False
-    return all(isinstance(one, Mapping) and _STEP <= set(one) for one in value)
+    return all(isinstance(one, Mapping) and set(one) >= _STEP for one in value)
 
 
 def called(tool: str, args: Mapping[str, Any], most: int = LINE) -> str:
