@@ -59,10 +59,8 @@ def grown(trace: Trace, width: int | None = None) -> list[str]:
         if len(row.name) > name:  # it is not cut: it has a line of its own
             lines.append(f"   {row.name}")
         shown = row.name if len(row.name) <= name else ""
-        drawn = _bar(row.parts, trace, bar)
-        lines.append(
-            f"   {shown:{name}}  {row.begun(trace)}  {row.ran}  {row.state:{state}} {drawn}".rstrip()
-        )
+        times = f"{row.begun(trace)}  {row.ran}  {row.state:{state}}"
+        lines.append(f"   {shown:{name}}  {times} {_bar(row.parts, trace, bar)}".rstrip())
     return [*lines, told] if told else lines
 
 
