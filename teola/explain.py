@@ -8,9 +8,10 @@ from textwrap import wrap
 from typing import Any, Final, Self
 
 from teola.errors import UnknownName
-from teola.explain_measured import Measured
+from teola.explain_measured import MeasuredGraph
 from teola.explain_parts import grown
 from teola.graph import Graph, Op, Primitive, render
+from teola.graph.graph_table import to_text
 from teola.passes import Optimised
 from teola.passes.estimate import seconds
 from teola.passes.origins import origins
@@ -124,14 +125,14 @@ class Explanation:
     def _p_table(self, width: int | None) -> str:
         graph = self.optimised.p_graph
         if (times := self._times()) is None:
-            return render.to_text(graph, self._estimates(graph, []), width=width)
+            return to_text(graph, self._estimates(graph, []), width=width)
         after = self.optimised.e_graph
         origin = origins(graph, after)
         busy = times.of_origins(origin, graph)
         ran = {id: f"{busy[id]:.4f} " if id in busy else "- " for id in graph.order}
         columns = {**self._estimates(graph, []), "ran s": ran}
         items = times.items_of(origin, graph, after)
-        return render.to_text(graph, columns, width=width, items=items)
+        return to_text(graph, columns, width=width, items=items)
 
     def _e_table(self, width: int | None) -> str:
         """The critical path is the measured one if it was run."""
@@ -139,7 +140,7 @@ class Explanation:
         if (times := self._times()) is None:
             known = self._length_s(graph) is not None
             path = timetable(graph, self.profile).path if known else []
-            return render.to_text(graph, self._estimates(graph, path), width=width)
+            return to_text(graph, self._estimates(graph, path), width=width)
         critical, queued, ran = self._critical(), dict[str, str](), dict[str, str]()
         for id in graph.order:
             if id in times.ran:
@@ -148,7 +149,7 @@ class Explanation:
             else:
                 queued[id], ran[id] = "-", f"{times.states.get(id, 'not run')} "
         columns = {**self._estimates(graph, []), "queued s": queued, "ran s": ran}
-        return render.to_text(graph, columns, width=width, items=times.items)
+        return to_text(graph, columns, width=width, items=times.items)
 
     def _parts(self, width: int | None) -> list[str]:
         """What it grew: parts, and queries inside; of many that are alike only some."""
@@ -157,10 +158,10 @@ class Explanation:
             return []
         return grown(trace, width)
 
-    def _times(self) -> Measured | None:
+    def _times(self) -> MeasuredGraph | None:
         """What was measured, if it was run."""
         trace = self.result.trace if self.result else None
-        return Measured.of(trace, self.optimised.e_graph) if trace is not None else None
+        return MeasuredGraph.of(trace, self.optimised.e_graph) if trace is not None else None
 
     def _source_lines(self) -> list[str]:
         engines = self._sources().items()

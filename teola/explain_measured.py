@@ -13,7 +13,7 @@ from teola.runtime.observe.trace import NOT_RUN, Span, Trace
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredGraph:
     """Of the e-graph, by primitive. queued, ran: seconds before its first slice ran, and until its
     last was done; of those that were done. states: how its last span ended. items: that came; as
     planned of what takes no list."""

@@ -30,7 +30,7 @@ from teola.serve.admission.expecting import characters_of
 from teola.serve.client_event import Event
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.problems import Draining, Problem, problem_of
-from teola.serve.question import SHORT, Question, question_of
+from teola.serve.question import Question, question_of
 from teola.tools.loop_life import here
 
 CANCELLED_S: Final = 15.0
@@ -193,14 +193,8 @@ class Entry:
             raise asyncio.CancelledError
         return self.result
 
-    def listed(self) -> dict[str, Any]:
-        """Its line in a list of queries, with the beginning of what it asked, if that is kept."""
-        text = self.question.text if self.question is not None else ""
-        shown = self.job.secrets.hidden(text)[:SHORT]
-        return {**self.summary(), "question": shown} if shown else self.summary()
-
     def summary(self) -> dict[str, Any]:
-        """What anybody may know of it who may know of it at all."""
+        """Its line in a list of queries, without its question."""
         job = self.job
         found = {
             "query_id": self.id,

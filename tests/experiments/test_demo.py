@@ -37,7 +37,7 @@ def test_the_graph_is_a_line_for_each_engine(trace: Trace, width: int) -> None:
     assert max(map(len, lines)) <= width
     assert {line.split()[0] for line in lines} == {"embedding", "vectorstore", "rerank", "llm"}
     (llm,) = (line for line in lines if line.startswith("llm"))
-    assert llm.endswith("expand ×2, generate ×6")
+    assert llm.endswith("expand ×4, generate ×6")
     assert picture.WORKS in llm
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from teola.errors import UnknownName
 from teola.graph import Graph, Guard, Order
-from teola.graph.render import render, to_json, to_text
+from teola.graph.graph_table import to_text
+from teola.graph.render import render, to_json
 from tests.schedule.plans import Ref, aggregate, call, condition, tool
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

@@ -14,6 +14,7 @@ from teola.engine import Source
 from teola.query_spec import QuerySpec
 from teola.run_secrets import Secrets
 from teola.serve.access.auth import KeyFile
+from teola.serve.api import listed
 from teola.serve.board import Entry
 from teola.serve.question import INPUT_BYTES, SHORT, question_of
 from tests.serve.conftest import Served, applications, lent, serving, soon
@@ -47,7 +48,7 @@ def test_a_large_input_is_left_out_and_named(client: httpx.Client) -> None:
     assert found["left_out"] == ["names"]
 
 
-def listed(client: httpx.Client, id: str) -> dict[str, Any]:
+def row(client: httpx.Client, id: str) -> dict[str, Any]:
     rows = client.get("/v1/queries").json()["queries"]
     return next(one for one in rows if one["query_id"] == id)
 
@@ -55,11 +56,11 @@ def listed(client: httpx.Client, id: str) -> dict[str, Any]:
 def test_the_list_has_the_beginning_of_a_question(client: httpx.Client) -> None:
     id = asked(client, inputs={"question": "why? " * 100})
     soon(lambda: shown(client, id)["state"] == "ok")
-    assert listed(client, id)["question"] == ("why? " * 100)[:SHORT]
+    assert row(client, id)["question"] == ("why? " * 100)[:SHORT]
     other = asked(client, "count", inputs={"names": ["Mara"], "unit": "people"})
-    assert listed(client, other)["question"] == "people"  # its only text
+    assert row(client, other)["question"] == "people"  # its only text
     client.delete(f"/v1/queries/{id}/asked")
-    assert "question" not in listed(client, id)
+    assert "question" not in row(client, id)
 
 
 def test_a_secret_in_a_question_is_hidden_before_it_is_cut() -> None:
@@ -74,8 +75,8 @@ def test_a_secret_in_a_question_is_hidden_before_it_is_cut() -> None:
     ask = QuerySpec({"question": text}, secrets=Secrets({"CRM_KEY": secret}))
     with Runtime() as runtime, lent({"": app}, runtime):
         entry = Entry(app.job(ask), "sync", 0.0, question=question_of(ask))
-    assert "s3cret" not in entry.listed()["question"]
-    assert len(entry.listed()["question"]) <= SHORT
+    assert "s3cret" not in listed(entry)["question"]
+    assert len(listed(entry)["question"]) <= SHORT
 
 
 @pytest.mark.parametrize(
