@@ -91,7 +91,7 @@ $(STAMP): pyproject.toml constraints.txt constraints-bfcl.txt
 	$(call install_lock,$(PY),constraints-bfcl.txt,--upgrade --target $(BFCL))
 	@touch $@
 
-demo: $(STAMP)  ## answer two questions about these docs, with and without the passes
+demo: $(STAMP)  ## answer two questions about these docs; ARGS="--repetitions 3" times the passes
 	$(PY) -m experiments.demo $(ARGS)
 
 # Two workers, each with its own database server and models; a file's tests share what they start,

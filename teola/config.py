@@ -100,6 +100,7 @@ class ServerTable(_Table):
         default="small",
         description="How much of what primitives read and gave is kept with a query, in memory: "
         "off; small, 2 KiB of each value; all, 64 KiB; 8 MiB a query.",
+    )
     own_calls_s: float = Field(
         default=OWN_CALLS_S,
         gt=0,

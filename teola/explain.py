@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any, Final, Self
 
 from teola.errors import UnknownName
+from teola.explain_measured import MeasuredGraph
 from teola.explain_parts import grown
 from teola.graph import Graph, Op, Primitive, render
+from teola.graph.graph_table import to_text
 from teola.passes import Optimised
 from teola.passes.estimate import seconds
+from teola.passes.origins import origins
 from teola.passes.timetable import timetable
 from teola.policies.reason import ONLY_ONE
 from teola.profile import Profile
@@ -23,8 +25,11 @@ from teola.runtime.observe.recorded import Recorded
 UNKNOWN: Final = (
     "   (learned from the first queries; --profile paper-13b borrows those of a testbed)"
 )
+NOT_KNOWN: Final = "not known yet"
+MEASURED: Final = "not known before; measured in this run"
 COLUMNS: Final = 80
-"""Width of sentences."""
+"""Width of reasons, at most."""
+HANGING: Final = " " * 5
 
 
 @dataclass(frozen=True)
@@ -76,64 +81,95 @@ class Explanation:
             found["measured"] = self._measured_json()
         return found
 
-    def render(self, form: str = "text") -> str:
-        """The explanation as `text`, or the e-graph as `mermaid` or `dot`. Raises UnknownName."""
+    def render(self, form: str = "text", width: int | None = None) -> str:
+        """The explanation as `text` (width: see there), or the e-graph as `mermaid` or `dot`.
+        Raises UnknownName."""
         if form == "text":
-            return self.text()
+            return self.text(width)
         if form not in render.FORMS:
             raise UnknownName("format", form, [*render.FORMS, "json"])
         return render.render(self.optimised.e_graph, form)
 
-    def text(self) -> str:
-        """Everything for a terminal."""
+    def text(self, width: int | None = None) -> str:
+        """Everything for a terminal. width: characters that a line may have; None: as many as it
+        needs."""
         before, after = self.optimised.p_graph, self.optimised.e_graph
-        path = timetable(after, self.profile).path if self._length_s(after) is not None else []
-        lines = [
-            f"{self.app} under profile {self.profile.name}",
-            "",
-            f"p-graph: {len(before)} primitives, critical path {self._length(before)}",
-            render.to_text(before, self._estimates(before, [])),
-            "",
-            f"e-graph: {len(after)} primitives, critical path {self._length(after)}",
-            render.to_text(after, self._columns(after, path)),
-            "",
-            "where the times come from",
-            *(f"   {name}: {source}" for name, source in self._sources().items()),
-            *([] if self._all_known(after) else [UNKNOWN]),
-            "",
-            "what the passes did",
-            *self._decisions(),
+        blocks = [
+            self._folded([f"{self.app} under profile {self.profile.name}"], width),
+            [*self._folded([self._head("p-graph", before)], width), self._p_table(width)],
+            [*self._folded([self._head("e-graph", after)], width), self._e_table(width)],
+            self._folded(["where the times come from", *self._source_lines()], width),
+            self._folded(["what the passes did", *self._decisions()], width),
         ]
-        if parts := self._parts():
-            lines += ["", "parts: what it grew", *parts]
+        if parts := self._parts(width):
+            blocks.append(["parts: what it grew", *parts])
         if self.result is not None:
-            lines += self._destinations()
+            blocks.append(self._folded(self._destinations(), width))
             told = f"measured: {self.result.latency_s:.3f} s, state {self.result.state}"
-            lines += ["", f"{told} (* critical path)"]
-        return "\n".join(lines)
+            blocks.append([f"{told} (* critical path)"])
+        return "\n\n".join("\n".join(block) for block in blocks if block)
 
-    def _parts(self) -> list[str]:
+    @staticmethod
+    def _folded(lines: list[str], width: int | None) -> list[str]:
+        """Sentences, each in as many lines as it needs."""
+        if width is None:
+            return lines
+        return [piece for line in lines for piece in _wrapped(line, width)]
+
+    def _head(self, name: str, graph: Graph) -> str:
+        length = self._length(graph)
+        if self.result is not None and length == NOT_KNOWN:
+            return f"{name}: {len(graph)} primitives"
+        return f"{name}: {len(graph)} primitives, critical path {length}"
+
+    def _p_table(self, width: int | None) -> str:
+        graph = self.optimised.p_graph
+        if (times := self._times()) is None:
+            return to_text(graph, self._estimates(graph, []), width=width)
+        after = self.optimised.e_graph
+        origin = origins(graph, after)
+        busy = times.of_origins(origin, graph)
+        ran = {id: f"{busy[id]:.4f} " if id in busy else "- " for id in graph.order}
+        columns = {**self._estimates(graph, []), "ran s": ran}
+        items = times.items_of(origin, graph, after)
+        return to_text(graph, columns, width=width, items=items)
+
+    def _e_table(self, width: int | None) -> str:
+        """The critical path is the measured one if it was run."""
+        graph = self.optimised.e_graph
+        if (times := self._times()) is None:
+            known = self._length_s(graph) is not None
+            path = timetable(graph, self.profile).path if known else []
+            return to_text(graph, self._estimates(graph, path), width=width)
+        critical, queued, ran = self._critical(), dict[str, str](), dict[str, str]()
+        for id in graph.order:
+            if id in times.ran:
+                queued[id] = f"{times.queued[id]:.4f}"
+                ran[id] = f"{times.ran[id]:.4f}{'*' if id in critical else ' '}"
+            else:
+                queued[id], ran[id] = "-", f"{times.states.get(id, 'not run')} "
+        columns = {**self._estimates(graph, []), "queued s": queued, "ran s": ran}
+        return to_text(graph, columns, width=width, items=times.items)
+
+    def _parts(self, width: int | None) -> list[str]:
         """What it grew: parts, and queries inside; of many that are alike only some."""
         trace = self.result.trace if self.result else None
         if trace is None or not trace.inner or trace.finished is None:
             return []
-        return grown(trace)
+        return grown(trace, width)
 
-    def _columns(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
-        """Of the e-graph; the critical path is the measured one if it was run."""
+    def _times(self) -> MeasuredGraph | None:
+        """What was measured, if it was run."""
         trace = self.result.trace if self.result else None
-        if trace is None:
-            return self._estimates(graph, path)
-        measured, states = self._measured(), {s.primitive: s.state for s in trace.spans}
-        critical = self._critical()
-        queued, ran = dict[str, str](), dict[str, str]()
-        for id in graph.order:
-            if id in measured:
-                queued[id] = f"{measured[id][0]:.4f}"
-                ran[id] = f"{measured[id][1]:.4f}{'*' if id in critical else ' '}"
-            else:
-                queued[id], ran[id] = "-", f"{states.get(id, 'not run')} "
-        return {**self._estimates(graph, []), "queued s": queued, "ran s": ran}
+        return MeasuredGraph.of(trace, self.optimised.e_graph) if trace is not None else None
+
+    def _source_lines(self) -> list[str]:
+        engines = self._sources().items()
+        if self.result is not None:
+            timed = {name: self.profile.engine(name).timed for name, _ in engines}
+            return [f"   {name}: {told if timed[name] else MEASURED}" for name, told in engines]
+        lines = [f"   {name}: {told}" for name, told in engines]
+        return lines if self._all_known(self.optimised.e_graph) else [*lines, UNKNOWN]
 
     def _sources(self) -> dict[str, str]:
         """Engine -> where its times come from."""
@@ -162,22 +198,34 @@ class Explanation:
         if grows := self._grows():
             return f"not known before it runs: {', '.join(grows)} adds to it"
         length = self._length_s(graph)
-        return "not known yet" if length is None else f"{length:.3f} s (estimate)"
+        return NOT_KNOWN if length is None else f"{length:.3f} s (estimate)"
 
     def _estimates(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
+        """Nothing of a query that was run of which nothing was known before."""
+        if self.result is not None and not any(
+            self._known(p) for p in graph.primitives if p.engine
+        ):
+            return {}
+        unknown = "? " if self.result is None else "- "
         estimate = {
             p.id: f"{seconds(graph, p, self.profile):.3f}{'*' if p.id in path else ' '}"
             if self._known(p)
-            else "? "
+            else unknown
             for p in graph.primitives
         }
         return {"est. s": estimate}
 
     def _decisions(self) -> list[str]:
+        """What was applied, one by one; what a pass declined for one reason in one line."""
+        found: dict[tuple[str, str, str], list[str]] = {}
+        for k, rewrite in enumerate(self.optimised.rewrites):
+            apart = str(k) if rewrite.applied else ""
+            alike = found.setdefault((rewrite.pass_name, apart, rewrite.reason), [])
+            alike.append(rewrite.primitive)
         lines = []
-        for rewrite in self.optimised.rewrites:
-            mark = "+" if rewrite.applied else "-"
-            lines.append(f" {mark} {rewrite.pass_name}: {rewrite.primitive}: {rewrite.reason}")
+        for (name, applied, reason), (first, *rest) in found.items():
+            more = f" and {len(rest)} more" if rest else ""
+            lines.append(f" {'+' if applied else '-'} {name}: {first}{more}: {reason}")
         return lines
 
     def _placements(self) -> list[Placement]:
@@ -189,23 +237,7 @@ class Explanation:
         placed = self._placements()
         if all(one.why == ONLY_ONE for one in placed):
             return []
-        return ["", "where LLM calls went, and why", *(x for one in placed for x in _told(one))]
-
-    def _measured(self) -> dict[str, tuple[float, float]]:
-        """Primitive -> seconds queued before its first slice ran, and until its last was done."""
-        if self.result is None or self.result.trace is None:
-            return {}
-        spans = defaultdict(list)
-        for span in self.result.trace.spans:
-            if span.state == "done":
-                spans[span.primitive].append(span)
-        return {
-            id: (
-                min(s.start for s in of) - min(s.queued for s in of),
-                max(s.end for s in of) - min(s.start for s in of),
-            )
-            for id, of in spans.items()
-        }
+        return ["where LLM calls went, and why", *(x for one in placed for x in _told(one))]
 
     def _critical(self) -> list[str]:
         """Primitives that the measured latency went along, in order."""
@@ -218,12 +250,14 @@ class Explanation:
 
     def _measured_json(self) -> dict[str, Any]:
         assert self.result is not None
+        times = self._times()
+        ran = times.ran if times is not None else {}
+        queued = times.queued if times is not None else {}
         return {
             "latency_s": self.result.latency_s,
             "state": self.result.state,
             "primitives": {
-                id: {"queued_s": queued, "ran_s": ran}
-                for id, (queued, ran) in self._measured().items()
+                id: {"queued_s": queued[id], "ran_s": seconds} for id, seconds in ran.items()
             },
             "critical_path": self._critical(),
             "calls": [one.to_json() for one in self._placements()],
@@ -245,3 +279,9 @@ def _told(placed: Placement) -> Iterator[str]:
         found = f", found {usage.cached_tokens:,} of {usage.prompt_tokens:,} tokens"
     yield f"   {placed.primitive}: {placed.engine} {placed.instance}{found}"
     yield from wrap(placed.why, COLUMNS, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return wrap(
+        line, width, subsequent_indent=HANGING, break_long_words=False, break_on_hyphens=False
+    )

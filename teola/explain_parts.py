@@ -7,52 +7,64 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from teola.runtime.observe.parts import PartKind, kinds, label
+from teola.runtime.observe.parts import kinds, label
 from teola.runtime.observe.trace import Trace
 
 FEW: Final = 8
 """Parts of a kind that are all told."""
 SLOWEST, FAILED = 3, 3
 """Of more, those that are."""
-LONGEST: Final = 28
 BAR: Final = 20
-"""Characters of a part's name, and of the whole in which it ran."""
+"""Characters of the whole in which a part ran, at most and"""
+LEAST_BAR: Final = 8
+"""at least."""
+TIMES: Final = len("   name  0000000  0000000   ") - len("name")
+"""Characters of a line besides its name, its state and its bar."""
 NONE: Final = "\u00b7"
 SOME: Final = "\u2588"
 
 
-class PartLine(NamedTuple):
-    """begun, ran: in words. bar: when within the whole."""
+class PartRow(NamedTuple):
+    """A part, or all parts of a kind. state: in words."""
 
     name: str
-    begun: str
-    ran: str
+    parts: Sequence[Trace]
     state: str
-    bar: str
+
+    def begun(self, whole: Trace) -> str:
+        """Seconds since the whole began."""
+        return f"{self.parts[0].admitted - whole.admitted:7.3f}"
+
+    @property
+    def ran(self) -> str:
+        """Seconds; of several the median."""
+        seconds = f"{median(part.latency_s for part in self.parts):.3f}"
+        return f"{'~' if len(self.parts) > 1 else ''}{seconds}".rjust(7)
 
 
-def grown(trace: Trace) -> list[str]:
-    """Lines on the parts of a query that has ended."""
-    lines = [*_lines(trace, trace, 0)]
+def grown(trace: Trace, width: int | None = None) -> list[str]:
+    """Lines on the parts of a query that has ended. width: characters that a line may have."""
+    rows, told = [*_rows(trace, 0)], ""
     if trace.more:
         failed = f", {trace.more_failed} of them failed" if trace.more_failed else ""
-        lines.append(PartLine(f"and {trace.more:,} more, not recorded{failed}", "", "", "", ""))
-    short = [line for line in lines if line.begun]
-    width = min(LONGEST, max((len(line.name) for line in short), default=0))
-    state = max((len(line.state) for line in short), default=0)
-    head = f"   {'part':{width}}  begun s    ran s  {'state':{state}}".rstrip()
-    return [head, *(_written(line, width, state) for line in lines)]
+        told = f"   and {trace.more:,} more, not recorded{failed}"
+    state = max((len(row.state) for row in rows), default=0)
+    names = max((len(row.name) for row in rows), default=0)
+    bar, name = BAR, names
+    if width is not None:
+        bar = max(LEAST_BAR, min(BAR, width - TIMES - state - names))
+        name = max(len("part"), min(names, width - TIMES - state - bar))
+    lines = [f"   {'part':{name}}  begun s    ran s  {'state':{state}}".rstrip()]
+    for row in rows:
+        if len(row.name) > name:  # it is not cut: it has a line of its own
+            lines.append(f"   {row.name}")
+        shown = row.name if len(row.name) <= name else ""
+        times = f"{row.begun(trace)}  {row.ran}  {row.state:{state}}"
+        lines.append(f"   {shown:{name}}  {times} {_bar(row.parts, trace, bar)}".rstrip())
+    return [*lines, told] if told else lines
 
 
-def _written(line: PartLine, width: int, state: int) -> str:
-    if not line.begun:
-        return f"   {line.name}"
-    name = line.name if len(line.name) <= width else f"{line.name[: width - 1]}\u2026"
-    told = f"   {name:{width}}  {line.begun:>7}  {line.ran:>7}  {line.state:{state}} {line.bar}"
-    return told.rstrip()
-
-
-def _lines(trace: Trace, whole: Trace, depth: int) -> Iterator[PartLine]:
+def _rows(trace: Trace, depth: int) -> Iterator[PartRow]:
     """Of the parts of `trace`, which lies so deep in the whole."""
     for kind in kinds(trace):
         few = len(kind.parts) <= FEW
@@ -60,12 +72,13 @@ def _lines(trace: Trace, whole: Trace, depth: int) -> Iterator[PartLine]:
             chosen: Sequence[Trace] = kind.parts
             names = [f"{kind.name}/{label(part)}".rstrip("/") for part in chosen]
         else:
-            yield _summary(kind, whole, depth)
+            name = f"{'  ' * depth}{kind.name} \u00d7{len(kind.parts):,}"
+            yield PartRow(name, kind.parts, kind.told)
             chosen = _chosen(kind.parts)
             names = [f"  /{label(part)}" for part in chosen]
         for name, part in zip(names, chosen, strict=True):
-            yield _line("  " * depth + name, part, whole)
-            yield from _lines(part, whole, depth + (1 if few else 2))
+            yield PartRow("  " * depth + name, (part,), part.state)
+            yield from _rows(part, depth + (1 if few else 2))
 
 
 def _chosen(parts: Sequence[Trace]) -> list[Trace]:
@@ -76,30 +89,17 @@ def _chosen(parts: Sequence[Trace]) -> list[Trace]:
     return [part for part in parts if id(part) in wanted]
 
 
-def _summary(kind: PartKind, whole: Trace, depth: int) -> PartLine:
-    """One line for all parts of a kind: the median's time, and when any of them ran."""
-    marks = [NONE] * BAR
-    for part in kind.parts:
-        first, last = _cells(part, whole)
+def _bar(parts: Sequence[Trace], whole: Trace, size: int) -> str:
+    """When any of them ran, within the whole."""
+    marks = [NONE] * size
+    for part in parts:
+        first, last = _cells(part, whole, size)
         marks[first:last] = SOME * (last - first)
-    return PartLine(
-        f"{'  ' * depth}{kind.name} \u00d7{len(kind.parts):,}",
-        f"{kind.parts[0].admitted - whole.admitted:.3f}",
-        f"~{median(part.latency_s for part in kind.parts):.3f}",
-        kind.told,
-        "".join(marks).rstrip(NONE),
-    )
+    return "".join(marks).rstrip(NONE)
 
 
-def _line(name: str, part: Trace, whole: Trace) -> PartLine:
-    first, last = _cells(part, whole)
-    begun, ran = part.admitted - whole.admitted, part.latency_s
-    bar = NONE * first + SOME * (last - first)
-    return PartLine(name, f"{begun:.3f}", f"{ran:.3f}", part.state, bar)
-
-
-def _cells(part: Trace, whole: Trace) -> tuple[int, int]:
+def _cells(part: Trace, whole: Trace, size: int) -> tuple[int, int]:
     """When it ran, in characters of the whole."""
-    unit = BAR / max(whole.latency_s, 1e-9)
-    first = min(BAR - 1, int((part.admitted - whole.admitted) * unit))
-    return first, first + max(1, min(BAR - first, round(part.latency_s * unit)))
+    unit = size / max(whole.latency_s, 1e-9)
+    first = min(size - 1, int((part.admitted - whole.admitted) * unit))
+    return first, first + max(1, min(size - first, round(part.latency_s * unit)))

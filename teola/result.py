@@ -11,7 +11,7 @@ from typing import Any, Final
 from teola.engine import Hit
 from teola.errors import QueryCancelled, QueryFailed, TeolaError
 from teola.graph import Inquiry
-from teola.runtime.observe.demand import done
+from teola.runtime.observe.demand import done_in_all
 from teola.runtime.observe.trace import Trace
 
 LEVELS: Final = 100
@@ -65,10 +65,9 @@ class Result:
 
     @property
     def primitives(self) -> int:
-        """Primitives that an engine has done."""
-        if self.trace is None:
-            return 0
-        return len(done(self.trace))
+        """Primitives that an engine has done, in the query and in its parts, as far as these are
+        recorded."""
+        return done_in_all(self.trace) if self.trace else 0
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values."""

@@ -85,7 +85,7 @@ def test_stream_writes_events_for_programs(teola: CommandLine, page: Path) -> No
     text = "".join(event["text"] for event in events if event["event"] == "token")
     assert text == result["outputs"]["answer"]
     progress = [event for event in events if event["event"] == "progress"]
-    assert {"started", "finished"} == {event["state"] for event in progress}
+    assert {"started", "writing", "finished"} == {event["state"] for event in progress}
     assert "searching" in {event["op"] for event in progress}
 
 
@@ -287,6 +287,7 @@ def test_every_command_explains_itself(teola: CommandLine) -> None:
         "index",
         "collections",
         "delete",
+        "queries",
         "waiting",
         "answer",
         "profile fit",

@@ -1,17 +1,18 @@
-"""Copies of the docs that can be made new to the system, so that a run indexes them again."""
+"""Copies of docs that can be made new to the system, so that a run indexes them again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
 
 class Documents:
-    """The Markdown files of `origin`, copied to `folder`."""
+    """Files of `origin`, copied to `folder`."""
 
-    def __init__(self, origin: Path, folder: Path) -> None:
-        self.origin, self.folder = origin, folder
-        self.paths = sorted(origin.glob("*.md"))
+    def __init__(self, origin: Path, names: Sequence[str], folder: Path) -> None:
+        self.folder = folder
+        self.paths = [origin / name for name in names]
         self.size = sum(path.stat().st_size for path in self.paths)
         self._editions = count(1)
         self.renew()

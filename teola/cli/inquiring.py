@@ -28,8 +28,6 @@ ANSWER_EXAMPLES = o.examples(
 MOST: Final = 500
 SOON_S: Final = 0.5
 """By then a query that was answered waits for the rest of what it asks."""
-SHORT: Final = 12
-"""Characters of an id that are shown at a terminal."""
 
 
 def waiting(
@@ -189,19 +187,12 @@ def _show(found: list[dict[str, Any]]) -> None:
     from teola.cli.replies import described
     from teola.cli.showing import console, show_table
 
-    whole = None if not console().is_terminal else SHORT
+    whole = None if not console().is_terminal else reach.SHORT_ID
     rows = []
     for one in found:
         several = len(one["asks"]) > 1
-        head = (one["query_id"][:whole], one["app"], _ago(one["running_s"]))
+        head = (one["query_id"][:whole], one["app"], reach.span(one["running_s"]))
         for ask in one["asks"]:
             named = f"--ask {ask['ask']}\n" if several else ""
             rows.append((*head, f"{named}{described(ask)}"))
     show_table(("query", "app", "since", "asks"), rows)
-
-
-def _ago(seconds: float) -> str:
-    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {name}"
-    return f"{seconds:.0f} s"

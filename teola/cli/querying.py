@@ -14,7 +14,7 @@ from teola.cli import options as o
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from teola.cli.showing import Line
+    from teola.cli.answer_line import AnswerLine
     from teola.cli.watching import Watch
     from teola.graph import ToolStep
     from teola.result import Result
@@ -96,9 +96,9 @@ def run(
     terminal; without one it ends with exit code 3.
     """
     from teola.catalogue import load_app
+    from teola.cli.answer_line import AnswerLine
     from teola.cli.given import Engines, at_home, parse_inputs, parse_overrides
     from teola.cli.prompting import Prompter, at_a_terminal
-    from teola.cli.showing import Line
     from teola.cli.tracing import Form, drawn, write
     from teola.cli.watching import watching
     from teola.runtime.observe.recorded import Recorded
@@ -119,7 +119,7 @@ def run(
         dimensions=dimensions,
         learn=learn,
     )
-    line = Line()
+    line = AnswerLine()
     with at_home(chosen, engines) as runtime, watching() as watch:
 
         def before() -> None:
@@ -146,7 +146,7 @@ def run(
 def _follow(
     events: Iterator[Token | Progress | ToolStep | Result],
     watch: Watch,
-    line: Line,
+    line: AnswerLine,
     stream: bool,
     as_json: bool,
 ) -> Result | None:
@@ -164,8 +164,12 @@ def _follow(
                     kind = kinds[type(event)]
                     print_json({"event": kind, **event._asdict()}, indent=None)
                 elif isinstance(event, Progress):
-                    watch.event(event)
-                elif stream and isinstance(event, Token):
+                    if not line.open:
+                        watch.event(event)
+                elif isinstance(event, ToolStep):
+                    line.end()
+                    watch.call(event)
+                elif stream:
                     watch.hide()
                     line.write(event.text)
                 continue
@@ -175,7 +179,8 @@ def _follow(
         head = {"event": "result"} if stream else {}
         print_json({**head, **result.to_json()}, indent=None if stream else 2)
     elif result is not None:
-        show_result(result, streamed=line.written)
+        told = bool(watch.calls) and sys.stdout.isatty()
+        show_result(result, streamed=line.written, told_steps=told)
     return result
 
 
@@ -249,5 +254,5 @@ def explain(
     if as_json or form is ExplanationForm.JSON:
         print_json(found.to_json())
     else:
-        show_explanation(found.render(form.value), styled=form is ExplanationForm.TEXT)
+        show_explanation(found, form.value)
     return 0

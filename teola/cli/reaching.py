@@ -25,6 +25,8 @@ Key = Annotated[
 ]
 URL: Final = "http://127.0.0.1:8080"
 LIMIT_S: Final = 30.0
+SHORT_ID: Final = 12
+"""Characters of a query's id that are shown at a terminal."""
 
 
 @contextmanager
@@ -68,3 +70,11 @@ def told(response: httpx.Response) -> dict[str, Any]:
     message = error.get("message") if isinstance(error, dict) else None
     hint = "; give --key, or set TEOLA_API_KEY" if response.status_code == 401 else ""
     raise InputError(f"{message or f'the server answers {response.status_code}'}{hint}")
+
+
+def span(seconds: float) -> str:
+    """A time in its largest unit, such as `3 min`."""
+    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {name}"
+    return f"{seconds:.0f} s"

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from teola.cli.replies import described
-from teola.cli.visible import visible, visible_json
+from teola.cli.step_words import are_steps, steps_words
+from teola.cli.visible import visible_json
 from teola.cli.visible_console import visibly
 from teola.engine import Hit
+from teola.explain import HANGING, Explanation
 from teola.result import Result, jsonable
+from teola.runtime.observe.shares import in_lines, in_words, shares_of
 
 EXCERPT: Final = 240
 """Characters of a source that are shown."""
+LEAST_ROOM: Final = 10
+"""Columns for what is cut to fit a line."""
+DECISIONS: Final = {" + ": "green", " - ": "bright_black"}
+"""How lines on what passes did begin, and their colours."""
+TABLE_HEADS: Final = ("depth ", "#  ", "primitive ")
 
 
 def console() -> Console:
@@ -37,43 +46,23 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
     print(visible_json(text), flush=True)
 
 
-class Line:
-    """A text that is written as it comes. written: whether there was any. Its line is ended when
-    the block is left, however that happens: what is said next begins one of its own."""
-
-    def __init__(self) -> None:
-        self.written = self._open = False
-
-    def write(self, text: str) -> None:
-        self.written = self._open = True  # first: an interrupt may come in between
-        print(visible(text), end="", flush=True)
-
-    def __enter__(self) -> Line:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """What is said next begins a line of its own."""
-        if self._open:
-            self._open = False
-            print(flush=True)
-
-
-def show_result(result: Result, *, streamed: bool = False) -> None:
-    """Answer, numbered sources, and how it went; of one that waits, what it asks. streamed: the
-    answer stands there already."""
+def show_result(result: Result, *, streamed: bool = False, told_steps: bool = False) -> None:
+    """Answer, steps, numbered sources, and how it went; of one that waits, what it asks. streamed,
+    told_steps: the answer, the steps stand there already."""
     out = console()
     for ask in result.asks:
         out.print(Text(described(ask.to_json())))
     for name, value in result.outputs.items():
         if _is_hits(value) or (value is None and name != "answer"):
             continue
-        if streamed and value == result.answer:
+        if (streamed and value == result.answer) or (told_steps and are_steps(value)):
             continue
         if len(result.outputs) > 1 and name != "answer":
             out.print(Text(name, style="bold"))
+        if are_steps(value):
+            for line in steps_words(value, out.width - 2 if out.is_terminal else None):
+                out.print(Text(f"  {line}"), no_wrap=True, overflow="ignore", crop=False)
+            continue
         out.print(_text(value), soft_wrap=False)
     for name, value in result.outputs.items():
         if _is_hits(value) and value:
@@ -86,8 +75,26 @@ def show_result(result: Result, *, streamed: bool = False) -> None:
         out.print(Text(f"without {name}: {result.reasons[name]}", style="yellow"))
     for told in result.notices:
         out.print(Text(told, style="yellow"))
-    note = f"{result.state} · {result.latency_s:.2f} s · {result.primitives} primitives"
-    out.print(Text(note, style="dim"))
+    _show_end(out, result)
+
+
+def _show_end(out: Console, result: Result) -> None:
+    """How it went; what the time was spent on is in the same line, if it fits."""
+    told = " · ".join(_how(result))
+    shares = shares_of(result.trace) if result.trace is not None else []
+    whole = " · ".join(filter(None, (told, in_words(shares))))
+    lines = [whole] if len(whole) <= out.width else [told, *in_lines(shares, out.width)]
+    out.print(Text("\n".join(lines), style="dim"))
+
+
+def _how(result: Result) -> Iterator[str]:
+    """State, seconds, primitives, tokens."""
+    yield result.state
+    yield f"{result.latency_s:.2f} s"
+    yield f"{result.primitives:,} primitive{'' if result.primitives == 1 else 's'}"
+    trace = result.trace
+    if trace is not None and (trace.prompt_tokens or trace.completion_tokens):
+        yield f"{trace.prompt_tokens:,} tokens read, {trace.completion_tokens:,} written"
 
 
 def _show_hit(out: Console, number: int, hit: Hit) -> None:
@@ -115,29 +122,49 @@ def _text(value: Any) -> Text:
     return Text(json.dumps(jsonable(value), indent=2, ensure_ascii=False))
 
 
-def show_explanation(text: str, *, styled: bool) -> None:
-    """An explanation; on a terminal its headings and what the passes did stand out."""
-    out = console()
-    for line in text.splitlines():
-        style = _line_style(line) if styled else ""
+def show_explanation(found: Explanation, form: str) -> None:
+    """An explanation in one of its forms. As text on a terminal, no line is longer than that is
+    wide, and headings and what the passes did stand out."""
+    out, style = console(), ""
+    if form != "text":
+        out.print(Text(found.render(form)), soft_wrap=True)
+        return
+    for line in found.text(out.width if out.is_terminal else None).splitlines():
+        if not (line.startswith(HANGING) and style in DECISIONS.values()):
+            style = _line_style(line)
         out.print(Text(line, style=style), soft_wrap=True)
 
 
 def _line_style(line: str) -> str:
-    if line.startswith(" + "):
-        return "green"
-    if line.startswith((" - ", "depth ")):
+    for mark, style in DECISIONS.items():
+        if line.startswith(mark):
+            return style
+    if line.lstrip().startswith(TABLE_HEADS):
         return "dim"
     return "bold" if line[:1].isalpha() else ""
 
 
-def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table without a frame; the last column is folded if it must be."""
+def show_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, whole_lines: bool = False
+) -> None:
+    """A table without a frame; the last column is folded if it must be. whole_lines: cut instead,
+    so that each row is one line."""
     out = console()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for position, head in enumerate(heads):
         last = position == len(heads) - 1
         table.add_column(head, no_wrap=not last, style="" if position else "cyan")
-    for row in rows:
+    listed = [*rows]
+    if whole_lines and out.is_terminal:
+        others = zip(*(row[:-1] for row in (heads, *listed)), strict=True)
+        room = out.width - sum(max(map(cell_len, column)) + 2 for column in others)
+        listed = [(*row[:-1], _cut(row[-1], max(room, LEAST_ROOM))) for row in listed]
+    for row in listed:
         table.add_row(*(Text(cell) for cell in row))
     out.print(table)
+
+
+def _cut(cell: str, room: int) -> str:
+    if cell_len(cell) <= room:
+        return cell
+    return f"{set_cell_size(cell, room - 1)}\u2026"

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from teola.policies.reason import ONLY_ONE
 from teola.runtime.observe.recorded import Recorded
+from teola.runtime.observe.shares import in_lines
 from teola.runtime.observe.trace import Span
 
 PIPED: Final = 100
@@ -69,6 +70,10 @@ def show_timeline(trace: Recorded, out: Console) -> None:
             marked = not path.isdisjoint(slices)
             row = _row(primitive, slices, name, bars, trace.end_s, marked)
             out.print(row, no_wrap=True, overflow="crop")
+    if told := in_lines(trace.shares, width - 2):
+        out.print(Text("where the time went", style="bold"))
+        for line in told:
+            out.print(Text(f"  {line}"), no_wrap=True)
     _show_reasons(trace, out, width)
 
 

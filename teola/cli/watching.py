@@ -16,10 +16,12 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
+from teola.cli.step_words import called, step_words
 from teola.cli.visible import visible
 from teola.collections import IndexingStep
-from teola.graph import Op
+from teola.graph import Op, ToolStep
 from teola.graph.ops import PREFILLS
 from teola.runtime.live.query import Progress as Event
 from teola.runtime.runtime import Runtime
@@ -31,6 +33,7 @@ DOING = {
     Op.RERANKING.value: "reranking",
     Op.WEB_SEARCH.value: "searching the web",
 }
+MORE_CALLS = " and 999 more 00:00:00"
 
 
 class Watch:
@@ -38,7 +41,7 @@ class Watch:
 
     def __init__(self, bar: bool) -> None:
         console = Console(stderr=True)
-        columns = [SpinnerColumn(style="cyan"), TextColumn("{task.description}")]
+        columns = [SpinnerColumn(style="cyan"), TextColumn("{task.description}", markup=False)]
         columns += [BarColumn(bar_width=24), MofNCompleteColumn()] if bar else []
         self._bars = Progress(
             *columns,
@@ -49,11 +52,14 @@ class Watch:
         )
         self._line = self._bars.add_task("", total=None, visible=False)
         self._chunks = 0
+        self.calls = 0
+        """Of tools that were told, each in a line that stays."""
+        self._calling: dict[str, str] = {}
 
     def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
         """Say `text`, and how much is done of how much there is to do."""
         self._bars.update(
-            self._line, description=text, completed=done or 0, total=total, visible=True
+            self._line, description=visible(text), completed=done or 0, total=total, visible=True
         )
         self._bars.start()
 
@@ -79,10 +85,35 @@ class Watch:
 
     def event(self, event: Event) -> None:
         """Say what a query does."""
+        if self._calling and event.op == Op.TOOL_CALL.value:
+            return  # the call is told already, by its tool's name
         if event.state == "started":
             doing = "asking the LLM" if Op(event.op) in PREFILLS else DOING.get(event.op, "running")
             items = f" {event.items} items" if event.items > 1 else ""
             self.show(f"{doing}{items} ({event.primitive})")
+        elif event.state == "writing":
+            self.show(f"the LLM writes ({event.primitive.removesuffix('.prefill')})")
+
+    def call(self, step: ToolStep) -> None:
+        """Say which tool an agent calls, and what that gave."""
+        if self._bars.disable:
+            return
+        room = self._bars.console.width - 4
+        if step.state == "started":
+            self._calling[step.id] = called(step.tool, step.args, room - len(MORE_CALLS))
+            self._show_calls()
+            return
+        self._calling.pop(step.id, None)
+        self.calls += 1
+        told = {**step._asdict(), "failed": step.state == "failed"}
+        line = Text(visible(f"  {step_words(told, room)}"), style="dim")
+        self._bars.console.print(line, no_wrap=True, overflow="ellipsis")
+        self._show_calls()
+
+    def _show_calls(self) -> None:
+        *others, last = self._calling.values() or [""]
+        if last:
+            self.show(f"{last} and {len(others)} more" if others else last)
 
     def step(self, step: IndexingStep) -> None:
         """Say how far indexing is."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from teola.errors import UnknownName
 from teola.graph.graph import Graph
+from teola.graph.graph_table import to_text
 from teola.graph.ops import Op
 
 COLOURS: Final[Mapping[Op, str]] = {
@@ -44,41 +45,6 @@ def to_json(graph: Graph) -> dict[str, Any]:
             {"from": edge.source, "to": edge.target, "kind": edge.kind} for edge in graph.edges()
         ],
     }
-
-
-def to_text(graph: Graph, columns: Mapping[str, Mapping[str, str]] | None = None) -> str:
-    """A table in topological order; `columns`: further ones, title -> primitive id -> cell."""
-    more = columns or {}
-    head = ["depth", "primitive", "op", "engine", "items", *more, "waits for"]
-    rows = [head]
-    effects = {(e.source, e.target): e.kind for e in graph.edges() if e.kind != "data"}
-    for id in graph.order:
-        p = graph[id]
-        waits = [
-            f"{parent} ({effects[parent, id]})" if (parent, id) in effects else parent
-            for parent in graph.parents[id]
-        ]
-        rows.append(
-            [
-                str(graph.depth[id]),
-                id,
-                p.op.value,
-                p.engine or "-",
-                str(p.items),
-                *(cells.get(id, "") for cells in more.values()),
-                ", ".join(waits) or "-",
-            ]
-        )
-    numeric = {0, 4, *range(5, 5 + len(more))}
-    widths = [max(len(row[k]) for row in rows) for k in range(len(head) - 1)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if k in numeric else cell.ljust(width)
-            for k, (cell, width) in enumerate(zip(row, widths, strict=False))
-        ]
-        lines.append("  ".join([*cells, row[-1]]).rstrip())
-    return "\n".join(lines)
 
 
 def to_mermaid(graph: Graph) -> str:

@@ -23,6 +23,7 @@ from teola.serve.intake.uploads import Upload
 from teola.serve.long_json import LongJson
 from teola.serve.openapi.describing import described
 from teola.serve.problems import NotFound, problem_of
+from teola.serve.question import SHORT
 from teola.serve.streaming import Events, EventStream, numbered, result_for, written
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
         limit: Annotated[int, Query(ge=1, le=500)] = 100,
     ) -> dict[str, Any]:
         """Queries that run and the last that ended, the newest first."""
-        found = [entry.summary() for entry in service.board.all(tenant(request))]
+        found = [listed(entry) for entry in service.board.all(tenant(request))]
         if service.background is not None:
             ids = [one["query_id"] for one in found]
             found += await service.background.all(tenant(request), app, state, limit, ids)
@@ -248,6 +249,13 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
         if plan is None:
             raise NotFound(f"query {id!r} has no graph yet")
         return await run_in_threadpool(_drawn, plan.graph, form)
+
+
+def listed(entry: Entry) -> dict[str, Any]:
+    """Its line in a list of queries, with the beginning of what it asked, if that is kept."""
+    text = entry.question.text if entry.question is not None else ""
+    shown = entry.job.secrets.hidden(text)[:SHORT]
+    return {**entry.summary(), "question": shown} if shown else entry.summary()
 
 
 def _shown(entry: Entry) -> Response:

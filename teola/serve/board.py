@@ -196,7 +196,7 @@ class Entry:
         return self.result
 
     def summary(self) -> dict[str, Any]:
-        """Its line in a list of queries."""
+        """Its line in a list of queries, without its question."""
         job = self.job
         found = {
             "query_id": self.id,

@@ -18,11 +18,13 @@ from starlette.concurrency import run_in_threadpool
 
 from teola.explain import Explanation
 from teola.passes import Optimised, Steps
+from teola.passes.origins import origins
 from teola.policies.work import Work
 from teola.profile import Profile
 from teola.runtime.driver import Query
 from teola.runtime.observe.parts import parts_json
 from teola.runtime.observe.placements import FoundTokens, Hits, placements
+from teola.runtime.observe.shares import shares, shares_json
 from teola.runtime.observe.stretches import (
     NONE,
     Waited,
@@ -111,23 +113,11 @@ def explained(app: str, optimised: Optimised, profile: Profile, passes: Steps) -
     """As `teola explain --format json`, with the passes in order and where each primitive of the
     e-graph comes from."""
     found = Explanation(app, optimised, profile).to_json()
-    return {**found, "passes": [step.name for step in passes], "origins": origins(optimised)}
-
-
-def origins(optimised: Optimised) -> dict[str, str]:
-    """Primitive of the e-graph -> the one of the p-graph that it was made from, if there is one.
-
-    What joins the pieces of a primitive comes from that primitive.
-    """
-    before, after = optimised.p_graph, optimised.e_graph
-    found: dict[str, str] = {}
-    for id in after.order:
-        p = after[id]
-        joined = [found[ref.producer] for ref in p.refs() if ref.producer in found]
-        origin = id if id in before else p.origin or next(iter(joined), "")
-        if origin in before:
-            found[id] = origin
-    return found
+    return {
+        **found,
+        "passes": [step.name for step in passes],
+        "origins": origins(optimised.p_graph, optimised.e_graph),
+    }
 
 
 def timed(
@@ -154,6 +144,7 @@ def timed(
             {**asdict(s), "span": _index(s.span), "blocker": _index(s.blocker)} for s in path
         ],
         "critical_spans": chain(spans, before, answered=answered),
+        "shares": shares_json(shares(spans, path)),
         "waits": waits_on_path(spans, path),
         "calls": [one.to_json() for one in placements(trace)],
         "parts": parts_json(trace, trace.admitted + now_s),

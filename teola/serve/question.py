@@ -16,6 +16,10 @@ from teola.query_spec import Passes, QuerySpec
 
 INPUT_BYTES: Final = 16 * 2**10
 """An input that is larger than this as JSON is not kept."""
+SHORT: Final = 200
+"""Characters of a question in a list of queries."""
+_NO_QUESTION: Final = ("collection", "history")
+"""Texts that tell nothing of what is asked."""
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
@@ -34,6 +38,14 @@ class Question:
     overrides: Mapping[str, Any]
     passes: Passes
     bytes: int
+
+    @property
+    def text(self) -> str:
+        """What is asked, in one text: the input `question`, else the first one that is a text; ""
+        where there is none, or it is not kept."""
+        texts = {name: one for name, one in self.inputs.items() if isinstance(one, str) and one}
+        others = (value for name, value in texts.items() if name not in _NO_QUESTION)
+        return texts.get("question") or next(others, "")
 
     def to_json(self) -> dict[str, Any]:
         """The question as clients are shown it."""

@@ -29,6 +29,8 @@ from teola.tools.gate import Gate
 from teola.tools.json_schema import Schema, mapped, shown
 from teola.tools.loop_life import here
 
+LANGCHAIN: Final = "langchain_core"
+"""The package of its classes; it is not imported here."""
 _BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -59,6 +61,7 @@ def tool(
 
 
 def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
+    _check_own(function)
     label = options.get("name") or getattr(function, "__name__", "").strip("<>")
     called = f"tool {label!r}"
     check_known(called, options)
@@ -76,6 +79,18 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
         further=call.problems,
         **common(options),
     )
+
+
+def _check_own(function: object) -> None:
+    """Raise InputError for what is no function, and say what makes a tool of LangChain's."""
+    classes = type(function).__mro__
+    if any(one.__module__.partition(".")[0] == LANGCHAIN for one in classes):
+        raise InputError(
+            f"a {classes[0].__name__} is an object of LangChain; make a tool of it: "
+            "from_langchain(...), of teola.adapters"
+        )
+    if not callable(function):
+        raise InputError(f"a tool is a function, got {function!r:.80}")
 
 
 def check_known(called: str, options: Mapping[str, Any]) -> None:

@@ -19,9 +19,10 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.tools import tool as langchain_tool
 from langchain_core.vectorstores import InMemoryVectorStore
 
-from teola import App, Component, Runtime, Token, component
+from teola import Agent, App, Component, Runtime, Token, component
 from teola.adapters import from_langchain, to_langchain
 from teola.errors import InputError, QueryFailed
 from tests.adapters.talker import talker
@@ -151,6 +152,20 @@ def test_a_message_that_is_more_than_text_is_no_answer(runtime: Runtime) -> None
 def test_other_things_are_refused(thing: Any, told: str) -> None:
     with pytest.raises(InputError, match=told):
         from_langchain(thing)
+
+
+def test_an_agent_says_how_a_tool_of_theirs_becomes_one() -> None:
+    @langchain_tool
+    def look(place: str) -> str:
+        """Look somewhere."""
+        return place
+
+    for thing in (look, RunnableLambda(str)):
+        with pytest.raises(InputError, match=r"LangChain; make a tool of it: from_langchain\("):
+            Agent([thing])  # type: ignore[list-item]
+    assert Agent([from_langchain(look)]).tools.own.names == ["look"]
+    with pytest.raises(InputError, match="a tool is a function, got 3"):
+        Agent([3])  # type: ignore[list-item]
 
 
 def test_only_apps_and_tools_go_there() -> None:

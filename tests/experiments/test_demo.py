@@ -5,19 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from experiments.demo import egraph
-from experiments.demo.__main__ import _excerpt
+from experiments.demo import picture
+from experiments.demo.__main__ import DOCS, FILES, _excerpt
 from experiments.demo.documents import Documents
 from teola.profile import paper
+from teola.runtime.observe.recorded import Recorded
 from teola.runtime.observe.trace import Trace
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola_apps.advanced_rag import app
-
-WIDTH = 100
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +30,20 @@ def trace() -> Trace:
     return traces[0]
 
 
-def drawn(picture: object) -> list[str]:
-    console = Console(width=WIDTH, record=True, file=None, quiet=False, force_terminal=False)
-    with console.capture() as capture:
-        console.print(picture)
-    return capture.get().splitlines()
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_graph_is_a_line_for_each_engine(trace: Trace, width: int) -> None:
+    lines = [line.plain for line in picture.lines(Recorded.of(trace), width)]
+    assert len(lines) <= 5
+    assert max(map(len, lines)) <= width
+    assert {line.split()[0] for line in lines} == {"embedding", "vectorstore", "rerank", "llm"}
+    (llm,) = (line for line in lines if line.startswith("llm"))
+    assert llm.endswith("expand ×4, generate ×6")
+    assert picture.WORKS in llm
 
 
-def test_graph_table_numbers_the_parents(trace: Trace) -> None:
-    assert trace.plan is not None
-    graph = trace.plan.graph
-    lines = drawn(egraph.table(graph))
-    assert max(map(len, lines)) <= WIDTH
-    number = {id: str(i) for i, id in enumerate(graph.order, 1)}
-    search = next(line for line in lines if " search.search.1 " in line)
-    assert f"({number['index.ingest.1']})" in search
-    assert search.split()[-1] == number["embed.embed.1"]
+def test_its_files_are_there() -> None:
+    assert len(FILES) == 3
+    assert all((DOCS / name).is_file() for name in FILES)
 
 
 def test_renewed_documents_are_other_documents(tmp_path: Path) -> None:
@@ -55,7 +51,7 @@ def test_renewed_documents_are_other_documents(tmp_path: Path) -> None:
     origin.mkdir()
     folder.mkdir()
     (origin / "a.md").write_text("One line.")
-    documents = Documents(origin, folder)
+    documents = Documents(origin, ["a.md"], folder)
     first = (folder / "a.md").read_bytes()
     documents.renew()
     assert first.startswith(b"One line.")

@@ -9,14 +9,14 @@ import pytest
 
 from teola.errors import UnknownName
 from teola.graph import Graph, Guard, Order
-from teola.graph.render import render, to_json, to_text
+from teola.graph.graph_table import to_text
+from teola.graph.render import render, to_json
 from tests.schedule.plans import Ref, aggregate, call, condition, tool
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 
-@pytest.fixture
-def graph() -> Graph:
+def every_kind() -> Graph:
     """Every kind of edge, an engine call, a component with a quotation mark."""
     stored = Order("store", "an effect", effect=True)
     primitives = [
@@ -30,6 +30,11 @@ def graph() -> Graph:
     made = Graph("test", primitives, {"answer": Ref('say "both"', "out")}, ["question"])
     made.validate()
     return made
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return every_kind()
 
 
 @pytest.mark.parametrize("form", ["text", "mermaid", "dot"])

@@ -9,12 +9,15 @@ from typing import Any
 import httpx
 import pytest
 
-from teola import Runtime
+from teola import App, Runtime, component
 from teola.engine import Source
 from teola.query_spec import QuerySpec
+from teola.run_secrets import Secrets
 from teola.serve.access.auth import KeyFile
-from teola.serve.question import INPUT_BYTES, question_of
-from tests.serve.conftest import Served, applications, serving, soon
+from teola.serve.api import listed
+from teola.serve.board import Entry
+from teola.serve.question import INPUT_BYTES, SHORT, question_of
+from tests.serve.conftest import Served, applications, lent, serving, soon
 
 COUNT = "/v1/apps/count/queries"
 
@@ -43,6 +46,53 @@ def test_a_large_input_is_left_out_and_named(client: httpx.Client) -> None:
     found = shown(client, id)["asked"]
     assert found["inputs"] == {"unit": "x"}
     assert found["left_out"] == ["names"]
+
+
+def row(client: httpx.Client, id: str) -> dict[str, Any]:
+    rows = client.get("/v1/queries").json()["queries"]
+    return next(one for one in rows if one["query_id"] == id)
+
+
+def test_the_list_has_the_beginning_of_a_question(client: httpx.Client) -> None:
+    id = asked(client, inputs={"question": "why? " * 100})
+    soon(lambda: shown(client, id)["state"] == "ok")
+    assert row(client, id)["question"] == ("why? " * 100)[:SHORT]
+    other = asked(client, "count", inputs={"names": ["Mara"], "unit": "people"})
+    assert row(client, other)["question"] == "people"  # its only text
+    client.delete(f"/v1/queries/{id}/asked")
+    assert "question" not in row(client, id)
+
+
+def test_a_secret_in_a_question_is_hidden_before_it_is_cut() -> None:
+    secret = "s3cret-" * 4
+    text = "x" * (SHORT - 10) + secret
+
+    @component(outputs="answer")
+    def say(question: str) -> str:
+        return question
+
+    app = App("say", say, inputs={"question": "text"}, outputs={"answer": "answer"})
+    ask = QuerySpec({"question": text}, secrets=Secrets({"CRM_KEY": secret}))
+    with Runtime() as runtime, lent({"": app}, runtime):
+        entry = Entry(app.job(ask), "sync", 0.0, question=question_of(ask))
+    assert "s3cret" not in listed(entry)["question"]
+    assert len(listed(entry)["question"]) <= SHORT
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        ({"history": "long", "question": "who?"}, "who?"),
+        ({"collection": "papers", "topic": "lamps"}, "lamps"),
+        ({"collection": "papers", "names": ["Mara"]}, ""),
+        ({"question": "", "topic": "lamps"}, "lamps"),
+        ({"question": "x" * (INPUT_BYTES + 1)}, ""),
+    ],
+)
+def test_the_question_is_the_input_of_that_name_or_the_first_text(
+    inputs: dict[str, Any], text: str
+) -> None:
+    assert question_of(QuerySpec(inputs)).text == text
 
 
 def test_it_can_be_deleted_before_the_query_goes(client: httpx.Client) -> None:

@@ -118,6 +118,7 @@ class LiveCall:
         if not query.run.ended(head):  # another try: what was released must not come back
             query.store.put(head, {"sequence": True})
         query.trace.ended(head, 0, self._clock())
+        query.watch(head, 1, "writing")
         engine, instance = self._command.engine, self._command.instance
         self._post(FirstToken(engine, instance, query.id, head, self.shown))
 

@@ -42,7 +42,8 @@ class Token(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """A slice of a primitive was sent to its engine (`started`) or came back (`finished`)."""
+    """A slice of a primitive was sent to its engine (`started`) or came back (`finished`); or the
+    first token of an LLM call is there (`writing`), told of what leads the call."""
 
     primitive: str
     op: str
@@ -142,7 +143,7 @@ class LiveQuery(Query):
             self.watcher(Token(text))
 
     def watch(self, i: int, items: int, state: str) -> None:
-        """Tell its watcher that a slice of primitive `i` was sent or came back."""
+        """Tell its watcher that a slice of primitive `i` was sent or came back; see Progress."""
         if self.watcher:
             p = self.plan.primitives[i]
             items = items if p.batchable else 1

@@ -38,7 +38,7 @@ def demand(trace: Trace) -> Demand:
     plan, (sent, ended, steps) = trace.plan, trace.raw
     busy = [(step.start, step.end) for step in steps]
     if plan is None:
-        return Demand(_covered(busy), {})
+        return Demand(covered(busy), {})
     ends: dict[tuple[int, int], float] = {}
     for i, lo, at, state in ended:
         if state not in NOT_RUN:
@@ -56,7 +56,7 @@ def demand(trace: Trace) -> Demand:
         busy.append((start - trace.admitted, end - trace.admitted))
         if engine := plan.primitives[i].engine:
             work[engine] = work.get(engine, 0.0) + (end - start) / size
-    return Demand(_covered(busy), work)
+    return Demand(covered(busy), work)
 
 
 def _failed(trace: Trace, i: int, lo: int, start: float, until: float) -> float:
@@ -97,8 +97,14 @@ def done(trace: Trace) -> list[Primitive]:
     return [primitives[i] for i in sorted(found)]
 
 
-def _covered(intervals: Iterable[tuple[float, float]]) -> float:
-    """Seconds that lie in at least one of them."""
+def done_in_all(trace: Trace) -> int:
+    """How many of those there are in the query, its parts and the queries inside, as far as these
+    are recorded."""
+    return len(done(trace)) + sum(map(done_in_all, trace.inner))
+
+
+def covered(intervals: Iterable[tuple[float, float]]) -> float:
+    """What lies in at least one of them, in seconds as a rule."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(intervals):
         if end > until:

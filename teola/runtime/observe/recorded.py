@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, Self
 
 from teola.errors import InputError
+from teola.runtime.observe.shares import Share, shares_of
 from teola.runtime.observe.stretches import NONE, chain
 from teola.runtime.observe.trace import NOT_RUN, Span, Trace
 from teola.runtime.observe.whole import whole
@@ -29,7 +30,8 @@ class Lane(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """spans: by start, with those of parts and queries inside, without those that were skipped.
-    edges: (producer, consumer) of the query's own graph. before: see `whole`."""
+    edges: (producer, consumer) of the query's own graph. before: see `whole`. shares: of its time,
+    by what it was spent on."""
 
     query_id: str
     app: str
@@ -38,6 +40,7 @@ class Recorded:
     spans: tuple[Span, ...]
     edges: tuple[tuple[str, str], ...] = ()
     before: tuple[int, ...] = ()
+    shares: tuple[Share, ...] = ()
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
@@ -50,6 +53,7 @@ class Recorded:
             trace.state,
             trace.latency_s,
             *_ran(found.spans, found.before, tuple((edge.source, edge.target) for edge in edges)),
+            tuple(shares_of(trace)),
         )
 
     @classmethod
@@ -67,6 +71,7 @@ class Recorded:
                 timeline["state"],
                 timeline["end_s"],
                 *_ran(spans, before, edges),
+                tuple(Share(**one) for one in timeline["shares"]),
             )
         except (IndexError, KeyError, TypeError, ValueError, AttributeError):
             raise InputError("that is no timeline; is it a Teola server of this version?") from None

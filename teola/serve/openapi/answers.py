@@ -105,7 +105,9 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         },
         about={},
     ),
-    "QueryList": _object({"queries": _list(_ref("Query"))}),
+    "QueryList": _object(
+        {"queries": _list({"allOf": [_ref("Query"), _object({}, question=_TEXT)]})}
+    ),
     "Trace": _object(
         {
             "query_id": _TEXT,

@@ -280,7 +280,7 @@ async def test_tokens_arrive_in_order_and_make_the_answer() -> None:
     assert texts == ["The ", "answer ", "is ", "42."]
     assert "".join(texts) == ending.outputs["answer"]
     states = [e.state for e in heard if isinstance(e, Progress) and e.op != "partial_prefilling"]
-    assert states == ["started", "finished"]
+    assert states == ["started", "writing", "finished"]
 
 
 async def test_only_the_final_answer_streams() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from teola import App, Each, component
 from teola.explain_parts import FAILED, SLOWEST, grown
 from teola.runtime.observe.parts import grown_primitives, kinds, label, parts_json
@@ -76,7 +78,7 @@ def test_parts_as_json() -> None:
 @catches(
     "all-told",
     "each of many parts has a line",
-    edited(grown, "[*_lines(trace, trace, 0)]", "[*_lines(trace, trace, 0)] * 9"),
+    edited(grown, "[*_rows(trace, 0)]", "[*_rows(trace, 0)] * 9"),
 )
 def test_many_parts_are_told_in_few_lines() -> None:
     lines = grown(whole())
@@ -106,3 +108,11 @@ def test_an_explanation_tells_what_grew() -> None:
     assert "parts: what it grew" in told
     assert "each/item ×200" in told
     assert len([line for line in told.splitlines() if "/19" in line]) <= 3
+
+
+@pytest.mark.parametrize("width", [50, 60, 80])
+def test_parts_fit_a_terminal_with_their_whole_names(width: int) -> None:
+    lines, wide = grown(whole(), width), grown(whole())
+    assert max(map(len, lines)) <= width
+    names = [line.split("  ")[0] for line in wide]
+    assert all(any(name in line for line in lines) for name in names)

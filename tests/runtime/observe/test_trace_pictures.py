@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
 from typing import Any
@@ -18,6 +19,7 @@ from teola.graph import render
 from teola.runtime.observe.gantt import to_mermaid
 from teola.runtime.observe.perfetto import to_perfetto
 from teola.runtime.observe.recorded import Lane, Recorded
+from teola.runtime.observe.shares import Share
 from teola.runtime.observe.trace import Span, Trace
 
 
@@ -202,6 +204,7 @@ def test_what_a_server_tells_is_the_same(runtime: Runtime, real: Recorded) -> No
             {**asdict(s), "something": "newer", "waited_for": None if k < 0 else k}
             for s, k in zip(real.spans, real.before, strict=True)
         ],
+        "shares": [asdict(share) for share in real.shares],
     }
     graph = {"edges": [{"from": a, "to": b, "kind": "data"} for a, b in real.edges]}
     assert Recorded.from_json(json.loads(json.dumps(told)), graph) == real
@@ -218,6 +221,12 @@ def test_what_is_no_timeline_is_refused(bad: dict[str, Any]) -> None:
 
 def test_lanes_begin_with_the_query_itself() -> None:
     assert list(OVERLAPPING.lanes()) == [Lane("query", -1), Lane("llm", 0), Lane("llm", 1)]
+
+
+def test_where_the_time_went_is_said_in_words() -> None:
+    shares = (Share("decode", "decoding", 0.75), Share("rank", "reranking", 0.25))
+    lines = drawn(replace(OVERLAPPING, shares=shares))
+    assert lines[lines.index("where the time went") + 1] == "  decoding 75 %, reranking 25 %"
 
 
 # --- text ----------------------------------------------------------------------------------------

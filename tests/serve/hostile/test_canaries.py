@@ -162,7 +162,11 @@ def test_metrics_and_lists_hold_no_texts(
     assert not found_in(metrics, canaries)
     assert process.key not in metrics
     with process.client() as client:
-        for path in ("/v1/queries", "/v1/apps", "/v1/engines", "/v1/models", "/openapi.json"):
+        rows = client.get("/v1/queries").json()["queries"]
+        asked = [row.pop("question", "") for row in rows]
+        assert "question" in found_in(json.dumps(asked), canaries)  # it would be noticed
+        assert not found_in(json.dumps(rows), canaries)
+        for path in ("/v1/apps", "/v1/engines", "/v1/models", "/openapi.json"):
             assert not found_in(client.get(path).text, canaries), path
 
 

@@ -202,6 +202,20 @@ def test_filters_are_in_the_link(page: Page) -> None:
     assert page.query_id() == fine
 
 
+def test_queries_are_told_apart_by_their_questions(page: Page) -> None:
+    odd = "who keeps <b>the</b> \u202elamp? " + "because " * 40
+    plain, strange = page.ask("echo", "Where is Arrenholm?"), page.ask("echo", odd)
+    page.open("/queries?text=arrenholm")
+    assert page.one(f"td.about-query a[href$='{plain}']").text == "Where is Arrenholm?"
+    page.open("/queries")
+    link = page.one(f"td.about-query a[href$='{strange}']")
+    assert link.text.startswith("who keeps <b>the</b> \ufffdlamp? because")
+    assert page.all("td.about-query b") == []
+    assert page.js("return document.documentElement.scrollWidth <= innerWidth")
+    row = "return arguments[0].closest('tr').getBoundingClientRect().height"
+    assert page.driver.execute_script(row, link) < 70  # one line, with the id below
+
+
 def test_an_empty_list_teaches(page: Page) -> None:
     page.open("/queries?text=nothing-is-called-this")
     page.says("No query is like this")

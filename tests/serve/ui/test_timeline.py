@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -63,37 +61,6 @@ def test_waiting_behind_its_own_work_counts_as_that_work(page: Page) -> None:
     )
     assert widths["share op-call"] > 900
     assert widths.get("share op-queued", 0) < 50
-
-
-SHARES = """
-const done = arguments[arguments.length - 1];
-import(new URL('js/summary.js', document.baseURI))
-  .then((found) => done(found.shares(arguments[0])));
-"""
-
-
-def test_each_wait_goes_to_who_was_waited_for(page: Page) -> None:
-    page.open("/queries")
-    spans = [{"op": "embedding"}, {"op": "searching"}]
-
-    def part(kind: str, op: str, start: float, end: float, blocker: int | None = None) -> Any:
-        at = {"start": start, "end": end, "engine": "vectorstore"}
-        return {"kind": kind, "op": op, "blocker": blocker, **at}
-
-    path = [
-        part("behind", "searching", 0, 17, 0),
-        part("queued", "searching", 17, 18),
-        part("ran", "searching", 18, 20),
-        part("people", "wait", 20, 23),
-    ]
-    given = {"critical_path": path, "spans": spans}
-    found = page.driver.execute_async_script(SHARES, given)
-    assert [(one["label"], one["s"]) for one in found] == [
-        ("embedding", 17),
-        ("waiting for people", 3),
-        ("store and search", 2),
-        ("waiting for others at vectorstore", 1),
-    ]
 
 
 def test_a_query_whose_document_cannot_be_read_spent_its_time_on_that(page: Page) -> None:

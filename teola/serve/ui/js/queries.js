@@ -3,7 +3,7 @@ import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { live } from "../vendor/lit-html/directives/live.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { get } from "./api.js";
-import { ago, moment, plural, seconds } from "./format.js";
+import { ago, moment, plural, seconds, visible } from "./format.js";
 import { badge } from "./query.js";
 import "./clock.js";
 import { every } from "./every.js";
@@ -48,8 +48,9 @@ function set(name, value) {
 }
 
 function draw() {
-  const text = filter("text").trim();
-  const shown = found?.filter((one) => one.query_id.includes(text));
+  const text = filter("text").trim().toLowerCase();
+  const shown = found?.filter((one) =>
+    one.query_id.includes(text) || (one.question ?? "").toLowerCase().includes(text));
   return html`<div class="head"><div class="row"><h1>Queries</h1>
       <span class="facts">${shown ? plural(shown.length, "query", "queries") : ""}</span></div>
     ${filters()}</div>
@@ -66,28 +67,37 @@ function filters() {
   const names = new Set([...state.apps.map((one) => one.name), filter("app")].filter(Boolean));
   return html`<search class="filters" aria-label="Filters">
     ${select("app", "Application", [...names])} ${select("state", "State", STATES)}
-    <label>Id contains <input data-first type="search" autocomplete="off" spellcheck="false"
+    <label>Question or id contains <input data-first type="search" autocomplete="off" spellcheck="false"
       .value=${live(filter("text"))} @input=${(event) => put("text", event.target.value)}></label>
   </search>`;
 }
 
 const table = (rows) => html`<div class="card flush"><table class="queries">
-  <thead><tr><th scope="col">State</th><th scope="col">App</th><th scope="col">Query</th>
-    <th scope="col" class="wide-only">Mode</th><th scope="col">Asked</th>
+  <thead><tr><th scope="col">State</th><th scope="col" class="wide-only">App</th><th scope="col">Query</th>
+    <th scope="col">Asked</th>
     <th scope="col" class="right">Took</th></tr></thead>
   <tbody>${repeat(rows, (one) => one.query_id, row)}</tbody>
 </table></div>`;
 
 const row = (one) => html`<tr>
   <td>${badge(one.state)}</td>
-  <td>${one.app}</td>
-  <td><a href=${linkTo(one.query_id)}><code>${one.query_id.slice(0, 8)}<span class="wide-only">${one.query_id.slice(8, 12)}</span></code></a></td>
-  <td class="wide-only">${one.mode}</td>
+  <td class="wide-only">${one.app}</td>
+  <td class="about-query">${one.question ? asked(one) : id(one)}
+    <small class="wide-only">${one.question ? html`${short(one)} · ` : nothing}${one.mode}</small>
+    <small class="narrow-only">${one.app}</small></td>
   <td title=${moment(one.created)}>${ago(one.created)}</td>
   <td class="right digits">${one.state === "running"
     ? html`<running-clock .since=${one.since}></running-clock>`
     : seconds(one.latency_s)}</td>
 </tr>`;
+
+const short = (one) => html`<code>${one.query_id.slice(0, 8)}</code>`;
+
+const asked = (one) => html`<a href=${linkTo(one.query_id)} dir="auto"
+  title=${visible(one.question)}>${visible(one.question)}</a>`;
+
+// Of a query whose question is not kept.
+const id = (one) => html`<a href=${linkTo(one.query_id)}>${short(one)}</a>`;
 
 function empty() {
   const filtered = ["app", "state", "text"].some(filter);

@@ -2,25 +2,9 @@
 // happened at the same time.
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 import { seconds } from "./format.js";
-import { classOf, CLASSES } from "./ops.js";
-
-// [{name, label, s}] by class of operation, the longest first. What waited behind other work of the
-// same query counts as that work; what waited for other queries is apart, by engine.
-export function shares({ critical_path: path, spans }) {
-  const found = new Map();
-  const between = spans.some((span) => span.engine) ? "between primitives" : "before any primitive";
-  for (const { kind, op, engine, blocker, start, end } of path) {
-    const name = kind === "ran" ? classOf(op) : kind === "behind" ? classOf(spans[blocker].op) : kind;
-    const label = { queued: `waiting for others at ${engine}`, between }[name] ?? CLASSES[name].label;
-    const share = found.get(label) ?? { name, label, s: 0 };
-    share.s += end - start;
-    found.set(label, share);
-  }
-  return [...found.values()].sort((a, b) => b.s - a.s);
-}
 
 export function summary({ timeline, state }) {
-  const parts = timeline.spans.length ? shares(timeline) : [];
+  const parts = timeline.spans.length ? timeline.shares : [];
   const total = timeline.end_s || 1;
   let at = 0;
   const bar = parts.map(({ name, s }) => {
