@@ -187,6 +187,7 @@ class _Build:
         window = self.windows.get(component.engine)
         block = Block(component, self.configs[component.name], feeds, room, window)
         component.decompose(block)
+        block.check()
         own = joins + block.primitives
         inside = {p.id for p in own}
         heads = {p.id for p in own if not any(r.producer in inside for r in p.refs())}
