@@ -24,7 +24,7 @@ from teola.runtime import engines
 from teola.tools import Tool, named_tools
 from teola.tools.function_tool import FunctionCall
 from teola.workflow import components
-from teola.workflow.components.function import Function
+from teola.workflow.components.function import Function, FunctionConfig
 
 T = TypeVar("T")
 Sort = Literal["pass", "batching", "routing", "eviction", "engine", "component", "app", "tool"]
@@ -203,7 +203,7 @@ class _Definition(NamedTuple):
 
 def _definition(thing: Any) -> _Definition:
     code = thing
-    if isinstance(thing, Function):
+    if isinstance(thing, Function) and isinstance(thing.config, FunctionConfig):
         code = thing.config.function
     elif isinstance(thing, Tool) and isinstance(thing.carry_out, FunctionCall):
         code = thing.carry_out.function

@@ -60,6 +60,8 @@ class Builder:
         self.wirer = Wirer(self.template, self.inputs)
         self.wiring, self.finals = self.wirer.wire(outputs)
         self.wirer.check_absent(self.wiring, absent)
+        if Kind.DOCUMENTS in inputs.values():
+            self.wirer.check_chunks(self.wiring, self.finals)
 
     @cached_property
     def reads(self) -> frozenset[str]:

@@ -546,5 +546,8 @@ def raises(g: Graph, profile: Profile) -> Any:
     ],
 )
 def test_what_a_pass_does_wrong_is_told_by_its_name(thing: Any, told: str) -> None:
-    with register("pass", "mine", thing), pytest.raises(GraphError, match=f"^pass 'mine': .*{told}$"):
+    with (
+        register("pass", "mine", thing),
+        pytest.raises(GraphError, match=f"^pass 'mine': .*{told}$"),
+    ):
         optimise(pipeline(), PROFILE, ["mine"], debug=True)
