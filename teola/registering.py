@@ -81,11 +81,11 @@ def register(
     kind: "pass", "batching", "routing" or "eviction" (policies), "engine", "component", "app".
     after, before: of a pass, the one beside which it runs; by default it runs after all others.
 
-    The same definition again replaces the earlier one: a class or a function of the same module and
-    name, also under `@component` or `@tool`, as when a module is reloaded. What `__main__` registers
-    (a notebook's cell, a shell) also replaces what it registered there of the same type and name,
-    such as an App. Raises InputError for a name that is taken, a thing of another shape or two positions, and
-    UnknownName for a kind or a position that does not exist.
+    The same definition again replaces the earlier one: a class or a function of the same module
+    and name, also under `@component` or `@tool`, as when a module is reloaded. What `__main__`
+    registers (a notebook's cell, a shell) also replaces what it registered there of the same type
+    and name, such as an App. Raises InputError for a name that is taken, a thing of another shape
+    or two positions, and UnknownName for a kind or a position that does not exist.
     """
     registry = _registry(kind)
     called = registry.called(name)
