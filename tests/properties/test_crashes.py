@@ -19,7 +19,8 @@ from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending
 from teola.runtime.live.steps import Steps
 from teola.schedule.plan import Plan
-from tests.properties.templates import Grown, grown
+from teola.testing.templates import RandomTemplate
+from tests.properties.drawn import grown
 from tests.properties.test_passes import answer, engines, parts_by, passes, profile
 from tests.recording import Bench
 
@@ -62,7 +63,9 @@ class Journal:
             raise Died
 
 
-async def once(made: Grown, names: list[str], journal: Journal, repeated: Counter[str]) -> Ending:
+async def once(
+    made: RandomTemplate, names: list[str], journal: Journal, repeated: Counter[str]
+) -> Ending:
     """A run, until its end or until it dies. repeated: of effects that were cut off, how often
     somebody said that they are to be done again."""
     known = profile()
@@ -93,12 +96,12 @@ async def once(made: Grown, names: list[str], journal: Journal, repeated: Counte
     deaths=st.lists(st.tuples(st.integers(1, 25), st.booleans()), min_size=1, max_size=3),
 )
 def test_a_query_goes_on_where_it_was(
-    made: Grown, orders: list[list[str]], deaths: list[tuple[int, bool]]
+    made: RandomTemplate, orders: list[list[str]], deaths: list[tuple[int, bool]]
 ) -> None:
     goes_on(made, orders, deaths)
 
 
-def goes_on(made: Grown, orders: list[list[str]], deaths: list[tuple[int, bool]]) -> None:
+def goes_on(made: RandomTemplate, orders: list[list[str]], deaths: list[tuple[int, bool]]) -> None:
     before = made.builder.build(made.builder.configure({}), made.sizes)
     told, _ = asyncio.run(answer(before, made.inputs, parts_by([], profile())))
     effects = Counter(made.effects)

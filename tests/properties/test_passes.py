@@ -18,10 +18,11 @@ from teola.profile import Profile, StepTime, default
 from teola.runtime.live.query import Ending
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.plan import Parts, Plan
+from teola.testing.hash_engines import HashEmbedder, HashModel, HashReranker, MemoryStore
+from teola.testing.templates import RandomTemplate
 from teola.workflow.build import Builder
 from teola.workflow.kinds import LISTS
-from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore
-from tests.properties.templates import Grown, grown
+from tests.properties.drawn import grown
 from tests.recording import Bench, Log, check
 
 passes = st.lists(st.sampled_from(list(PIPELINE)), unique=True, max_size=len(PIPELINE))
@@ -91,7 +92,12 @@ async def answer(
     free=st.booleans(),
 )
 def test_any_passes_give_the_same_answers(
-    made: Grown, orders: list[list[str]], batching: str, models: int, block_tokens: int, free: bool
+    made: RandomTemplate,
+    orders: list[list[str]],
+    batching: str,
+    models: int,
+    block_tokens: int,
+    free: bool,
 ) -> None:
     before = made.builder.build(made.builder.configure({}), made.sizes)
     before.validate()
@@ -112,7 +118,7 @@ def test_any_passes_give_the_same_answers(
         order_of_effects_is_kept(made)
 
 
-def order_of_effects_is_kept(made: Grown) -> None:
+def order_of_effects_is_kept(made: RandomTemplate) -> None:
     """Each effectful function ran at most once, after those before it in the template."""
     ran = list(made.effects)
     made.effects.clear()

@@ -16,11 +16,12 @@ from teola.graph import Graph, Op
 from teola.graph.ops import SPECULATIVE
 from teola.passes import PIPELINE, optimise
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import HashEmbedder, MemoryStore
+from teola.testing.templates import RandomTemplate
 from teola.workflow.build import Builder
 from teola.workflow.components import Embedding, Function
 from teola.workflow.kinds import Kind
-from tests.deterministic import HashEmbedder, MemoryStore
-from tests.properties.templates import Grown, grown
+from tests.properties.drawn import grown
 from tests.properties.test_passes import answer, engines, parts_by, passes, profile
 from tests.recording import Bench, check
 
@@ -31,7 +32,9 @@ def conditions(builder: Builder) -> list[str]:
 
 @settings(max_examples=60)
 @given(made=grown(), names=passes, models=st.integers(1, 2))
-def test_speculation_gives_the_same_answers(made: Grown, names: list[str], models: int) -> None:
+def test_speculation_gives_the_same_answers(
+    made: RandomTemplate, names: list[str], models: int
+) -> None:
     asked = conditions(made.builder)
     assume(asked)
     plain = made.builder.build(made.builder.configure({}), made.sizes)

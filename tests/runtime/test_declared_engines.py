@@ -14,9 +14,9 @@ from teola.graph import Graph, Op, Part, PrefillParams, Primitive, Prompt, Ref, 
 from teola.runtime.live.nesting import Terms
 from teola.runtime.live.steps import Steps
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import CountsStarts, HashEmbedder, HashModel
 from teola.workflow.build import Builder
 from teola.workflow.kinds import Kind
-from tests.deterministic import HashEmbedder, HashModel, Started
 from tests.recording import Bench
 
 GRAPH = Builder("asked", Generate(), {"question": Kind.TEXT}, {"answer": "answer"})
@@ -45,7 +45,7 @@ def test_a_slip_in_a_spec_is_told(declared: dict[str, Any], told: str) -> None:
         EngineSpec(**{**given, **declared})
 
 
-class NoSpec(Started):
+class NoSpec(CountsStarts):
     async def execute(self, requests: Any) -> Any:
         return []
 

@@ -18,7 +18,7 @@ from teola.graph.ops import DECODES, PREFILLS, Op
 from teola.profile import Cost, EngineProfile, Profile, StepTime, to_json
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.pools import joint, presentable
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.fake_openai import FakeOpenAI
 from tests.planted import catches, edited
 from tests.runtime.hosts.elsewhere import Embedder

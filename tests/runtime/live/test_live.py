@@ -19,9 +19,9 @@ from teola.runtime.live.query import Ending, Progress, Token, describe
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import HashEmbedder, HashModel, vector
 from teola.workflow.build import Builder
 from teola.workflow.kinds import Kind
-from tests.deterministic import HashEmbedder, HashModel, vector
 from tests.recording import Bench, check
 from tests.runtime.faults import Flaky, Scripted
 

@@ -41,7 +41,7 @@ def spec(name: str, kind: EngineKind, ops: set[Op], **limits: Any) -> EngineSpec
     return EngineSpec(name, kind, frozenset(ops), **limits)
 
 
-class Started:
+class CountsStarts:
     """Counts what every engine must be told exactly once."""
 
     spec: EngineSpec
@@ -54,7 +54,7 @@ class Started:
         self.closed += 1
 
 
-class HashEmbedder(Started):
+class HashEmbedder(CountsStarts):
     """One vector of four numbers a text. batches: how many texts each batch held."""
 
     def __init__(self, name: str = "embedding", max_batch: int = 4) -> None:
@@ -68,7 +68,7 @@ class HashEmbedder(Started):
         return [{"vectors": [vector(t) for t in r.inputs["texts"]]} for r in requests]
 
 
-class MemoryStore(Started):
+class MemoryStore(CountsStarts):
     """Chunks with their vectors, by collection; a search sees what was stored before it."""
 
     def __init__(self, name: str = "vectorstore", max_batch: int = 4) -> None:
@@ -105,7 +105,7 @@ class MemoryStore(Started):
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
 
 
-class HashReranker(Started):
+class HashReranker(CountsStarts):
     """A score between 0 and 1 for each hit."""
 
     def __init__(self, name: str = "rerank", max_batch: int = 4) -> None:
@@ -119,7 +119,7 @@ class HashReranker(Started):
         ]
 
 
-class HashModel(Started):
+class HashModel(CountsStarts):
     """Answers with words hashed from its prompt; asked for n items it gives 0 to n + 2 of them.
 
     generating, prefilling: calls in progress now. prompts: every whole prompt that was answered.
