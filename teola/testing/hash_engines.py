@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from teola.engine import (
     Call,
     Delta,
+    Engine,
     EngineKind,
     EngineSpec,
     Hit,
@@ -24,6 +26,7 @@ from teola.engine import (
     Usage,
 )
 from teola.graph import DecodeParams, Op, SearchParams
+from teola.runtime.python_engine import PythonEngine
 from teola.runtime.values import text_of
 
 
@@ -181,3 +184,17 @@ class HashModel(CountsStarts):
 
     def count_tokens(self, text: str) -> int:
         return len(text) // 4 + 1
+
+
+def hash_engines(models: int = 1) -> dict[str, list[Engine]]:
+    """Fresh engines for a `Bench`, under the names that components go by. They fill their batches
+    quickly, so that everything worth cutting is cut."""
+    python = PythonEngine()
+    python.spec = replace(python.spec, max_batch=3)
+    return {
+        "embedding": [HashEmbedder()],
+        "vectorstore": [MemoryStore()],
+        "rerank": [HashReranker()],
+        "llm": [HashModel() for _ in range(models)],
+        "python": [python],
+    }

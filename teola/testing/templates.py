@@ -53,16 +53,29 @@ class RandomTemplate:
         loud = {n for n in names if self.builder.template.by_name[n].effect}
         return {name: upstream[name] & loud for name in loud}
 
+    def wrong_effects(self) -> str:
+        """What is wrong with the order of `effects`, if anything; they are forgotten. Each
+        effectful function runs at most once, after those before it in the template."""
+        ran = list(self.effects)
+        self.effects.clear()
+        if len(ran) > len(set(ran)):
+            return f"an effect happened twice: {ran}"
+        for name, before in self.upstream.items():
+            late = [b for b in before if name in ran and b in ran[ran.index(name) :]]
+            if late:
+                return f"{late} ran after {name!r}"
+        return ""
+
 
 def grow(choices: Choices, *, large: bool = False) -> RandomTemplate | None:
     """A template over documents, a question and a list of notes, checked and wired; None if what
     was chosen is none, because something is replaced before anybody reads it. large: with lists
-    that are long enough to be cut by engines that take dozens of items at once."""
+    of dozens of items."""
     effects: list[str] = []
     grower = _Grower(choices, effects, large)
     visible = {"question": "text", "notes": "texts"}
     template: Component | Template = grower.chain(visible, choices.whole(1, 4), 0)
-    chunks = choices.whole(0, 80 if large else 11)
+    chunks = choices.whole(0, 40 if large else 11)
     indexing = choices.one(["never", "first", "last", "between"])
     if indexing == "first":
         template = Indexing() >> template
@@ -70,7 +83,7 @@ def grow(choices: Choices, *, large: bool = False) -> RandomTemplate | None:
         template = template >> grower.lookup(visible) >> Indexing()
         if indexing == "between":
             template = template >> grower.chain(visible, choices.whole(1, 2), 0)
-    notes = choices.several("abcdef", 0, 40 if large else 6, unique=False)
+    notes = choices.several("abcdef", 0, 20 if large else 6, unique=False)
     also = [name for name in grower.given if choices.flag()]
     kinds = {"question": Kind.TEXT, "notes": Kind.TEXTS, "documents": Kind.DOCUMENTS}
     outputs = {name: name for name in {**dict.fromkeys(grower.unread), **dict.fromkeys(also)}}
@@ -86,7 +99,7 @@ def grow(choices: Choices, *, large: bool = False) -> RandomTemplate | None:
         {
             "question": choices.one(["why?", "who?", "how many are there?"]),
             "notes": [f"note {note}" for note in notes],
-            "chunks": [Chunk("d", i, f"chunk {i}", "d") for i in range(chunks)],
+            "chunks": _chunks(chunks),
             "scope": Scope("default", "c"),
         },
         {"notes": len(notes), "chunks": chunks},
@@ -100,6 +113,36 @@ def random_template(seed: int, *, large: bool = False) -> RandomTemplate:
     while (made := grow(choices, large=large)) is None:
         pass
     return made
+
+
+def usual_template(seed: int) -> RandomTemplate:
+    """Documents are indexed, searched and answered from, as most applications do: by the question
+    or several in its place, with or without a reranker. The seed says which, and how long lists
+    are."""
+    choices = SeededChoices(seed)
+    asked, name = Embedding(inputs={"texts": "question"}), "hits"
+    template: Template = Indexing() >> asked
+    if choices.flag():
+        parser = choices.one(["lines", "numbered", "json_list"])
+        expansion = QueryExpansion(n=choices.whole(2, 5), parser=parser)
+        template = Indexing() >> expansion >> Embedding(inputs={"texts": "queries"})
+    template = template >> Search(top_k=choices.whole(1, 20))
+    if choices.flag():
+        template, name = template >> Rerank(top_k=choices.whole(1, 5)), "context"
+    mode = choices.one(["simple", "tree", "refine"])
+    template = template >> Generate(mode=mode, inputs={"context": name})
+    kinds = {"question": Kind.TEXT, "documents": Kind.DOCUMENTS}
+    chunks = choices.whole(0, 60)
+    builder = Builder("usual", template, kinds, {"answer": "answer"})
+    return RandomTemplate(
+        builder,
+        {"question": "why?", "chunks": _chunks(chunks), "scope": Scope("default", "c")},
+        {"chunks": chunks},
+    )
+
+
+def _chunks(count: int) -> list[Chunk]:
+    return [Chunk("d", i, f"chunk {i}", "d") for i in range(count)]
 
 
 class _Grower:
@@ -219,7 +262,7 @@ class _Grower:
     def _search(self, visible: Names, depth: int) -> Component:
         inputs = {"vectors": self._read(visible, "vectors")}
         outputs = {"hits": self._give(visible, "hits")}
-        top_k = self.choices.whole(1, 40 if self.large else 4)
+        top_k = self.choices.whole(1, 20 if self.large else 4)
         return Search(self._name("search"), inputs=inputs, outputs=outputs, top_k=top_k)
 
     def _rerank(self, visible: Names, depth: int) -> Component:

@@ -24,10 +24,10 @@ from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.events import Cause, Command, Dispatch, Finish, Retried
 from teola.schedule.plan import Plan
-from teola.testing.hash_engines import HashEmbedder
+from teola.testing.hash_engines import HashEmbedder, hash_engines
+from teola.testing.pass_contract import parts_by, profile_of
 from teola.testing.templates import RandomTemplate
 from tests.properties.drawn import Drawn, grown
-from tests.properties.test_passes import engines, parts_by, profile
 from tests.recording import Bench, Log, RecordingCore, fresh, replayed
 from tests.runtime.faults import Flaky
 
@@ -53,8 +53,8 @@ def _plain(cause: Cause | None) -> object:
 async def record(made: RandomTemplate, names: list[str], batching: str, cancel: int | None) -> Log:
     """Two live queries at once, of which one may be cancelled after some turns of the loop."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
-    plan = Plan(optimise(graph, profile(), names).e_graph, parts=parts_by(names, profile()))
-    served = engines(models=2)
+    plan = Plan(optimise(graph, profile_of(), names).e_graph, parts=parts_by(names, profile_of()))
+    served = hash_engines(models=2)
     served["embedding"] = [Flaky(HashEmbedder(), failing={1}), HashEmbedder()]
     async with Bench(served, batching=batching) as bench:
         tasks = [bench.start(plan, {**made.inputs, "chunks": []}) for _ in range(2)]
@@ -81,7 +81,7 @@ def test_a_fresh_core_repeats_what_the_live_one_did(
     log = asyncio.run(record(made, names, batching, cancel))
     queues = {
         name: fresh(_queue(name, engine), batching)
-        for name, engine in {**engines(2), "embedding": [HashEmbedder()] * 2}.items()
+        for name, engine in {**hash_engines(2), "embedding": [HashEmbedder()] * 2}.items()
     }
     for call, again in zip(log.calls, replayed(log, queues), strict=True):
         assert plain(again) == plain(call[3]), call[:2]

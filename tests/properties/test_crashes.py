@@ -19,9 +19,11 @@ from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending
 from teola.runtime.live.steps import Steps
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import hash_engines
+from teola.testing.pass_contract import parts_by, profile_of
 from teola.testing.templates import RandomTemplate
 from tests.properties.drawn import grown
-from tests.properties.test_passes import answer, engines, parts_by, passes, profile
+from tests.properties.test_passes import answer, passes
 from tests.recording import Bench
 
 ID = "query"
@@ -68,7 +70,7 @@ async def once(
 ) -> Ending:
     """A run, until its end or until it dies. repeated: of effects that were cut off, how often
     somebody said that they are to be done again."""
-    known = profile()
+    known = profile_of()
     before = made.builder.build(made.builder.configure({}), made.sizes)
     plan = Plan(optimise(before, known, names).e_graph, parts=parts_by(names, known))
     people = People(ID)
@@ -80,7 +82,7 @@ async def once(
 
     people.on_ask = on_ask
     terms = Terms(people=people, steps=Steps(ID, journal.kept, journal))
-    async with Bench(engines()) as bench:
+    async with Bench(hash_engines()) as bench:
         ending = await bench.run(plan, made.inputs, deadline_s=20, id=ID, terms=terms)
         await bench.settle()
         bench.assert_idle()
@@ -103,7 +105,7 @@ def test_a_query_goes_on_where_it_was(
 
 def goes_on(made: RandomTemplate, orders: list[list[str]], deaths: list[tuple[int, bool]]) -> None:
     before = made.builder.build(made.builder.configure({}), made.sizes)
-    told, _ = asyncio.run(answer(before, made.inputs, parts_by([], profile())))
+    told, _ = asyncio.run(answer(before, made.inputs, parts_by([], profile_of())))
     effects = Counter(made.effects)
     made.effects.clear()
     journal, repeated = Journal(), Counter[str]()

@@ -20,10 +20,10 @@ from teola.runtime.sim import Sim, SimResult
 from teola.runtime.values import Tokens
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
+from teola.testing.pass_contract import parts_by
 from teola.testing.templates import RandomTemplate
 from teola_apps.advanced_rag import app
 from tests.properties.drawn import Drawn, grown
-from tests.properties.test_passes import parts_by
 from tests.recording import RecordingCore, check
 from tests.remembered import remembered
 from tests.soak.forms import short_and_long
