@@ -5,6 +5,7 @@ engines (docs/testing.md). Nothing here needs a server, a model or a testing fra
 from __future__ import annotations
 
 from teola.testing.checking import ContractBroken
+from teola.testing.engine_contract import check_engine
 from teola.testing.pass_contract import check_pass
 from teola.testing.policy_contract import check_policy
 from teola.testing.scripted_model import ScriptedCall, ScriptedModel
@@ -15,6 +16,7 @@ __all__ = [
     "RandomTemplate",
     "ScriptedCall",
     "ScriptedModel",
+    "check_engine",
     "check_pass",
     "check_policy",
     "random_template",

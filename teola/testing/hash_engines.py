@@ -123,7 +123,8 @@ class HashReranker(CountsStarts):
 
 
 class HashModel(CountsStarts):
-    """Answers with words hashed from its prompt; asked for n items it gives 0 to n + 2 of them.
+    """Answers with words hashed from its prompt, whatever `max_tokens` is; asked for n items it
+    gives 0 to n + 2 of them.
 
     generating, prefilling: calls in progress now. prompts: every whole prompt that was answered.
     """
