@@ -8,6 +8,7 @@ from teola.testing.checking import ContractBroken
 from teola.testing.engine_contract import check_engine
 from teola.testing.pass_contract import check_pass
 from teola.testing.policy_contract import check_policy
+from teola.testing.running import running
 from teola.testing.scripted_model import ScriptedCall, ScriptedModel
 from teola.testing.templates import RandomTemplate, random_template, usual_template
 
@@ -20,5 +21,6 @@ __all__ = [
     "check_pass",
     "check_policy",
     "random_template",
+    "running",
     "usual_template",
 ]
