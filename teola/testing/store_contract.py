@@ -6,7 +6,16 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from teola.engine import Chunk, DocumentKey, DocumentStore, Hit, QueryContext, Request, Scope
+from teola.engine import (
+    Chunk,
+    DocumentKey,
+    DocumentStore,
+    HasDimensions,
+    Hit,
+    QueryContext,
+    Request,
+    Scope,
+)
 from teola.graph import Op
 from teola.graph.ops import IngestionParams, SearchParams
 from teola.runtime.hosts.local import LocalHost
@@ -20,7 +29,7 @@ async def check_store(host: LocalHost, broken: Callable[[str], ContractBroken]) 
     is in a collection and of tenants of its own, and is deleted in the end."""
     store = cast("DocumentStore", host.engine)
     mine, other = f"check-{uuid.uuid4().hex}", f"check-{uuid.uuid4().hex}"
-    width = getattr(store, "dimensions", 0) or 8
+    width = (store.dimensions if isinstance(store, HasDimensions) else 0) or 8
     key = DocumentKey("0" * 64, "check", "lamp.txt")
     (claim,) = await store.claim(mine, "c", [key], "first")
     if not claim.owned:
