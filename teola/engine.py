@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from teola.errors import InputError
-from teola.graph.ops import DecodeParams, Op, Params
+from teola.graph.ops import CONTROL, DecodeParams, Op, Params
 from teola.graph.prompt import Role
 from teola.run_secrets import OF_NONE
 
@@ -83,6 +83,29 @@ class EngineSpec:
     description: str = ""
     notice: str = ""
     looks_ahead: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises InputError, which says what is wrong with the declaration."""
+        called = f"engine {self.name!r}: EngineSpec"
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"{called}: name must be a text, not {self.name!r}")
+        if not isinstance(self.kind, EngineKind):
+            kinds = ", ".join(kind.name for kind in EngineKind)
+            raise InputError(f"{called}: kind must be an EngineKind ({kinds}), not {self.kind!r}")
+        ops: Any = self.ops
+        none = self.kind is EngineKind.DOCUMENTS  # these serve the step before the graph
+        if not isinstance(ops, (set, frozenset)) or not (ops or none):
+            raise InputError(f"{called}: ops must be a set such as {{Op.EMBEDDING}}, not {ops!r}")
+        for op in ops:
+            if not isinstance(op, Op):
+                valid = ", ".join(known.name for known in Op if known not in CONTROL)
+                raise InputError(
+                    f"{called}: ops must be members of teola.graph.Op ({valid}), not {op!r}"
+                )
+        for limit in ("max_batch", "max_sequences", "concurrency", "block_tokens"):
+            value = getattr(self, limit)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{called}: {limit} must be a whole number from 1, not {value!r}")
 
 
 class Life:

@@ -10,9 +10,10 @@ Whatever is registered is found where built-in things are: by Runtime and App, b
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Any, Final, Literal, Self, TypeVar, overload
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, overload
 
 from teola import catalogue, passes
 from teola.errors import InputError, UnknownName
@@ -20,8 +21,10 @@ from teola.kv import policies as eviction
 from teola.policies import batching, routing
 from teola.registry import Named, Registry
 from teola.runtime import engines
-from teola.tools import named_tools
+from teola.tools import Tool, named_tools
+from teola.tools.function_tool import FunctionCall
 from teola.workflow import components
+from teola.workflow.components.function import Function, FunctionConfig
 
 T = TypeVar("T")
 Sort = Literal["pass", "batching", "routing", "eviction", "engine", "component", "app", "tool"]
@@ -78,12 +81,15 @@ def register(
     kind: "pass", "batching", "routing" or "eviction" (policies), "engine", "component", "app".
     after, before: of a pass, the one beside which it runs; by default it runs after all others.
 
-    The same definition again (a notebook's cell, a module that is reloaded) replaces the earlier
-    one. Raises InputError for a name that is taken, a thing of another shape or two positions, and
-    UnknownName for a kind or a position that does not exist.
+    The same definition again replaces the earlier one: a class or a function of the same module
+    and name, also under `@component` or `@tool`, as when a module is reloaded. What `__main__`
+    registers (a notebook's cell, a shell) also replaces what it registered there of the same type
+    and name, such as an App. Raises InputError for a name that is taken, a thing of another shape
+    or two positions, and UnknownName for a kind or a position that does not exist.
     """
     registry = _registry(kind)
     called = registry.called(name)
+    module = str(sys._getframe(1).f_globals.get("__name__", ""))
     if not re.fullmatch(r"\w[\w-]*", name):
         raise InputError(f"{called}: a name has letters, digits, _ and - only")
     if (after or before) and kind != "pass":
@@ -93,7 +99,7 @@ def register(
 
     def put(given: Any) -> Named[Any]:
         registry.check(called, given)
-        named = Named(name, given, after, before)
+        named = Named(name, given, after, before, module)
         _put(kind, registry, named)
         return named
 
@@ -129,7 +135,7 @@ def _put(kind: str, registry: Registry[Any], named: Named[Any]) -> None:
     with _writing:
         _refuse_fixed(kind, registry, named.name)
         known = registry.registered().get(named.name)
-        if known is not None and not _same(known.thing, named.thing):
+        if known is not None and not _same(known, named):
             raise InputError(
                 f"{registry.called(named.name)} is registered already: choose another name, or "
                 f"teola.unregister({kind!r}, {named.name!r}) first"
@@ -173,13 +179,38 @@ def _check_place(registry: Registry[Any], named: Named[Any]) -> None:
         link = registered.get(link.after or link.before or "")
 
 
-def _same(known: object, given: object) -> bool:
+def _same(known: Named[Any], given: Named[Any]) -> bool:
     """Whether two things are one, or come of one definition that was run twice."""
-    if known is given:
+    if known.thing is given.thing:
         return True
-    name = getattr(known, "__qualname__", "<lambda>")
-    return "<lambda>" not in name and _definition(known) == _definition(given)
+    before, now = _definition(known.thing), _definition(given.thing)
+    if before != now:
+        return False
+    if known.module == given.module == "__main__":
+        return True
+    return before.qualname is not None and "<lambda>" not in before.qualname
 
 
-def _definition(thing: object) -> tuple[str | None, str | None]:
-    return getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+class _Definition(NamedTuple):
+    """Where something stands in code. type: its own, by module and name. qualname: of the class or
+    function that it is or wraps (None: it is neither). name: its own, if it has one."""
+
+    type: tuple[str, str]
+    module: str | None
+    qualname: str | None
+    name: str | None
+
+
+def _definition(thing: Any) -> _Definition:
+    code = thing
+    if isinstance(thing, Function) and isinstance(thing.config, FunctionConfig):
+        code = thing.config.function
+    elif isinstance(thing, Tool) and isinstance(thing.carry_out, FunctionCall):
+        code = thing.carry_out.function
+    made, name = type(thing), getattr(thing, "name", None)
+    return _Definition(
+        (made.__module__, made.__qualname__),
+        getattr(code, "__module__", None),
+        getattr(code, "__qualname__", None),
+        name if isinstance(name, str) else None,
+    )

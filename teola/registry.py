@@ -25,13 +25,15 @@ Check = Callable[[str, Any], None]
 class Named(Generic[T]):
     """A thing under its name: another one each time that it is registered.
 
-    after, before: the pass beside which a pass runs (both None: after all others).
+    after, before: the pass beside which a pass runs (both None: after all others). module: whose
+    code registered it ("": nobody's, it is built in or installed).
     """
 
     name: str
     thing: T
     after: str | None = None
     before: str | None = None
+    module: str = ""
 
 
 class Registry(Generic[T]):

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import count, pairwise
-from typing import Any, NamedTuple, Self
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from teola.engine import Engine, QueryContext
 from teola.graph import Op
 from teola.graph.ops import DECODES
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size, Work, WorkSpec
-from teola.profile import EngineProfile
 from teola.runtime.driver import Query
-from teola.runtime.engines import EngineConfig, queue_for
-from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live.live import ON_ITS_OWN, Live
-from teola.runtime.live.nesting import Terms
-from teola.runtime.live.query import Ending, Watcher
-from teola.runtime.observe.trace import Trace
+from teola.runtime.live.live import Live
 from teola.schedule.core import Core, Measuring
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
@@ -45,6 +37,7 @@ from teola.schedule.events import (
 from teola.schedule.graph_run import Asked, GraphRun
 from teola.schedule.plan import Plan
 from teola.schedule.validate import validate, validate_stored
+from teola.testing import bench
 
 
 class Heard(NamedTuple):
@@ -165,102 +158,13 @@ class RecordingCore(Core):
         run.handle = said  # type: ignore[assignment, method-assign]
 
 
-class Bench:
-    """A live driver with engines, without documents, optimiser or threads: `async with Bench(...)`.
+class Bench(bench.Bench):
+    """A bench whose core is recorded."""
 
-    engines: by name, one or a list of instances. profile: of each of them. left: what a query's
-    store held when it ended, besides its outputs.
-    """
+    core: RecordingCore
 
-    def __init__(
-        self,
-        engines: Mapping[str, Engine | Sequence[Engine]],
-        *,
-        batching: str = "topology",
-        routing: str = "least_loaded",
-        profile: EngineProfile | None = None,
-    ) -> None:
-        self.routing, self.profile = routing, profile
-        self.engines: dict[str, list[Engine]] = {
-            name: list(given) if isinstance(given, (list, tuple)) else [given]  # type: ignore[list-item]
-            for name, given in engines.items()
-        }
-        self.batching = batching
-        self.left: list[str] = []
-        self._ids = count()
-
-    async def __aenter__(self) -> Self:
-        bench = self
-
-        class Watched(Live):
-            def finished(self, query: Query, command: Finish, now: float) -> None:
-                if command.state in (State.OK, State.PARTIAL):
-                    bench.left += _left(query)
-                super().finished(query, command, now)
-
-        loop = asyncio.get_running_loop()
-        self.live = Watched(loop)
-        queues = {}
-        for name, instances in self.engines.items():
-            config = EngineConfig(
-                lambda: None, instances=len(instances), batching=self.batching, routing=self.routing
-            )  # type: ignore[arg-type, return-value]
-            queues[name] = queue_for(name, instances, config, self.profile)
-            for i, engine in enumerate(instances):
-                self.live.hosts[name, i] = host = LocalHost(engine, i)
-                await host.start()
-        self.core = self.live.core = RecordingCore(queues, self.live._measure, self.live.queries)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for host in self.live.hosts.values():
-            await host.close()
-
-    def start(
-        self,
-        plan: Plan,
-        inputs: Mapping[str, Any],
-        *,
-        watcher: Watcher | None = None,
-        deadline_s: float = float("inf"),
-        tenant: str = "default",
-        part_of: str = "",
-        id: str = "",
-        terms: Terms = ON_ITS_OWN,
-    ) -> asyncio.Task[Ending]:
-        """Begin a query."""
-        now = asyncio.get_running_loop().time()
-        id = id or f"q{next(self._ids)}"
-        context = QueryContext(id, tenant, now + deadline_s, part_of=part_of)
-        trace = Trace(id, "bench", plan, now)
-        work = self.live.execute(plan, inputs, context, trace, watcher, terms=terms)
-        return asyncio.ensure_future(work)
-
-    async def run(self, plan: Plan, inputs: Mapping[str, Any], **more: Any) -> Ending:
-        """Run a query to its end."""
-        return await self.start(plan, inputs, **more)
-
-    async def settle(self) -> None:
-        """Wait until every task that the driver spawned has ended and was heard of."""
-        while self.live._tasks or self.live._inbox or self.live._scheduled:
-            await asyncio.sleep(0)
-
-    def assert_idle(self) -> None:
-        """Nothing queued, in flight, stored or scheduled anywhere."""
-        assert not self.live.queries
-        assert not self.core.runs
-        assert not self.live._tasks
-        for name, queue in self.core.queues.items():
-            assert queue.idle, f"{name}: {queue.works} {queue.instances}"
-            assert queue.queued == 0
-            assert all(i.weight == 0 and i.entries == 0 for i in queue.instances), queue.instances
-
-
-def _left(query: Query) -> list[str]:
-    graph = query.plan.graph
-    kept = {query.plan.index[r.producer] for r in graph.outputs.values() if r.producer != "query"}
-    left = [query.plan.ids[i] for i in query.store.values if i not in kept]
-    return left + [f"a slice of {query.plan.ids[i]}" for i in query.store._slices]
+    def make_core(self, queues: Mapping[str, EngineQueue], live: Live) -> RecordingCore:
+        return RecordingCore(queues, live._measure, live.queries)
 
 
 def check(log: Log) -> None:

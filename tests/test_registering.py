@@ -176,28 +176,6 @@ def test_what_a_function_makes_is_looked_at_when_it_is_made() -> None:
         batching.make("mine")
 
 
-CELL = """
-import teola
-from teola.policies.batching import Fifo
-
-@teola.register("batching", "cell")
-class Cell(Fifo):
-    turn = {turn}
-"""
-
-
-def test_a_cell_that_runs_again_replaces_what_it_registered() -> None:
-    try:
-        for turn in (1, 2):
-            exec(CELL.format(turn=turn), {"__name__": "__main__"})
-            made: Any = batching.make("cell")
-            assert made.turn == turn
-        with pytest.raises(InputError, match="registered already"):
-            exec(CELL.format(turn=3), {"__name__": "another_module"})
-    finally:
-        teola.unregister("batching", "cell")
-
-
 def test_a_with_block_leaves_alone_what_another_has_registered_since() -> None:
     with teola.register("batching", "mine", Fifo):
         teola.unregister("batching", "mine")

@@ -17,7 +17,7 @@ from teola.policies.work import Work
 from teola.profile import Cost, EngineProfile, Profile, StepTime
 from teola.sim_result import SimResult
 from teola.simulation import _Simulation
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 
 LLM = EngineProfile(

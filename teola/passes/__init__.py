@@ -14,7 +14,7 @@ from inspect import signature
 from math import inf
 from typing import Any, Final
 
-from teola.errors import GraphError, InputError, UnknownName
+from teola.errors import GraphError, InputError, UnknownName, reason_of
 from teola.graph import Graph
 from teola.passes.decompose_stages import decompose_stages
 from teola.passes.pipeline_decoding import pipeline_decoding
@@ -126,19 +126,20 @@ def optimise(
 ) -> Optimised:
     """Apply `passes` (default: the pipeline) in order. debug: verify after each step.
 
-    A step that would make a graph of more than `most_primitives` is not taken.
+    A step that would make a graph of more than `most_primitives` is not taken. Raises GraphError,
+    which names the pass, where one raises, returns something else, or is refused by `verify`.
     """
     current = graph
     rewrites: list[Rewrite] = []
     for step in select(passes):
         for _ in range(MAX_ROUNDS):
-            changed, decided = step.thing(current, profile)
+            changed, decided = _applied(step, current, profile)
             if len(changed) > max(most_primitives, len(current)):
                 rewrites += [_too_many(d, len(changed), most_primitives) for d in decided]
                 break
             rewrites += [d for d in decided if d.applied]
             if debug and changed is not current:
-                verify(graph, changed)
+                _verify(step, graph, changed)
             if changed is current or not any(d.applied for d in decided):
                 rewrites += [d for d in decided if not d.applied]
                 current = changed
@@ -149,6 +150,34 @@ def optimise(
                 f"pass {step.name!r} still changes the graph after {MAX_ROUNDS} rounds"
             )
     return Optimised(graph, current, tuple(rewrites))
+
+
+def _applied(step: Named[Pass], graph: Graph, profile: Profile) -> tuple[Graph, Sequence[Rewrite]]:
+    """What the pass makes of `graph`. Raises GraphError."""
+    try:
+        returned: Any = step.thing(graph, profile)
+    except Exception as error:  # a pass may be anybody's; it is told by its name
+        raise GraphError(f"pass {step.name!r}: {reason_of(error)}") from error
+    match returned:
+        case (Graph() as changed, [*decided]) if all(isinstance(d, Rewrite) for d in decided):
+            return changed, decided
+    raise GraphError(
+        f"pass {step.name!r}: it must return a graph and a list of Rewrites, not "
+        f"{_described(returned)}"
+    )
+
+
+def _described(returned: Any) -> str:
+    if isinstance(returned, tuple):
+        return f"({', '.join(type(value).__name__ for value in returned)})"
+    return f"a {type(returned).__name__} alone" if isinstance(returned, Graph) else repr(returned)
+
+
+def _verify(step: Named[Pass], before: Graph, after: Graph) -> None:
+    try:
+        verify(before, after)
+    except GraphError as error:
+        raise GraphError(f"pass {step.name!r}: {error}") from error
 
 
 def _too_many(decided: Rewrite, primitives: int, most: float) -> Rewrite:

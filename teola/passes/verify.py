@@ -21,14 +21,14 @@ def verify(before: Graph, after: Graph) -> None:
     """Raise GraphError where `after` lost something that `before` (a p-graph) promised."""
     after.validate()
     if after.outputs.keys() != before.outputs.keys():
-        raise GraphError("a pass changed the names of the outputs")
+        raise GraphError("the names of the outputs have changed")
     parts: dict[str, list[Primitive]] = defaultdict(list)
     for p in after.primitives:
         parts[p.origin or p.id].append(p)
     for p in before.primitives:
         pieces = parts.get(p.id)
         if not pieces:
-            raise GraphError(f"a pass lost primitive {p.id!r}")
+            raise GraphError(f"primitive {p.id!r} is lost")
         _check_coverage(p, pieces)
         _check_guards(p, pieces)
         _check_effects(after, p, pieces)

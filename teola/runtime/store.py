@@ -121,11 +121,13 @@ class Store:
         return prompt
 
     def items(self, i: int) -> int:
+        """Items of primitive `i`, by which it may be cut (1 if it may not)."""
+        return self.given(i) if self.plan.primitives[i].batchable else 1
+
+    def given(self, i: int) -> int:
         """Length of primitive `i`'s item inputs (1 if it has none)."""
-        plan = self.plan
-        if not plan.primitives[i].batchable:
-            return 1
-        return min([len(_as_list(self.read(ref) or [])) for _, ref in plan.item_refs[i]], default=1)
+        refs = self.plan.item_refs[i]
+        return min([len(_as_list(self.read(ref) or [])) for _, ref in refs], default=1)
 
     def cut(self, i: int, lo: int = 0, hi: int | None = None) -> Any:
         """Items lo..hi of the first list that primitive `i` may be cut along."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -39,6 +40,9 @@ class Owner(Protocol):
     batchable: bool
     splittable: bool
     optional: bool
+    required: dict[str, str]
+    extra: dict[str, str]
+    outputs: dict[str, str]
 
 
 class Block:
@@ -58,13 +62,27 @@ class Block:
         self.primitives: list[Primitive] = []
         self.given: dict[str, Feed] = {}
 
+    def declares(self, port: str) -> bool:
+        """Whether the component has an input of this name."""
+        return port in self._owner.required or port in self._owner.extra
+
     def read(self, port: str) -> Feed:
-        """The data behind a required input."""
-        return self._feeds[port]
+        """The data behind a required input. Raises TemplateError for one that may be absent."""
+        feed = self._feeds.get(port)
+        if feed is None:
+            self._check_input(port)
+            raise self._wrong(
+                f"it reads {port!r}, which may be absent: use block.may_read({port!r})"
+            )
+        return feed
 
     def may_read(self, port: str) -> Feed | None:
-        """The data behind an optional input, if the template provides it."""
-        return self._feeds.get(port)
+        """The data behind an optional input, if the template provides it. Raises TemplateError for
+        one that is not declared."""
+        feed = self._feeds.get(port)
+        if feed is None:
+            self._check_input(port)
+        return feed
 
     def add(
         self,
@@ -87,7 +105,7 @@ class Block:
             raise too_many_primitives()
         control = op in CONTROL
         if not (control or engine or self._owner.engine):
-            raise _no_engine(self._owner, key, op)
+            raise self._no_engine(key, op)
         primitive = Primitive(
             id=f"{self._owner.name}.{key}",
             op=op,
@@ -106,18 +124,45 @@ class Block:
 
     def give(self, port: str, ref: Ref, items: int | None = None, *, open: bool = False) -> None:
         """Say that output `port` is `ref`, planned to hold `items` items (None: one value). open:
-        it may hold more."""
+        it may hold more. Raises TemplateError for an output that is not declared."""
+        if port not in self._owner.outputs:
+            raise self._wrong(_undeclared("gives", port, self._owner.outputs, "`gives`"))
         self.given[port] = Feed(ref, items, open)
 
+    def check(self) -> None:
+        """Raise TemplateError if the component has not given all that it declares."""
+        for port in self._owner.outputs:
+            if port not in self.given:
+                raise self._wrong(
+                    f"it declares the output {port!r} in `gives`, but its `decompose` never calls "
+                    f"block.give({port!r}, ...)"
+                )
 
-def _no_engine(owner: Owner, key: str, op: Op) -> TemplateError:
-    """Why a component's primitive is not made."""
-    made = type(owner).__name__
-    return TemplateError(
-        f"component {owner.name!r} ({made}): no engine is to run its {op.value} {key!r}; declare "
-        f'`default_engine = "..."` in {made} (functions run at "python"), or give '
-        f"{made}(engine=...)"
-    )
+    def _check_input(self, port: str) -> None:
+        if not self.declares(port):
+            declared = [*self._owner.required, *self._owner.extra]
+            raise self._wrong(_undeclared("reads", port, declared, "`needs` or `may_use`"))
+
+    def _no_engine(self, key: str, op: Op) -> TemplateError:
+        made = type(self._owner).__name__
+        return self._wrong(
+            f'no engine is to run its {op.value} {key!r}; declare `default_engine = "..."` in '
+            f'{made} (functions run at "python"), or give {made}(engine=...)'
+        )
+
+    def _wrong(self, what: str) -> TemplateError:
+        """A slip of the component's class."""
+        return TemplateError(
+            f"component {self._owner.name!r} ({type(self._owner).__name__}): {what}"
+        )
+
+
+def _undeclared(does: str, port: str, declared: Collection[str], where: str) -> str:
+    """What is wrong where a component reads or gives a name that it does not declare."""
+    near = get_close_matches(port, declared, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(sorted(declared)) or "nothing"
+    return f"it {does} {port!r}, which it does not declare in {where}{hint} (declared: {listed})"
 
 
 def too_many_primitives() -> InputError:

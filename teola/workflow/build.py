@@ -60,6 +60,8 @@ class Builder:
         self.wirer = Wirer(self.template, self.inputs)
         self.wiring, self.finals = self.wirer.wire(outputs)
         self.wirer.check_absent(self.wiring, absent)
+        if Kind.DOCUMENTS in inputs.values():
+            self.wirer.check_chunks(self.wiring, self.finals)
 
     @cached_property
     def reads(self) -> frozenset[str]:
@@ -187,6 +189,7 @@ class _Build:
         window = self.windows.get(component.engine)
         block = Block(component, self.configs[component.name], feeds, room, window)
         component.decompose(block)
+        block.check()
         own = joins + block.primitives
         inside = {p.id for p in own}
         heads = {p.id for p in own if not any(r.producer in inside for r in p.refs())}

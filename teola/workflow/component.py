@@ -24,6 +24,7 @@ from teola.errors import InputError, TemplateError, UnknownName
 from teola.graph import Guard
 from teola.registry import Registry
 from teola.workflow.block import Block
+from teola.workflow.declaration import check_class
 from teola.workflow.kinds import Kind
 
 
@@ -61,6 +62,10 @@ class Component:
     config_type: ClassVar[type[Config]] = Config
     bodies: Sequence[HasTemplate] = ()
     """Templates of the parts that it adds while a query runs."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        check_class(cls, Component, Config)
 
     def __init__(
         self,
@@ -116,7 +121,11 @@ class Component:
 
     def decompose(self, block: Block) -> None:
         """Add this component's primitives to `block` and name what they give."""
-        raise NotImplementedError
+        made = type(self).__name__
+        raise TemplateError(
+            f"component {self.name!r} ({made}): {made} has no method `decompose(self, block)`, "
+            "which adds its primitives"
+        )
 
     def kind_of(self, port: str) -> Kind:
         """Kind of an input or output port."""

@@ -59,6 +59,30 @@ class Wirer:
         self._check_used(wiring, finals)
         return wiring, finals
 
+    def check_chunks(self, wiring: Wiring, outputs: Mapping[str, tuple[Origin, ...]]) -> None:
+        """Raise TemplateError if an output is made of the documents' `chunks`, which are only the
+        new ones: what was indexed before would be silently missing (docs/decisions/0046). What a
+        component with an effect gives is its own affair."""
+        new = Origin("", "chunks")
+        made_of = {new: ""}
+        for name in self.template.order:
+            component = self.template.by_name[name]
+            read = {s for port in _ports(component) for s in wiring[name, port]}
+            found = [made_of[source] or name for source in sorted(read & made_of.keys(), key=str)]
+            if found and not component.effect:
+                made_of |= {Origin(name, given): found[0] for given in component.given_kinds}
+        for output, sources in outputs.items():
+            for source in sources:
+                if source in made_of:
+                    reader = made_of[source]
+                    who = f"component {reader!r} reads" if reader else f"output {output!r} is"
+                    raise TemplateError(
+                        f"{who} 'chunks', which are only those that are new to the collection: "
+                        f"output {output!r} would lack what was indexed before. Read what a Search "
+                        "finds (`hits`) instead, or give the texts as an input of kind 'texts'; a "
+                        "component that stores what is new says so with effect=True"
+                    )
+
     def check_absent(self, wiring: Wiring, absent: Collection[str]) -> None:
         """Raise TemplateError if a component needs one of the inputs `absent`, without which a
         query may come."""

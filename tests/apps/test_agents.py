@@ -18,8 +18,8 @@ from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.events import State
+from teola.testing.hash_engines import HashModel
 from teola_apps import function_agent, research_agent
-from tests.deterministic import HashModel
 from tests.serve.conftest import lent
 
 

@@ -24,10 +24,10 @@ from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.events import Cause, Command, Dispatch, Finish, Retried
 from teola.schedule.plan import Plan
-from tests.deterministic import HashEmbedder
-from tests.properties.drawn import Drawn
-from tests.properties.templates import Grown, grown
-from tests.properties.test_passes import engines, parts_by, profile
+from teola.testing.hash_engines import HashEmbedder, hash_engines
+from teola.testing.pass_contract import parts_by, profile_of
+from teola.testing.templates import RandomTemplate
+from tests.properties.drawn import Drawn, grown
 from tests.recording import Bench, Log, RecordingCore, fresh, replayed
 from tests.runtime.faults import Flaky
 
@@ -50,11 +50,11 @@ def _plain(cause: Cause | None) -> object:
     return cause and (type(cause.error), str(cause.error), cause.retryable)
 
 
-async def record(made: Grown, names: list[str], batching: str, cancel: int | None) -> Log:
+async def record(made: RandomTemplate, names: list[str], batching: str, cancel: int | None) -> Log:
     """Two live queries at once, of which one may be cancelled after some turns of the loop."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
-    plan = Plan(optimise(graph, profile(), names).e_graph, parts=parts_by(names, profile()))
-    served = engines(models=2)
+    plan = Plan(optimise(graph, profile_of(), names).e_graph, parts=parts_by(names, profile_of()))
+    served = hash_engines(models=2)
     served["embedding"] = [Flaky(HashEmbedder(), failing={1}), HashEmbedder()]
     async with Bench(served, batching=batching) as bench:
         tasks = [bench.start(plan, {**made.inputs, "chunks": []}) for _ in range(2)]
@@ -76,12 +76,12 @@ async def record(made: Grown, names: list[str], batching: str, cancel: int | Non
     cancel=st.none() | st.integers(0, 40),
 )
 def test_a_fresh_core_repeats_what_the_live_one_did(
-    made: Grown, names: list[str], batching: str, cancel: int | None
+    made: RandomTemplate, names: list[str], batching: str, cancel: int | None
 ) -> None:
     log = asyncio.run(record(made, names, batching, cancel))
     queues = {
         name: fresh(_queue(name, engine), batching)
-        for name, engine in {**engines(2), "embedding": [HashEmbedder()] * 2}.items()
+        for name, engine in {**hash_engines(2), "embedding": [HashEmbedder()] * 2}.items()
     }
     for call, again in zip(log.calls, replayed(log, queues), strict=True):
         assert plain(again) == plain(call[3]), call[:2]
@@ -97,7 +97,7 @@ def _queue(name: str, engine: Any) -> Any:
 @settings(max_examples=40)
 @given(made=grown(), batching=st.sampled_from(sorted(BATCHING)), seed=st.integers(0, 9))
 def test_a_fresh_core_repeats_what_the_simulated_one_did(
-    made: Grown, batching: str, seed: int
+    made: RandomTemplate, batching: str, seed: int
 ) -> None:
     graph = made.builder.build(made.builder.configure({}), made.sizes)
     parts = parts_by(list(PIPELINE), paper("13b"))

@@ -17,7 +17,7 @@ from teola.profile import EngineProfile, Profile, StepTime
 from teola.runtime.observe.placements import placements
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 from tests.recording import Bench
 from tests.schedule.plans import Ref, call, plan

@@ -18,7 +18,7 @@ from teola.runtime.engines import queue_for
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.events import Dispatch
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 from tests.recording import Bench, Log, RecordingCore
 from tests.schedule.plans import call, plan

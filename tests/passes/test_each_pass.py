@@ -525,3 +525,29 @@ def test_a_pass_that_never_ends_is_stopped() -> None:
     stopped = pytest.raises(GraphError, match=f"still changes the graph after {MAX_ROUNDS} rounds")
     with register("pass", "restless", restless), stopped:
         optimise(pipeline(), PROFILE, ["restless"])
+
+
+def raises(g: Graph, profile: Profile) -> Any:
+    raise ZeroDivisionError("boom")
+
+
+@pytest.mark.parametrize(
+    ("thing", "told"),
+    [
+        (raises, "ZeroDivisionError: boom"),
+        (lambda g, profile: g, "it must return a graph and a list of Rewrites, not a Graph alone"),
+        (lambda g, profile: None, "it must return a graph and a list of Rewrites, not None"),
+        (lambda g, profile: (g, ["done"]), r"list of Rewrites, not \(Graph, list\)"),
+        (lambda g, profile: (g, Rewrite("x", "a", True, "")), r"not \(Graph, Rewrite\)"),
+        (
+            lambda g, profile: (Graph(g.name, g.primitives[:-1], {}, g.inputs), []),
+            "the names of the outputs have changed",
+        ),
+    ],
+)
+def test_what_a_pass_does_wrong_is_told_by_its_name(thing: Any, told: str) -> None:
+    with (
+        register("pass", "mine", thing),
+        pytest.raises(GraphError, match=f"^pass 'mine': .*{told}$"),
+    ):
+        optimise(pipeline(), PROFILE, ["mine"], debug=True)

@@ -30,9 +30,9 @@ from teola.profile import Profile, paper
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import HashEmbedder, HashModel, HashReranker, MemoryStore
 from teola.workflow.component import Template
 from teola_apps.advanced_rag import app as advanced_rag
-from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore
 from tests.planted import catches, edited
 from tests.recording import Bench, check
 

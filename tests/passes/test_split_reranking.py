@@ -15,8 +15,8 @@ from teola.graph import AggregateParams, Aggregation, Graph, Op, Primitive, Ref
 from teola.passes import PIPELINE, Optimised, optimise
 from teola.profile import Cost, Profile, paper
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import HashEmbedder, HashModel, HashReranker, MemoryStore
 from teola_apps.advanced_rag import app as advanced_rag
-from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore
 from tests.forgetful import forgetful
 from tests.planted import catches, edited
 from tests.recording import Bench, check

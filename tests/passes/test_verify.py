@@ -86,13 +86,13 @@ def test_a_hand_broken_graph_is_refused(
 
 def test_a_lost_primitive_is_missed() -> None:
     broken = changed(e_graph(), lambda p: None if p.id == "store" else replace(p, after=()))
-    with pytest.raises(GraphError, match="a pass lost primitive 'store'"):
+    with pytest.raises(GraphError, match="primitive 'store' is lost"):
         verify(p_graph(), broken)
 
 
 def test_another_output_is_refused() -> None:
     graph = e_graph()
-    with pytest.raises(GraphError, match="changed the names of the outputs"):
+    with pytest.raises(GraphError, match="the names of the outputs have changed"):
         verify(p_graph(), Graph("test", graph.primitives, {"x": Ref("u", "out")}, graph.inputs))
 
 

@@ -1,15 +1,49 @@
-"""An Outcome source that draws: fewer items than planned, any branch, any length."""
+"""What hypothesis draws: random templates, and an Outcome source of fewer items than planned, any
+branch, any length."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from hypothesis import reject
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 
 from teola.graph import ConditionParams, DecodeParams
 from teola.runtime.driver import Query
 from teola.runtime.sim.outcome import Delivery, Planned
 from teola.runtime.values import Tokens
+from teola.testing.templates import RandomTemplate, grow
+
+T = TypeVar("T")
+
+
+class DrawnChoices:
+    """The choices of hypothesis, which looks for the smallest case that fails."""
+
+    def __init__(self, draw: DrawFn) -> None:
+        self._draw = draw
+
+    def whole(self, least: int, most: int) -> int:
+        return self._draw(st.integers(least, most))
+
+    def flag(self) -> bool:
+        return self._draw(st.booleans())
+
+    def one(self, options: Sequence[T]) -> T:
+        return self._draw(st.sampled_from(options))
+
+    def several(self, options: Sequence[T], least: int, most: int, *, unique: bool) -> list[T]:
+        items = st.sampled_from(options)
+        return self._draw(st.lists(items, min_size=least, max_size=most, unique=unique))
+
+
+@st.composite
+def grown(draw: DrawFn) -> RandomTemplate:
+    """A template over documents, a question and a list of notes, checked and wired."""
+    return grow(DrawnChoices(draw)) or reject()
 
 
 class Drawn(Planned):

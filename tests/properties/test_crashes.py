@@ -19,8 +19,11 @@ from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending
 from teola.runtime.live.steps import Steps
 from teola.schedule.plan import Plan
-from tests.properties.templates import Grown, grown
-from tests.properties.test_passes import answer, engines, parts_by, passes, profile
+from teola.testing.hash_engines import hash_engines
+from teola.testing.pass_contract import parts_by, profile_of
+from teola.testing.templates import RandomTemplate
+from tests.properties.drawn import grown
+from tests.properties.test_passes import answer, passes
 from tests.recording import Bench
 
 ID = "query"
@@ -62,10 +65,12 @@ class Journal:
             raise Died
 
 
-async def once(made: Grown, names: list[str], journal: Journal, repeated: Counter[str]) -> Ending:
+async def once(
+    made: RandomTemplate, names: list[str], journal: Journal, repeated: Counter[str]
+) -> Ending:
     """A run, until its end or until it dies. repeated: of effects that were cut off, how often
     somebody said that they are to be done again."""
-    known = profile()
+    known = profile_of()
     before = made.builder.build(made.builder.configure({}), made.sizes)
     plan = Plan(optimise(before, known, names).e_graph, parts=parts_by(names, known))
     people = People(ID)
@@ -77,7 +82,7 @@ async def once(made: Grown, names: list[str], journal: Journal, repeated: Counte
 
     people.on_ask = on_ask
     terms = Terms(people=people, steps=Steps(ID, journal.kept, journal))
-    async with Bench(engines()) as bench:
+    async with Bench(hash_engines()) as bench:
         ending = await bench.run(plan, made.inputs, deadline_s=20, id=ID, terms=terms)
         await bench.settle()
         bench.assert_idle()
@@ -93,14 +98,14 @@ async def once(made: Grown, names: list[str], journal: Journal, repeated: Counte
     deaths=st.lists(st.tuples(st.integers(1, 25), st.booleans()), min_size=1, max_size=3),
 )
 def test_a_query_goes_on_where_it_was(
-    made: Grown, orders: list[list[str]], deaths: list[tuple[int, bool]]
+    made: RandomTemplate, orders: list[list[str]], deaths: list[tuple[int, bool]]
 ) -> None:
     goes_on(made, orders, deaths)
 
 
-def goes_on(made: Grown, orders: list[list[str]], deaths: list[tuple[int, bool]]) -> None:
+def goes_on(made: RandomTemplate, orders: list[list[str]], deaths: list[tuple[int, bool]]) -> None:
     before = made.builder.build(made.builder.configure({}), made.sizes)
-    told, _ = asyncio.run(answer(before, made.inputs, parts_by([], profile())))
+    told, _ = asyncio.run(answer(before, made.inputs, parts_by([], profile_of())))
     effects = Counter(made.effects)
     made.effects.clear()
     journal, repeated = Journal(), Counter[str]()

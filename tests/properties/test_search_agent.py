@@ -17,15 +17,15 @@ from teola.passes import PIPELINE, optimise
 from teola.profile import default
 from teola.runtime.live.query import Ending
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import CountsStarts, HashModel, number, spec
 from teola.workflow.build import Builder
 from teola.workflow.kinds import Kind
 from teola_apps.search_agent import app
-from tests.deterministic import HashModel, Started, number, spec
 from tests.properties.test_passes import passes
 from tests.recording import Bench, Log, check
 
 
-class HashWeb(Started):
+class HashWeb(CountsStarts):
     """Finds pages hashed from the query, some queries fewer than asked for, or none."""
 
     def __init__(self, name: str = "websearch", max_batch: int = 2) -> None:

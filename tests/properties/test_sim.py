@@ -20,10 +20,10 @@ from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.values import Tokens
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
+from teola.testing.pass_contract import parts_by
+from teola.testing.templates import RandomTemplate
 from teola_apps.advanced_rag import app
-from tests.properties.drawn import Drawn
-from tests.properties.templates import Grown, grown
-from tests.properties.test_passes import parts_by
+from tests.properties.drawn import Drawn, grown
 from tests.recording import RecordingCore, check
 from tests.remembered import remembered
 from tests.soak.forms import short_and_long
@@ -32,7 +32,7 @@ QUERIES, KV_BLOCKS = 3, 400
 
 
 def simulate(
-    made: Grown, names: list[str], batching: str, seed: int
+    made: RandomTemplate, names: list[str], batching: str, seed: int
 ) -> tuple[list[SimulatedQuery], list[Any], RecordingCore]:
     """Three queries, a tenth of a second apart: results, traces and the core's log."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)
@@ -74,7 +74,7 @@ def _outputs(plan: Plan) -> list[Any]:
     seed=st.integers(0, 99),
 )
 def test_the_same_seed_gives_the_same_trace(
-    made: Grown, names: list[str], batching: str, seed: int
+    made: RandomTemplate, names: list[str], batching: str, seed: int
 ) -> None:
     results, traces, core = simulate(made, names, batching, seed)
     again = simulate(made, names, batching, seed)
@@ -91,7 +91,7 @@ def test_the_same_seed_gives_the_same_trace(
 
 @settings(max_examples=60)
 @given(made=grown())
-def test_the_pipeline_makes_acyclic_graphs_that_keep_every_primitive(made: Grown) -> None:
+def test_the_pipeline_makes_acyclic_graphs_that_keep_every_primitive(made: RandomTemplate) -> None:
     before = made.builder.build(made.builder.configure({}), made.sizes)
     after = optimise(before, paper("13b"), debug=True).e_graph
     assert len(after.order) == len(after.primitives)
@@ -129,7 +129,7 @@ ROUTINGS = {
     eviction=st.sampled_from(["lru", "next_use"]),
 )
 def test_deaths_of_instances_lose_nothing(
-    made: Grown, names: list[str], kills: list[Any], routing: str, eviction: str
+    made: RandomTemplate, names: list[str], kills: list[Any], routing: str, eviction: str
 ) -> None:
     """Every query ends as without them, or with the one failure that used up its retries."""
     graph = made.builder.build(made.builder.configure({}), made.sizes)

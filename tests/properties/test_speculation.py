@@ -16,12 +16,14 @@ from teola.graph import Graph, Op
 from teola.graph.ops import SPECULATIVE
 from teola.passes import PIPELINE, optimise
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import HashEmbedder, MemoryStore, hash_engines
+from teola.testing.pass_contract import parts_by, profile_of
+from teola.testing.templates import RandomTemplate
 from teola.workflow.build import Builder
 from teola.workflow.components import Embedding, Function
 from teola.workflow.kinds import Kind
-from tests.deterministic import HashEmbedder, MemoryStore
-from tests.properties.templates import Grown, grown
-from tests.properties.test_passes import answer, engines, parts_by, passes, profile
+from tests.properties.drawn import grown
+from tests.properties.test_passes import answer, passes
 from tests.recording import Bench, check
 
 
@@ -31,21 +33,23 @@ def conditions(builder: Builder) -> list[str]:
 
 @settings(max_examples=60)
 @given(made=grown(), names=passes, models=st.integers(1, 2))
-def test_speculation_gives_the_same_answers(made: Grown, names: list[str], models: int) -> None:
+def test_speculation_gives_the_same_answers(
+    made: RandomTemplate, names: list[str], models: int
+) -> None:
     asked = conditions(made.builder)
     assume(asked)
     plain = made.builder.build(made.builder.configure({}), made.sizes)
-    told, _ = asyncio.run(answer(plain, made.inputs, parts_by([], profile())))
+    told, _ = asyncio.run(answer(plain, made.inputs, parts_by([], profile_of())))
     made.effects.clear()
     overrides: dict[str, dict[str, Any]] = {name: {"speculate": True} for name in asked}
     guessing = made.builder.build(made.builder.configure(overrides), made.sizes)
     guessing.validate()
     for chosen in ([], list(PIPELINE), names):
-        graph = optimise(guessing, profile(), chosen, debug=True).e_graph
+        graph = optimise(guessing, profile_of(), chosen, debug=True).e_graph
         for p in graph.primitives:
             pure = p.op in SPECULATIVE or p.op is Op.PARTIAL_PREFILLING
             assert pure or not any(g.speculative for g in p.guards)
-        parts = parts_by(chosen, profile())
+        parts = parts_by(chosen, profile_of())
         ending, log = asyncio.run(answer(graph, made.inputs, parts, models=models))
         made.effects.clear()
         assert ending.error is None or told.error is not None, ending.error
@@ -86,7 +90,7 @@ def searching(judge: Function, *, speculate: bool) -> Graph:
     kinds = {"question": Kind.TEXT, "documents": Kind.DOCUMENTS}
     builder = Builder("guess", template, kinds, {"found": "found"})
     graph = builder.build(builder.configure({}), {"chunks": 1})
-    return optimise(graph, profile(), list(PIPELINE), debug=True).e_graph
+    return optimise(graph, profile_of(), list(PIPELINE), debug=True).e_graph
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -101,7 +105,7 @@ async def test_the_search_runs_while_the_judge_decides(wanted: bool, early: bool
 
     verdict = Function(judge)
     graph = searching(verdict, speculate=True)
-    all_engines = {**engines(), "vectorstore": store, "embedding": HashEmbedder()}
+    all_engines = {**hash_engines(), "vectorstore": store, "embedding": HashEmbedder()}
     async with Bench(all_engines) as bench:
         inputs = {"question": "why?", "chunks": [], "scope": Scope("default", "c")}
         task = bench.start(Plan(graph), inputs, deadline_s=5)
@@ -135,7 +139,7 @@ async def test_without_it_the_search_waits() -> None:
         return True
 
     verdict = Function(judge)
-    async with Bench({**engines(), "vectorstore": store}) as bench:
+    async with Bench({**hash_engines(), "vectorstore": store}) as bench:
         inputs = {"question": "why?", "chunks": [], "scope": Scope("default", "c")}
         ending = await bench.run(Plan(searching(verdict, speculate=False)), inputs, deadline_s=5)
         assert ending.error is None
@@ -162,8 +166,8 @@ async def test_who_needs_what_was_undone_is_skipped() -> None:
     kinds = {"question": Kind.TEXT, "documents": Kind.DOCUMENTS}
     builder = Builder("guess", template, kinds, {"said": "say"})
     graph = builder.build(builder.configure({}), {"chunks": 1})
-    plan = Plan(optimise(graph, profile(), list(PIPELINE), debug=True).e_graph)
-    async with Bench({**engines(), "vectorstore": store}) as bench:
+    plan = Plan(optimise(graph, profile_of(), list(PIPELINE), debug=True).e_graph)
+    async with Bench({**hash_engines(), "vectorstore": store}) as bench:
         inputs = {"question": "why?", "chunks": [], "scope": Scope("default", "c")}
         task = bench.start(plan, inputs, deadline_s=5)
         await asyncio.wait_for(store.asked.wait(), 2)

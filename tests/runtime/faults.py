@@ -8,10 +8,10 @@ from typing import Any
 
 from teola.engine import BatchEngine, Call, Delta, Request, Result, Usage
 from teola.errors import EngineError
-from tests.deterministic import HashModel, Started
+from teola.testing.hash_engines import CountsStarts, HashModel
 
 
-class Flaky(Started):
+class Flaky(CountsStarts):
     """`inner`, whose calls number `failing` (from 1) raise `error`, or whose requests that are
     `poisoned` fail alone; each batch waits for `gate` first, if there is one."""
 

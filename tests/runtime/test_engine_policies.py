@@ -10,7 +10,7 @@ from teola.policies.batching.fair import Fair
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.topology import Topology
 from teola.runtime.engines import EngineConfig, fair_to_tenants, queue_for, with_policies
-from tests.deterministic import HashEmbedder
+from teola.testing.hash_engines import HashEmbedder
 
 SHARED = {"by": "tenant", "inner": "critical_path", "weights": {"a": 2}}
 

@@ -13,7 +13,7 @@ SCRIPT = """
 import asyncio
 from teola import App, Generate, Runtime
 from teola.runtime import default_runtime
-from tests.deterministic import HashEmbedder, HashModel
+from teola.testing.hash_engines import HashEmbedder, HashModel
 
 class Plain(HashModel):
     def start(self): pass

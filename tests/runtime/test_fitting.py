@@ -11,8 +11,8 @@ import pytest
 
 from teola import App, Condition, EngineConfig, Generate, Runtime, component
 from teola.errors import InputError, UnknownName
+from teola.testing.hash_engines import HashModel
 from tests.command_line import CommandLine
-from tests.deterministic import HashModel
 
 
 def app(runtime: Runtime | None = None, engine: str = "llm", **more: Any) -> App:
@@ -116,7 +116,7 @@ def test_an_engine_of_no_near_name_is_logged_once(caplog: pytest.LogCaptureFixtu
 
 FILE = """
 from teola import App, Generate, Runtime
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 
 runtime = Runtime({{"llm": HashModel, "llm2": HashModel}})
 def app(name, engine):

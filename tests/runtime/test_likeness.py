@@ -11,7 +11,7 @@ from teola.errors import EngineUnavailable
 from teola.runtime.engines import EngineConfig
 from teola.runtime.likeness import check_alike
 from teola.runtime.runtime import Runtime
-from tests.deterministic import HashEmbedder
+from teola.testing.hash_engines import HashEmbedder
 from tests.fake_embeddings import FakeEmbeddings
 from tests.fake_openai import FakeOpenAI
 from tests.planted import catches, edited

@@ -12,7 +12,7 @@ from teola import App, Generate, Runtime, component
 from teola.cli.showing import show_result
 from teola.errors import EngineUnavailable, InputError
 from teola.runtime import runtime as runtimes
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.runtime.faults import Scripted
 
 DOWN = "engine 'llm' did not start: OSError: no route"

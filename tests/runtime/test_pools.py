@@ -14,11 +14,11 @@ import pytest
 from teola import Runtime
 from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
-from teola.graph.ops import Op
+from teola.graph.ops import DECODES, PREFILLS, Op
 from teola.profile import Cost, EngineProfile, Profile, StepTime, to_json
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.pools import joint, presentable
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.fake_openai import FakeOpenAI
 from tests.planted import catches, edited
 from tests.runtime.hosts.elsewhere import Embedder
@@ -204,14 +204,16 @@ def test_a_server_s_cache_is_as_large_as_it_says() -> None:
 
 
 def test_of_unequal_caches_the_smallest_counts_and_none_if_one_is_unknown() -> None:
-    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), kv_blocks=100)
+    spec = EngineSpec("llm", EngineKind.LLM, PREFILLS | DECODES, kv_blocks=100)
     assert joint([spec, replace(spec, kv_blocks=50)]).kv_blocks == 50
     assert joint([spec, replace(spec, kv_blocks=None)]).kv_blocks is None
     assert joint([replace(spec, window=9), replace(spec, window=7)]).window == 7
 
 
 def test_prefixes_pay_only_where_they_pay_on_every_instance() -> None:
-    spec = EngineSpec("llm", EngineKind.LLM, frozenset(), prefix_reuse=True, keeps_prefixes=True)
+    spec = EngineSpec(
+        "llm", EngineKind.LLM, PREFILLS | DECODES, prefix_reuse=True, keeps_prefixes=True
+    )
     assert joint([spec, spec]).prefix_reuse
     assert joint([spec, spec]).keeps_prefixes
     assert not joint([spec, replace(spec, keeps_prefixes=False)]).keeps_prefixes

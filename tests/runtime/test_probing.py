@@ -19,7 +19,7 @@ from teola.runtime import probing
 from teola.runtime.engines import DEFAULTS
 from teola.runtime.profiler import QUICK
 from teola.runtime.remembering import kept_in
-from tests.deterministic import HashEmbedder, HashModel, MemoryStore
+from teola.testing.hash_engines import HashEmbedder, HashModel, MemoryStore
 from tests.fake_embeddings import FakeEmbeddings
 from tests.fake_openai import FakeOpenAI
 from tests.planted import catches, edited

@@ -8,7 +8,7 @@ import pytest
 
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.profiler import THOROUGH, Profiler, line
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 
 
 @pytest.mark.parametrize(("limit", "context"), [(None, THOROUGH.context), (64, 64)])

@@ -25,7 +25,7 @@ from teola.runtime.remembering import COMPONENTS, Memory, kept_in
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 
 PROMPT_S, STEP_S, TOKENS = 0.03, 0.01, 8

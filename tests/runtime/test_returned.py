@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from teola import App, Generate, Runtime, component
 from teola.engine import Chunk, Hit
 from teola.errors import InputError, QueryFailed
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 
 HIT = Hit("1", "lamp.md", "Mara keeps the lamp.", 1.0)
 

@@ -19,7 +19,7 @@ from teola.errors import (
     UnknownName,
 )
 from teola.runtime.engines import EngineConfig
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 from tests.runtime.faults import Scripted
 

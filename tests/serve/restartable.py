@@ -29,9 +29,9 @@ from teola.engine import (
     Splitting,
 )
 from teola.graph import Op
+from teola.testing.hash_engines import HashModel
 from teola.tools import tool
 from teola.workflow.components import Indexing
-from tests.deterministic import HashModel
 
 PAUSE_S: Final = float(os.environ.get("TEOLA_PAUSE_S", "0.05"))
 """For each batch of texts."""

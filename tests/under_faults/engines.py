@@ -13,7 +13,7 @@ from teola.graph import Op, SearchParams
 from teola.policies.routing import RoutingPolicy
 from teola.policies.work import Work
 from teola.runtime.python_engine import PythonEngine
-from tests.deterministic import HashEmbedder, HashModel, HashReranker, MemoryStore, number
+from teola.testing.hash_engines import HashEmbedder, HashModel, HashReranker, MemoryStore, number
 
 TOKEN_S = 0.02
 

@@ -22,11 +22,11 @@ from teola.graph import Op
 from teola.passes import PIPELINE, optimise
 from teola.profile import Cost, EngineProfile, StepTime, default
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import number
 from teola.workflow.build import Builder
 from teola.workflow.component import Template
 from teola.workflow.components import Function
 from teola.workflow.kinds import Kind
-from tests.deterministic import number
 from tests.under_faults.engines import (
     TOKEN_S,
     Database,

@@ -32,7 +32,7 @@ from teola.runtime.runtime import Runtime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Cause, Finish, ProgramPaused, State
 from teola.schedule.plan import Plan
-from tests.deterministic import number
+from teola.testing.hash_engines import number
 from tests.recording import RecordingCore
 from tests.under_faults import templates
 from tests.under_faults.clock import VirtualLoop

@@ -22,9 +22,9 @@ from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.events import State
+from teola.testing.hash_engines import HashModel
 from teola.tools import Tool, ToolContext, tool
 from teola.workflow.components.acting import Acting
-from tests.deterministic import HashModel
 from tests.planted import catches, edited
 
 begun: list[str] = []

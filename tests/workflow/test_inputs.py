@@ -11,9 +11,9 @@ from teola import Aggregate, App, Condition, Generate, Input, Runtime, component
 from teola.errors import InputError, TemplateError, UnknownName
 from teola.graph import Ref
 from teola.serve.openapi.describing import described
+from teola.testing.hash_engines import HashModel
 from teola_apps.advanced_rag import app as advanced
 from teola_apps.chat_rag import app as chat
-from tests.deterministic import HashModel
 
 
 @component

@@ -12,14 +12,14 @@ from teola import Aggregate, App, Condition, Generate, Rerank, Runtime, WebSearc
 from teola.engine import EngineKind, Hit, Request, Result
 from teola.errors import QueryFailed, TemplateError
 from teola.graph import DecodeParams, Op, WebSearchParams
+from teola.testing.hash_engines import CountsStarts, HashModel, HashReranker, spec
 from teola.workflow.block import UNKNOWN_ITEMS
-from tests.deterministic import HashModel, HashReranker, Started, spec
 from tests.planted import catches, edited
 
 NOTES = [f"note number {i}" for i in range(3 * UNKNOWN_ITEMS)]
 
 
-class Web(Started):
+class Web(CountsStarts):
     """Finds `top_k` pages for each query, which name it."""
 
     def __init__(self, name: str = "websearch") -> None:

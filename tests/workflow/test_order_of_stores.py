@@ -10,10 +10,11 @@ import pytest
 from teola import Embedding, Generate, Indexing, QueryExpansion, Search
 from teola.engine import Chunk, Scope
 from teola.passes import PIPELINE, optimise
+from teola.testing.pass_contract import profile_of
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Template
 from teola.workflow.kinds import Kind
-from tests.properties.test_passes import answer, profile
+from tests.properties.test_passes import answer
 
 INPUTS = {
     "question": "why?",
@@ -39,7 +40,7 @@ def built(template: Component | Template) -> Builder:
 def hits(template: Component | Template, passes: list[str]) -> Any:
     builder = built(template)
     graph = builder.build(builder.configure({}), {"chunks": 9})
-    made = optimise(graph, profile(), passes, debug=True).e_graph
+    made = optimise(graph, profile_of(), passes, debug=True).e_graph
     ending, _ = asyncio.run(answer(made, INPUTS))
     return ending.outputs["hits"]
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
-from teola.engine import Call, LanguageModel, Usage
+from teola.engine import Call, Delta, LanguageModel, Usage
 from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import ListParser, make_parser
 from teola.runtime.hosts.structured import Misfit, known, prepare, validate_schema
 from teola.runtime.observe.noting import working_for
+from teola.runtime.outputs import no_delta, no_stream
 
 PIECE: Final = 8192
 """Characters of one delta that are read in one turn of the event loop."""
@@ -61,8 +62,13 @@ async def run_call(
     for params in output.params:
         if held_to := params.check or params.schema:
             prepare(held_to)
-    async with aclosing(model.generate(call)) as stream:  # type: ignore[type-var]
+    generated = model.generate(call)
+    if wrong := no_stream(model.spec.name, generated):
+        raise wrong
+    async with aclosing(generated) as stream:  # type: ignore[type-var]
         async for delta in stream:
+            if not isinstance(delta, Delta):
+                raise no_delta(model.spec.name, delta)
             if not started:
                 started = True
                 listener.first()

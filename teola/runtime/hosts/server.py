@@ -37,6 +37,7 @@ from teola.errors import EngineError, InputError, TeolaError
 from teola.kv.policies import REGISTRY, Policy
 from teola.registry import Named
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.hosts.shapes import check_shape
 from teola.runtime.likeness import Likeness, likeness
 from teola.runtime.observe.noting import queries_of, working_for
 
@@ -51,11 +52,13 @@ class Recipe(NamedTuple):
     policies: tuple[tuple[str, Callable[..., Policy]], ...] = ()
 
     def make(self) -> Engine:
-        """A fresh, unstarted engine."""
+        """A fresh, unstarted engine. Raises InputError if what the factory makes is none."""
         for name, policy in self.policies:
             if name not in REGISTRY.registered():
                 REGISTRY.put(Named(name, policy))
-        return self.factory(**self.options)
+        made = self.factory(**self.options)
+        check_shape(made, self.name)
+        return made
 
     def travelling(self) -> Recipe:
         """With the registered eviction policies that its options name."""

@@ -1,22 +1,20 @@
-"""What goes to batch engines and comes back, besides the values: checks, fetching from afar, and
-what the core is told of it."""
+"""What goes to batch engines and comes back, besides the values: fetching from afar, and what the
+core is told of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Sequence
+from typing import Final, cast
 
 from teola.engine import Request, Result
-from teola.errors import EngineError, InputError, OutputError, QueryCancelled, TeolaError
+from teola.errors import EngineError, InputError, QueryCancelled, TeolaError
 from teola.graph import Primitive, ToolParams
-from teola.graph.ops import ITEM_INPUTS
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.observe.noting import queries_of, working_for
-from teola.runtime.returned import refusal_of
+from teola.runtime.outputs import misnumbered
 from teola.runtime.values import RemoteList
 
 GONE: Final = QueryCancelled("the query ended before its batch ran")
-NOTHING: Final[frozenset[str]] = frozenset()
 
 
 def lies_elsewhere(request: Request | None) -> bool:
@@ -31,32 +29,6 @@ async def fetched(request: Request) -> Request:
         for name, value in request.inputs.items()
     }
     return request._replace(inputs=inputs)
-
-
-def misshapen(
-    p: Primitive, items: int, result: Any, shown: frozenset[str] = NOTHING
-) -> OutputError | None:
-    """What is wrong with the outputs that an engine gave for `items` items of `p`, if anything.
-    shown: of a function, those that not only functions read."""
-    mapping = type(result) is dict or isinstance(result, Mapping)  # the latter takes its time
-    if not mapping or not all(map(result.__contains__, p.outputs)):
-        given = ", ".join(result) if mapping else type(result).__name__
-        return OutputError(f"the engine gave {given}, not {', '.join(p.outputs)}")
-    for port in p.outputs if p.batchable or p.op in ITEM_INPUTS else ():
-        value = result[port]
-        listed = isinstance(value, (list, RemoteList))
-        if not listed or (len(value) != items if p.batchable else not len(value)):
-            count = len(value) if listed else type(value).__name__
-            return OutputError(f"the engine gave {count} for {items} items of {port!r}")
-    for port in p.outputs if shown else ():
-        if port in shown and (refused := refusal_of(port, result)):
-            return refused
-    return None
-
-
-def wrong_number(results: int, requests: int) -> OutputError:
-    """Why a batch has failed whose engine gave too many results or too few."""
-    return OutputError(f"the engine gave {results} results for {requests} requests")
 
 
 def as_retryable(error: Exception, batch: int) -> Exception:
@@ -97,7 +69,7 @@ async def results_of(
         wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]
     working_for.set(queries_of(wanted))
     found = await host.execute(wanted) if wanted else ()
-    if len(found) != len(wanted):
-        raise wrong_number(len(found), len(wanted))
+    if wrong := misnumbered(host.engine.spec.name, found, len(wanted)):
+        raise wrong
     left = iter(found)
     return [GONE if r is None else next(left) for r in requests]

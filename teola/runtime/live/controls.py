@@ -14,7 +14,6 @@ from teola.graph import Inquiry, Op, Primitive, ToolParams, WaitParams
 from teola.graph.inquiry import UNKNOWN, WAIT_S
 from teola.runtime.growing import Parts, is_heard
 from teola.runtime.hosts.call import CallOutput
-from teola.runtime.live.batch import misshapen
 from teola.runtime.live.nesting import Caller, Place, calling
 from teola.runtime.live.outcomes import cut_off
 from teola.runtime.live.people import People
@@ -22,6 +21,7 @@ from teola.runtime.live.query import LiveQuery
 from teola.runtime.live.steps import SLICE, Steps, key_of
 from teola.runtime.observe.excerpts import excerpts
 from teola.runtime.observe.noting import working_for
+from teola.runtime.outputs import misshapen
 from teola.schedule.events import Again, Completed, RunEvent
 
 TAKE: Final = "take"

@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 from teola.engine import Call, Delta, LanguageModel
 from teola.runtime.live.steps import Steps
+from teola.runtime.outputs import no_delta, no_stream
 
 
 class KeptModel:
@@ -16,14 +17,20 @@ class KeptModel:
 
     def __init__(self, model: LanguageModel, steps: Steps, key: str) -> None:
         self._model, self._steps, self._key = model, steps, key
+        self.spec = model.spec
 
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         """See LanguageModel."""
         pieces: list[str] = []
         holds = self._steps.outlive
         last: Delta | None = None
-        async with aclosing(self._model.generate(call)) as stream:  # type: ignore[type-var]
+        generated = self._model.generate(call)
+        if wrong := no_stream(self.spec.name, generated):
+            raise wrong
+        async with aclosing(generated) as stream:  # type: ignore[type-var]
             async for delta in stream:
+                if not isinstance(delta, Delta):
+                    raise no_delta(self.spec.name, delta)
                 if not holds:
                     yield delta
                 elif last is None:

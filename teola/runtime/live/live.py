@@ -23,7 +23,7 @@ from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
 from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live.batch import GONE, NOTHING, as_retryable, results_of, wrong_number
+from teola.runtime.live.batch import GONE, as_retryable, results_of
 from teola.runtime.live.call import LiveCall, call_of
 from teola.runtime.live.controls import Controls, recalling
 from teola.runtime.live.entering import entered
@@ -45,6 +45,7 @@ from teola.runtime.live.query import (
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.trace import Trace
+from teola.runtime.outputs import NOTHING, misnumbered
 from teola.schedule.events import (
     AbortRequest,
     BatchCompleted,
@@ -313,8 +314,8 @@ class Live(Driver[LiveQuery]):
                 results = await results_kept(host, requests[0], around, *slices[0])
             else:
                 results = await results_of(host, requests)
-            if len(results) != len(slices):
-                raise wrong_number(len(results), len(slices))
+            if wrong := misnumbered(command.engine, results, len(slices)):
+                raise wrong
         except asyncio.CancelledError:
             results = [QueryCancelled("aborted")] * len(slices)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event

@@ -9,9 +9,10 @@ from teola.errors import EngineError, reason_of
 from teola.graph import ToolParams
 from teola.policies.work import Work
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live.batch import NOTHING, may_try_again, misshapen, results_of, too_much
+from teola.runtime.live.batch import may_try_again, results_of, too_much
 from teola.runtime.live.query import LiveQuery
 from teola.runtime.live.steps import SLICE, Steps
+from teola.runtime.outputs import NOTHING, misshapen
 from teola.schedule.events import Cause, Outcome
 
 
@@ -34,7 +35,8 @@ def outcome_of(
     try:
         if not isinstance(result, Exception):
             shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
-            result = misshapen(p, hi - lo, result, shown) or result
+            items = hi - lo if p.batchable else query.store.given(i)
+            result = misshapen(p, items, result, shown) or result
         if not isinstance(result, Exception):
             counts = query.store.put_slice(i, lo, hi, work.total, result)
     except Exception as error:  # noqa: BLE001 - the values are an engine's: anything may be in them

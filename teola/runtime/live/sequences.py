@@ -20,6 +20,7 @@ from teola.engine import Call, SequenceHandle
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.query import LiveQuery
 from teola.runtime.observe.noting import note
+from teola.runtime.outputs import no_handle
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ class KeptSequences:
         """Compute a prefix, for the store of its query; counts of the outputs."""
         if call.parts:
             handle = await host.prefill(call)
+            if wrong := no_handle(host.engine.spec.name, handle):
+                raise wrong
         else:
             handle = call.prefix or SequenceHandle(host.engine.spec.name, host.instance, ())
         outputs = {"sequence": replace(handle, instance=host.instance)}

@@ -17,7 +17,8 @@ def opening_parts(block: Block, instruction: str) -> tuple[Part, ...]:
     """The parts for the component's `instruction`, for the input `instructions`, which hold for a
     whole conversation, and for the input `history`; none for what nothing gives."""
     told = [Part(Role.INSTRUCTION, instruction)]
-    if (instructions := block.may_read("instructions")) is not None:
+    instructions = block.may_read("instructions") if block.declares("instructions") else None
+    if instructions is not None:
         told += [Part(Role.INSTRUCTION, instructions.ref), _BREAK]
     history: list[Part] = []
     if (so_far := block.may_read("history")) is not None:

@@ -22,8 +22,8 @@ from teola.runtime.live.live import Live
 from teola.runtime.next_reads import END
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import HashModel
 from teola_engines.llm import TransformersModel
-from tests.deterministic import HashModel
 from tests.planted import catches, edited
 from tests.recording import Bench
 from tests.schedule.test_beginnings import twice

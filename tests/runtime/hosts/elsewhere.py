@@ -30,7 +30,7 @@ from teola.kv.policies import make_policy
 from teola.kv.policies.lru import Lru
 from teola.runtime.engines import EngineConfig
 from teola.runtime.hosts.process import ProcessEngine
-from tests.deterministic import HashModel, vector
+from teola.testing.hash_engines import HashModel, vector
 
 
 class Embedder:

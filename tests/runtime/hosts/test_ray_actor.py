@@ -239,7 +239,7 @@ def test_by_default_ray_is_not_imported() -> None:
     program = (
         "import sys\n"
         "from teola import App, Embedding, Runtime\n"
-        "from tests.deterministic import HashEmbedder\n"
+        "from teola.testing.hash_engines import HashEmbedder\n"
         "with Runtime({'embedding': HashEmbedder}) as runtime:\n"
         "    app = App('e', Embedding(), inputs={'texts': 'texts'}, outputs={'vectors': 'vectors'},"
         " runtime=runtime)\n"

@@ -11,7 +11,7 @@ import teola
 from teola.policies.batching.fifo import Fifo
 from teola.policies.work import Slice, Slots
 from teola.schedule.events import State
-from tests.deterministic import HashEmbedder
+from teola.testing.hash_engines import HashEmbedder
 from tests.recording import Bench
 from tests.runtime.live.test_live import embed, inputs
 

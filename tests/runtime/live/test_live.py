@@ -19,9 +19,9 @@ from teola.runtime.live.query import Ending, Progress, Token, describe
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
+from teola.testing.hash_engines import HashEmbedder, HashModel, vector
 from teola.workflow.build import Builder
 from teola.workflow.kinds import Kind
-from tests.deterministic import HashEmbedder, HashModel, vector
 from tests.recording import Bench, check
 from tests.runtime.faults import Flaky, Scripted
 
@@ -130,10 +130,18 @@ async def test_an_exception_in_a_batch_of_several_lets_the_innocent_try_again() 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (None, "the engine gave NoneType, not vectors"),
-        ({"vector": []}, "the engine gave vector, not vectors"),
-        ({"vectors": [[1.0]]}, "the engine gave 1 for 4 items of 'vectors'"),
-        ({"vectors": None}, "the engine gave NoneType for 4 items of 'vectors'"),
+        (None, "gave NoneType, not vectors"),
+        ({}, "gave nothing, not vectors"),
+        ({"vector": []}, "gave vector, not vectors"),
+        ({"vectors": [[1.0]]}, "gave 1 for 4 items of 'vectors', not a list with one for each"),
+        (
+            {"vectors": None},
+            "gave NoneType for 4 items of 'vectors', not a list with one for each",
+        ),
+        (
+            {"vectors": [[1.0], [1.0], "red", [1.0]]},
+            "gave 'red' as vectors[2], not a vector (a list of numbers) for each text",
+        ),
     ],
 )
 async def test_garbage_fails_the_query_and_nothing_else(answer: Any, message: str) -> None:
@@ -143,25 +151,33 @@ async def test_garbage_fails_the_query_and_nothing_else(answer: Any, message: st
 
     async with Bench({"embedding": Garbage()}) as bench:
         ending = await bench.run(embed(), inputs(), deadline_s=5)
-        assert said(ending) == f"component 'embed', embedding: {message}"
+        assert said(ending) == f"component 'embed', embedding: engine 'embedding' {message}"
         await bench.settle()
         bench.assert_idle()
 
 
-async def test_too_few_results_fail_the_query() -> None:
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ([], "gave 0 results for 1 requests, not one for each"),
+        ([{"vectors": [[1.0]]}] * 2, "gave 2 results for 1 requests, not one for each"),
+        (None, "gave NoneType for 1 requests, not a list with a result for each"),
+    ],
+)
+async def test_too_few_results_fail_the_query(results: Any, message: str) -> None:
     class Silent(HashEmbedder):
         async def execute(self, requests: Any) -> Any:
-            return []
+            return results
 
     async with Bench({"embedding": Silent()}) as bench:
         ending = await bench.run(embed(), inputs(), deadline_s=5)
-        assert ending.state is State.FAILED
+        assert said(ending) == f"component 'embed', embedding: engine 'embedding' {message}"
         await bench.settle()
         bench.assert_idle()
 
 
-async def test_values_that_cannot_be_joined_fail_the_query() -> None:
-    """A score that is no number: the fault shows in an Aggregate, which no engine runs."""
+async def test_scores_that_are_no_numbers_fail_the_query() -> None:
+    """They are told where they come in, not by the Aggregate that cannot sort by them."""
 
     class NoScores(HashEmbedder):
         async def execute(self, requests: Any) -> Any:
@@ -170,8 +186,8 @@ async def test_values_that_cannot_be_joined_fail_the_query() -> None:
     p = plan(Rerank(engine="embedding", inputs={"hits": "found"}) >> Generate(), "answer")
     async with Bench({"embedding": NoScores(), "llm": HashModel()}) as bench:
         ending = await bench.run(p, {**inputs(), "found": ["x"]}, deadline_s=5)
-        assert ending.state is State.FAILED
-        assert "component 'rerank', aggregate: ValueError" in said(ending)
+        told = "component 'rerank', reranking: engine 'embedding' gave 'good' as scores[0], not a "
+        assert said(ending) == f"{told}score (a number) for each hit"
         bench.assert_idle()
 
 

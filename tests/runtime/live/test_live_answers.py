@@ -16,9 +16,9 @@ from teola.profile import default
 from teola.runtime.live.query import Ending, Token
 from teola.schedule.events import State
 from teola.schedule.plan import Absence, Plan
+from teola.testing.hash_engines import HashModel
 from teola.workflow.build import Builder
 from teola.workflow.kinds import Kind
-from tests.deterministic import HashModel
 from tests.planted import catches, edited
 from tests.recording import Bench
 from tests.runtime.faults import Scripted

@@ -10,7 +10,7 @@ from teola.engine import Call, Delta, Keys, PrefixChange
 from teola.runtime.live.call import call_of
 from teola.runtime.live.live import Live
 from teola.schedule.events import CallEnded, Dispatch, State
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 from tests.recording import Bench
 from tests.schedule.plans import call, plan

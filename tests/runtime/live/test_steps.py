@@ -17,7 +17,7 @@ from teola.result import Result
 from teola.runtime.live import steps as kept_steps
 from teola.runtime.live.outcomes import results_kept
 from teola.runtime.live.steps import Steps, key_of, packed, unpacked
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 
 RAN: list[str] = []

@@ -14,7 +14,7 @@ from teola.runtime.observe.trace import Trace
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.events import State
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 from tests.recording import Bench
 from tests.schedule.plans import call, plan

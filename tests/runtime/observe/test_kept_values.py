@@ -19,7 +19,7 @@ from teola.runtime.observe.kept_values import (
     ValueRoom,
     room_for,
 )
-from tests.deterministic import HashModel
+from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 
 SECRET = "correct-horse-battery"

@@ -17,9 +17,9 @@ from teola.serve.chat.own_calls import MARK, OwnCalls, TakenUp
 from teola.serve.intake.limits import OwnCallLimits
 from teola.serve.intake.listed_documents import Intake
 from teola.serve.problems import CallsGone
+from teola.testing.hash_engines import HashModel
 from teola.tools import tool
 from teola.workflow.components.agent_parts import PartsMaker
-from tests.deterministic import HashModel
 from tests.planted import catches, edited
 from tests.serve.chat.talking import user
 from tests.serve.chat.test_client_tools import TEXT, made, spec

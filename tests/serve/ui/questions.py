@@ -8,9 +8,9 @@ from typing import Any
 
 from teola import Agent, App, Ask, Each, component
 from teola.engine import Call, Delta
+from teola.testing.hash_engines import HashModel
 from teola.tools import tool
 from teola.workflow.components.transcript import HEADER
-from tests.deterministic import HashModel
 
 TEXT: dict[str, Any] = {"inputs": {"question": "text"}, "outputs": {"answer": "answer"}}
 MAIL = {

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from teola.engine import (
     Call,
     Delta,
+    Engine,
     EngineKind,
     EngineSpec,
     Hit,
@@ -24,6 +26,7 @@ from teola.engine import (
     Usage,
 )
 from teola.graph import DecodeParams, Op, SearchParams
+from teola.runtime.python_engine import PythonEngine
 from teola.runtime.values import text_of
 
 
@@ -41,7 +44,7 @@ def spec(name: str, kind: EngineKind, ops: set[Op], **limits: Any) -> EngineSpec
     return EngineSpec(name, kind, frozenset(ops), **limits)
 
 
-class Started:
+class CountsStarts:
     """Counts what every engine must be told exactly once."""
 
     spec: EngineSpec
@@ -54,7 +57,7 @@ class Started:
         self.closed += 1
 
 
-class HashEmbedder(Started):
+class HashEmbedder(CountsStarts):
     """One vector of four numbers a text. batches: how many texts each batch held."""
 
     def __init__(self, name: str = "embedding", max_batch: int = 4) -> None:
@@ -68,7 +71,7 @@ class HashEmbedder(Started):
         return [{"vectors": [vector(t) for t in r.inputs["texts"]]} for r in requests]
 
 
-class MemoryStore(Started):
+class MemoryStore(CountsStarts):
     """Chunks with their vectors, by collection; a search sees what was stored before it."""
 
     def __init__(self, name: str = "vectorstore", max_batch: int = 4) -> None:
@@ -105,7 +108,7 @@ class MemoryStore(Started):
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
 
 
-class HashReranker(Started):
+class HashReranker(CountsStarts):
     """A score between 0 and 1 for each hit."""
 
     def __init__(self, name: str = "rerank", max_batch: int = 4) -> None:
@@ -119,8 +122,9 @@ class HashReranker(Started):
         ]
 
 
-class HashModel(Started):
-    """Answers with words hashed from its prompt; asked for n items it gives 0 to n + 2 of them.
+class HashModel(CountsStarts):
+    """Answers with words hashed from its prompt, whatever `max_tokens` is; asked for n items it
+    gives 0 to n + 2 of them.
 
     generating, prefilling: calls in progress now. prompts: every whole prompt that was answered.
     """
@@ -181,3 +185,17 @@ class HashModel(Started):
 
     def count_tokens(self, text: str) -> int:
         return len(text) // 4 + 1
+
+
+def hash_engines(models: int = 1) -> dict[str, list[Engine]]:
+    """Fresh engines for a `Bench`, under the names that components go by. They fill their batches
+    quickly, so that everything worth cutting is cut."""
+    python = PythonEngine()
+    python.spec = replace(python.spec, max_batch=3)
+    return {
+        "embedding": [HashEmbedder()],
+        "vectorstore": [MemoryStore()],
+        "rerank": [HashReranker()],
+        "llm": [HashModel() for _ in range(models)],
+        "python": [python],
+    }

@@ -10,16 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import reject
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
-
-from teola import (
+from teola.engine import Chunk, Scope
+from teola.errors import TemplateError
+from teola.testing.choices import Choices, SeededChoices
+from teola.testing.hash_engines import number
+from teola.workflow.build import Builder
+from teola.workflow.component import Component, Template
+from teola.workflow.components import (
     Aggregate,
-    Component,
     Condition,
     Each,
     Embedding,
+    Function,
     Generate,
     Indexing,
     Loop,
@@ -27,13 +29,7 @@ from teola import (
     Rerank,
     Search,
 )
-from teola.engine import Chunk, Scope
-from teola.errors import TemplateError
-from teola.workflow.build import Builder
-from teola.workflow.component import Template
-from teola.workflow.components import Function
 from teola.workflow.kinds import Kind
-from tests.deterministic import number
 
 Names = dict[str, str]
 """Visible names and whether they are text, texts, vectors or hits."""
@@ -41,7 +37,7 @@ DEEPEST = 2
 
 
 @dataclass
-class Grown:
+class RandomTemplate:
     """A template with inputs to run it on. effects: filled by effectful functions as they run."""
 
     builder: Builder
@@ -57,24 +53,38 @@ class Grown:
         loud = {n for n in names if self.builder.template.by_name[n].effect}
         return {name: upstream[name] & loud for name in loud}
 
+    def wrong_effects(self) -> str:
+        """What is wrong with the order of `effects`, if anything; they are forgotten. Each
+        effectful function runs at most once, after those before it in the template."""
+        ran = list(self.effects)
+        self.effects.clear()
+        if len(ran) > len(set(ran)):
+            return f"an effect happened twice: {ran}"
+        for name, before in self.upstream.items():
+            late = [b for b in before if name in ran and b in ran[ran.index(name) :]]
+            if late:
+                return f"{late} ran after {name!r}"
+        return ""
 
-@st.composite
-def grown(draw: DrawFn) -> Grown:
-    """A template over documents, a question and a list of notes, checked and wired."""
+
+def grow(choices: Choices, *, large: bool = False) -> RandomTemplate | None:
+    """A template over documents, a question and a list of notes, checked and wired; None if what
+    was chosen is none, because something is replaced before anybody reads it. large: with lists
+    of dozens of items."""
     effects: list[str] = []
-    grower = _Grower(draw, effects)
+    grower = _Grower(choices, effects, large)
     visible = {"question": "text", "notes": "texts"}
-    template: Component | Template = grower.chain(visible, draw(st.integers(1, 4)), 0)
-    chunks = draw(st.integers(0, 11))
-    indexing = draw(st.sampled_from(["never", "first", "last", "between"]))
+    template: Component | Template = grower.chain(visible, choices.whole(1, 4), 0)
+    chunks = choices.whole(0, 40 if large else 11)
+    indexing = choices.one(["never", "first", "last", "between"])
     if indexing == "first":
         template = Indexing() >> template
     elif indexing != "never":
         template = template >> grower.lookup(visible) >> Indexing()
         if indexing == "between":
-            template = template >> grower.chain(visible, draw(st.integers(1, 2)), 0)
-    notes = draw(st.lists(st.sampled_from("abcdef"), max_size=6))
-    also = [name for name in grower.given if draw(st.booleans())]
+            template = template >> grower.chain(visible, choices.whole(1, 2), 0)
+    notes = choices.several("abcdef", 0, 20 if large else 6, unique=False)
+    also = [name for name in grower.given if choices.flag()]
     kinds = {"question": Kind.TEXT, "notes": Kind.TEXTS, "documents": Kind.DOCUMENTS}
     outputs = {name: name for name in {**dict.fromkeys(grower.unread), **dict.fromkeys(also)}}
     try:
@@ -83,13 +93,13 @@ def grown(draw: DrawFn) -> Grown:
     except TemplateError as error:
         if "is unused" not in str(error):
             raise
-        reject()  # it was replaced before anybody read it
-    return Grown(
+        return None
+    return RandomTemplate(
         builder,
         {
-            "question": draw(st.sampled_from(["why?", "who?", "how many are there?"])),
+            "question": choices.one(["why?", "who?", "how many are there?"]),
             "notes": [f"note {note}" for note in notes],
-            "chunks": [Chunk("d", i, f"chunk {i}", "d") for i in range(chunks)],
+            "chunks": _chunks(chunks),
             "scope": Scope("default", "c"),
         },
         {"notes": len(notes), "chunks": chunks},
@@ -97,9 +107,47 @@ def grown(draw: DrawFn) -> Grown:
     )
 
 
+def random_template(seed: int, *, large: bool = False) -> RandomTemplate:
+    """The template of a seed; see `grow`."""
+    choices = SeededChoices(seed)
+    while (made := grow(choices, large=large)) is None:
+        pass
+    return made
+
+
+def usual_template(seed: int) -> RandomTemplate:
+    """Documents are indexed, searched and answered from, as most applications do: by the question
+    or several in its place, with or without a reranker. The seed says which, and how long lists
+    are."""
+    choices = SeededChoices(seed)
+    asked, name = Embedding(inputs={"texts": "question"}), "hits"
+    template: Template = Indexing() >> asked
+    if choices.flag():
+        parser = choices.one(["lines", "numbered", "json_list"])
+        expansion = QueryExpansion(n=choices.whole(2, 5), parser=parser)
+        template = Indexing() >> expansion >> Embedding(inputs={"texts": "queries"})
+    template = template >> Search(top_k=choices.whole(1, 20))
+    if choices.flag():
+        template, name = template >> Rerank(top_k=choices.whole(1, 5)), "context"
+    mode = choices.one(["simple", "tree", "refine"])
+    template = template >> Generate(mode=mode, inputs={"context": name})
+    kinds = {"question": Kind.TEXT, "documents": Kind.DOCUMENTS}
+    chunks = choices.whole(0, 60)
+    builder = Builder("usual", template, kinds, {"answer": "answer"})
+    return RandomTemplate(
+        builder,
+        {"question": "why?", "chunks": _chunks(chunks), "scope": Scope("default", "c")},
+        {"chunks": chunks},
+    )
+
+
+def _chunks(count: int) -> list[Chunk]:
+    return [Chunk("d", i, f"chunk {i}", "d") for i in range(count)]
+
+
 class _Grower:
-    def __init__(self, draw: DrawFn, effects: list[str]) -> None:
-        self.draw, self.effects = draw, effects
+    def __init__(self, choices: Choices, effects: list[str], large: bool) -> None:
+        self.choices, self.effects, self.large = choices, effects, large
         self.made = self.growing = 0
         self.read: set[str] = set()
         self.given: Names = {}
@@ -136,13 +184,13 @@ class _Grower:
             steps += [self._loop] + ([self._map] if "texts" in kinds else [])
         if self.growing:
             steps.remove(self._effect)  # it would run once a part
-        return self.draw(st.sampled_from(steps))(visible, depth)
+        return self.choices.one(steps)(visible, depth)
 
     # --- names ----------------------------------------------------------------------------
 
     def _read(self, visible: Names, *kinds: str) -> str:
         names = [name for name, kind in visible.items() if not kinds or kind in kinds]
-        name = self.draw(st.sampled_from(names))
+        name = self.choices.one(names)
         self.unread.pop(name, None)
         self.read.add(name)
         return name
@@ -170,7 +218,7 @@ class _Grower:
         async def say_both(x: Any, y: Any = None) -> str:
             return f"{name}({number(x, y) % 10**5})"
 
-        two = self.draw(st.booleans())
+        two = self.choices.flag()
         if two:
             inputs["y"] = self._read(visible)
         given = self._give(visible, "text", output)
@@ -200,8 +248,8 @@ class _Grower:
     def _expand(self, visible: Names, depth: int) -> Component:
         return QueryExpansion(
             self._name("expand"),
-            n=self.draw(st.integers(1, 6)),
-            parser=self.draw(st.sampled_from(["lines", "numbered", "json_list"])),
+            n=self.choices.whole(1, 6),
+            parser=self.choices.one(["lines", "numbered", "json_list"]),
             inputs={"question": self._read(visible, "text")},
             outputs={"queries": self._give(visible, "texts")},
         )
@@ -214,17 +262,17 @@ class _Grower:
     def _search(self, visible: Names, depth: int) -> Component:
         inputs = {"vectors": self._read(visible, "vectors")}
         outputs = {"hits": self._give(visible, "hits")}
-        top_k = self.draw(st.integers(1, 4))
+        top_k = self.choices.whole(1, 20 if self.large else 4)
         return Search(self._name("search"), inputs=inputs, outputs=outputs, top_k=top_k)
 
     def _rerank(self, visible: Names, depth: int) -> Component:
         inputs = {"hits": self._read(visible, "hits"), "question": self._read(visible, "text")}
         outputs = {"context": self._give(visible, "hits")}
-        top_k = self.draw(st.integers(1, 3))
+        top_k = self.choices.whole(1, 3)
         return Rerank(self._name("rerank"), inputs=inputs, outputs=outputs, top_k=top_k)
 
     def _generate(self, visible: Names, depth: int) -> Component:
-        mode = self.draw(st.sampled_from(["simple", "tree", "refine"]))
+        mode = self.choices.one(["simple", "tree", "refine"])
         kinds = ("text", "texts", "hits") if mode == "simple" else ("texts", "hits")
         inputs = {
             "question": self._read(visible, "text"),
@@ -234,22 +282,22 @@ class _Grower:
         return Generate(
             self._name("generate"),
             mode=mode,
-            context_required=self.draw(st.booleans()),
-            fan_in=self.draw(st.sampled_from([None, 2, 3])),
-            history_first=self.draw(st.booleans()),
-            inputs=inputs if self.draw(st.booleans()) else {**inputs, "history": "question"},
+            context_required=self.choices.flag(),
+            fan_in=self.choices.one([None, 2, 3]),
+            history_first=self.choices.flag(),
+            inputs=inputs if self.choices.flag() else {**inputs, "history": "question"},
             outputs={"answer": self._give(visible, "text")},
         )
 
     def _aggregate(self, visible: Names, depth: int) -> Component:
         names = [name for name, kind in visible.items() if kind != "vectors"]
-        reads = self.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+        reads = self.choices.several(names, 1, 3, unique=True)
         for name in reads:
             self.unread.pop(name, None)
             self.read.add(name)
         kinds = {visible[name] for name in reads}
         modes = ["concat", "union", *(["first", "last"] if len(kinds) == 1 else [])]
-        mode = self.draw(st.sampled_from(modes))
+        mode = self.choices.one(modes)
         kind = "texts" if mode in ("concat", "union") else min(kinds)
         output = self._give(visible, "hits" if kinds == {"hits"} else kind)
         return Aggregate(reads, output=output, mode=mode, name=self._name("gather"))
@@ -258,7 +306,7 @@ class _Grower:
         sides = []
         seen = [dict(visible), dict(visible)]
         for names in seen:
-            sides.append(self.chain(names, self.draw(st.integers(1, 2)), depth + 1))
+            sides.append(self.chain(names, self.choices.whole(1, 2), depth + 1))
         for names in seen:
             visible |= names
         return Template.beside(sides)
@@ -273,7 +321,7 @@ class _Grower:
             until=lambda text: number(text) % 3 == remainder,
             reads=[output],
             gives=[output],
-            at_most=self.draw(st.integers(1, 4)),
+            at_most=self.choices.whole(1, 4),
             name=self._name("loop"),
             outputs={output: given},
         )
@@ -286,7 +334,7 @@ class _Grower:
             over=over,
             item=item,
             gives={self._give(visible, "texts"): output},
-            at_once=self.draw(st.sampled_from([1, 2, 64])),
+            at_once=self.choices.one([1, 2, 64]),
             name=self._name("map"),
         )
 
@@ -296,14 +344,14 @@ class _Grower:
         self.given, self.unread = {}, {}
         self.growing += 1
         inner = dict(visible)
-        body = Template.beside(self.chain(inner, self.draw(st.integers(1, 2)), depth + 1))
+        body = Template.beside(self.chain(inner, self.choices.whole(1, 2), depth + 1))
         left = [name for name in self.unread if name in self.given] or [self._read(inner)]
         for name in left:
             body = body >> self._joined(read, name)
             (read,) = body.components[-1].outputs.values()
         self.growing -= 1
         self.given, self.unread = given, {name: None for name in unread if name not in self.read}
-        return self.draw(st.integers(0, 2)), body, read
+        return self.choices.whole(0, 2), body, read
 
     def _joined(self, x: str, y: str) -> Component:
         name = self._name("join")
@@ -316,15 +364,15 @@ class _Grower:
 
     def _choose(self, visible: Names, depth: int) -> Component:
         """A Condition; what its branches give last has one name, and may replace an older one."""
-        read, odd = self._read(visible), self.draw(st.integers(0, 1))
+        read, odd = self._read(visible), self.choices.whole(0, 1)
         older = [n for n, kind in visible.items() if kind == "text" and n not in self.unread]
-        replaces = depth == 0 and older and self.draw(st.booleans())
-        name = self.draw(st.sampled_from(older)) if replaces else self._give({}, "text")
+        replaces = depth == 0 and older and self.choices.flag()
+        name = self.choices.one(older) if replaces else self._give({}, "text")
         self.unread[name] = None
         branches = []
         seen = [dict(visible), dict(visible)]
-        for names in seen[: self.draw(st.integers(1, 2))]:
-            inner = self.chain(names, self.draw(st.integers(1, 2)), depth + 1)
+        for names in seen[: self.choices.whole(1, 2)]:
+            inner = self.chain(names, self.choices.whole(1, 2), depth + 1)
             branches.append(inner >> self._say(names, depth, name))
         for names in seen:
             visible |= names

@@ -1,0 +1,98 @@
+"""What a store of documents has to keep (see check_engine)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from teola.engine import (
+    Chunk,
+    DocumentKey,
+    DocumentStore,
+    HasDimensions,
+    Hit,
+    QueryContext,
+    Request,
+    Scope,
+)
+from teola.graph import Op
+from teola.graph.ops import IngestionParams, SearchParams
+from teola.runtime.hosts.local import LocalHost
+from teola.testing.checking import ContractBroken
+
+TEXTS: Final = ("The keeper looks after the lamp.", "The cat sleeps all day.", "Boats are moored.")
+
+
+async def check_store(host: LocalHost, broken: Callable[[str], ContractBroken]) -> None:
+    """Raise what `broken` makes of the first promise that the store does not keep. What it stores
+    is in a collection and of tenants of its own, and is deleted in the end."""
+    store = cast("DocumentStore", host.engine)
+    mine, other = f"check-{uuid.uuid4().hex}", f"check-{uuid.uuid4().hex}"
+    width = (store.dimensions if isinstance(store, HasDimensions) else 0) or 8
+    key = DocumentKey("0" * 64, "check", "lamp.txt")
+    (claim,) = await store.claim(mine, "c", [key], "first")
+    if not claim.owned:
+        raise broken("a new document is claimed by the first who asks, who has to own it")
+    await store.expect("first", {claim.document: len(TEXTS)})
+    chunks = [Chunk(claim.document, k, text, "lamp.txt") for k, text in enumerate(TEXTS)]
+    vectors = [_axis(k, width) for k in range(len(TEXTS))]
+    scope = Scope(mine, "c")
+    inputs = {"vectors": vectors, "chunks": chunks, "scope": scope}
+    for half in (slice(0, 2), slice(2, None)):
+        part = {"vectors": vectors[half], "chunks": chunks[half], "scope": scope}
+        stored = await _one(host, Op.INGESTION, IngestionParams(), part, mine, broken)
+        if len(stored["stored"]) != len(chunks[half]):
+            raise broken(f"ingestion of {len(chunks[half])} chunks gave {stored['stored']!r}")
+        if half.stop and await store.documents(mine, "c"):
+            raise broken("a document is visible before all its chunks are stored")
+    await _one(host, Op.INGESTION, IngestionParams(), inputs, mine, broken)  # a retry adds nothing
+    for k, text in enumerate(TEXTS):
+        hits = await _hits(host, _axis(k, width), scope, mine, broken)
+        if [hit.text for hit in hits[:1]] != [text] or len(hits) != len(TEXTS):
+            raise broken(f"a search for the vector of {text!r} found {[h.text for h in hits]}")
+    if await _hits(host, _axis(0, width), Scope(other, "c"), other, broken):
+        raise broken("a tenant finds what another one has stored")
+    await store.release("first")
+    (known,) = await store.claim(mine, "c", [key], "second")
+    if known.owned or known.document != claim.document:
+        raise broken("a document that is stored is claimed again as a new one")
+    await store.release("second")
+    if await store.delete(mine, "c", None) != 1:
+        raise broken("`delete` of a collection with one document did not count one")
+    if await _hits(host, _axis(0, width), scope, mine, broken):
+        raise broken("what was deleted is found")
+
+
+def _axis(k: int, width: int) -> list[float]:
+    return [float(i == k) for i in range(width)]
+
+
+async def _hits(
+    host: LocalHost,
+    vector: list[float],
+    scope: Scope,
+    tenant: str,
+    broken: Callable[[str], ContractBroken],
+) -> list[Hit]:
+    inputs = {"vectors": [vector], "scope": scope}
+    found = await _one(host, Op.SEARCHING, SearchParams(10), inputs, tenant, broken)
+    hits = found["hits"]
+    if len(hits) != 1 or not all(isinstance(hit, Hit) for hit in hits[0]):
+        raise broken(f"a search for one vector gave {hits!r:.80}, not one list of Hits")
+    return cast("list[Hit]", hits[0])
+
+
+async def _one(
+    host: LocalHost,
+    op: Op,
+    params: Any,
+    inputs: dict[str, Any],
+    tenant: str,
+    broken: Callable[[str], ContractBroken],
+) -> Any:
+    context = QueryContext("check", tenant)
+    (result,) = await host.execute([Request(op, params, inputs, context, f"check/{op.value}")])
+    if isinstance(result, Exception):
+        raise broken(f"{op.value} failed: {type(result).__name__}: {result}") from result
+    return result
