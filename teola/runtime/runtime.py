@@ -1,7 +1,8 @@
 """Runtime: engines, the live driver and its loop, shared by every application that names it.
 
 All of it lives on one event loop in a thread of its own, so an application can be called from
-anywhere: plain code, a running event loop, a notebook cell.
+anywhere: plain code, a running event loop, a notebook cell. Long because it is one object with one
+life, from the first engine that starts to the last that is closed.
 """
 
 from __future__ import annotations

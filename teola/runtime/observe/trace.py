@@ -1,6 +1,7 @@
 """Trace: what happened to one query and when; one format, live and simulated.
 
-Recording appends tuples; spans are made of them only when somebody looks.
+Recording appends tuples; spans are made of them only when somebody looks. Long because it is one
+record of one query: what is appended, and what is read from it.
 """
 
 from __future__ import annotations
