@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, Self
 
 from teola.errors import InputError
-from teola.runtime.observe.shares import Share, shares_of
+from teola.runtime.observe.shares import TimeShare, shares_of
 from teola.runtime.observe.stretches import NONE, chain
 from teola.runtime.observe.trace import NOT_RUN, Span, Trace
 from teola.runtime.observe.whole import whole
@@ -40,7 +40,7 @@ class Recorded:
     spans: tuple[Span, ...]
     edges: tuple[tuple[str, str], ...] = ()
     before: tuple[int, ...] = ()
-    shares: tuple[Share, ...] = ()
+    shares: tuple[TimeShare, ...] = ()
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
@@ -71,7 +71,7 @@ class Recorded:
                 timeline["state"],
                 timeline["end_s"],
                 *_ran(spans, before, edges),
-                tuple(Share(**one) for one in timeline["shares"]),
+                tuple(TimeShare(**one) for one in timeline["shares"]),
             )
         except (IndexError, KeyError, TypeError, ValueError, AttributeError):
             raise InputError("that is no timeline; is it a Teola server of this version?") from None

@@ -34,7 +34,7 @@ LEAST: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TimeShare:
     """name: of the class of operations; or `queued` (for other queries), `between` (primitives).
     label: in words. s: seconds."""
 
@@ -43,10 +43,10 @@ class Share:
     s: float
 
 
-def shares(spans: Sequence[Span], path: Iterable[Stretch]) -> list[Share]:
+def shares(spans: Sequence[Span], path: Iterable[Stretch]) -> list[TimeShare]:
     """Of a critical path through these spans, the largest first. What waited behind other work of
     the same query counts as that work; what waited for other queries is apart, by engine."""
-    found: dict[str, Share] = {}
+    found: dict[str, TimeShare] = {}
     begun = any(span.engine for span in spans)
     for one in path:
         op = spans[one.blocker].op if one.kind == "behind" else one.op
@@ -58,11 +58,11 @@ def shares(spans: Sequence[Span], path: Iterable[Stretch]) -> list[Share]:
         else:
             label = CLASSES[name][0]
         before = found[label].s if label in found else 0.0
-        found[label] = Share(name, label, before + one.end - one.start)
+        found[label] = TimeShare(name, label, before + one.end - one.start)
     return sorted(found.values(), key=lambda share: -share.s)
 
 
-def shares_of(trace: Trace) -> list[Share]:
+def shares_of(trace: Trace) -> list[TimeShare]:
     """Of a query that has ended."""
     found = whole(trace)
     answered = trace.state in ("ok", "partial")
@@ -72,17 +72,17 @@ def shares_of(trace: Trace) -> list[Share]:
     return shares(found.spans, path)
 
 
-def shares_json(found: Iterable[Share]) -> list[dict[str, Any]]:
+def shares_json(found: Iterable[TimeShare]) -> list[dict[str, Any]]:
     """As JSON values."""
     return [asdict(share) for share in found]
 
 
-def in_words(found: Sequence[Share]) -> str:
+def in_words(found: Sequence[TimeShare]) -> str:
     """Such as `decoding 53 %, embedding 25 %`; "" of what took no time."""
     return ", ".join(_words(found))
 
 
-def in_lines(found: Sequence[Share], width: int) -> list[str]:
+def in_lines(found: Sequence[TimeShare], width: int) -> list[str]:
     """The same in lines of `width` characters, which break between shares only."""
     lines: list[str] = []
     for piece in _words(found):
@@ -93,7 +93,7 @@ def in_lines(found: Sequence[Share], width: int) -> list[str]:
     return lines
 
 
-def _words(found: Sequence[Share]) -> list[str]:
+def _words(found: Sequence[TimeShare]) -> list[str]:
     total = sum(share.s for share in found)
     told = [share for share in found if total and share.s >= LEAST * total]
     return [f"{share.label} {100 * share.s / total:.0f} %" for share in told]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from teola.runtime.observe.shares import CLASSES, Share, in_lines, in_words, shares
+from teola.runtime.observe.shares import CLASSES, TimeShare, in_lines, in_words, shares
 from teola.runtime.observe.stretches import NONE, Stretch
 from teola.runtime.observe.trace import Span
 
@@ -38,17 +38,17 @@ def test_what_nobody_knows_is_a_call_and_nothing_is_between_before_the_first() -
     load = Span("load", "load", "load", "", 0, 0, 1)
     path = [part("ran", "load", 0, 1), part("between", "", 1, 3), part("ran", "own", 3, 4)]
     assert shares([load], path) == [
-        Share("between", "before any primitive", 2),
-        Share("load", "reading documents, planning", 1),
-        Share("call", "calls and outside", 1),
+        TimeShare("between", "before any primitive", 2),
+        TimeShare("load", "reading documents, planning", 1),
+        TimeShare("call", "calls and outside", 1),
     ]
 
 
 def test_words_leave_out_what_is_nothing() -> None:
-    assert in_words([Share("decode", "decoding", 9.96), Share("rank", "reranking", 0.04)]) == (
-        "decoding 100 %"
-    )
-    assert in_words([]) == in_words([Share("load", "x", 0.0)]) == ""
+    assert in_words(
+        [TimeShare("decode", "decoding", 9.96), TimeShare("rank", "reranking", 0.04)]
+    ) == ("decoding 100 %")
+    assert in_words([]) == in_words([TimeShare("load", "x", 0.0)]) == ""
 
 
 def test_the_page_has_the_same_classes() -> None:
@@ -60,7 +60,7 @@ def test_the_page_has_the_same_classes() -> None:
 
 
 def test_lines_break_between_shares_only() -> None:
-    found = [Share(name, name, 1.0) for name in ("decoding", "store and search", "embedding")]
+    found = [TimeShare(name, name, 1.0) for name in ("decoding", "store and search", "embedding")]
     for width in (22, 30, 45, 80):
         lines = in_lines(found, width)
         assert max(map(len, lines)) <= width

@@ -19,7 +19,7 @@ from teola.graph import render
 from teola.runtime.observe.gantt import to_mermaid
 from teola.runtime.observe.perfetto import to_perfetto
 from teola.runtime.observe.recorded import Lane, Recorded
-from teola.runtime.observe.shares import Share
+from teola.runtime.observe.shares import TimeShare
 from teola.runtime.observe.trace import Span, Trace
 
 
@@ -224,7 +224,7 @@ def test_lanes_begin_with_the_query_itself() -> None:
 
 
 def test_where_the_time_went_is_said_in_words() -> None:
-    shares = (Share("decode", "decoding", 0.75), Share("rank", "reranking", 0.25))
+    shares = (TimeShare("decode", "decoding", 0.75), TimeShare("rank", "reranking", 0.25))
     lines = drawn(replace(OVERLAPPING, shares=shares))
     assert lines[lines.index("where the time went") + 1] == "  decoding 75 %, reranking 25 %"
 
