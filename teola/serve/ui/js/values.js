@@ -41,7 +41,7 @@ function told({ prompt, inputs, outputs, tokens, batches, kept: level }, own) {
           cache, ${count(tokens.out)} out</p>`
       : nothing}
     ${batches.map((one) => batch(one, own))}
-    ${prompt ? html`<h3>prompt</h3>${prompt.map(part)}` : nothing}
+    ${prompt ? html`<h3>prompt</h3>${prompt.filter(({ text }) => text.trim()).map(part)}` : nothing}
     ${inputs ? fields("in", inputs) : nothing}
     ${outputs ? fields("out", outputs) : nothing}
     ${nothingKept ? html`<p class="empty">${WHY[level] ?? "Nothing of its values is kept."}</p>` : nothing}
@@ -49,7 +49,7 @@ function told({ prompt, inputs, outputs, tokens, batches, kept: level }, own) {
 }
 
 const part = ({ role, text, before }) => html`<pre class=${before ? "before" : ""} dir="auto"
-  title=${before ? `${role}, prefilled by an earlier primitive` : role}>${visible(text)}</pre>`;
+  title=${before ? `${role}, prefilled by an earlier primitive` : role}>${visible(text.trim())}</pre>`;
 
 function fields(title, found) {
   const names = Object.keys(found);
