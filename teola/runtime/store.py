@@ -138,9 +138,10 @@ class Store:
         """Keep the outputs of primitive `i`; their counts."""
         if i not in self._dropped:
             self.values[i] = result
-            if self.kept is not None:
-                self.keep_pieces(i)
-                self.kept.gave(i, result)
+            if (kept := self.kept) is not None:
+                if i in self.plan.pieces:
+                    self.keep_pieces(i)
+                kept.gave(i, result)
         return counts_of(result)
 
     def put_slice(

@@ -86,9 +86,30 @@ class KeptValues:
     # --- while it runs ------------------------------------------------------------------------
 
     def gave(self, i: int, outputs: Mapping[str, Any]) -> None:
-        """Primitive `i` gave these outputs."""
-        if self.room.left > 0:
-            self._outputs[i] = self._excerpts(outputs)
+        """Primitive `i` gave these outputs. Small ones are kept as they are, at once: this is done
+        for every primitive."""
+        room = self.room
+        if (most := min(room.most, room.left)) <= 0:
+            return
+        size = 0
+        for value in outputs.values():
+            kind = type(value)
+            if kind is str:
+                if len(value) > most or room.hide is not None or not value.isascii():
+                    break
+                size += len(value)
+            elif kind is int:
+                if not -LARGEST < value < LARGEST:
+                    break
+                size += FEW
+            elif kind is not bool and value is not None:
+                break
+        else:
+            self._outputs[i] = outputs
+            room.left -= size
+            self._bytes += size
+            return
+        self._outputs[i] = self._excerpts(outputs)
 
     def read(self, i: int, pieces: Mapping[str, Any]) -> None:
         """Primitive `i` reads pieces of lists, by name of the input. Each try reads the same."""
@@ -159,16 +180,11 @@ class KeptValues:
         }
 
     def _excerpt(self, value: Any, most: int) -> Any:
-        room, kind = self.room, type(value)
-        most = min(most, room.left)
-        if kind is str and room.hide is None and len(value) <= most and value.isascii():
-            size, shown = len(value), value
-        elif value is None or kind is bool or (kind is int and -LARGEST < value < LARGEST):
-            size, shown = FEW, value
-        else:
-            excerpt = ValueExcerpt(room.hide, max(0, most), max(0, most), in_bytes=True)
-            shown = excerpt.of(value)
-            size = max(0, most) - max(0, excerpt.left)
+        room = self.room
+        most = max(0, min(most, room.left))
+        excerpt = ValueExcerpt(room.hide, most, most, in_bytes=True)
+        shown = excerpt.of(value)
+        size = most - max(0, excerpt.left)
         room.left -= size
         self._bytes += size
         return shown
