@@ -149,7 +149,7 @@ def show_run(console: Console, result: Result) -> None:
         f"[bold]The first question as it ran[/]: {count} primitives in {trace.latency_s:.2f} s"
     )
     for line in picture.lines(trace, console.width - 2):
-        console.print(Padding(line, (0, 2)), no_wrap=True)
+        console.print(Padding(line, (0, 0, 0, 2)))
     for told in in_lines(trace.shares, console.width - 2):
         console.print(f"  {told}")
 
