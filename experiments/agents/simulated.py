@@ -55,7 +55,10 @@ def simulated(mode: str, tasks: Sequence[Task], step_ms: float) -> list[dict[str
         demand, tools = tasks[task].demands[k], plans[task][1]
         scripts.demands[id] = demand, tools
         sim.submit(
-            plans[task][0], {"question": Tokens(len(demand.question) // 4)}, at=sim.now, id=id
+            plans[task][0],
+            {"question": Tokens(len(demand.question) // 4), "history": None},
+            at=sim.now,
+            id=id,
         )
 
     def ended(query: Query, result: SimulatedQuery) -> None:

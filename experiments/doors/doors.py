@@ -64,9 +64,14 @@ def _requested(site: Site, method: str, path: str, content: Content, made: Any) 
     return site.send(method, where, body, headers)[0]
 
 
+PREFILL: Final = "generate.prefill"
+"""A primitive of the application that gets a content as its question."""
+
+
 def _filled(path: str, name: str) -> str:
     before, brace, after = path.partition("{")
-    return before + name + after.partition("}")[2] if brace else path
+    rest = after.partition("}")[2].replace("{primitive}", PREFILL)
+    return before + name + rest if brace else path
 
 
 def _nothing(site: Site, content: Content) -> None:
@@ -275,6 +280,7 @@ ROUTES: Final[tuple[Door, ...]] = (
     route("POST /v1/rerank", "body", text=_ranked, texts=_ranked),
     route("GET /v1/queries/{id}/explanation", *LOOK),
     route("GET /v1/queries/{id}/timeline", *LOOK),
+    route("GET /v1/queries/{id}/primitives/{primitive}", *LOOK),
     route("GET /v1/engines"),
     route("GET /healthz"),
     route("GET /readyz"),

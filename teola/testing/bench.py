@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from teola.engine import Engine, QueryContext
 from teola.profile import EngineProfile
-from teola.runtime.driver import Query, queue_of
+from teola.runtime.driver import Query
+from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.live import ON_ITS_OWN, Live
 from teola.runtime.live.nesting import Terms
@@ -18,7 +19,6 @@ from teola.runtime.observe.trace import Trace
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Finish, State
-from teola.schedule.instances import Limits
 from teola.schedule.plan import Plan
 
 
@@ -61,10 +61,13 @@ class Bench:
         self.live = Watched(asyncio.get_running_loop())
         queues = {}
         for name, instances in self.engines.items():
-            limits = [Limits.of(engine.spec, engine.spec.kind) for engine in instances]
-            queues[name] = queue_of(
-                name, limits, self.profile, self.batching, routing=self.routing, explains=True
+            config = EngineConfig(
+                type(instances[0]),
+                instances=len(instances),
+                batching=self.batching,
+                routing=self.routing,
             )
+            queues[name] = queue_for(name, instances, config, self.profile)
             for i, engine in enumerate(instances):
                 self.live.hosts[name, i] = host = LocalHost(engine, i)
                 await host.start()
