@@ -64,9 +64,9 @@ def index(
 
     overrides: {"index.chunk_size": 128}. on_progress: called in another thread. Returns
     {"collection", "documents", "new", "known", "chunks", "failed": [{"document", "reason"}],
-    "passed_over": {".zip": 2}, "hidden"}: documents looked at, indexed now, and there before; chunks
-    stored now; files of the directories that are not read, by suffix; hidden texts left out of what
-    was indexed now. A document that cannot be read is listed in `failed` and the others go on.
+    "passed_over": {".zip": 2}, "hidden"}: documents looked at, indexed now, and there before;
+    chunks stored now; files of the directories that are not read, by suffix; hidden texts left out
+    of what was indexed now. A document that cannot be read is listed in `failed` and the others go on.
     Raises InputError before anything starts.
     """
     if not collection.strip():

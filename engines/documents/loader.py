@@ -28,7 +28,7 @@ SPLITTERS = get_args(Splitter)
 
 
 class FileLoader:
-    """Reads text, Markdown, HTML and PDF, and splits them.
+    """Reads text, Markdown, HTML, PDF, CSV, notebooks, mails, books and office files; splits them.
 
     max_bytes: largest file. limits: what the process that parses a file may take. keep_hidden: also
     texts that a reader does not see (HTML's `hidden`, `display: none` and `noscript`).
@@ -52,7 +52,7 @@ class FileLoader:
             kind=EngineKind.DOCUMENTS,
             ops=frozenset(),
             concurrency=3,
-            description="text, Markdown, HTML and PDF, split into sentences",
+            description="text, HTML, PDF, office files and more, split into sentences",
         )
         self._max_bytes, self._limits = max_bytes, limits or ParsingLimits()
         self._splitter, self._keep_hidden = splitter, keep_hidden

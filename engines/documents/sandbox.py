@@ -71,9 +71,16 @@ async def parse(
 def _refused(
     path: Path, format: Format, limits: ParsingLimits, status: int | None, last_line: str
 ) -> DocumentError:
-    kind = format.name
+    kind = format.name if format in (Format.PDF, Format.HTML) else f"{path.suffix.lower()} file"
     if status == REFUSED and last_line == "encrypted":
         return refusal(path, f"the {kind} is encrypted; remove its password first")
+    if status == REFUSED and last_line == "not UTF-8":
+        return refusal(path, f"the {kind} is not UTF-8 text; convert it")
+    if status == REFUSED and last_line == "too large":
+        return refusal(
+            path,
+            f"it unpacks to more than {limits.text_bytes / 1e6:.0f} MB or 10000 files; split it",
+        )
     if status == REFUSED and last_line == "too much text":
         return refusal(path, f"it unpacks to more than {limits.text_bytes / 1e6:.0f} MB of text")
     if "MemoryError" in last_line:

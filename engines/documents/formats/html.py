@@ -1,9 +1,9 @@
 """The text of a page: headings and list items marked as in Markdown, the cells of a row by ` | `.
 
 The page is read as a stream, without a tree: memory stays in proportion to the text, however deep
-the nesting. Only the elements that are open are kept, as the HTML Standard closes them, so that the
-end of what is hidden is known where no tag says it. LlamaIndex's HTMLTagReader is not used: it reads
-one kind of tag, joins the cells of a table without a space, and keeps scripts and styles.
+the nesting. Only the elements that are open are kept, and closed as the HTML Standard says, so that
+the end of a hidden element is known where no tag tells it. LlamaIndex's HTMLTagReader is not used:
+it reads one kind of tag, joins the cells of a table without a space, and keeps scripts and styles.
 """
 
 from __future__ import annotations
@@ -19,83 +19,18 @@ from . import Allowed, Extracted
 from .encodings import decoded
 from .tables import HtmlTable, number
 
+
+def _tags(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
 _DROPPED: Final = frozenset({"script", "style", "template"})
-_INLINE: Final = frozenset(
-    [
-        "a",
-        "abbr",
-        "b",
-        "bdi",
-        "bdo",
-        "cite",
-        "code",
-        "data",
-        "del",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "img",
-        "ins",
-        "kbd",
-        "label",
-        "mark",
-        "q",
-        "s",
-        "samp",
-        "script",
-        "small",
-        "span",
-        "strong",
-        "style",
-        "sub",
-        "sup",
-        "svg",
-        "template",
-        "time",
-        "tt",
-        "u",
-        "var",
-        "wbr",
-    ]
+_INLINE: Final = _tags(
+    "a abbr b bdi bdo cite code data del dfn em font i img ins kbd label mark q s samp script small "
+    "span strong style sub sup svg template time tt u var wbr"
 )
-_VOID: Final = frozenset(
-    [
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "param",
-        "source",
-        "track",
-        "wbr",
-    ]
-)
-_PARAGRAPH: Final = frozenset(
-    [
-        "blockquote",
-        "dl",
-        "figure",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "ol",
-        "p",
-        "pre",
-        "section",
-        "table",
-        "ul",
-    ]
-)
+_VOID: Final = _tags("area base br col embed hr img input link meta param source track wbr")
+_PARAGRAPH: Final = _tags("blockquote dl figure h1 h2 h3 h4 h5 h6 ol p pre section table ul")
 _SCOPE: Final = frozenset({"table", "td", "th", "caption", "template"})
 """An end tag ends nothing beyond them."""
 _TABLE_SCOPE: Final = frozenset({"table", "template"})

@@ -40,7 +40,7 @@ async def refused(path: Path, encode: Encode, loader: FileLoader | None = None) 
     return message
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.py", "a.csv", "README", "a.unheard-of"])
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.py", "a.json", "README", "a.unheard-of"])
 async def test_text_of_any_suffix_is_kept_as_it_is(
     name: str, tmp_path: Path, encode: Encode
 ) -> None:
