@@ -66,8 +66,8 @@ def index(
     {"collection", "documents", "new", "known", "chunks", "failed": [{"document", "reason"}],
     "passed_over": {".zip": 2}, "hidden"}: documents looked at, indexed now, and there before;
     chunks stored now; files of the directories that are not read, by suffix; hidden texts left out
-    of what was indexed now. A document that cannot be read is listed in `failed` and the others go on.
-    Raises InputError before anything starts.
+    of what was indexed now. A document that cannot be read is listed in `failed`, and the others
+    go on. Raises InputError before anything starts.
     """
     if not collection.strip():
         raise InputError("a collection needs a name")

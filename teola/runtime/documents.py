@@ -35,23 +35,10 @@ from teola.runtime.hosts.local import LocalHost
 UNNAMED: Final = "documents"
 """Collection of documents that were given without one."""
 SUFFIXES: Final = frozenset(
-    [
-        ".txt",
-        ".md",
-        ".markdown",
-        ".rst",
-        ".html",
-        ".htm",
-        ".pdf",
-        ".csv",
-        ".tsv",
-        ".ipynb",
-        ".eml",
-        ".epub",
-        ".docx",
-        ".pptx",
-        ".xlsx",
-    ]
+    {
+        *(".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".pdf"),
+        *(".csv", ".tsv", ".ipynb", ".eml", ".epub", ".docx", ".pptx", ".xlsx"),
+    }
 )
 """What is taken from a directory; files given by name may have any suffix."""
 MAX_DOCUMENTS: Final = 10_000

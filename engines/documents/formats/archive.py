@@ -8,7 +8,7 @@ from zipfile import BadZipFile, ZipFile
 
 from . import Refused
 
-_MOST_ENTRIES: Final = 10_000
+MOST_ENTRIES: Final = 10_000
 _OLD_OFFICE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """An office document with a password is in an older container."""
 _ENCRYPTED: Final = 0x1
@@ -25,7 +25,7 @@ def opened(path: Path, most_bytes: int) -> ZipFile:
     except BadZipFile:
         raise Refused("broken") from None
     entries = archive.infolist()
-    if len(entries) > _MOST_ENTRIES or sum(one.file_size for one in entries) > most_bytes:
+    if len(entries) > MOST_ENTRIES or sum(one.file_size for one in entries) > most_bytes:
         raise Refused("too large")
     if any(one.flag_bits & _ENCRYPTED for one in entries):
         raise Refused("encrypted")

@@ -333,7 +333,8 @@ async def test_a_proxy_of_the_environment_is_not_used(
         ("", "/x.pdf", ".pdf"), ("", "/x", ".txt"), ("application/octet-stream", "/x.PDF", ".pdf"),
         ("text/html", "/x.pdf", ".html"), ("application/ld+json", "/x", ".txt"),
         ("text/csv", "/x.exe", ".csv"),
-        ("text/x-log", "/x.exe", ".txt"), ("message/rfc822", "/x", ".eml"), ("", "/x.docx", ".docx"),
+        ("text/x-log", "/x.exe", ".txt"), ("message/rfc822", "/x", ".eml"),
+        ("", "/x.docx", ".docx"),
     ],
 )  # fmt: skip
 def test_what_is_in_a_document_is_known_by_its_type(kind: str, path: str, suffix: str) -> None:
