@@ -20,7 +20,7 @@ from teola.profile import Profile
 from teola.profile import load as load_profile
 from teola.query_spec import DEADLINE_S, Overrides, Passes, QuerySpec
 from teola.result import Result
-from teola.runtime.documents import sources
+from teola.runtime.documents import collected
 from teola.runtime.live.query import Progress, Token
 from teola.runtime.optimiser import Optimiser
 from teola.sim_result import SimResult
@@ -313,7 +313,7 @@ class App(Application):
         await runtime.ensure(["documents", embedding, store])
         preparer = runtime.preparer(embedding, store)
         splitting = self.splitting(nested(overrides))
-        return await preparer.count(sources(given["documents"]), splitting)
+        return await preparer.count(collected(given["documents"]).sources, splitting)
 
 
 def _spec(

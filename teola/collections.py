@@ -20,7 +20,7 @@ from teola.errors import DocumentError, InputError, QueryError, UnknownName
 from teola.graph import Op, ToolStep
 from teola.query_spec import QuerySpec
 from teola.runtime.default_runtime import default_runtime
-from teola.runtime.documents import sources
+from teola.runtime.documents import collected, readable
 from teola.runtime.live.query import Progress, Token
 from teola.runtime.runtime import Runtime
 from teola.workflow.components import Indexing
@@ -63,13 +63,16 @@ def index(
     """Index files, directories or `{"name", "text"}` into a collection, made if it is new.
 
     overrides: {"index.chunk_size": 128}. on_progress: called in another thread. Returns
-    {"collection", "documents", "new", "known", "chunks", "failed": [{"document", "reason"}]}:
-    documents looked at, indexed now, and there before; chunks stored now. A document that cannot be
-    read is listed in `failed` and the others go on. Raises InputError before anything starts.
+    {"collection", "documents", "new", "known", "chunks", "failed": [{"document", "reason"}],
+    "passed_over": {".zip": 2}, "hidden"}: documents looked at, indexed now, and there before;
+    chunks stored now; files of the directories that are not read, by suffix; hidden texts left out
+    of what was indexed now. A document that cannot be read is listed in `failed`, and the others
+    go on. Raises InputError before anything starts.
     """
     if not collection.strip():
         raise InputError("a collection needs a name")
-    given = sources(paths, most=None)
+    documents = collected(paths, most=None)
+    given = documents.sources
     if not given:
         raise InputError("there is nothing to index; give files or directories")
     for source in given:
@@ -88,7 +91,7 @@ def index(
     work = _Index(app, collection, ask, on_progress or _ignore)
     future = home.start(work.run(given))
     try:
-        return future.result()
+        return {**future.result(), "passed_over": dict(documents.passed_over)}
     except BaseException:
         future.cancel()
         raise
@@ -182,7 +185,7 @@ class _Index:
         report: OnProgress,
     ) -> None:
         self.app, self.collection, self.ask, self.report = app, collection, ask, report
-        self.new = self.known = self.chunks = 0
+        self.new = self.known = self.chunks = self.hidden = 0
         self.failed: list[dict[str, str]] = []
         self._bytes = 0
         self._freed = asyncio.Condition()
@@ -209,6 +212,7 @@ class _Index:
             "known": self.known,
             "chunks": self.chunks,
             "failed": sorted(self.failed, key=lambda failure: failure["document"]),
+            "hidden": self.hidden,
         }
 
     async def _worker(self, left: Iterator[Source]) -> None:
@@ -240,9 +244,11 @@ class _Index:
         try:
             (await job.run(watch)).checked()
         except (DocumentError, QueryError) as error:
-            self.failed.append({"document": source.name, "reason": str(error)})
-            self.report(IndexingStep("failed", source.name, reason=str(error)))
+            name = readable(source.name)
+            self.failed.append({"document": name, "reason": str(error)})
+            self.report(IndexingStep("failed", name, reason=str(error)))
             return
+        self.hidden += job.hidden
         if job.chunks:
             self.new, self.chunks = self.new + 1, self.chunks + job.chunks
         else:

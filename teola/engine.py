@@ -540,6 +540,15 @@ class Fingerprint:
     size: int
 
 
+class Passages(list[str]):
+    """The texts of a document's chunks. hidden: how many texts that a reader of the document does
+    not see were left out of them."""
+
+    def __init__(self, texts: Iterable[str], hidden: int = 0) -> None:
+        super().__init__(texts)
+        self.hidden = hidden
+
+
 class Loader(Engine, Protocol):
     """Reads and splits documents."""
 
@@ -554,7 +563,8 @@ class Loader(Engine, Protocol):
     def split(
         self, source: Source, splitting: Splitting, encode: Callable[[str], list[int]]
     ) -> Awaitable[Sequence[str]] | Sequence[str]:
-        """The chunks' texts. `encode`: the embedder's tokenizer. Raises DocumentError."""
+        """The chunks' texts; as `Passages` if some were left out. `encode`: the embedder's
+        tokenizer. Raises DocumentError."""
         ...
 
 

@@ -18,7 +18,7 @@ from teola.profile import Profile
 from teola.query_spec import QuerySpec, program_of
 from teola.result import Result
 from teola.run_secrets import OF_NONE, Secrets
-from teola.runtime.documents import Prepared, Preparer, sources
+from teola.runtime.documents import Prepared, Preparer, collected, left_out, passed_over
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending, Watcher, as_failure, describe
@@ -57,7 +57,7 @@ class Job:
     trace: what has run of it, from its admission on.
     people: who is asked what it asks.
     steps: what has been done of it, if that is kept.
-    chunks: of its documents, once they are prepared.
+    chunks: of its documents, once they are prepared; hidden: texts left out of them.
 
     id: of a query that was begun before. profile: what its passes go by, in place of what is
     known of the engines. Raises InputError, UnknownName, and QueryCancelled if it is asked by a
@@ -91,7 +91,7 @@ class Job:
         self.id = id or uuid.uuid4().hex
         self.people = People(self.id) if self.caller is None else self._people_around()
         self.steps: Steps | None = None
-        self.chunks = 0
+        self.chunks = self.hidden = 0
         self.trace: Trace | None = None
 
     def _tenant(self, ask: QuerySpec) -> str:
@@ -190,7 +190,9 @@ class Job:
         prepared: Prepared | None = None
         try:
             prepared = await self._load(preparer, context, indexing, trace)
-            self.chunks = len(prepared.chunks)
+            self.chunks, self.hidden = len(prepared.chunks), sum(prepared.hidden.values())
+            if prepared.hidden:
+                trace.add_notice(left_out(prepared.hidden))
             skip = ("documents", "collection", "filters")
             values = {k: v for k, v in self.given.items() if k not in skip}
             values |= {"chunks": prepared.chunks, "scope": prepared.scope}
@@ -233,7 +235,7 @@ class Job:
         """Prepare its documents, which is a step of the trace however it ends."""
         state = "failed"
         try:
-            prepared = await self._prepare(preparer, context, indexing)
+            prepared = await self._prepare(preparer, context, indexing, trace)
             state = "done"
             return prepared
         except asyncio.CancelledError:
@@ -243,9 +245,12 @@ class Job:
             trace.step("load", trace.admitted, asyncio.get_running_loop().time(), state)
 
     async def _prepare(
-        self, preparer: Preparer, context: QueryContext, indexing: str | None
+        self, preparer: Preparer, context: QueryContext, indexing: str | None, trace: Trace
     ) -> Prepared:
-        given = sources(self.given.get("documents"))
+        documents = collected(self.given.get("documents"))
+        given = documents.sources
+        if documents.passed_over:
+            trace.add_notice(passed_over(documents.passed_over))
         collection = self.given.get("collection")
         if given and indexing is None:
             raise InputError(

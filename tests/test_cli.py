@@ -218,14 +218,19 @@ def test_the_life_of_a_collection(
     name = f"life-{page.parent.name}"
     other = page.with_name("other.txt")
     other.write_text(f"Nothing of interest happens here, {page.parent.name}.")
+    page.with_name("a.zip").write_bytes(b"zip")
     first = teola("index", page.parent, "-c", name, "--json").json
     assert first == {
         "collection": name, "documents": 2, "new": 2, "known": 0, "chunks": 2, "failed": [],
+        "hidden": 0, "passed_over": {".zip": 1},
     }  # fmt: skip
     again = teola("index", page, other, "-c", name)
     assert (again.code, again.out) == (
         0, f"{name}: 0 documents indexed (0 chunks), 2 known already\n",
     )  # fmt: skip
+
+    whole = teola("index", page.parent, "-c", name)
+    assert whole.out.endswith("2 known already\n1 file passed over: .zip 1\n")
 
     listed = {entry["name"]: entry for entry in teola("collections", "--json").json}
     assert listed[name] == {"name": name, "documents": 2, "chunks": 2}

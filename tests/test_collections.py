@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,28 @@ def test_what_fails_is_told_and_the_rest_goes_on(
     assert {(step.state, step.document, step.items) for step in steps[1:]} == {
         ("failed", "empty.txt", 0), ("embedded", "good.txt", 1), ("indexed", "good.txt", 1),
     }  # fmt: skip
+
+
+def test_what_a_folder_holds_and_is_not_read_is_counted(
+    runtime: Runtime, naive: App, tenant: str, tmp_path: Path
+) -> None:
+    for name in ("a.bin", "b.BIN", "c.zip", "Makefile"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "keeper.html").write_text("<p hidden>It is Eve.<p>The keeper is Olga.")
+    (tmp_path / os.fsdecode(b"b\xff.txt")).write_text("The keeper is Moa.")
+    where: dict[str, Any] = {"collection": "c", "runtime": runtime, "tenant": tenant}
+    found = collections.index(tmp_path, **where)
+    assert (found["documents"], found["new"], found["hidden"]) == (2, 1, 1)
+    assert found["passed_over"] == {".bin": 2, ".zip": 1, "no suffix": 1}
+    (failure,) = found["failed"]
+    assert failure["document"] == "b\\udcff.txt"
+    assert "is not UTF-8; rename the file" in failure["reason"]
+    (tmp_path / os.fsdecode(b"b\xff.txt")).unlink()
+    result = naive.run(question="Who is the keeper?", documents=tmp_path, tenant=tenant)
+    assert {
+        "4 files passed over: .bin 2, .zip 1, no suffix 1",
+        "1 hidden text left out: keeper.html 1",
+    } <= set(result.to_json()["notices"])
 
 
 def test_documents_share_batches_within_bounds(

@@ -15,6 +15,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
@@ -36,16 +37,43 @@ _BOMS = (
 
 
 class Format(Enum):
-    """How a file is read. PDF and HTML are parsed in a process of their own."""
+    """How a file is read. All but TEXT is parsed in a process of its own, by the module of
+    `formats` that has the name."""
 
     TEXT = "text"
     HTML = "html"
     PDF = "pdf"
+    CSV = "csv_table"
+    NOTEBOOK = "notebook"
+    MAIL = "mail"
+    EPUB = "epub"
+    DOCX = "docx"
+    PPTX = "pptx"
+    XLSX = "xlsx"
 
 
-_FORMATS = {".pdf": Format.PDF, ".html": Format.HTML, ".htm": Format.HTML, ".xhtml": Format.HTML}
+_FORMATS = {
+    ".pdf": Format.PDF,
+    ".html": Format.HTML,
+    ".htm": Format.HTML,
+    ".xhtml": Format.HTML,
+    ".csv": Format.CSV,
+    ".tsv": Format.CSV,
+    ".ipynb": Format.NOTEBOOK,
+    ".eml": Format.MAIL,
+    ".epub": Format.EPUB,
+    ".docx": Format.DOCX,
+    ".pptx": Format.PPTX,
+    ".xlsx": Format.XLSX,
+}
+LIBRARIES = {
+    Format.DOCX: "docx",
+    Format.PPTX: "pptx",
+    Format.XLSX: "openpyxl",
+}
+"""The module that a format needs, from the extra `documents`."""
 _NOT_TEXT = re.compile(
-    r"\.(docx?|od[tps]|rtf|pptx?|xlsx?|epub|mobi|zip|gz|bz2|xz|zst|7z|rar|tar|tgz|png|jpe?g|gif|webp|"
+    r"\.(doc|od[tps]|rtf|ppt|xls|mobi|zip|gz|bz2|xz|zst|7z|rar|tar|tgz|png|jpe?g|gif|webp|"
     r"bmp|tiff?|ico|mp[34]|wav|ogg|avi|mov|webm|exe|dll|so|bin|pyc|class|jar|whl|sqlite|db|parquet|"
     r"npy|pkl|e?ps)"
 )
@@ -53,11 +81,17 @@ _NOT_TEXT = re.compile(
 
 
 def format_of(path: Path) -> Format:
-    """The format, by suffix. Raises DocumentError for types that are known not to be text."""
+    """The format, by suffix. Raises DocumentError for types that are known not to be text, and for
+    office files where the extra `documents` is missing."""
     suffix = path.suffix.lower()
     if _NOT_TEXT.fullmatch(suffix):
-        raise refusal(path, f"{suffix} files are not supported; give text, Markdown, HTML or PDF")
-    return _FORMATS.get(suffix, Format.TEXT)
+        raise refusal(path, f"{suffix} files are not supported; give text, HTML, PDF or .docx")
+    found = _FORMATS.get(suffix, Format.TEXT)
+    if found in LIBRARIES and find_spec(LIBRARIES[found]) is None:
+        raise refusal(
+            path, f"{suffix} files need the extra 'documents': pip install 'teola[documents]'"
+        )
+    return found
 
 
 def check(path: Path, max_bytes: int) -> int:

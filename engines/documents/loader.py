@@ -10,17 +10,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, get_args
 
-from teola.engine import EngineKind, EngineSpec, Fingerprint, Source, Splitting
+from teola.engine import EngineKind, EngineSpec, Fingerprint, Passages, Source, Splitting
 from teola.errors import DocumentError, UnknownName
 from teola.extras import needs
 
 from . import files
 from .files import Format
 from .plain_splitting import split as split_plainly
-from .sandbox import ParsingLimits, parse
+from .sandbox import Parsed, ParsingLimits, parse
 from .splitting import split as split_by_llama_index
 
-_PIPELINE = 3
+_PIPELINE = 4
 """To be raised when this package reads or splits anything differently."""
 
 Splitter = Literal["llama-index", "plain"]
@@ -28,9 +28,10 @@ SPLITTERS = get_args(Splitter)
 
 
 class FileLoader:
-    """Reads text, Markdown, HTML and PDF, and splits them.
+    """Reads text, Markdown, HTML, PDF, CSV, notebooks, mails, books and office files; splits them.
 
-    max_bytes: largest file. limits: what the process that parses a PDF or HTML file may take.
+    max_bytes: largest file. limits: what the process that parses a file may take. keep_hidden: also
+    texts that a reader does not see (HTML's `hidden`, `display: none` and `noscript`).
     splitter: `llama-index`, which needs the extra `local`, or `plain`; None is `plain` for an
     embedding engine that only estimates tokens, as those by URL do, else `llama-index`. So chunks
     depend on what is configured, never on what is installed. Raises UnknownName.
@@ -42,6 +43,7 @@ class FileLoader:
         max_bytes: int = 50_000_000,
         limits: ParsingLimits | None = None,
         splitter: Splitter | None = None,
+        keep_hidden: bool = False,
     ) -> None:
         if splitter is not None and splitter not in SPLITTERS:
             raise UnknownName("splitter", splitter, SPLITTERS, f"engine {name!r}")
@@ -50,10 +52,10 @@ class FileLoader:
             kind=EngineKind.DOCUMENTS,
             ops=frozenset(),
             concurrency=3,
-            description="text, Markdown, HTML and PDF, split into sentences",
+            description="text, HTML, PDF, office files and more, split into sentences",
         )
         self._max_bytes, self._limits = max_bytes, limits or ParsingLimits()
-        self._splitter = splitter
+        self._splitter, self._keep_hidden = splitter, keep_hidden
 
     @property
     def spec(self) -> EngineSpec:
@@ -71,7 +73,8 @@ class FileLoader:
         parts = ("pypdf",) if own else ("llama-index-core", "nltk", "pypdf")
         with needs("local", f"engine {self._spec.name!r}", otherwise='splitter="plain"'):
             read = " ".join(f"{part}-{version(part)}" for part in parts)
-        return f"files-{_PIPELINE} {read}/{splitting.chunk_size}/{splitting.overlap}"
+        how = f"files-{_PIPELINE}{'+hidden' if self._keep_hidden else ''}"
+        return f"{how} {read}/{splitting.chunk_size}/{splitting.overlap}"
 
     def fingerprint(self, source: Source) -> Fingerprint:
         """SHA-256 and size of the bytes. Raises DocumentError (missing, too large, no document)."""
@@ -83,7 +86,7 @@ class FileLoader:
 
     async def split(
         self, source: Source, splitting: Splitting, encode: Callable[[str], list[int]]
-    ) -> list[str]:
+    ) -> Passages:
         """The chunks' texts, at most `splitting.chunk_size` tokens of `encode` each.
 
         Cancelling it ends the parsing process and the splitting. Raises DocumentError and
@@ -92,30 +95,32 @@ class FileLoader:
         cancelled = threading.Event()
         try:
             with _as_given(source):
-                text = await self._text(source)
+                parsed = await self._parsed(source)
             own = self._splits_plainly(splitting)
             split = split_plainly if own else split_by_llama_index
-            return await asyncio.to_thread(split, text, splitting, encode, cancelled)
+            texts = await asyncio.to_thread(split, parsed.text, splitting, encode, cancelled)
+            return Passages(texts, parsed.hidden)
         finally:
             cancelled.set()
 
     def _splits_plainly(self, splitting: Splitting) -> bool:
         return splitting.estimated if self._splitter is None else self._splitter == "plain"
 
-    async def _text(self, source: Source) -> str:
+    async def _parsed(self, source: Source) -> Parsed:
         path = source.path
         if path is None:
-            return await asyncio.to_thread(files.inline_text, source, self._max_bytes)
+            return Parsed(await asyncio.to_thread(files.inline_text, source, self._max_bytes), 0)
         files.check(path, self._max_bytes)
         kind = files.format_of(path)
         if kind is Format.TEXT:
-            return await asyncio.to_thread(files.read_text, path, self._max_bytes)
-        text = await parse(path, kind, self._limits)
-        if kind is Format.PDF and not text.strip():
+            return Parsed(await asyncio.to_thread(files.read_text, path, self._max_bytes), 0)
+        parsed = await parse(path, kind, self._limits, self._keep_hidden)
+        if kind is Format.PDF and not parsed.text.strip():
             raise files.refusal(
                 path, "the PDF has no text, only images; run text recognition (OCR) on it first"
             )
-        return await asyncio.to_thread(files.usable, str(path), text)
+        await asyncio.to_thread(files.usable, str(path), parsed.text)
+        return parsed
 
 
 @contextmanager

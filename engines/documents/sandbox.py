@@ -29,8 +29,18 @@ class ParsingLimits:
     text_bytes: int = 200_000_000
 
 
-async def parse(path: Path, format: Format, limits: ParsingLimits) -> str:
-    """The text of a PDF or HTML file, from a process of its own; killed if this is cancelled.
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The text of a file; hidden: how many texts in it a reader does not see and were left out."""
+
+    text: str
+    hidden: int
+
+
+async def parse(
+    path: Path, format: Format, limits: ParsingLimits, keep_hidden: bool = False
+) -> Parsed:
+    """Read a file that is not plain text in a process of its own; killed if this is cancelled.
 
     Raises DocumentError for broken, encrypted and excessive files.
     """
@@ -38,6 +48,7 @@ async def parse(path: Path, format: Format, limits: ParsingLimits) -> str:
         sys.executable,
         *("-W", "ignore", "-P", str(_SCRIPT), format.value, str(path.absolute())),
         *(str(limits.text_bytes), str(limits.memory_bytes), str(limits.cpu_s)),
+        str(int(keep_hidden)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -51,18 +62,25 @@ async def parse(path: Path, format: Format, limits: ParsingLimits) -> str:
         if process.returncode is None:
             process.kill()
             await process.communicate()
-    if process.returncode == 0:
-        return await asyncio.to_thread(parsed_text, text)
     lines = errors.decode("utf-8", "replace").strip().splitlines()
+    if process.returncode == 0:
+        return Parsed(await asyncio.to_thread(parsed_text, text), int(lines[-1]))
     raise _refused(path, format, limits, process.returncode, lines[-1] if lines else "")
 
 
 def _refused(
     path: Path, format: Format, limits: ParsingLimits, status: int | None, last_line: str
 ) -> DocumentError:
-    kind = format.name
+    kind = format.name if format in (Format.PDF, Format.HTML) else f"{path.suffix.lower()} file"
     if status == REFUSED and last_line == "encrypted":
         return refusal(path, f"the {kind} is encrypted; remove its password first")
+    if status == REFUSED and last_line == "not UTF-8":
+        return refusal(path, f"the {kind} is not UTF-8 text; convert it")
+    if status == REFUSED and last_line == "too large":
+        return refusal(
+            path,
+            f"it unpacks to more than {limits.text_bytes / 1e6:.0f} MB or 10000 files; split it",
+        )
     if status == REFUSED and last_line == "too much text":
         return refusal(path, f"it unpacks to more than {limits.text_bytes / 1e6:.0f} MB of text")
     if "MemoryError" in last_line:

@@ -27,7 +27,7 @@ def index(
         typer.Argument(
             metavar="PATH",
             show_default=False,
-            help="Files and directories: text, Markdown, HTML and PDF.",
+            help="Files and directories: text, Markdown, HTML, PDF, office files and more.",
         ),
     ],
     collection: o.Collection,
@@ -81,12 +81,18 @@ def index(
 
 
 def _show_index(found: dict[str, Any]) -> None:
+    from teola.runtime.documents import passed_over
+
     parts = [f"{_count(found['new'], 'document')} indexed ({_count(found['chunks'], 'chunk')})"]
     if found["known"]:
         parts.append(f"{found['known']} known already")
     if found["failed"]:
         parts.append(f"{len(found['failed'])} failed")
+    if found["hidden"]:
+        parts.append(f"{_count(found['hidden'], 'hidden text')} left out")
     typer.echo(f"{found['collection']}: {', '.join(parts)}")
+    if found["passed_over"]:
+        typer.echo(visible(passed_over(found["passed_over"])))
 
 
 def collections(

@@ -8,7 +8,8 @@ of as many documents at once as the loader's spec says, and for one tenant of fe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -22,6 +23,7 @@ from teola.engine import (
     Engine,
     EstimatesTokens,
     Loader,
+    Passages,
     Scope,
     Source,
     Splitting,
@@ -32,45 +34,87 @@ from teola.runtime.hosts.local import LocalHost
 
 UNNAMED: Final = "documents"
 """Collection of documents that were given without one."""
-SUFFIXES: Final = frozenset({".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".pdf"})
+SUFFIXES: Final = frozenset(
+    {
+        *(".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".pdf"),
+        *(".csv", ".tsv", ".ipynb", ".eml", ".epub", ".docx", ".pptx", ".xlsx"),
+    }
+)
 """What is taken from a directory; files given by name may have any suffix."""
 MAX_DOCUMENTS: Final = 10_000
 SHOWN: Final = 80
 """Characters of a path that an error repeats."""
+KINDS: Final = 8
+"""Kinds of files that a line about those passed over names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a query's documents become. new: documents that this query indexes."""
+    """What a query's documents become. new: documents that this query indexes. hidden: texts that
+    were left out of them because a reader does not see them, by the document's name."""
 
     chunks: list[Chunk]
     scope: Scope
     new: int
     known: int
+    hidden: Mapping[str, int]
 
 
-def sources(documents: Any, most: int | None = MAX_DOCUMENTS) -> list[Source]:
+@dataclass(frozen=True, slots=True)
+class CollectedSources:
+    """Sources, and how many files of the directories are not read, by suffix."""
+
+    sources: list[Source]
+    passed_over: Counter[str]
+
+
+def collected(documents: Any, most: int | None = MAX_DOCUMENTS) -> CollectedSources:
     """Sources from what users write: paths, directories, `{"name", "text"}`, or lists of these.
 
-    most: documents of one query. Hidden files and folders in a directory are passed over. Raises
+    most: documents of one query. Hidden files and folders in a directory do not count. Raises
     InputError, DocumentError.
     """
+    passed_over: Counter[str] = Counter()
     if documents is None:
-        return []
+        return CollectedSources([], passed_over)
     if isinstance(documents, (str, Path, Mapping, Source)):
         documents = [documents]
     found: list[Source] = []
     for document in documents:
-        found += _source(document)
+        found += _sources(document, passed_over)
     if most is not None and len(found) > most:
         raise InputError(
             f"{len(found)} documents are more than the {most} of one query; put them into a "
             "collection first: `teola index PATH --collection NAME`"
         )
-    return found
+    return CollectedSources(found, passed_over)
 
 
-def _source(document: Any) -> list[Source]:
+def passed_over(counts: Mapping[str, int]) -> str:
+    """One line about files that are not read: `3 files passed over: .zip 2, .png 1`."""
+    number = sum(counts.values())
+    kinds = sorted(counts.items(), key=lambda kind: (-kind[1], kind[0]))
+    listed = [f"{readable(suffix)} {count}" for suffix, count in kinds[:KINDS]]
+    if rest := sum(count for _, count in kinds[KINDS:]):
+        listed.append(f"others {rest}")
+    return f"{number} file{'s' if number != 1 else ''} passed over: {', '.join(listed)}"
+
+
+def left_out(hidden: Mapping[str, int]) -> str:
+    """One line about hidden texts: `2 hidden texts left out: a.html 2`."""
+    number = sum(hidden.values())
+    listed = [f"{name} {count}" for name, count in list(hidden.items())[:KINDS]]
+    if rest := sum(list(hidden.values())[KINDS:]):
+        listed.append(f"others {rest}")
+    return f"{number} hidden text{'s' if number != 1 else ''} left out: {', '.join(listed)}"
+
+
+def readable(name: str) -> str:
+    """A file's name as it can be shown and stored: bytes that are not UTF-8 as `\\udcff`."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
     if isinstance(document, Source):
         return [document]
     if isinstance(document, Mapping):
@@ -92,11 +136,11 @@ def _source(document: Any) -> list[Source]:
         )
     if not folder:
         return [Source(path.name, path=path)]
-    inside = sorted(
-        p
-        for p in path.rglob("*")
-        if p.suffix.lower() in SUFFIXES and p.is_file() and not _hidden(p.relative_to(path))
-    )
+    files = [p for p in path.rglob("*") if not _hidden(p.relative_to(path)) and p.is_file()]
+    inside = sorted(p for p in files if p.suffix.lower() in SUFFIXES)
+    others = Counter(p.suffix.lower() for p in files)
+    for suffix in others.keys() - SUFFIXES:
+        passed_over[suffix or "no suffix"] += others[suffix]
     if not inside:
         listed = ", ".join(sorted(SUFFIXES))
         raise DocumentError(f"directory {str(path)!r} holds no documents ({listed})")
@@ -146,12 +190,12 @@ class Preparer:
         keys = await self._keys(given, splitting)
         name = collection or UNNAMED
         claims = await self._store.claim(tenant, name, keys, owner) if keys else []
-        chunks, owned = await self._split(given, claims, splitting, tenant)
+        chunks, owned, hidden = await self._split(given, claims, splitting, tenant)
         if owned:
             await self._store.expect(owner, owned)
         ids = tuple(dict.fromkeys(claim.document for claim in claims))
         scope = Scope(tenant, name, None if collection else ids, dict(filters))
-        return Prepared(chunks, scope, len(owned), len(ids) - len(owned))
+        return Prepared(chunks, scope, len(owned), len(ids) - len(owned), hidden)
 
     async def count(self, given: Sequence[Source], splitting: Splitting) -> int:
         """How many chunks `given` makes; nothing is stored."""
@@ -184,6 +228,7 @@ class Preparer:
 
     async def _keys(self, given: Sequence[Source], splitting: Splitting) -> list[DocumentKey]:
         pipeline = f"{self._documents.pipeline(splitting)}/{self._embedder.identity}"
+        _check_names(given)
         prints = await asyncio.gather(
             *(self._loader.call(self._documents.fingerprint, source) for source in given)
         )
@@ -194,9 +239,10 @@ class Preparer:
 
     async def _split(
         self, given: Sequence[Source], claims: Sequence[Claim], splitting: Splitting, tenant: str
-    ) -> tuple[list[Chunk], dict[str, int]]:
+    ) -> tuple[list[Chunk], dict[str, int], dict[str, int]]:
         chunks: list[Chunk] = []
         owned: dict[str, int] = {}
+        hidden: dict[str, int] = {}
         for source, claim in zip(given, claims, strict=True):
             if not claim.owned or claim.document in owned:
                 continue
@@ -207,8 +253,18 @@ class Preparer:
             if not texts:
                 raise DocumentError(f"document {source.name!r} holds no text")
             owned[claim.document] = len(texts)
+            if isinstance(texts, Passages) and texts.hidden:
+                hidden[source.name] = texts.hidden
             chunks += [Chunk(claim.document, i, text, source.name) for i, text in enumerate(texts)]
-        return chunks, owned
+        return chunks, owned, hidden
+
+
+def _check_names(given: Iterable[Source]) -> None:
+    for source in given:
+        if readable(source.name) != source.name:
+            raise DocumentError(
+                f"the file name {readable(source.name)!r} is not UTF-8; rename the file"
+            )
 
 
 def estimates(embedder: Engine) -> bool:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from teola import App, Indexing, Runtime, component
 from teola.errors import DocumentError, QueryFailed, whole
-from teola.runtime.documents import sources
+from teola.runtime.documents import collected
 from tests.command_line import CommandLine
 
 SCRIPT = """
@@ -77,7 +77,7 @@ def test_the_command_line_keeps_the_lines(teola: CommandLine, tmp_path: Path) ->
 )
 def test_a_text_that_is_taken_for_a_path_is_told_how_to_be_given(text: str) -> None:
     with pytest.raises(DocumentError) as error:
-        sources(text)
+        collected(text)
     told = str(error.value)
     assert told.startswith(f"no such file: {text[:20]!r}"[:-1].replace("\n", "\\n"))
     assert told.endswith("check the path, or give a text itself as {'name': ..., 'text': ...}")

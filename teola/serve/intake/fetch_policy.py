@@ -16,6 +16,7 @@ import httpx
 
 from teola.config import URL_PORTS
 from teola.errors import InputError
+from teola.runtime.documents import SUFFIXES
 from teola.serve.intake.addresses import Address, public
 
 MOST_BYTES: Final = 50 * 2**20
@@ -23,15 +24,23 @@ URL_CHARACTERS: Final = 2000
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _HOST: Final = re.compile(r"[a-z0-9._-]{1,253}|[0-9a-f:.]{2,45}")
 _SUFFIXES: Final = {
+    "application/epub+zip": ".epub",
     "application/pdf": ".pdf",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": ".pptx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
+    "application/x-ipynb+json": ".ipynb",
     "application/x-pdf": ".pdf",
     "application/xhtml+xml": ".html",
+    "message/rfc822": ".eml",
+    "text/csv": ".csv",
     "text/html": ".html",
     "text/markdown": ".md",
+    "text/tab-separated-values": ".tsv",
     "text/x-markdown": ".md",
 }
 _VAGUE: Final = ("", "application/octet-stream", "binary/octet-stream", "text/plain")
-_OWN: Final = (".pdf", ".html", ".htm", ".md", ".markdown", ".rst", ".txt")
+_OWN: Final = SUFFIXES
 _TEXT: Final = re.compile(r"text/[\w.+-]+|application/([\w.-]+\+)?(json|xml|yaml)|")
 
 
@@ -91,7 +100,7 @@ def suffix_of(content_type: str, path: str, asked: str) -> str:
         return own
     if _TEXT.fullmatch(kind):
         return ".txt"
-    raise InputError(f"{cut(asked)}: it is {kind[:60]!r}; name text, Markdown, HTML or PDF")
+    raise InputError(f"{cut(asked)}: it is {kind[:60]!r}; name text, HTML, PDF or an office file")
 
 
 def cut(url: str, most: int = 120) -> str:

@@ -40,7 +40,7 @@ async def refused(path: Path, encode: Encode, loader: FileLoader | None = None) 
     return message
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.py", "a.csv", "README", "a.unheard-of"])
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.py", "a.json", "README", "a.unheard-of"])
 async def test_text_of_any_suffix_is_kept_as_it_is(
     name: str, tmp_path: Path, encode: Encode
 ) -> None:
@@ -124,7 +124,8 @@ async def test_no_such_file(tmp_path: Path, encode: Encode) -> None:
         ("nul.txt", b"text\0text", "binary"),
         ("latin1.txt", "café".encode("latin-1"), "UTF-8"),
         ("image.png", b"\x89PNG\r\n", "not supported"),
-        ("word.docx", b"PK\x03\x04", "not supported"),
+        ("word.doc", b"\xd0\xcf\x11\xe0", "not supported"),
+        ("word.docx", b"PK\x03\x04", "broken"),
         ("unknown.xyz", b"\x7fELF\0\0\xff", "binary"),
     ],
 )

@@ -84,7 +84,7 @@ async def test_text_is_limited(tmp_path: Path) -> None:
 
 async def test_deep_nesting_is_only_text(tmp_path: Path) -> None:
     path = html(tmp_path, "<div>" * 200_000 + "bottom")
-    assert (await parse(path, Format.HTML, ParsingLimits())).strip() == "bottom"
+    assert (await parse(path, Format.HTML, ParsingLimits())).text.strip() == "bottom"
 
 
 async def test_cancelling_kills_the_process(tmp_path: Path) -> None:

@@ -32,11 +32,17 @@ def test_pdf_bombs(
     assert "teola-upload" not in response.text
 
 
-@pytest.mark.parametrize("name", ["x.docx", "x.zip", "X.ZIP", "x.tar.gz", "x.exe", "x.png"])
+@pytest.mark.parametrize("name", ["x.doc", "x.zip", "X.ZIP", "x.tar.gz", "x.exe", "x.png"])
 def test_archives_are_not_opened(client: httpx.Client, name: str) -> None:
     files = {"documents": (name, zipped(1))}
     response = client.post(RAG, data={"question": "?x"}, files=files)
     refused(response, 422, "not supported")
+
+
+def test_a_bomb_in_an_office_file_is_not_unpacked(client: httpx.Client) -> None:
+    files = {"documents": ("x.docx", zipped(201))}
+    response = client.post(RAG, data={"question": "?x"}, files=files, timeout=60)
+    refused(response, 422, "unpacks to more than 200 MB")
 
 
 @pytest.mark.parametrize("text", [b"", b"\0\0\0\0", b"\xff\xfe\xff", b"   "])

@@ -332,7 +332,9 @@ async def test_a_proxy_of_the_environment_is_not_used(
         ("text/plain", "/a/README.md", ".md"), ("text/plain", "/notes", ".txt"),
         ("", "/x.pdf", ".pdf"), ("", "/x", ".txt"), ("application/octet-stream", "/x.PDF", ".pdf"),
         ("text/html", "/x.pdf", ".html"), ("application/ld+json", "/x", ".txt"),
-        ("text/csv", "/x.exe", ".txt"),
+        ("text/csv", "/x.exe", ".csv"),
+        ("text/x-log", "/x.exe", ".txt"), ("message/rfc822", "/x", ".eml"),
+        ("", "/x.docx", ".docx"),
     ],
 )  # fmt: skip
 def test_what_is_in_a_document_is_known_by_its_type(kind: str, path: str, suffix: str) -> None:
@@ -341,7 +343,7 @@ def test_what_is_in_a_document_is_known_by_its_type(kind: str, path: str, suffix
 
 @pytest.mark.parametrize("kind", ["application/octet-stream", "video/mp4", "application/zip", "x"])
 def test_what_could_not_be_read_is_not_fetched(kind: str) -> None:
-    with pytest.raises(InputError, match="name text, Markdown, HTML or PDF"):
+    with pytest.raises(InputError, match="name text, HTML, PDF or an office file"):
         suffix_of(kind, "/x.bin", "u")
 
 

@@ -1,0 +1,71 @@
+"""The rows of a CSV file, each with the names of its columns: `site: Holm | keeper: Mia`.
+
+So a row can be read alone, wherever a passage begins. A first line that holds no names (it has an
+empty cell, a number, or the same text twice) is a row like the others, which then are plain.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import webencodings
+
+from . import Allowed, Extracted, Refused
+from .tables import line
+
+_SAMPLE: Final = 4096
+_DELIMITERS: Final = ",;\t|"
+
+
+def read(path: Path, allowed: Allowed) -> Extracted:
+    """The text of a CSV file in UTF-8, or in what its byte order mark says."""
+    data = path.read_bytes()
+    marked = webencodings.decode(data[:4], "utf-8")[1].codec_info.name
+    try:
+        text = data.decode("utf-8-sig" if marked == "utf-8" else marked)
+    except UnicodeDecodeError:
+        raise Refused("not UTF-8") from None
+    if "\0" in text:
+        raise Refused("broken")
+    csv.field_size_limit(max(1, len(text)))
+    rows = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=_delimiter(text))
+    names: Sequence[str] | None = None
+    lines: list[str] = []
+    for number, row in enumerate(rows):
+        if number == 0 and _named(row):
+            names = [" ".join(cell.split()) for cell in row]
+            lines.append(line(row))
+        else:
+            lines.append(_row(row, names))
+    return Extracted("\n".join(filter(None, lines)))
+
+
+def _delimiter(text: str) -> str:
+    try:
+        return csv.Sniffer().sniff(text[:_SAMPLE], _DELIMITERS).delimiter
+    except csv.Error:  # one column
+        return ","
+
+
+def _named(row: Sequence[str]) -> bool:
+    cells = [cell.strip() for cell in row]
+    return len(set(cells)) == len(cells) > 1 and all(cells) and not any(map(_numeric, cells))
+
+
+def _numeric(cell: str) -> bool:
+    try:
+        float(cell.replace(",", "."))
+    except ValueError:
+        return False
+    return True
+
+
+def _row(row: Sequence[str], names: Sequence[str] | None) -> str:
+    if names is None or len(row) > len(names):
+        return line(row)
+    pairs = zip(names, row, strict=False)
+    return line(f"{name}: {cell}" for name, cell in pairs if cell.strip())

@@ -1,0 +1,62 @@
+"""The text of a Word document: headings, lists and tables in their order, without hidden text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from docx import Document
+from docx.table import Table
+from docx.text.hyperlink import Hyperlink
+from docx.text.paragraph import Paragraph
+
+from . import Allowed, Extracted
+from .archive import opened
+from .tables import line
+
+_HEADING: Final = re.compile(r"Heading ([1-6])|Title")
+
+
+def read(path: Path, allowed: Allowed) -> Extracted:
+    """The text of a .docx file."""
+    opened(path, allowed.unpacked_bytes).close()
+    words = _Words(allowed.keep_hidden)
+    parts = list(words.parts(Document(str(path))))
+    return Extracted("\n\n".join(part for part in parts if part.strip()), words.hidden)
+
+
+class _Words:
+    def __init__(self, keep_hidden: bool) -> None:
+        self._keep_hidden, self.hidden = keep_hidden, 0
+
+    def parts(self, holder: Any) -> Iterator[str]:
+        """Paragraphs and tables of a document or of a cell."""
+        for part in holder.iter_inner_content():
+            if isinstance(part, Paragraph):
+                yield self._paragraph(part)
+            else:
+                yield "\n".join(filter(None, self._rows(part)))
+
+    def _paragraph(self, paragraph: Paragraph) -> str:
+        shown, was_hidden = [], False
+        for part in paragraph.iter_inner_content():
+            for run in part.runs if isinstance(part, Hyperlink) else [part]:
+                hidden = not self._keep_hidden and bool(run.font.hidden) and bool(run.text.strip())
+                self.hidden += hidden and not was_hidden  # runs beside each other are one text
+                was_hidden = hidden
+                if not hidden:
+                    shown.append(run.text)
+        text = "".join(shown)
+        style = paragraph.style.name if paragraph.style is not None else None
+        heading = _HEADING.fullmatch(style or "")
+        if heading and text.strip():
+            return f"{'#' * int(heading[1] or 1)} {text}"
+        return f"* {text}" if (style or "").startswith("List") and text.strip() else text
+
+    def _rows(self, table: Table) -> Iterator[str]:
+        for row in table.rows:
+            cells = [""] * row.grid_cols_before
+            cells += [" ".join(self.parts(cell)) for cell in row.cells]
+            yield line(cells)

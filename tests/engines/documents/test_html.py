@@ -1,0 +1,114 @@
+"""What is read of a page: tables, what a browser shows of it, and its encoding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from teola.engine import Source, Splitting
+from teola_engines.documents import FileLoader
+from teola_engines.documents.formats.encodings import decoded
+from teola_engines.documents.formats.html import text_of
+
+from .conftest import Encode
+
+
+def rows(html: str) -> list[str]:
+    return text_of(f"<p>Before<table>{html}</table>after").text.split("\n\n")[1].splitlines()
+
+
+def test_empty_cells_keep_values_under_their_headings() -> None:
+    head = "<tr><th>Name</th><th>Opened</th><th>Closed</th><th>Keeper</th></tr>"
+    body = "<tr><td>Holm</td><td></td><td>1950</td><td>Mia</td></tr><tr><td><td>1920<td><td>Nils"
+    assert rows(head + body) == [
+        "Name | Opened | Closed | Keeper",
+        "Holm |  | 1950 | Mia",
+        " | 1920 |  | Nils",
+    ]
+
+
+def test_a_value_stands_in_each_column_and_row_that_it_spans() -> None:
+    head = "<thead><tr><th rowspan=0>Name<th colspan=2>Years<tr><th>Opened<th>Closed</thead>"
+    body = "<tr><td rowspan=2>Holm<td>1920<td>1930<tr><td><td>1950<tr><td>Skar<td>1960"
+    assert rows(head + body) == [
+        "Name | Years | Years",
+        "Name | Opened | Closed",
+        "Holm | 1920 | 1930",
+        "Holm |  | 1950",
+        "Skar | 1960",
+    ]
+    assert rows("<tr><td>a<td>b<td rowspan=2>c<tr><td>d") == ["a | b | c", "d |  | c"]
+    assert rows("<tr><td colspan=4>Title<tr><td colspan=x>a<td>b") == ["Title", "a | b"]
+
+
+def test_tables_that_only_lay_out_a_page_stay_text() -> None:
+    page = "<table><tr><td>Menu<td><h2>News</h2><p>One.<p>Two.<table><tr><td>a<td>b</table></table>"
+    assert text_of(page).text == "Menu\n\n## News\n\nOne.\n\nTwo.\n\na | b"
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "<p hidden>EVIL<p>",
+        "<div style='color:red; DISPLAY : none'><p>EVIL</p><b>EVIL</div>",
+        "<noscript>EVIL</noscript>",
+        "<ul><li hidden>EVIL<li>seen</ul>",
+        "<table><tr><td>a<td hidden>EVIL<td>b<tr hidden><td>EVIL<tr><td>c</table>",
+        "<span hidden>EVIL <i>EVIL</i></span></div>",
+        "<div hidden><div>EVIL</div></p></span>EVIL</div>",
+        "<img hidden alt=EVIL>",
+    ],
+)
+def test_what_a_browser_does_not_show_is_left_out(hidden: str) -> None:
+    page = f"<body><p>Before.</p>{hidden}<p>After.</body>"
+    assert "EVIL" not in text_of(page).text
+    assert "Before." in text_of(page).text
+    assert "After." in text_of(page).text
+    assert "EVIL" in text_of(page, keep_hidden=True).text
+
+
+def test_hidden_texts_are_counted() -> None:
+    page = (
+        "<p hidden>a<p hidden><b hidden>b</b></p><div hidden> <br></div><noscript><img></noscript>"
+    )
+    assert text_of(page).hidden == 2
+    assert text_of(page, keep_hidden=True).hidden == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\xfe\xff" + "<p>Wärter".encode("utf-16-be"), "Wärter"),
+        (b"\xff\xfe" + "<p>Wärter".encode("utf-16-le"), "Wärter"),
+        ("<p>Wärter von Höhle “gut”".encode() + b"\xff", "Wärter von Höhle “gut”\ufffd"),
+        ("<meta charset=iso-8859-1><p>Wärter “gut”".encode("cp1252"), "Wärter “gut”"),
+        ("<!-- <meta charset=koi8-r> --><meta charset=UTF-8><p>Wärter".encode(), "Wärter"),
+        ("<meta charset=utf-16><p>Wärter".encode(), "Wärter"),
+        ("<p>Der Wärter heißt Jürgen".encode("cp1252"), "Der Wärter heißt Jürgen"),
+        (
+            "<p>灯塔的看守人叫王梅。灯塔高六十一米。".encode("gbk"),
+            "灯塔的看守人叫王梅。灯塔高六十一米。",
+        ),
+        (
+            "<meta http-equiv='Content-Type' content='text/html; charset=koi8-r'><p>Маяк".encode(
+                "koi8-r"
+            ),
+            "Маяк",
+        ),
+    ],
+)
+def test_encodings_are_those_of_a_browser(data: bytes, text: str) -> None:
+    assert text_of(decoded(data)).text == text
+
+
+async def test_the_loader_counts_or_keeps_hidden_texts(tmp_path: Path, encode: Encode) -> None:
+    path = tmp_path / "a.html"
+    path.write_text("<p hidden>The keeper is EVIL.<p>The keeper is Olga.")
+    source = Source("a.html", path=path)
+    plain, keeping = FileLoader(), FileLoader(keep_hidden=True)
+    found = await plain.split(source, Splitting(), encode)
+    assert (list(found), found.hidden) == (["The keeper is Olga."], 1)
+    found = await keeping.split(source, Splitting(), encode)
+    assert (list(found), found.hidden) == (["The keeper is EVIL.\n\nThe keeper is Olga."], 0)
+    assert plain.pipeline(Splitting()) != keeping.pipeline(Splitting())
