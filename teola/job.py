@@ -33,7 +33,7 @@ from teola.workflow.kinds import LISTS, Kind
 ENDS: Final = {
     "length": "the answer is cut off: it had all the tokens that it may have; raise max_tokens",
     "refusal": "the model refused to answer, and says so in place of an answer",
-    "empty": "the answer is empty: the model ended without writing anything",
+    "empty": "the answer is empty: the model wrote nothing, or only reasoning",
 }
 """How a text may end, in words; see Trace.ends."""
 

@@ -1,7 +1,8 @@
 """The extractive reader: the language model of those who have none.
 
 It generates nothing. Asked a question with a context, it quotes the sentences of the context that
-are nearest to the question, by the same MiniLM that embeds the documents; asked for reformulations
+are nearest to the question, by the same MiniLM that embeds the documents, or declines if none is
+near enough; asked for reformulations
 of a question, it makes them by rules; asked for anything else, it says that it cannot. So an
 application runs, and can be developed and tested, without any model server.
 """
@@ -21,7 +22,7 @@ from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.graph.prompt import Role
 
 from ..embedding.model import Dtype, SharedModel, acquire, loaded, release
-from .quoting import choose
+from .quoting import LEAST_MAXSIM, choose
 from .reformulate import reformulate
 from .sentences import Sentence, sentences
 
@@ -46,6 +47,8 @@ class ExtractiveReader:
     Reads the parts of the prompt by their roles: the question, the context, and in `refine` a
     previous answer, whose quotations compete with those of the new context. model, dtype, threads,
     device: as for `MiniLM`, with which it shares its weights. max_quotes: sentences of one answer.
+    least_maxsim: from -1 (quote in any case) to 1; an answer is declined if none of its quotes has
+    this MaxSim with the question. Other models than MiniLM need another.
     The same call always gets the same answer, whatever else runs.
     """
 
@@ -57,9 +60,12 @@ class ExtractiveReader:
         threads: int | None = None,
         device: str | None = None,
         max_quotes: int = 3,
+        least_maxsim: float = LEAST_MAXSIM,
     ) -> None:
         if max_quotes < 1:
             raise ValueError(f"max_quotes must be at least 1, not {max_quotes}")
+        if not -1 <= least_maxsim <= 1:
+            raise ValueError(f"least_maxsim must be between -1 and 1, not {least_maxsim}")
         self._spec = EngineSpec(
             name=name,
             kind=EngineKind.LLM,
@@ -72,7 +78,7 @@ class ExtractiveReader:
             notice=NOTICE,
         )
         self._wanted = (model, dtype, device, threads)
-        self._max_quotes = max_quotes
+        self._max_quotes, self._least_maxsim = max_quotes, least_maxsim
         self._shared: SharedModel | None = None
         self._worker: ThreadPoolExecutor | None = None
 
@@ -158,7 +164,14 @@ class ExtractiveReader:
         """The sentences to quote, in the order in which they stand in the prompt."""
         question = _question(parts)
         context = [*_previous(parts), *_context(parts)]
-        chosen = choose(question, context, shared.embed, self._max_quotes)
+        chosen = choose(
+            question,
+            context,
+            shared.embed,
+            shared.embed_tokens,
+            most=self._max_quotes,
+            least=self._least_maxsim,
+        )
         return sorted(chosen, key=context.index)
 
     def _quote(self, chosen: Sequence[Sentence], decode: DecodeParams) -> tuple[str, bool]:

@@ -1,20 +1,20 @@
 """Sentences of a text, as a reader would quote them: Markdown marks cleaned, headings remembered.
 
-Written for chunks of documents of any kind: prose (also hard-wrapped), lists, tables, code.
+Written for chunks of documents of any kind: prose (also hard-wrapped), lists, tables, code. Rows of
+tables and lines of code are no sentences: torn from what stands around them, they say nothing.
 Strangers wrote them, so no regular expression here takes longer than in proportion to the text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"\s*(```|~~~)")
+_FENCE = re.compile(r"\s*(?:```+|~~~+)\s*(\S*)")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)")
 _UNDERLINE = re.compile(r"\s*(={3,}|-{3,}|\*{3,}|~{3,}|\^{3,})\s*$")
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
-_TABLE_ROW = re.compile(r"\s*\|.*\|\s*$|[^|]+( \| [^|]+)+$")
 _TABLE_RULE = re.compile(r"[\s|:+-]+$")
 _QUOTE_MARK = re.compile(r"^\s*>+\s")
 _COLUMNS = re.compile(r"\S {3,}\S")
@@ -36,7 +36,7 @@ _LONGEST = 350
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One quotable sentence (or list item, table row, line of code) and the heading above it."""
+    """One quotable sentence (or list item) and the heading above it."""
 
     text: str
     heading: str = ""
@@ -51,6 +51,9 @@ def sentences(text: str) -> list[Sentence]:
             if not used:
                 found.append(Sentence(heading))
             heading, used = clean(block), False
+            continue
+        if kind == "aside":
+            used = True
             continue
         pieces = [plain_quotes(block.strip())] if kind == "line" else _split(clean(block))
         kept = [Sentence(piece, heading) for piece in pieces if _says_something(piece)]
@@ -74,10 +77,12 @@ def plain_quotes(text: str) -> str:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """("heading" | "text" | "line", content) for each block of the text."""
+    """("heading" | "text" | "line" | "aside", content) for each block of the text. aside: a row of
+    a table or a line of code."""
     paragraph: list[str] = []
-    fenced = False
-    for raw in text.split("\n"):
+    lines = text.split("\n")
+    fenced = _begins_in_code(lines)
+    for raw in lines:
         kind, line = _classify(raw, fenced)
         if kind == "fence":
             fenced = not fenced
@@ -86,19 +91,26 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
         if paragraph and kind != "text":
             yield "text", " ".join(paragraph)
             paragraph = []
-        if kind in ("heading", "line", "row"):
-            yield ("text" if kind == "row" else kind), line
+        if kind in ("heading", "line", "aside"):
+            yield kind, line
         elif kind in ("bullet", "text"):
             paragraph.append(line)
     if paragraph:
         yield "text", " ".join(paragraph)
 
 
+def _begins_in_code(lines: Sequence[str]) -> bool:
+    """Whether a chunk begins inside a block of code: a fence that names a language opens one."""
+    fences = [fence[1] for line in lines if (fence := _FENCE.match(line))]
+    named = next((i for i, language in enumerate(fences) if language), 0)
+    return named % 2 == 1
+
+
 def _classify(raw: str, fenced: bool) -> tuple[str, str]:
     if _FENCE.match(raw):
         return "fence", ""
     if fenced:
-        return ("line" if raw.strip() else "blank"), raw
+        return ("aside" if raw.strip() else "blank"), ""
     line = _QUOTE_MARK.sub("", raw, count=1)
     if heading := _HEADING.match(line):
         return "heading", heading[1].rstrip().rstrip("#").rstrip()
@@ -108,12 +120,18 @@ def _classify(raw: str, fenced: bool) -> tuple[str, str]:
         return "underline", ""
     if _TABLE_RULE.match(line):
         return "blank", ""
-    if _TABLE_ROW.match(line):
-        return "row", " | ".join(cell.strip() for cell in line.strip().strip("|").split("|"))
+    if _is_row(line.strip()):
+        return "aside", ""
     if bullet := _BULLET.match(line):
         return "bullet", line[bullet.end() :]
     kind = "line" if _COLUMNS.search(line.strip()) else "text"
     return kind, " ".join(line.split())
+
+
+def _is_row(line: str) -> bool:
+    """Whether it is a row of a table, or the half of one that is left at the edge of a chunk."""
+    barred = line.startswith("|") or line.endswith(" |") or " | " in line
+    return barred or len(_COLUMNS.findall(line)) > 1
 
 
 def _split(paragraph: str) -> Iterator[str]:

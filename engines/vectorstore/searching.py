@@ -10,7 +10,7 @@ Equal scores are ordered by document and index, so the same question has one ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,12 @@ from psycopg import AsyncConnection, sql
 
 from teola.engine import Hit, Request, Result, Scope
 from teola.errors import InputError
+from teola.filters import NAME, Comparison, comparisons
 from teola.graph.ops import SearchParams
 
 from .database import Database
-from .values import Vector, check_name, json_text, vector
+from .filtering import where
+from .values import Vector, check_name, vector
 
 EF_SEARCH = (200, 1000)
 """Candidates that HNSW keeps: at least, and the most that pgvector takes."""
@@ -51,10 +53,10 @@ IN_DOCUMENTS = "c.document = ANY (%(documents)s)"
 NAMED = """c.document = ANY (ARRAY(
     SELECT id FROM teola.documents WHERE collection = {collection} AND name = %(name)s))"""
 FILTERED = """(c.document IN (
-    SELECT id FROM teola.documents WHERE collection = {collection}
-        AND metadata @> %(metadata)s::text::jsonb)) IS TRUE"""
-"""IS TRUE keeps it a lookup in a table of the documents that match: a join might order the rows by
-something else than their distance."""
+    SELECT id FROM teola.documents WHERE collection = {collection} AND """
+FILTERED_END = ")) IS TRUE"
+"""Around the comparisons of filtering.py. IS TRUE keeps it a lookup in a table of the documents
+that match: a join might order the rows by something else than their distance."""
 
 SIZE = """
 SELECT coalesce(sum(stored), 0) FROM teola.documents
@@ -79,7 +81,7 @@ class SearchRequest:
     top_k: int
     vectors: tuple[Vector, ...]
     name: str | None
-    metadata: str | None
+    comparisons: tuple[Comparison, ...]
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -89,7 +91,7 @@ class SearchRequest:
     @property
     def values(self) -> dict[str, Any]:
         documents = None if self.scope.documents is None else list(self.scope.documents)
-        return {"documents": documents, "name": self.name, "metadata": self.metadata}
+        return {"documents": documents, "name": self.name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +108,12 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
         raise InputError(f"top_k is {top_k}: ask for at least one")
     for document in scope.documents or ():
         check_name("document", document)
-    filters = dict(scope.filters)
-    name = filters.pop("name", None)
-    if name is not None:
-        check_name("document", name)
+    found = comparisons(scope.filters)
+    named = [one for one in found if one.path == (NAME,) and one.operator == "$eq"]
+    name = named[0].value if named else None
     vectors = tuple(vector(values, dimensions) for values in request.inputs["vectors"])
-    return SearchRequest(
-        number, scope, top_k, vectors, name, json_text(filters) if filters else None
-    )
+    rest = tuple(one for one in found if one not in named[:1])
+    return SearchRequest(number, scope, top_k, vectors, name, rest)
 
 
 async def search(
@@ -186,8 +186,9 @@ async def _run(
 ) -> list[list[Hit]]:
     if indexed:
         await _plan(connection, "off", question.top_k)
-    values = {**question.values, "vectors": [Wire(values) for values in vectors]}
-    cursor = await connection.execute(_statement(question, home, indexed=indexed), values)
+    statement, values = _statement(question, home, indexed=indexed)
+    values["vectors"] = [Wire(values) for values in vectors]
+    cursor = await connection.execute(statement, values)
     hits: list[list[Hit]] = [[] for _ in vectors]
     known: dict[str, Any] = {}  # metadata, once for all hits of a document
     async for number, document, name, index, body, metadata, score in cursor:
@@ -205,17 +206,25 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
     await connection.execute(SETTINGS, {"plain": plain, "ef": str(ef)})
 
 
-def _statement(question: SearchRequest, home: Collection, *, indexed: bool) -> sql.Composed:
-    """The search; the collection is a literal, so that the plan can use its own index."""
-    given: Mapping[str, Any] = question.values
-    optional = {"documents": IN_DOCUMENTS, "name": NAMED, "metadata": FILTERED}
+def _statement(
+    question: SearchRequest, home: Collection, *, indexed: bool
+) -> tuple[sql.Composed, dict[str, Any]]:
+    """The search without its vectors; the collection is a literal, so that the plan can use its own
+    index."""
+    values = question.values
+    optional = {"documents": IN_DOCUMENTS, "name": NAMED}
     conditions = [IN_COLLECTION, VISIBLE]
-    conditions += [text for key, text in optional.items() if given[key] is not None]
+    conditions += [text for key, text in optional.items() if values[key] is not None]
+    if question.comparisons:
+        tests, compared = where(question.comparisons)
+        conditions.append(FILTERED + tests + FILTERED_END)
+        values |= compared
     collection = sql.Literal(home.id)
-    return sql.SQL(SEARCH).format(
+    search = sql.SQL(SEARCH).format(
         conditions=sql.SQL(" AND ").join(
             sql.SQL(text).format(collection=collection) for text in conditions
         ),
         distance=sql.SQL(BY_INDEX if indexed else EXACTLY),
         top_k=sql.Literal(question.top_k),
     )
+    return search, values

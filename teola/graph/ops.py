@@ -123,7 +123,8 @@ class DecodeParams:
     the string that is told as it comes. tools: what may be called, for servers that know calls.
     check: JSON schema (as text) that the output is held to in place of `schema`, where somebody
     else says what is wrong with the rest of it. bare: an output that is no JSON is the string
-    `field`.
+    `field`. keep_thoughts: the reasoning that an output begins with (<think>...</think>) is part
+    of it.
     """
 
     max_tokens: int = 256
@@ -139,6 +140,7 @@ class DecodeParams:
     tools: OfferedTools | None = None
     check: str | None = None
     bare: bool = False
+    keep_thoughts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

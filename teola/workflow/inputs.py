@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from teola.errors import InputError, TemplateError, UnknownName
+from teola.filters import comparisons
 from teola.workflow.kinds import Kind
 
 SHOWN: Final = 40
@@ -129,6 +130,8 @@ def check(given: Mapping[str, Any], inputs: Mapping[str, Input], app: str) -> No
         needed = kind is not Kind.DOCUMENTS and not inputs[name].optional
         if needed and name not in given:
             raise InputError(f"{where} needs the input {name!r} ({kind.value})")
+    if documents and given.get("filters") is not None:
+        comparisons(given["filters"])
     if documents and given.get("documents") is None and given.get("collection") is None:
         raise InputError(f"{where} needs documents, a collection, or both")
 

@@ -21,6 +21,7 @@ from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.kept_model import KeptModel
 from teola.runtime.live.query import LiveQuery
+from teola.runtime.live.thoughts import WithoutThoughts
 from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent
 
 PREFILLED: Final = DecodeParams(max_tokens=1)
@@ -104,6 +105,8 @@ class LiveCall:
         ends = partial(query.ends.__setitem__, head)
         listener = Listener(self._first, self._deliver, token, ends, item)
         model = cast("LanguageModel", host.engine)
+        if not decode.keep_thoughts:
+            model = cast("LanguageModel", WithoutThoughts(model))
         if (steps := query.terms.steps) is not None:
             model = cast("LanguageModel", KeptModel(model, steps, steps.key(query.run, head)))
         usage = await run_call(model, call, members, listener, wanted)

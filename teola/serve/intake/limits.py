@@ -22,6 +22,7 @@ from teola.config import (
 )
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
+from teola.filters import comparisons
 from teola.graph import Op
 from teola.query_spec import Bounds
 from teola.runtime.documents import UNNAMED
@@ -123,8 +124,8 @@ def _check_scope(collection: Any, filters: Any) -> None:
             f"collection has {len(collection)} characters, more than the {NAME_CHARACTERS} that "
             "its name may have; shorten it"
         )
-    if filters is not None and not isinstance(filters, Mapping):
-        raise InputError(f"filters must be an object, not {type(filters).__name__}")
+    if filters is not None:
+        comparisons(filters)
 
 
 def asks_a_model(app: App) -> bool:

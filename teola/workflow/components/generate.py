@@ -66,7 +66,9 @@ class GenerateConfig(Config):
     while that answer is still being written. history_first: the conversation stands before all
     instructions, as in other components with this option, which then share it. fan_in: answers of
     a tree that one call merges at most; by default as many as fit the model's window, or 32 where
-    nobody knows that.
+    nobody knows that. keep_thoughts: the final answer keeps the reasoning that a model writes
+    before it between <think> and </think>, unless it is JSON, and the next round of a refinement
+    reads it; else it is left out, as it is of all other calls.
     """
 
     mode: Literal["simple", "tree", "refine"] = "simple"
@@ -81,6 +83,7 @@ class GenerateConfig(Config):
     history_first: bool = False
     fan_in: int | None = Field(None, ge=2)
     json_schema: dict[str, Any] | None = None
+    keep_thoughts: bool = False
 
     @field_validator("json_schema", mode="before")
     @classmethod
@@ -165,7 +168,7 @@ class Generate(Component):
         if len(answers) == 1:
             return answers[0]
         config = block.config
-        alone = not final or not (config.json_schema or config.stop)
+        alone = not final or not (config.json_schema or config.stop or config.keep_thoughts)
         drafts = self._gather(
             block, f"{key}drafts", answers, Aggregation.SEVERAL if alone else Aggregation.CONCAT
         )
@@ -228,6 +231,7 @@ class Generate(Component):
                 schema=schema,
                 stop=config.stop if final else (),
                 seed=config.seed,
+                keep_thoughts=final and not schema and config.keep_thoughts,
             ),
         )
         return Ref(decode, "value" if schema else "text")

@@ -18,7 +18,9 @@ from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.parsers import make_parser
 from teola_engines.llm import ExtractiveReader
 from teola_engines.llm.extractive import NOTHING
+from teola_engines.llm.quoting import choose
 from tests.longest_turn import MOST_S, longest_turn
+from tests.planted import catches, edited
 
 TOWER = (
     "# The Eiffel Tower\n\nThe tower was finished in **1889** for the world's fair. It is made of "
@@ -121,6 +123,30 @@ async def test_a_question_that_the_text_does_not_answer_is_declined(
 ) -> None:
     text = await answer(reader, call(question, LICENSE))
     assert quoted in text if quoted else text == NOTHING
+
+
+@catches(
+    "no-least-maxsim",
+    "the reader quotes whatever is nearest to the question",
+    edited(choose, "< least", "< -1"),
+)
+async def test_words_in_common_are_no_answer(reader: ExtractiveReader) -> None:
+    for question, context in (
+        ("Who is liable when a ship sinks?", LICENSE),
+        ("What is the population of Paris?", TOWER),
+    ):
+        assert await answer(reader, call(question, context)) == NOTHING
+
+
+async def test_how_near_a_quote_has_to_be_is_an_option() -> None:
+    for least, declined in ((-1.0, False), (1.0, True)):
+        reader = ExtractiveReader(dtype="float32", least_maxsim=least)
+        reader.start()
+        found = await answer(reader, call("Who is liable when a ship sinks?", LICENSE))
+        reader.close()
+        assert (found == NOTHING) is declined
+    with pytest.raises(ValueError, match="least_maxsim must be between -1 and 1, not 2"):
+        ExtractiveReader(least_maxsim=2)
 
 
 async def test_refining_keeps_the_best(reader: ExtractiveReader) -> None:

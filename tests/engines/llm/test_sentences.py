@@ -50,23 +50,23 @@ def test_inner_quotation_marks_cannot_be_taken_for_ours() -> None:
     assert texts("He said “no” to that.") == ["He said ‘no’ to that."]
 
 
-def test_lists_tables_and_code() -> None:
+def test_lists_are_sentences_but_no_tables_and_no_code() -> None:
     text = (
         "## Setup\n* first item\n  goes on\n* second item\n1. third item\n\n"
         "| name | value |\n|---|---|\n| depth | 7 |\n\n```\nrun --fast   now\n\nstop.  It\n```\n"
+        "Key:    value\nname     unit     price\n## Costs\nHolm |  | 1950 | Mia\n"
     )
     assert sentences(text) == [
         Sentence(piece, "Setup")
-        for piece in (
-            "first item goes on",
-            "second item",
-            "third item",
-            "name | value",
-            "depth | 7",
-            "run --fast   now",
-            "stop.  It",
-        )
+        for piece in ("first item goes on", "second item", "third item", "Key: value")
     ]
+
+
+def test_a_chunk_may_begin_in_a_table_or_in_code() -> None:
+    assert texts("is kept; |\n| groups | 7\nProse.\n| cut") == ["Prose."]
+    code = "x = 1\n```\nProse.\n```python\ny = 2\n```\nMore of it."
+    assert texts(code) == ["Prose.", "More of it."]
+    assert texts(code.partition("Prose.")[2]) == ["More of it."]
 
 
 def test_headings_are_remembered_and_quoted_only_if_nothing_follows() -> None:
