@@ -5,6 +5,10 @@ index of its own (indexing.py) is searched through it, iteratively: the index is
 strict order, until enough rows pass the filters. Where it gives fewer than asked for, because few
 rows pass, or where the scope names few chunks from the start, the question is asked exactly.
 
+A hybrid search asks the full text of the same scope next, in the same transaction, and fuses both
+lists (lexical.py). These are two statements, because the first one switches plans off that the
+second one needs.
+
 Equal scores are ordered by document and index, so the same question has one answer.
 """
 
@@ -21,11 +25,15 @@ from teola.engine import Hit, Request, Result, Scope
 from teola.errors import InputError
 from teola.graph.ops import SearchParams
 
+from . import lexical
 from .database import Database
 from .values import Vector, check_name, json_text, vector
 
 EF_SEARCH = (200, 1000)
 """Candidates that HNSW keeps: at least, and the most that pgvector takes."""
+
+QUESTION_CHARS = 10_000
+"""What comes behind is no question any more, and each of its words costs time."""
 
 SEARCH = """
 SELECT q.number, h.document, d.name, h.index, h.body, d.metadata, 1 - h.distance
@@ -80,6 +88,8 @@ class SearchRequest:
     vectors: tuple[Vector, ...]
     name: str | None
     metadata: str | None
+    language: str | None = None
+    question: str = ""
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -101,7 +111,9 @@ class Collection:
 def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     """Check one request. Raises InputError."""
     scope: Scope = request.inputs["scope"]
-    top_k = request.params.top_k if isinstance(request.params, SearchParams) else 0
+    if not isinstance(request.params, SearchParams):
+        raise InputError("a search needs SearchParams")
+    top_k = request.params.top_k
     if top_k < 1:
         raise InputError(f"top_k is {top_k}: ask for at least one")
     for document in scope.documents or ():
@@ -111,9 +123,14 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     if name is not None:
         check_name("document", name)
     vectors = tuple(vector(values, dimensions) for values in request.inputs["vectors"])
-    return SearchRequest(
-        number, scope, top_k, vectors, name, json_text(filters) if filters else None
-    )
+    metadata = json_text(filters) if filters else None
+    language, question = request.params.language, ""
+    if language is not None:
+        question = request.inputs.get("question")
+        if not isinstance(question, str):
+            raise InputError("a hybrid search needs the text `question` beside its vectors")
+        question = question[:QUESTION_CHARS].replace("\0", " ")
+    return SearchRequest(number, scope, top_k, vectors, name, metadata, language, question)
 
 
 async def search(
@@ -132,8 +149,28 @@ async def search(
             hits = await _ask(connection, questions[0], home, vectors, exact_below)
             for question in questions:
                 mine, hits = hits[: len(question.vectors)], hits[len(question.vectors) :]
+                if home is not None and mine and question.language is not None:
+                    mine = await _with_words(connection, question, home, mine)
                 results[question.number] = {"hits": mine}
     return results
+
+
+async def _with_words(
+    connection: AsyncConnection[Any],
+    question: SearchRequest,
+    home: Collection,
+    near: list[list[Hit]],
+) -> list[list[Hit]]:
+    """The nearest hits of each vector, fused with what has words of the question."""
+    if question.scope.documents == ():
+        return near
+    language, top_k = question.language or "", question.top_k
+    search = lexical.statement(
+        _conditions(question, home), sql.Literal(home.id), language, top_k
+    )
+    values = {**question.values, "question": question.question}
+    found = await lexical.ask(connection, search, values, near)
+    return [lexical.fused(hits, found, top_k) for hits in near]
 
 
 async def _collections(connection: AsyncConnection[Any], names: set[str]) -> dict[str, Collection]:
@@ -205,17 +242,23 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
     await connection.execute(SETTINGS, {"plain": plain, "ef": str(ef)})
 
 
-def _statement(question: SearchRequest, home: Collection, *, indexed: bool) -> sql.Composed:
-    """The search; the collection is a literal, so that the plan can use its own index."""
+def _conditions(question: SearchRequest, home: Collection) -> sql.Composed:
+    """Which chunks `c` are in scope; the collection is a literal, so that the plan can use its own
+    indexes."""
     given: Mapping[str, Any] = question.values
     optional = {"documents": IN_DOCUMENTS, "name": NAMED, "metadata": FILTERED}
     conditions = [IN_COLLECTION, VISIBLE]
     conditions += [text for key, text in optional.items() if given[key] is not None]
     collection = sql.Literal(home.id)
+    return sql.SQL(" AND ").join(
+        sql.SQL(text).format(collection=collection) for text in conditions
+    )
+
+
+def _statement(question: SearchRequest, home: Collection, *, indexed: bool) -> sql.Composed:
+    """The search for the nearest."""
     return sql.SQL(SEARCH).format(
-        conditions=sql.SQL(" AND ").join(
-            sql.SQL(text).format(collection=collection) for text in conditions
-        ),
+        conditions=_conditions(question, home),
         distance=sql.SQL(BY_INDEX if indexed else EXACTLY),
         top_k=sql.Literal(question.top_k),
     )
