@@ -14,7 +14,7 @@ Equal scores are ordered by document and index, so the same question has one ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,9 @@ SELECT set_config('enable_seqscan', %(plain)s, true), set_config('enable_sort', 
 """
 
 
+LacksIndex = Callable[[int, str], None]
+
+
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """One request, checked. `group`: equal where one statement can answer both."""
@@ -134,13 +137,18 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
 
 
 async def search(
-    database: Database, tenant: str, batch: Sequence[SearchRequest], exact_below: int
-) -> dict[int, Result]:
-    """Answer a tenant's questions in one transaction; results by number."""
+    database: Database,
+    tenant: str,
+    batch: Sequence[SearchRequest],
+    exact_below: int,
+    lacks_index: LacksIndex,
+) -> dict[int, Result | Exception]:
+    """Answer a tenant's questions in one transaction; results by number. lacks_index: told of the
+    collections and languages whose text has no index."""
     groups: dict[tuple[Any, ...], list[SearchRequest]] = {}
     for question in batch:
         groups.setdefault(question.group, []).append(question)
-    results: dict[int, Result] = {}
+    results: dict[int, Result | Exception] = {}
     async with database.transaction(tenant) as connection:
         collections = await _collections(connection, {q.scope.collection for q in batch})
         for questions in groups.values():
@@ -149,9 +157,12 @@ async def search(
             hits = await _ask(connection, questions[0], home, vectors, exact_below)
             for question in questions:
                 mine, hits = hits[: len(question.vectors)], hits[len(question.vectors) :]
-                if home is not None and mine and question.language is not None:
-                    mine = await _with_words(connection, question, home, mine)
-                results[question.number] = {"hits": mine}
+                try:
+                    if home is not None and mine and question.language is not None:
+                        mine = await _with_words(connection, question, home, mine, lacks_index)
+                    results[question.number] = {"hits": mine}
+                except InputError as error:
+                    results[question.number] = error
     return results
 
 
@@ -160,14 +171,18 @@ async def _with_words(
     question: SearchRequest,
     home: Collection,
     near: list[list[Hit]],
+    lacks_index: LacksIndex,
 ) -> list[list[Hit]]:
     """The nearest hits of each vector, fused with what has words of the question."""
     if question.scope.documents == ():
         return near
     language, top_k = question.language or "", question.top_k
-    search = lexical.statement(
-        _conditions(question, home), sql.Literal(home.id), language, top_k
-    )
+    await lexical.check_language(connection, language)
+    by_index = await lexical.complete(connection, lexical.index_name(home.id, language))
+    if not by_index:
+        lacks_index(home.id, language)
+    conditions = _conditions(question, home)
+    search = lexical.statement(conditions, home.id, language, top_k, by_index=by_index)
     values = {**question.values, "question": question.question}
     found = await lexical.ask(connection, search, values, near)
     return [lexical.fused(hits, found, top_k) for hits in near]
