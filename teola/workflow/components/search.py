@@ -20,7 +20,7 @@ class SearchConfig(Config):
 
     top_k: int = Field(4, ge=1, le=200)
     mode: Literal["vector", "hybrid"] = "vector"
-    language: str = Field("english", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
+    language: str = Field("simple", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
 
 
 class Search(Component):
