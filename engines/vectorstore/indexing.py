@@ -1,5 +1,5 @@
-"""Indexes of each large collection, made in the background: HNSW of its vectors, and one of its text
-for each language that it is searched by words in.
+"""Indexes of each large collection, made in the background: HNSW of its vectors, and one of its
+text for each language that it is searched by words in.
 
 An index covers only its collection (a partial index): other collections neither pay for it when
 they grow nor dilute its results, and small ones have none. Until it is there, the collection is

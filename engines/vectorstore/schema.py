@@ -130,7 +130,9 @@ def ensure_query_role(connection: Connection[Any]) -> None:
         "ALTER ROLE teola_query LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE NOREPLICATION"
     )
     for function in TEXT_FUNCTIONS:
-        cursor = connection.execute("SELECT proleakproof FROM pg_proc WHERE oid = %s::regprocedure", (function,))
+        cursor = connection.execute(
+            "SELECT proleakproof FROM pg_proc WHERE oid = %s::regprocedure", (function,)
+        )
         if cursor.fetchone() == (False,):
             connection.execute(sql.SQL("ALTER FUNCTION {} LEAKPROOF").format(sql.SQL(function)))
 

@@ -265,9 +265,7 @@ def _conditions(question: SearchRequest, home: Collection) -> sql.Composed:
     conditions = [IN_COLLECTION, VISIBLE]
     conditions += [text for key, text in optional.items() if given[key] is not None]
     collection = sql.Literal(home.id)
-    return sql.SQL(" AND ").join(
-        sql.SQL(text).format(collection=collection) for text in conditions
-    )
+    return sql.SQL(" AND ").join(sql.SQL(text).format(collection=collection) for text in conditions)
 
 
 def _statement(question: SearchRequest, home: Collection, *, indexed: bool) -> sql.Composed:

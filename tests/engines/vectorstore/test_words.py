@@ -35,7 +35,9 @@ async def index(
     (claim,) = await corner.claim(store, key(name, **metadata), owner="indexer")
     await store.expect("indexer", {claim.document: len(texts)})
     chunks = [Chunk(claim.document, i, text, name) for i, text in enumerate(texts)]
-    values = [NEAR + FAR * (i + 1) / (len(texts) + 1) + vectors(1)[0] * i for i in range(len(texts))]
+    values = [
+        NEAR + FAR * (i + 1) / (len(texts) + 1) + vectors(1)[0] * i for i in range(len(texts))
+    ]
     (result,) = await store.execute([corner.ingestion(chunks, values)])
     assert not isinstance(result, Exception), result
     await store.release("indexer")
@@ -94,7 +96,9 @@ async def test_words_are_searched_in_the_scope_only(store: PgVector, corner: Cor
     named = hybrid(corner, "QX-77", top_k=50, filters={"name": "b"})
     filtered = hybrid(corner, "QX-77", top_k=50, filters={"lang": "en"})
     nothing = hybrid(corner, "QX-77", top_k=50, documents=())
-    found = [{hit.document for hit in hits} for hits in await ask(store, everywhere, named, filtered)]
+    found = [
+        {hit.document for hit in hits} for hits in await ask(store, everywhere, named, filtered)
+    ]
     assert found == [{"a", "b"}, {"b"}, {"a"}]
     assert await ask(store, nothing) == [[]]
 
@@ -141,10 +145,8 @@ async def test_a_large_collection_gets_an_index_of_its_text_once(
     assert [name for name, _ in server.rows(names, pattern)] == [pattern[1:] + "simple"]
     (after,) = await ask(other, question)
     await other.settle()
-    assert "The ship QX-77 sank." in {hit.text for hit in after}
-    assert {hit.id for hit in before} >= {hit.id for hit in after if hit.lexical} - {
-        hit.id for hit in before if not hit.lexical
-    }
+    for hits in (before, after):
+        assert max(hits, key=lambda hit: hit.lexical or 0.0).text == "The ship QX-77 sank."
     await other.close()  # sessions hand in their statistics at their end, or seconds later
     assert server.rows(names, pattern)[0][1] > 0, "the index was not used"
     assert await store.delete(corner.tenant, corner.collection, None) == 1
