@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from teola.engine import Splitting
 from teola.errors import InputError
-from teola.graph import DecodeParams, WaitParams
+from teola.graph import DecodeParams, SearchParams, WaitParams
 from teola.passes import select
 from teola.profile import Profile
 from teola.runtime.default_runtime import default_runtime
@@ -105,6 +105,15 @@ class Application:
     def engine_names(self) -> list[str]:
         """Engines that this application uses, those of the step before the graph included."""
         return list(self.users)
+
+    @cached_property
+    def word_searches(self) -> Mapping[str, str]:
+        """Components that search by words, too, unless a query says otherwise -> their engines."""
+        return {
+            p.component: p.engine
+            for p in all_primitives(self.builder)
+            if isinstance(p.params, SearchParams) and p.params.language is not None
+        }
 
     def _users(self) -> dict[str, str]:
         """Engine -> a component that uses it ("" for the step before the graph)."""

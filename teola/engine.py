@@ -66,7 +66,8 @@ class EngineSpec:
     nothing. kv_blocks: what an instance's cache holds, where that is known. window: tokens of a
     prompt and its answer together, where that is known. notice: of a language model, what whoever
     reads its answers has to know of them. looks_ahead: its cache wants to know when what a call
-    leaves there is read again (`Call.reads`).
+    leaves there is read again (`Call.reads`). full_text: of a vector store, whether it searches by
+    words, too (`SearchParams.language`).
     """
 
     name: str
@@ -83,6 +84,7 @@ class EngineSpec:
     description: str = ""
     notice: str = ""
     looks_ahead: bool = False
+    full_text: bool = False
 
     def __post_init__(self) -> None:
         """Raises InputError, which says what is wrong with the declaration."""
@@ -504,13 +506,18 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk (or web result) that was found. Higher scores are better."""
+    """A chunk (or web result) that was found. Higher scores are better.
+
+    lexical: how well its words fit the question, from 0, comparable within one search only; None
+    where no search asked.
+    """
 
     id: str
     document: str
     text: str
     score: float
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    lexical: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,12 +87,24 @@ class Job:
         self.runtime.fitting.look(self.runtime.configs)
         self.overrides: Mapping[str, Mapping[str, Any]] = nested(ask.overrides)
         app.builder.configure(self.overrides)
+        self._check_word_searches()
         self.passes = select(app.passes if ask.passes is None else ask.passes)
         self.id = id or uuid.uuid4().hex
         self.people = People(self.id) if self.caller is None else self._people_around()
         self.steps: Steps | None = None
         self.chunks = self.hidden = 0
         self.trace: Trace | None = None
+
+    def _check_word_searches(self) -> None:
+        """Raise InputError for a hybrid search on an engine that has no full text."""
+        for component, engine in self.app.word_searches.items():
+            mode = self.overrides.get(component, {}).get("mode", "hybrid")
+            if mode == "hybrid" and not self.runtime.spec(engine).full_text:
+                raise InputError(
+                    f"component {component!r} of application {self.app.name!r} searches by words, "
+                    f"too, which engine {engine!r} does not do: set {component}.mode=vector, or "
+                    "give it an engine with full_text, such as Teola's 'vectorstore'"
+                )
 
     def _tenant(self, ask: QuerySpec) -> str:
         if ask.tenant is not None:

@@ -53,6 +53,7 @@ class PgVector:
             max_batch=max_batch,
             concurrency=min(4, pool_size),
             description="PostgreSQL with pgvector",
+            full_text=True,
         )
         self._dsn = dsn
         self._embedded = None if dsn else EmbeddedPostgres(data_dir, programs=programs)

@@ -5,12 +5,16 @@ index of its own (indexing.py) is searched through it, iteratively: the index is
 strict order, until enough rows pass the filters. Where it gives fewer than asked for, because few
 rows pass, or where the scope names few chunks from the start, the question is asked exactly.
 
+A hybrid search asks the full text of the same scope next, in the same transaction, and fuses both
+lists (lexical.py). These are two statements, because the first one switches plans off that the
+second one needs.
+
 Equal scores are ordered by document and index, so the same question has one answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +26,16 @@ from teola.errors import InputError
 from teola.filters import NAME, Comparison, comparisons
 from teola.graph.ops import SearchParams
 
+from . import lexical
 from .database import Database
 from .filtering import where
 from .values import Vector, check_name, vector
 
 EF_SEARCH = (200, 1000)
 """Candidates that HNSW keeps: at least, and the most that pgvector takes."""
+
+QUESTION_CHARS = 10_000
+"""What comes behind is no question any more, and each of its words costs time."""
 
 SEARCH = """
 SELECT q.number, h.document, d.name, h.index, h.body, d.metadata, 1 - h.distance
@@ -72,6 +80,9 @@ SELECT set_config('enable_seqscan', %(plain)s, true), set_config('enable_sort', 
 """
 
 
+LacksIndex = Callable[[int, str], None]
+
+
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """One request, checked. `group`: equal where one statement can answer both."""
@@ -82,6 +93,8 @@ class SearchRequest:
     vectors: tuple[Vector, ...]
     name: str | None
     comparisons: tuple[Comparison, ...]
+    language: str | None = None
+    question: str = ""
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -103,7 +116,9 @@ class Collection:
 def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     """Check one request. Raises InputError."""
     scope: Scope = request.inputs["scope"]
-    top_k = request.params.top_k if isinstance(request.params, SearchParams) else 0
+    if not isinstance(request.params, SearchParams):
+        raise InputError("a search needs SearchParams")
+    top_k = request.params.top_k
     if top_k < 1:
         raise InputError(f"top_k is {top_k}: ask for at least one")
     for document in scope.documents or ():
@@ -113,17 +128,28 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     name = named[0].value if named else None
     vectors = tuple(vector(values, dimensions) for values in request.inputs["vectors"])
     rest = tuple(one for one in found if one not in named[:1])
-    return SearchRequest(number, scope, top_k, vectors, name, rest)
+    language, question = request.params.language, ""
+    if language is not None:
+        question = request.inputs.get("question")
+        if not isinstance(question, str):
+            raise InputError("a hybrid search needs the text `question` beside its vectors")
+        question = question[:QUESTION_CHARS].replace("\0", " ")
+    return SearchRequest(number, scope, top_k, vectors, name, rest, language, question)
 
 
 async def search(
-    database: Database, tenant: str, batch: Sequence[SearchRequest], exact_below: int
-) -> dict[int, Result]:
-    """Answer a tenant's questions in one transaction; results by number."""
+    database: Database,
+    tenant: str,
+    batch: Sequence[SearchRequest],
+    exact_below: int,
+    lacks_index: LacksIndex,
+) -> dict[int, Result | Exception]:
+    """Answer a tenant's questions in one transaction; results by number. lacks_index: told of the
+    collections and languages whose text has no index."""
     groups: dict[tuple[Any, ...], list[SearchRequest]] = {}
     for question in batch:
         groups.setdefault(question.group, []).append(question)
-    results: dict[int, Result] = {}
+    results: dict[int, Result | Exception] = {}
     async with database.transaction(tenant) as connection:
         collections = await _collections(connection, {q.scope.collection for q in batch})
         for questions in groups.values():
@@ -132,8 +158,35 @@ async def search(
             hits = await _ask(connection, questions[0], home, vectors, exact_below)
             for question in questions:
                 mine, hits = hits[: len(question.vectors)], hits[len(question.vectors) :]
-                results[question.number] = {"hits": mine}
+                try:
+                    if home is not None and mine and question.language is not None:
+                        mine = await _with_words(connection, question, home, mine, lacks_index)
+                    results[question.number] = {"hits": mine}
+                except InputError as error:
+                    results[question.number] = error
     return results
+
+
+async def _with_words(
+    connection: AsyncConnection[Any],
+    question: SearchRequest,
+    home: Collection,
+    near: list[list[Hit]],
+    lacks_index: LacksIndex,
+) -> list[list[Hit]]:
+    """The nearest hits of each vector, fused with what has words of the question."""
+    if question.scope.documents == ():
+        return near
+    language, top_k = question.language or "", question.top_k
+    await lexical.check_language(connection, language)
+    by_index = await lexical.complete(connection, lexical.index_name(home.id, language))
+    if not by_index:
+        lacks_index(home.id, language)
+    conditions, values = _conditions(question, home)
+    search = lexical.statement(conditions, home.id, language, top_k, by_index=by_index)
+    values["question"] = question.question
+    found = await lexical.ask(connection, search, values, near)
+    return [lexical.fused(hits, found, top_k) for hits in near]
 
 
 async def _collections(connection: AsyncConnection[Any], names: set[str]) -> dict[str, Collection]:
@@ -206,11 +259,9 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
     await connection.execute(SETTINGS, {"plain": plain, "ef": str(ef)})
 
 
-def _statement(
-    question: SearchRequest, home: Collection, *, indexed: bool
-) -> tuple[sql.Composed, dict[str, Any]]:
-    """The search without its vectors; the collection is a literal, so that the plan can use its own
-    index."""
+def _conditions(question: SearchRequest, home: Collection) -> tuple[sql.Composed, dict[str, Any]]:
+    """Which chunks `c` are in scope, and the values in that; the collection is a literal, so that
+    the plan can use its own indexes."""
     values = question.values
     optional = {"documents": IN_DOCUMENTS, "name": NAMED}
     conditions = [IN_COLLECTION, VISIBLE]
@@ -220,10 +271,17 @@ def _statement(
         conditions.append(FILTERED + tests + FILTERED_END)
         values |= compared
     collection = sql.Literal(home.id)
+    texts = (sql.SQL(text).format(collection=collection) for text in conditions)
+    return sql.SQL(" AND ").join(texts), values
+
+
+def _statement(
+    question: SearchRequest, home: Collection, *, indexed: bool
+) -> tuple[sql.Composed, dict[str, Any]]:
+    """The search for the nearest without its vectors."""
+    conditions, values = _conditions(question, home)
     search = sql.SQL(SEARCH).format(
-        conditions=sql.SQL(" AND ").join(
-            sql.SQL(text).format(collection=collection) for text in conditions
-        ),
+        conditions=conditions,
         distance=sql.SQL(BY_INDEX if indexed else EXACTLY),
         top_k=sql.Literal(question.top_k),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -37,7 +38,9 @@ WITH chosen AS (
 DELETE FROM teola.documents WHERE id IN (SELECT id FROM chosen)
 """
 EMPTIED = """
-SELECT c.id FROM teola.collections c WHERE c.name = %s AND c.indexed
+SELECT c.id FROM teola.collections c
+WHERE c.name = %s AND (c.indexed OR EXISTS (
+        SELECT FROM pg_class WHERE starts_with(relname, 'chunks_text_' || c.id || '_')))
     AND NOT EXISTS (SELECT FROM teola.documents WHERE collection = c.id)
 """
 
@@ -82,7 +85,10 @@ class ChunkStore:
         results, tenants = self._checked(requests, searching.read)
         for tenant, batch in tenants.items():
             try:
-                found = await searching.search(self._database, tenant, batch, self._exact_below)
+                lacks_index = partial(self.indexes.searched, tenant)
+                found = await searching.search(
+                    self._database, tenant, batch, self._exact_below, lacks_index
+                )
                 results.update(found)
             except EngineError as error:
                 results.update((question.number, error) for question in batch)

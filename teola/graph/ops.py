@@ -79,9 +79,12 @@ class IngestionParams:
 
 @dataclass(frozen=True, slots=True)
 class SearchParams:
-    """`top_k` nearest neighbours for each query vector."""
+    """`top_k` hits for each query vector: its nearest neighbours, or, given a `language`, those
+    fused with what a full-text search in it finds for the input `question`. language: a text search
+    configuration of PostgreSQL."""
 
     top_k: int
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +175,12 @@ class Aggregation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AggregateParams:
+    """lexical_weight: of TOP_K, what the best lexical score among the hits adds to a score; the
+    others add as much less as they are lower."""
+
     mode: Aggregation
     k: int | None = None
+    lexical_weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

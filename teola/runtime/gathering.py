@@ -17,6 +17,7 @@ def gather(params: AggregateParams, values: Sequence[Any]) -> Any:
         hits, scores, *scored = (value or [] for value in values)
         if scored:
             hits, scores = _in_order(hits, scored[0], scores)
+        scores = _with_words(hits, scores, params.lexical_weight)
         return _top_k(hits, scores, params.k or len(hits))
     if mode is Aggregation.NEW:
         return _new(_flat(values[:-1]), _flat(values[-1:]))
@@ -74,6 +75,15 @@ def _in_order(hits: list[Any], scored: list[Any], scores: list[Any]) -> tuple[li
     pairs = [(hit, by_id[hit.id]) for hit in hits if isinstance(hit, Hit) and hit.id in by_id]
     pairs += [(x, y) for x, y in zip(scored, scores, strict=False) if not isinstance(x, Hit)]
     return [hit for hit, _ in pairs], [score for _, score in pairs]
+
+
+def _with_words(hits: list[Any], scores: list[Any], weight: float) -> list[Any]:
+    """Scores plus the lexical ones, of which the highest counts `weight`."""
+    lexical = [(hit.lexical or 0.0) if isinstance(hit, Hit) else 0.0 for hit in hits]
+    highest = max(lexical, default=0.0)
+    if not weight or highest <= 0.0:
+        return scores
+    return [float(x) + weight * y / highest for x, y in zip(scores, lexical, strict=False)]
 
 
 def _top_k(hits: list[Any], scores: list[Any], k: int) -> list[Any]:

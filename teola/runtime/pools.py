@@ -109,6 +109,7 @@ def joint(specs: Sequence[EngineSpec]) -> EngineSpec:
         kv_blocks=_fewest([spec.kv_blocks for spec in specs]),
         window=_fewest([spec.window for spec in specs]),
         keeps_prefixes=all(spec.keeps_prefixes for spec in specs),
+        full_text=all(spec.full_text for spec in specs),
         notice=next((spec.notice for spec in specs if spec.notice), ""),
     )
 

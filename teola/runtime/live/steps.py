@@ -164,6 +164,7 @@ def packed(value: Any, key: str) -> Any:
         return value
     if isinstance(value, Hit):
         fields = [value.id, value.document, value.text, value.score, dict(value.metadata)]
+        fields += [] if value.lexical is None else [value.lexical]
         return {HIT: packed(fields, key)}
     if isinstance(value, list):
         return [packed(item, key) for item in value]

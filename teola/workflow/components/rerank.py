@@ -11,9 +11,12 @@ from teola.workflow.kinds import Kind
 
 
 class RerankConfig(Config):
-    """top_k: hits to keep."""
+    """top_k: hits to keep. lexical_weight: what the best lexical score among the hits adds to the
+    reranker's score; the others add as much less as they are lower. Only hits of a search in mode
+    `hybrid` have one."""
 
     top_k: int = Field(3, ge=1, le=200)
+    lexical_weight: float = Field(0.0, ge=0.0, allow_inf_nan=False)
 
 
 class Rerank(Component):
@@ -40,7 +43,7 @@ class Rerank(Component):
             Op.AGGREGATE,
             {"hits": hits.ref, "scores": Ref(rerank, "scores")},
             ("out",),
-            AggregateParams(Aggregation.TOP_K, top_k),
+            AggregateParams(Aggregation.TOP_K, top_k, block.config.lexical_weight),
         )
         planned = top_k if hits.open else min(top_k, hits.items or 1)
         block.give("context", Ref(best, "out"), planned)

@@ -1,23 +1,31 @@
-"""Search: nearest neighbours of query vectors in the vector database."""
+"""Search: what the vector database finds for query vectors, and for the words of a question."""
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from pydantic import Field
 
-from teola.graph import AggregateParams, Aggregation, Op, Ref, SearchParams
+from teola.errors import InputError
+from teola.graph import AggregateParams, Aggregation, Op, Ref, SearchParams, Value
 from teola.workflow.block import Block
 from teola.workflow.component import Component, Config
 from teola.workflow.kinds import Kind
 
 
 class SearchConfig(Config):
-    """top_k: hits for each vector."""
+    """top_k: hits for each vector. mode: `vector`, the nearest chunks, or `hybrid`, those fused
+    with what a full-text search finds. language: that the full-text search cuts words by, a text
+    search configuration of PostgreSQL (`english`, `german`, ...; `simple`: words as they are)."""
 
     top_k: int = Field(4, ge=1, le=200)
+    mode: Literal["vector", "hybrid"] = "vector"
+    language: str = Field("simple", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
 
 
 class Search(Component):
-    """The union of the `top_k` nearest chunks of each vector, within the query's scope."""
+    """The union of the `top_k` best chunks for each vector, within the query's scope. In mode
+    `hybrid` it also reads `question`, a text, and hits have a lexical score."""
 
     default_name = "search"
     default_engine = "vectorstore"
@@ -25,14 +33,29 @@ class Search(Component):
     gives = {"hits": Kind.HITS}
     config_type = SearchConfig
 
+    def __init__(self, name: str | None = None, **options: Any) -> None:
+        # By vectors alone, what a template calls `question` is none of a search's business.
+        if options.get("mode") == "hybrid":
+            self.needs = {**type(self).needs, "question": Kind.TEXT}  # type: ignore[misc]
+        super().__init__(name, **options)
+
     def decompose(self, block: Block) -> None:
-        vectors, top_k = block.read("vectors"), block.config.top_k
+        vectors, config = block.read("vectors"), block.config
+        inputs: dict[str, Value] = {"vectors": vectors.ref, "scope": block.read("scope").ref}
+        if config.mode == "hybrid":
+            question = block.may_read("question")
+            if question is None:
+                raise InputError(
+                    f"{self.name}.mode: its template has it search by vectors only; declare it "
+                    'as Search(mode="hybrid"), then a query may choose either mode'
+                )
+            inputs["question"] = question.ref
         search = block.add(
             "search",
             Op.SEARCHING,
-            {"vectors": vectors.ref, "scope": block.read("scope").ref},
+            inputs,
             ("hits",),
-            SearchParams(top_k),
+            SearchParams(config.top_k, config.language if config.mode == "hybrid" else None),
             items=vectors.items,
         )
         union = block.add(
@@ -42,5 +65,5 @@ class Search(Component):
             ("out",),
             AggregateParams(Aggregation.UNION),
         )
-        planned = (vectors.items or 1) * top_k
+        planned = (vectors.items or 1) * config.top_k
         block.give("hits", Ref(union, "out"), planned, open=vectors.open)
