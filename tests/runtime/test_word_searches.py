@@ -14,7 +14,7 @@ from teola.graph.ops import SearchParams
 from teola.query_spec import QuerySpec
 from teola.runtime.gathering import gather
 from teola.runtime.live.steps import packed, unpacked
-from tests.deterministic import HashEmbedder, HashReranker, MemoryStore
+from teola.testing.hash_engines import HashEmbedder, HashReranker, MemoryStore
 
 QUESTION = {"question": "Why?", "documents": {"name": "a.txt", "text": "Because."}}
 HITS = [Hit("a", "d", "a", 0.9, lexical=0.0), Hit("b", "d", "b", 0.8, lexical=4.0)]

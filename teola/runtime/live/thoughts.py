@@ -16,11 +16,10 @@ from enum import Enum
 from typing import Final
 
 from teola.engine import Call, Delta, LanguageModel
+from teola.runtime.outputs import no_delta, no_stream
 
 OPENS: Final = "<think>"
 CLOSES: Final = "</think>"
-
-
 MOST_SPACE: Final = 64
 """Characters of white space before the tag; more is an answer."""
 
@@ -37,13 +36,18 @@ class WithoutThoughts:
     the model's does, perhaps without text."""
 
     def __init__(self, model: LanguageModel) -> None:
-        self._model = model
+        self._model, self.spec = model, model.spec
 
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         """See LanguageModel."""
         spoken, first = Spoken(), True
-        async with aclosing(self._model.generate(call)) as stream:  # type: ignore[type-var]
+        generated = self._model.generate(call)
+        if wrong := no_stream(self.spec.name, generated):
+            raise wrong
+        async with aclosing(generated) as stream:  # type: ignore[type-var]
             async for delta in stream:
+                if not isinstance(delta, Delta):
+                    raise no_delta(self.spec.name, delta)
                 text = spoken.feed(delta.text)
                 if delta.finish_reason is not None:
                     text += spoken.end()

@@ -43,13 +43,12 @@ class Search(Component):
         vectors, config = block.read("vectors"), block.config
         inputs: dict[str, Value] = {"vectors": vectors.ref, "scope": block.read("scope").ref}
         if config.mode == "hybrid":
-            question = block.may_read("question")
-            if question is None:
+            if "question" not in self.needs:
                 raise InputError(
                     f"{self.name}.mode: its template has it search by vectors only; declare it "
                     'as Search(mode="hybrid"), then a query may choose either mode'
                 )
-            inputs["question"] = question.ref
+            inputs["question"] = block.read("question").ref
         search = block.add(
             "search",
             Op.SEARCHING,
