@@ -171,7 +171,7 @@ def test_apps_are_listed(teola: CommandLine) -> None:
     assert naive["inputs"] == {"question": "text", "documents": "documents"}
     assert naive["outputs"] == ["answer", "sources"]
     assert naive["source"] == "teola_apps.naive_rag:app"
-    assert naive["components"]["search"]["parameters"] == {"top_k": 3}
+    assert naive["components"]["search"]["parameters"]["top_k"] == 3
     table = teola("apps").out
     assert "advanced-rag" in table
     assert naive["description"] in table

@@ -78,7 +78,8 @@ def choose(
     order = sorted(range(len(candidates)), key=lambda i: (-round(float(scores[i]), 6), i))
     kept: list[int] = []
     for i in order:
-        if len(kept) == most or scores[i] < _CLOSE_TO_BEST * scores[order[0]]:
+        # The best is always one: a factor of a score below zero would leave nothing.
+        if len(kept) == most or (kept and scores[i] < _CLOSE_TO_BEST * scores[order[0]]):
             break
         if all(matrix[i] @ matrix[j] < _SAME for j in kept):
             kept.append(i)

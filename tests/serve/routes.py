@@ -32,6 +32,7 @@ def _routes(routes: Any) -> Iterator[tuple[str, str]]:
         if isinstance(route, Mount):
             yield "GET", f"{route.path}/index.html"
         elif hasattr(route, "methods"):
-            yield from ((method, route.path) for method in route.methods or ())
+            published = route.path.replace(":path}", "}")
+            yield from ((method, published) for method in route.methods or ())
         else:  # FastAPI keeps included routers as they are
             yield from _routes(route.effective_route_contexts())
