@@ -48,6 +48,8 @@ def misshapen(
 
 def misnumbered(engine: str, results: Any, requests: int) -> OutputError | None:
     """What is wrong with what `execute` returned for so many requests, if anything."""
+    if type(results) is list and len(results) == requests:
+        return None
     if not isinstance(results, Sequence) or isinstance(results, str):
         return OutputError(
             f"engine {engine!r} gave {type(results).__name__} for {requests} requests, not a list "

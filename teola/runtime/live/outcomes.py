@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from teola.engine import Request, Result
 from teola.errors import EngineError, reason_of
 from teola.graph import ToolParams
+from teola.graph.ops import ITEM_INPUTS
 from teola.policies.work import Work
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.batch import may_try_again, results_of, too_much
@@ -35,7 +36,8 @@ def outcome_of(
     try:
         if not isinstance(result, Exception):
             shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
-            items = hi - lo if p.batchable else query.store.given(i)
+            whole = not p.batchable and p.op in ITEM_INPUTS
+            items = query.store.given(i) if whole else hi - lo
             result = misshapen(p, items, result, shown) or result
         if not isinstance(result, Exception):
             counts = query.store.put_slice(i, lo, hi, work.total, result)

@@ -21,6 +21,7 @@ FEW: Final = 8
 SLACK: Final = 8_000
 """Characters behind a cut that are searched, too, so that no half of a secret stays before it."""
 LARGEST: Final = 2**63
+_WHOLE: Final = frozenset({int, bool})
 
 
 Hide = Callable[[str], str]
@@ -108,6 +109,9 @@ class ValueExcerpt:
         return found if len(found) == len(value) else {**found, "[cut]": _more(value, found)}
 
     def _list(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+        if 0 < len(value) * FEW <= self.left and _are_whole_numbers(value):
+            self.left -= len(value) * FEW
+            return list(value)
         found = [self.of(item, depth + 1) for item in self._fitting(value)]
         return found if len(found) == len(value) else [*found, f"[cut: {_more(value, found)}]"]
 
@@ -116,6 +120,11 @@ class ValueExcerpt:
             if self.left <= 0:
                 return
             yield item
+
+
+def _are_whole_numbers(values: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether all of them may be shown as they are."""
+    return set(map(type, values)) <= _WHOLE and max(values) < LARGEST and min(values) > -LARGEST
 
 
 def _more(value: Any, shown: Any) -> str:

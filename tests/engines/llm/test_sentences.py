@@ -1,9 +1,13 @@
 """How text is cut into sentences that can be quoted."""
 
 import time
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
+from teola_engines.embedding.encoder import EncodedText
+from teola_engines.llm.quoting import choose
 from teola_engines.llm.sentences import Sentence, sentences
 
 
@@ -111,3 +115,19 @@ def test_no_text_takes_long(name: str) -> None:
     began = time.process_time()
     sentences(TRAPS[name])
     assert time.process_time() - began < 5
+
+
+def test_the_best_sentence_is_quoted_although_it_is_unlike_the_question() -> None:
+    """Below zero, a share of the best score is more than the score itself."""
+    vectors = {"why?": (1.0, 0.0), "No.": (-0.6, 0.8)}
+
+    def embed(texts: Sequence[str]) -> list[np.ndarray]:
+        return [np.array(vectors[text], dtype=np.float32) for text in texts]
+
+    def embed_tokens(texts: Sequence[str]) -> list[EncodedText]:
+        rows = (np.array([vectors[text]], dtype=np.float32) for text in texts)
+        return [EncodedText(np.zeros(1, dtype=np.int64), row) for row in rows]
+
+    found = choose("why?", [Sentence("No.")], embed, embed_tokens, most=1, least=-1.0)
+    assert [one.text for one in found] == ["No."]
+    assert choose("why?", [Sentence("No.")], embed, embed_tokens, most=1, least=0.5) == []
