@@ -149,10 +149,11 @@ async def test_a_large_collection_gets_an_index_of_its_text_once(
     for hits in (before, after):
         assert max(hits, key=lambda hit: hit.lexical or 0.0).text == "The ship QX-77 sank."
     await other.close()  # sessions hand in their statistics at their end, or seconds later
-    for _ in range(50):
+    for _ in range(60):
         if server.rows(names, pattern)[0][1]:
             break
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
+        await ask(store, question)
     assert server.rows(names, pattern)[0][1] > 0, "the index was not used"
     assert await store.delete(corner.tenant, corner.collection, None) == 1
     assert server.rows(names, pattern) == []
