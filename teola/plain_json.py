@@ -15,7 +15,7 @@ SMALL_VALUES: Final = 1_000
 SMALL_BYTES: Final = 64 * 2**10
 """Of a value that may be converted or written on the event loop: about a millisecond."""
 FEW: Final = 16
-SHORT_TEXT: Final = 2**10
+SHORT_TEXT: Final = 512
 LARGE_INT: Final = 2**63
 """Bounds of what is tiny."""
 LONG_TEXT: Final = 2**20
@@ -42,19 +42,23 @@ def is_small(value: Any) -> bool:
     return fits(value, SMALL_VALUES, SMALL_BYTES)
 
 
-def are_tiny(values: Collection[Any]) -> bool:
-    """Whether these are few, and each a number or a short text: what most functions give, told
-    sooner than by `is_small`."""
+def tiny_bytes(values: Collection[Any]) -> int | None:
+    """Bytes, about, of values that are few, and each a whole number, true, false, None or a short
+    text: what most functions give, told sooner than by `is_small`. None: they are more."""
     if len(values) > FEW:
-        return False
+        return None
+    size = 0
     for one in values:
         kind = type(one)
         if kind is str:
             if len(one) > SHORT_TEXT:
-                return False
-        elif kind not in _NUMBERS or (kind is int and not -LARGE_INT < one < LARGE_INT):
-            return False
-    return True
+                return None
+            size += len(one) if one.isascii() else 4 * len(one)
+        elif one is None or kind is bool or (kind is int and -LARGE_INT < one < LARGE_INT):
+            size += 8
+        else:
+            return None
+    return size
 
 
 def fits(value: Any, values: int, size: int) -> bool:

@@ -7,11 +7,12 @@ reads it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from inspect import iscoroutine
 from numbers import Real
 from typing import Any, Final
 
-from teola.engine import Hit, SequenceHandle
+from teola.engine import Call, Hit, LanguageModel, SequenceHandle
 from teola.errors import OutputError
 from teola.graph import Op, Primitive
 from teola.graph.ops import ITEM_INPUTS
@@ -63,15 +64,17 @@ def misnumbered(engine: str, results: Any, requests: int) -> OutputError | None:
     return None
 
 
-def no_stream(engine: str, stream: Any) -> OutputError | None:
-    """What is wrong with what `generate` returned, if anything."""
+def stream_of(model: LanguageModel, call: Call) -> aclosing[Any]:
+    """What `generate` returns for a call, to be closed at its end. Raises OutputError if that is no
+    stream."""
+    stream: Any = model.generate(call)
     if hasattr(stream, "__aiter__") and hasattr(stream, "aclose"):
-        return None
+        return aclosing(stream)
     if iscoroutine(stream):
         stream.close()
-    return OutputError(
-        f"engine {engine!r} gave {type(stream).__name__} for a call, not a stream: let `generate` "
-        "be an async generator (`async def` with `yield`)"
+    raise OutputError(
+        f"engine {model.spec.name!r} gave {type(stream).__name__} for a call, not a stream: let "
+        "`generate` be an async generator (`async def` with `yield`)"
     )
 
 

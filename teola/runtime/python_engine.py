@@ -13,7 +13,7 @@ from typing import Any
 from teola.engine import AskedBy, EngineKind, EngineSpec, Request, Result
 from teola.errors import EngineError, OutputError, QueryCancelled
 from teola.graph import Op, ToolParams
-from teola.plain_json import are_tiny, is_small
+from teola.plain_json import is_small, tiny_bytes
 from teola.run_secrets import OF_NONE
 from teola.runtime.live.nesting import Terms, calling
 from teola.runtime.returned import LookedThrough
@@ -77,7 +77,7 @@ class PythonEngine:
         except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop's thread
             raise EngineError(f"it raised {type(error).__name__}") from error
         found = _result(request, params, value)
-        if not are_tiny(found.values()) and not is_small(found):
+        if tiny_bytes(found.values()) is None and not is_small(found):
             found = await self._threads.run(lambda: LookedThrough(found))
         return found
 

@@ -217,7 +217,7 @@ class Entry:
         """Drop what is kept of what it asked, and of what its primitives read and gave."""
         self.question = None
         if self.job.trace is not None:
-            self.job.trace.forget_values(more=False)
+            self.job.trace.forget_values()
 
 
 Settle = Callable[[Entry, Result], Awaitable[Result]]

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
 from teola.engine import (
@@ -24,7 +24,7 @@ from teola.engine import (
     Request,
     TextPart,
 )
-from teola.errors import EngineError, InputError, TeolaError
+from teola.errors import EngineError, InputError, OutputError, TeolaError
 from teola.graph import DecodeParams, Op, Primitive, Ref
 from teola.graph.ops import (
     EmbeddingParams,
@@ -36,7 +36,7 @@ from teola.graph.ops import (
 from teola.graph.prompt import Role
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.shapes import check_shape
-from teola.runtime.outputs import misnumbered, misshapen, no_delta, no_stream
+from teola.runtime.outputs import misnumbered, misshapen, no_delta, stream_of
 from teola.runtime.values import counts_of
 from teola.testing.checking import ContractBroken, finished
 from teola.testing.loader_contract import check_loader
@@ -300,10 +300,11 @@ def _call(parts: Sequence[TextPart], prefix: Any = None, **decode: Any) -> Call:
 
 @asynccontextmanager
 async def _stream(engine: _Engine, call: Call) -> AsyncIterator[AsyncIterator[Delta]]:
-    generated = cast("LanguageModel", engine.host.engine).generate(call)
-    if wrong := no_stream(engine.name, generated):
-        raise engine.broken(str(wrong))
-    async with aclosing(generated) as stream:  # type: ignore[type-var]
+    try:
+        generated = stream_of(cast("LanguageModel", engine.host.engine), call)
+    except OutputError as wrong:
+        raise engine.broken(str(wrong)) from None
+    async with generated as stream:
         yield stream
 
 

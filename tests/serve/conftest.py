@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic, sleep
 
 import httpx
@@ -150,3 +151,17 @@ def soon(true: Callable[[], bool], limit_s: float = 20.0) -> None:
     while not true():
         assert monotonic() < until, "it never did"
         sleep(0.01)
+
+
+@pytest.fixture
+def two_tenants(tmp_path: Path) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+    """Clients of two tenants of one server."""
+    keys = KeyFile(tmp_path / "keys.json")
+    red, blue = keys.create("alice", "red"), keys.create("bob", "blue")
+    with Runtime() as runtime, serving(runtime, applications(), keys) as found:
+        mine, other = (
+            httpx.Client(base_url=found.url, headers={"authorization": f"Bearer {key}"})
+            for key in (red, blue)
+        )
+        with mine, other:
+            yield mine, other

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ from teola import App, Runtime, component
 from teola.engine import Source
 from teola.query_spec import QuerySpec
 from teola.run_secrets import Secrets
-from teola.serve.access.auth import KeyFile
 from teola.serve.api import listed
 from teola.serve.board import Entry
 from teola.serve.question import INPUT_BYTES, SHORT, question_of
-from tests.serve.conftest import Served, applications, lent, serving, soon
+from tests.serve.conftest import Served, lent, soon
 
 COUNT = "/v1/apps/count/queries"
 
@@ -106,25 +104,14 @@ def test_it_can_be_deleted_before_the_query_goes(client: httpx.Client) -> None:
     assert client.delete("/v1/queries/0123456789abcdef/asked").status_code == 404
 
 
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[tuple[Served, str, str]]:
-    keys = KeyFile(tmp_path / "keys.json")
-    red, blue = keys.create("alice", "red"), keys.create("bob", "blue")
-    with Runtime() as runtime, serving(runtime, applications(), keys) as found:
-        yield found, red, blue
-
-
-def test_only_its_tenant_sees_and_deletes_it(guarded: tuple[Served, str, str]) -> None:
-    served, red, blue = guarded
-    mine, other = (
-        httpx.Client(base_url=served.url, headers={"authorization": f"Bearer {key}"})
-        for key in (red, blue)
-    )
-    with mine, other:
-        id = asked(mine)
-        assert other.get(f"/v1/queries/{id}").status_code == 404
-        assert other.delete(f"/v1/queries/{id}/asked").status_code == 404
-        assert shown(mine, id)["asked"]["inputs"] == {"question": "who?"}
+def test_only_its_tenant_sees_and_deletes_it(
+    two_tenants: tuple[httpx.Client, httpx.Client],
+) -> None:
+    mine, other = two_tenants
+    id = asked(mine)
+    assert other.get(f"/v1/queries/{id}").status_code == 404
+    assert other.delete(f"/v1/queries/{id}/asked").status_code == 404
+    assert shown(mine, id)["asked"]["inputs"] == {"question": "who?"}
 
 
 def test_what_is_kept_counts_as_kept(served: Served, client: httpx.Client) -> None:

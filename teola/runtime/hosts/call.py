@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 from teola.engine import Call, Delta, LanguageModel, Usage
@@ -18,7 +17,7 @@ from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import ListParser, make_parser
 from teola.runtime.hosts.structured import Misfit, known, prepare, validate_schema
 from teola.runtime.observe.noting import working_for
-from teola.runtime.outputs import no_delta, no_stream
+from teola.runtime.outputs import no_delta, stream_of
 
 PIECE: Final = 8192
 """Characters of one delta that are read in one turn of the event loop."""
@@ -62,10 +61,7 @@ async def run_call(
     for params in output.params:
         if held_to := params.check or params.schema:
             prepare(held_to)
-    generated = model.generate(call)
-    if wrong := no_stream(model.spec.name, generated):
-        raise wrong
-    async with aclosing(generated) as stream:  # type: ignore[type-var]
+    async with stream_of(model, call) as stream:
         async for delta in stream:
             if not isinstance(delta, Delta):
                 raise no_delta(model.spec.name, delta)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 
 from teola.engine import Call, Delta, LanguageModel
 from teola.runtime.live.steps import Steps
-from teola.runtime.outputs import no_delta, no_stream
+from teola.runtime.outputs import no_delta, stream_of
 
 
 class KeptModel:
@@ -24,10 +23,7 @@ class KeptModel:
         pieces: list[str] = []
         holds = self._steps.outlive
         last: Delta | None = None
-        generated = self._model.generate(call)
-        if wrong := no_stream(self.spec.name, generated):
-            raise wrong
-        async with aclosing(generated) as stream:  # type: ignore[type-var]
+        async with stream_of(self._model, call) as stream:
             async for delta in stream:
                 if not isinstance(delta, Delta):
                     raise no_delta(self.spec.name, delta)

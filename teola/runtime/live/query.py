@@ -311,8 +311,9 @@ def part_of(around: LiveQuery, id: str, plan: Plan, place: Place, now: float) ->
     context = QueryContext(id, about.tenant, about.deadline, Life(), about.program)
     answers = place.grow.answers and around.streams and around.run.answers(place.growing.i)
     inputs, nulls = place.grow.inputs, place.grow.nulls
-    kept = trace.values = kept_in(around.terms.values, inputs)
-    store = Store(plan, inputs, tally=around.tally, nulls=nulls, kept=kept)
+    if place.recorded:  # else nobody could look at it
+        trace.values = kept_in(around.terms.values, inputs)
+    store = Store(plan, inputs, tally=around.tally, nulls=nulls, kept=trace.values)
     run = part_run(around, id, plan, place)
     watcher, terms, tally = around.watcher, around.terms, around.tally
     part = LiveQuery(context, plan, store, run, trace, None, watcher, answers, terms, tally, place)

@@ -10,13 +10,12 @@ that is not closed lasts to the end: nothing of the answer is left.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import replace
 from enum import Enum
 from typing import Final
 
 from teola.engine import Call, Delta, LanguageModel
-from teola.runtime.outputs import no_delta, no_stream
+from teola.runtime.outputs import no_delta, stream_of
 
 OPENS: Final = "<think>"
 CLOSES: Final = "</think>"
@@ -41,10 +40,7 @@ class WithoutThoughts:
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         """See LanguageModel."""
         spoken, first = Spoken(), True
-        generated = self._model.generate(call)
-        if wrong := no_stream(self.spec.name, generated):
-            raise wrong
-        async with aclosing(generated) as stream:  # type: ignore[type-var]
+        async with stream_of(self._model, call) as stream:
             async for delta in stream:
                 if not isinstance(delta, Delta):
                     raise no_delta(self.spec.name, delta)

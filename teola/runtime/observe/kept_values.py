@@ -13,8 +13,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from teola.engine import TextPart
 from teola.graph import QUERY, Const, Ref
+from teola.plain_json import tiny_bytes
 from teola.run_secrets import Secrets
-from teola.runtime.observe.excerpts import FEW, LARGEST, ValueExcerpt, bytes_of_text
+from teola.runtime.observe.excerpts import ValueExcerpt, bytes_of_text
 from teola.schedule.plan import Plan
 
 KeepValues = Literal["off", "small", "all"]
@@ -89,22 +90,9 @@ class KeptValues:
         """Primitive `i` gave these outputs. Small ones are kept as they are, at once: this is done
         for every primitive."""
         room = self.room
-        if (most := min(room.most, room.left)) <= 0:
+        if room.left <= 0:
             return
-        size = 0
-        for value in outputs.values():
-            kind = type(value)
-            if kind is str:
-                if len(value) > most or room.hide is not None or not value.isascii():
-                    break
-                size += len(value)
-            elif kind is int:
-                if not -LARGEST < value < LARGEST:
-                    break
-                size += FEW
-            elif kind is not bool and value is not None:
-                break
-        else:
+        if room.hide is None and (size := tiny_bytes(outputs.values())) is not None:
             self._outputs[i] = outputs
             room.left -= size
             self._bytes += size
@@ -137,7 +125,10 @@ class KeptValues:
 
     def outputs(self, i: int) -> Mapping[str, Any] | None:
         """What primitive `i` gave; None: nothing, or it is not kept."""
-        return self._outputs.get(i)
+        outputs = self._outputs.get(i)
+        if outputs is not None and INTERNAL in outputs:
+            return {name: value for name, value in outputs.items() if name != INTERNAL}
+        return outputs
 
     def prompt(self, i: int) -> tuple[PromptPart, ...] | None:
         """The prompt of the call that primitive `i` leads."""
@@ -170,7 +161,8 @@ class KeptValues:
         self._given = {}
         for kept in (self._outputs, self._pieces, self._prompts):
             kept.clear()
-        self.room.left += self._bytes
+        if not self.room.forgotten:  # or it would be open again
+            self.room.left += self._bytes
         self._bytes = 0
 
     def _excerpts(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -211,22 +211,20 @@ class Trace:
 
     def leave_out(self, part: Trace) -> None:
         """A part has ended that is not one of `inner`: count it, and its tokens."""
-        part.forget_values()
         self.more += 1 + part.more
         self.more_failed += (part.state == "failed") + part.more_failed
         told = (part.prompt_tokens, part.completion_tokens, part.found_tokens)
         prompt, completion, found = (a + b for a, b in zip(self._tokens, told, strict=True))
         self._tokens = prompt, completion, found
 
-    def forget_values(self, *, more: bool = True) -> None:
-        """Drop what is kept of what its primitives read and gave, and of what is inside it. more:
-        what they are still to read and give may be kept."""
-        for trace in self.inner:
-            trace.forget_values(more=more)
+    def forget_values(self) -> None:
+        """Drop what is kept of what its primitives read and gave, and of what is inside it, and
+        keep no more of it."""
         if self.values is not None:
+            self.values.room.close()
             self.values.forget()
-            if not more:
-                self.values.room.close()
+        for trace in self.inner:
+            trace.forget_values()
 
     @property
     def kept_bytes(self) -> int:
@@ -236,7 +234,7 @@ class Trace:
 
     @property
     def open(self) -> set[int]:
-        """Primitives that were sent, or are written, and have not ended."""
+        """Primitives that were sent and have not ended."""
         ended = {one[0] for one in self._ended}
         return {one[0] for one in self._sent if one[0] not in ended}
 

@@ -96,6 +96,24 @@ def test_a_query_keeps_no_more_than_its_room() -> None:
     assert (found.bytes, found.room.left) == (0, QUERY_BYTES)
 
 
+def test_what_was_forgotten_stays_so_whatever_else_is_dropped() -> None:
+    first = kept()
+    second = KeptValues(first.room, {})
+    second.gave(0, {"text": "x"})
+    first.room.close()
+    second.forget()
+    first.gave(0, {"text": "x"})
+    first.prompted(0, (), [TextPart(Role.QUESTION, "why?")])
+    assert (first.outputs(0), first.prompt(0), first.bytes) == (None, None, 0)
+    assert first.room.state == "forgotten"
+
+
+def test_the_stream_of_a_call_is_no_value() -> None:
+    found = kept()
+    found.gave(0, {"sequence": True})
+    assert found.outputs(0) == {}
+
+
 def test_a_further_try_reads_the_same() -> None:
     found = kept()
     for _ in range(100):
