@@ -144,7 +144,9 @@ def main() -> None:
         for threshold in THRESHOLDS
         if all(share(halves[0], app, threshold, with_article=True) >= ANSWERED for app in apps)
     ]
-    print(f"threshold {max(fit)}; answered and declined (chosen on | other articles)")
+    print(
+        f"threshold {max(fit, default='none')}; answered and declined (chosen on | other articles)"
+    )
     for threshold in THRESHOLDS:
         for app in apps:
             numbers = [

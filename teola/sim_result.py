@@ -14,6 +14,8 @@ COLUMNS: Final = 80
 GROWS: Final = 1.25
 """Latencies of the last third of the queries, divided by those of the middle third, from which on
 the rate is probably more than can be sustained."""
+FEWEST: Final = 30
+"""Queries; the latencies of fewer do not tell whether the rate can be sustained."""
 TOLD_REASONS: Final = 3
 
 
@@ -61,7 +63,7 @@ class SimResult:
             yield f"   {self.unfinished} queries have no answer, and count as infinitely long"
             for reason, count in list(self.reasons.items())[:TOLD_REASONS]:
                 yield from _listed(f"{count} queries", [reason])
-        elif self.growth > GROWS:
+        elif self.growth > GROWS and self.queries >= FEWEST:
             told = f"the last third took {self.growth:.1f} times as long as the middle third"
             yield from _listed("latencies grow", [f"{told}: it is too much for these instances"])
         for what, values in (("learned", self.learned), ("assumed", self.assumed)):

@@ -185,7 +185,8 @@ class _Simulation:
         found = completed(declared, given)
         for name, kind in self.app.inputs.items():
             if name in found:
-                found[name] = _measured(name, kind, found[name])
+                if not self._is_default(name):
+                    found[name] = _measured(name, kind, found[name])
                 if kind is Kind.DOCUMENTS and isinstance(given[name], int):
                     self.assumed[f"{name}.chunk_tokens"] = CHUNK_TOKENS
             elif kind is Kind.DOCUMENTS:
@@ -196,11 +197,17 @@ class _Simulation:
                 found[name] = [TEXT_TOKENS] if kind is Kind.TEXTS else TEXT_TOKENS
         return found
 
+    def _is_default(self, name: str) -> bool:
+        """Whether an input has the default of its declaration, of any kind: that is no length."""
+        return self.app.inputs[name] is Kind.ANY and name not in self.load.inputs
+
     def _values(self) -> dict[str, Any]:
         """Inputs of another query: nobody had its texts before."""
         values: dict[str, Any] = dict.fromkeys(self.app.builder.inputs)
         for name, value in self.given.items():
-            if isinstance(value, list):
+            if self._is_default(name):
+                pass
+            elif isinstance(value, list):
                 value = [Tokens(tokens) for tokens in value]
             elif type(value) is int:
                 value = Tokens(value)

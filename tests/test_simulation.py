@@ -158,3 +158,13 @@ def test_it_is_told_in_a_few_lines_of_a_terminal() -> None:
     lines = str(simulated(lengths={})).splitlines()
     assert len(lines) == 4
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("default", [0, -1, 3, [0.5], [{"a": 1}], {"a": 1}, True])
+def test_a_default_of_any_kind_is_no_length(default: Any) -> None:
+    declared = {"question": "text", "options": Input("any", default=default)}
+    outputs = {"answer": "answer"}
+    app = App("defaults", Generate(), inputs=declared, outputs=outputs)
+    found = app.simulate(rate=1, queries=2, profile="paper-13b")
+    assert found.unfinished == 0
+    assert "too much" not in str(found)  # of two latencies nobody knows that

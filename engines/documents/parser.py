@@ -61,6 +61,7 @@ def main(kind: str, path: str, max_text: int, memory: int, cpu_s: int, keep_hidd
     _limit(memory, cpu_s)
     logging.disable(logging.CRITICAL)
     read, formats = reader(kind), sys.modules[_FORMATS]
+    sys.dont_write_bytecode = True  # a codec may still be imported; a written file ends it
     sys.addaudithook(_forbid)
     try:
         extracted = read(Path(path), formats.Allowed(max_text, bool(keep_hidden)))

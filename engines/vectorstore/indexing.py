@@ -40,11 +40,6 @@ TEXT_FROM = 1_000
 LARGE_TEXT = """
 SELECT %s <= (SELECT coalesce(sum(stored), 0) FROM teola.documents WHERE collection = %s AND ready)
 """
-USABLE = """
-SELECT bool_and(proleakproof) FROM pg_proc WHERE oid IN (
-    'pg_catalog.ts_match_vq(tsvector, tsquery)'::regprocedure,
-    'pg_catalog.to_tsvector(regconfig, text)'::regprocedure)
-"""
 CREATE_TEXT = """
 CREATE INDEX CONCURRENTLY {index} ON teola.chunks
 USING gin (to_tsvector({language}::regconfig, body)) WHERE collection = {collection}
@@ -129,12 +124,12 @@ class Indexes:
                 if large is not None and large[0]:
                     await self._build_text(collection, language)
         except (psycopg.Error, EngineUnavailable) as error:
+            self._asked.discard((collection, language))
             logger.warning("no index of text was built, searches read all of it: %s", error)
 
     async def _build_text(self, collection: int, language: str) -> None:
         async with self._database.admin() as connection:
-            usable = await (await connection.execute(USABLE)).fetchone()
-            if usable is None or not usable[0]:
+            if not await lexical.usable(connection):
                 self._warn_unusable()
                 return
             name = lexical.index_name(collection, language)

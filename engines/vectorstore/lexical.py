@@ -20,6 +20,8 @@ from psycopg import AsyncConnection, sql
 from teola.engine import Hit
 from teola.errors import InputError
 
+from .schema import TEXT_FUNCTIONS
+
 RANK_CONSTANT = 60
 """Of reciprocal rank fusion, as its authors chose it: how little the first ranks stand out."""
 
@@ -95,6 +97,9 @@ ORDER BY r.rank
 """
 
 LANGUAGES = "SELECT cfgname FROM pg_ts_config WHERE pg_ts_config_is_visible(oid) ORDER BY cfgname"
+USABLE = """
+SELECT bool_and(proleakproof) FROM pg_proc WHERE oid = ANY (%s::regprocedure[])
+"""
 COMPLETE = """
 SELECT coalesce(
     (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('teola.' || %s)), false)
@@ -113,6 +118,13 @@ async def check_language(connection: AsyncConnection[Any], language: str) -> Non
             f"this PostgreSQL has no text search configuration {language!r}: choose one of "
             f"{', '.join(known)}"
         )
+
+
+async def usable(connection: AsyncConnection[Any]) -> bool:
+    """Whether row-level security lets searches use an index of text (indexing.py)."""
+    cursor = await connection.execute(USABLE, (list(TEXT_FUNCTIONS),))
+    row = await cursor.fetchone()
+    return row is not None and bool(row[0])
 
 
 async def complete(connection: AsyncConnection[Any], index: str) -> bool:

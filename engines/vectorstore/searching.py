@@ -36,6 +36,9 @@ EF_SEARCH = (200, 1000)
 
 QUESTION_CHARS = 10_000
 """What comes behind is no question any more, and each of its words costs time."""
+WORD_CHARS = 500
+"""Longer ones are left out of a question: a lexeme of more than 2,046 bytes, which a word may become
+when it loses its capitals, breaks PostgreSQL's text search."""
 
 SEARCH = """
 SELECT q.number, h.document, d.name, h.index, h.body, d.metadata, 1 - h.distance
@@ -133,7 +136,8 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
         question = request.inputs.get("question")
         if not isinstance(question, str):
             raise InputError("a hybrid search needs the text `question` beside its vectors")
-        question = question[:QUESTION_CHARS].replace("\0", " ")
+        words = question[:QUESTION_CHARS].replace("\0", " ").split()
+        question = " ".join(word for word in words if len(word) <= WORD_CHARS)
     return SearchRequest(number, scope, top_k, vectors, name, rest, language, question)
 
 
@@ -179,7 +183,8 @@ async def _with_words(
         return near
     language, top_k = question.language or "", question.top_k
     await lexical.check_language(connection, language)
-    by_index = await lexical.complete(connection, lexical.index_name(home.id, language))
+    name = lexical.index_name(home.id, language)
+    by_index = await lexical.usable(connection) and await lexical.complete(connection, name)
     if not by_index:
         lacks_index(home.id, language)
     conditions, values = _conditions(question, home)

@@ -25,16 +25,12 @@ ANSWER_EXAMPLES = o.examples(
     'teola answer 3f2a9c1b reject --reason "not on Sundays"',
     "teola answer 3f2a9c1b 42 --ask each/item/0/ask.ask",
 )
-MOST: Final = 500
 SOON_S: Final = 0.5
 """By then a query that was answered waits for the rest of what it asks."""
 
 
 def waiting(
-    app: Annotated[
-        str | None,
-        typer.Option(metavar="APP", show_default=False, help="Only queries of this application."),
-    ] = None,
+    app: reach.OfApp = None,
     url: reach.Url = reach.URL,
     key: reach.Key = None,
     as_json: o.Json = False,
@@ -121,7 +117,7 @@ def answer(
 
 def _waiting(client: httpx.Client, app: str | None = None) -> list[dict[str, Any]]:
     """Those that ask something, the one that was asked first at the top."""
-    wanted: dict[str, str | int] = {"state": "waiting", "limit": MOST}
+    wanted: dict[str, str | int] = {"state": "waiting", "limit": reach.MOST}
     if app is not None:
         wanted["app"] = app
     listed = reach.told(client.get("/v1/queries", params=wanted))["queries"]

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     import httpx
 
 Url = Annotated[str, typer.Option("--url", metavar="URL", help="The server.", envvar="TEOLA_URL")]
+OfApp = Annotated[
+    str | None,
+    typer.Option(
+        "--app", metavar="APP", show_default=False, help="Only queries of this application."
+    ),
+]
+MOST: Final = 500
+"""Queries that a server lists at most."""
 Key = Annotated[
     str | None,
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,14 +18,10 @@ QUERIES_EXAMPLES = o.examples(
     "teola queries --app advanced-rag --state failed",
     "teola queries --url https://teola.example:8080 --json",
 )
-MOST: Final = 500
 
 
 def queries(
-    app: Annotated[
-        str | None,
-        typer.Option(metavar="APP", show_default=False, help="Only queries of this application."),
-    ] = None,
+    app: reach.OfApp = None,
     state: Annotated[
         str | None,
         typer.Option(
@@ -35,7 +31,7 @@ def queries(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=MOST, help="So many, the newest first.")
+        int, typer.Option(metavar="N", min=1, max=reach.MOST, help="So many, the newest first.")
     ] = 20,
     url: reach.Url = reach.URL,
     key: reach.Key = None,

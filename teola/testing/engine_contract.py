@@ -65,7 +65,7 @@ def check_engine(
     that the check knows do not suit; they are needed for operations that it knows none of. A
     language model gets two prompts, alone and side by side, in two pieces, short of tokens, with a
     schema, and one is aborted; its calls are of the component "check" of the app "check". A
-    document store indexes two documents and is searched; a loader reads some.
+    document store indexes a document and is searched; a loader reads some.
     repeatable: the same request has the same result. Say False where chance decides.
 
     Raises ContractBroken, which names the engine and what it did, and what it raises itself where
@@ -172,11 +172,13 @@ async def _check_failure(
 
 
 async def _check_abort(engine: _Engine, op: Op, requests: Sequence[Request]) -> None:
-    """Cancelling is heard, where the engine says so, and it goes on."""
+    """A batch that is cancelled ends soon, and the engine goes on."""
     work = asyncio.ensure_future(engine.host.execute(requests))
     await asyncio.sleep(0)
     work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
+    await engine.within(asyncio.wait([work]), f"{op.value}, cancelled,")
+    if not work.cancelled():
+        work.exception()  # whatever it is: it was cancelled
     (after,) = await _results(engine, [requests[0]])
     if isinstance(after, Exception):
         raise engine.broken(f"after a batch that was cancelled, {op.value} gave {_told(after)}")
@@ -198,7 +200,8 @@ def _check_shape(engine: _Engine, request: Request, result: Any) -> None:
     outputs = _OUTPUTS.get(request.op)
     if outputs is None:
         params = request.params
-        outputs = params.outputs if isinstance(params, ToolParams) else tuple(result)
+        named = tuple(result) if isinstance(result, Mapping) else ("a mapping",)
+        outputs = params.outputs if isinstance(params, ToolParams) else named
     inputs = tuple((name, Ref("query", name)) for name in request.inputs)
     p = Primitive("check", request.op, "check", engine.name, inputs, outputs, request.params)
     listed = [request.inputs[name] for name, _ in p.item_refs()]
@@ -357,7 +360,7 @@ async def _check_prefix(engine: _Engine, model: LanguageModel, whole: str) -> No
 
 
 async def _check_length(engine: _Engine) -> None:
-    """A call that may have one token ends after it, and says that it was cut."""
+    """A call that may have one token stays within it, or says that it was cut."""
     await _text(engine, _call(_PROMPTS[0], max_tokens=1))
 
 

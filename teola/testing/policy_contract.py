@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from teola.errors import InputError
@@ -60,10 +61,11 @@ def check_policy(policy: Factory, *, cases: int = CASES, seed: int = 0) -> None:
         first = RandomCase(case, *pair(), where).run()
         again = RandomCase(case, *pair(), where).run()
         if first != again:
-            k = next(k for k, (a, b) in enumerate(zip(first, again, strict=False)) if a != b)
+            pairs = zip_longest(first, again, fillvalue="nothing")
+            told, differs = next((a, b) for a, b in pairs if a != b)
             raise ContractBroken(
                 f"{where}: the same events have other consequences the second time: "
-                f"{first[k]} and then {again[k]}"
+                f"{told} and then {differs}"
             )
     if kind == "batching":
         EqualWorks(*pair(), f"batching policy {name}").run()

@@ -26,7 +26,8 @@ TEXTS: Final = ("The keeper looks after the lamp.", "The cat sleeps all day.", "
 
 async def check_store(host: LocalHost, broken: Callable[[str], ContractBroken]) -> None:
     """Raise what `broken` makes of the first promise that the store does not keep. What it stores
-    is in a collection and of tenants of its own, and is deleted in the end."""
+    is in a collection and of tenants of its own, and is deleted in the end, where the check
+    passes."""
     store = cast("DocumentStore", host.engine)
     mine, other = f"check-{uuid.uuid4().hex}", f"check-{uuid.uuid4().hex}"
     width = (store.dimensions if isinstance(store, HasDimensions) else 0) or 8

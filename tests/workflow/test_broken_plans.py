@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from teola import Agent, App, EngineConfig, Runtime
-from teola.errors import QueryFailed
+from teola.errors import EngineError, QueryFailed
+from teola.graph import GrowParams
 from teola.result import Result
 from teola.tools import tool
+from teola.tools.decision import PlannedCall
+from teola.tools.tool_result import ToolResult
 from teola.workflow.components.acting import BROKEN, Acting
 from tests.fake_openai import FakeOpenAI, Says
 from tests.planted import catches, edited
@@ -122,13 +125,49 @@ def test_what_had_an_effect_is_not_done_again() -> None:
 @catches(
     "asked-twice",
     "a plan is written again while a person is asked about a call of it",
-    edited(Acting._broke_off, "or self.approving ", ""),
+    edited(Acting._broke_off, "or begun & self.asked ", ""),
 )
 def test_nobody_is_asked_twice() -> None:
     dug = ("dig", {"x": 1})
     with pytest.raises(QueryFailed, match="before the answer was complete"):
         asked(plan(dug, LOOK, breaks=True), plan(LOOK), tools=[dig, look])
     assert made == []
+
+
+def acting_on(tools: Sequence[Any], *calls: PlannedCall) -> Acting:
+    """A run whose first turn has written these calls, of which all have begun, and breaks off."""
+    outputs = {"answer": "answer"}
+    app = App("a", Agent(tools), inputs={"question": "text"}, outputs=outputs)
+    graph = app.builder.build(app.builder.configure({}), {})
+    (grows,) = (p for p in graph.primitives if isinstance(p.params, GrowParams))
+    acting = grows.params.grower.growth({"question": "why?"})
+    assert isinstance(acting, Acting)
+    for call in calls:
+        acting.calls[call.number] = call
+        acting.begun.add(call.number)
+        acting._begun(call.number, call)
+    return acting
+
+
+@pytest.mark.parametrize("answer", [{"do": "approve", "arguments": {"x": 1}}, {"do": "reject"}])
+def test_nor_where_the_person_has_answered_before_it_breaks_off(answer: dict[str, Any]) -> None:
+    broke = EngineError("the stream broke", retryable=True)
+    assert acting_on([dig, look], PlannedCall(1, "look", {"x": 1}))._broke_off(broke)
+    acting = acting_on([dig, look], PlannedCall(1, "dig", {"x": 1}))
+    acting._decided(1, answer)
+    assert not acting._broke_off(broke)
+
+
+def test_a_rejected_call_had_no_effect() -> None:
+    @tool(approval=True)
+    def sell(x: int) -> int:
+        """Sell."""
+        return x
+
+    acting = acting_on([sell, look], *(PlannedCall(n, "sell", {"x": n}) for n in (1, 2)))
+    acting._decided(1, {"do": "reject"})
+    acting.results[2] = ToolResult("sold")
+    assert [acting._made_here(n)["effect"] for n in (1, 2)] == [False, True]
 
 
 def test_a_plan_breaks_off_so_often_and_no_more() -> None:

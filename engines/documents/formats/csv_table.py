@@ -32,10 +32,11 @@ def read(path: Path, allowed: Allowed) -> Extracted:
     if "\0" in text:
         raise Refused("broken")
     csv.field_size_limit(max(1, len(text)))
-    rows = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=_delimiter(text))
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(text)
+    rows = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=delimiter)
     names: Sequence[str] | None = None
     lines: list[str] = []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(filter(any, rows)):
         if number == 0 and _named(row):
             names = [" ".join(cell.split()) for cell in row]
             lines.append(line(row))

@@ -8,22 +8,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from docx import Document
+from docx.oxml.ns import qn
 from docx.table import Table
-from docx.text.hyperlink import Hyperlink
 from docx.text.paragraph import Paragraph
+from docx.text.run import Run
 
 from . import Allowed, Extracted
 from .archive import opened
 from .tables import line
 
 _HEADING: Final = re.compile(r"Heading ([1-6])|Title")
+_RUNS: Final = ".//w:r[not(ancestor::w:moveFrom or ancestor::w:txbxContent)]"
+"""Those in links, insertions and content controls, too; deleted ones have no text."""
 
 
 def read(path: Path, allowed: Allowed) -> Extracted:
     """The text of a .docx file."""
     opened(path, allowed.unpacked_bytes).close()
     words = _Words(allowed.keep_hidden)
-    parts = list(words.parts(Document(str(path))))
+    parts = list(words.parts(Document(str(path))._body))
     return Extracted("\n\n".join(part for part in parts if part.strip()), words.hidden)
 
 
@@ -33,21 +36,20 @@ class _Words:
 
     def parts(self, holder: Any) -> Iterator[str]:
         """Paragraphs and tables of a document or of a cell."""
-        for part in holder.iter_inner_content():
-            if isinstance(part, Paragraph):
-                yield self._paragraph(part)
+        for part in _blocks(holder._element):
+            if part.tag == qn("w:p"):
+                yield self._paragraph(Paragraph(part, holder))
             else:
-                yield "\n".join(filter(None, self._rows(part)))
+                yield "\n".join(filter(None, self._rows(Table(part, holder))))
 
     def _paragraph(self, paragraph: Paragraph) -> str:
         shown, was_hidden = [], False
-        for part in paragraph.iter_inner_content():
-            for run in part.runs if isinstance(part, Hyperlink) else [part]:
-                hidden = not self._keep_hidden and bool(run.font.hidden) and bool(run.text.strip())
-                self.hidden += hidden and not was_hidden  # runs beside each other are one text
-                was_hidden = hidden
-                if not hidden:
-                    shown.append(run.text)
+        for run in (Run(found, paragraph) for found in paragraph._p.xpath(_RUNS)):
+            hidden = not self._keep_hidden and bool(run.font.hidden) and bool(run.text.strip())
+            self.hidden += hidden and not was_hidden  # runs beside each other are one text
+            was_hidden = hidden
+            if not hidden:
+                shown.append(run.text)
         text = "".join(shown)
         style = paragraph.style.name if paragraph.style is not None else None
         heading = _HEADING.fullmatch(style or "")
@@ -60,3 +62,13 @@ class _Words:
             cells = [""] * row.grid_cols_before
             cells += [" ".join(self.parts(cell)) for cell in row.cells]
             yield line(cells)
+
+
+def _blocks(element: Any) -> Iterator[Any]:
+    """Paragraphs and tables, those in content controls among them."""
+    for child in element:
+        if child.tag == qn("w:sdt"):
+            for inner in child.iterchildren(qn("w:sdtContent")):
+                yield from _blocks(inner)
+        elif child.tag in (qn("w:p"), qn("w:tbl")):
+            yield child

@@ -44,9 +44,13 @@ def _declaration(data: bytes) -> str:
 
 
 def _guessed(data: bytes) -> str:
-    text = data.decode("utf-8", "replace")
+    try:
+        data.decode()
+        return "utf-8"
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
-    if not damaged or sum(c > "\x7f" for c in text) - damaged >= _DAMAGE * damaged:
+    if sum(c > "\x7f" for c in text) - damaged >= _DAMAGE * damaged:
         return "utf-8"
     from charset_normalizer import from_bytes
 

@@ -41,6 +41,7 @@ _ITEMS: Final = frozenset({"dt", "dd"})
 _IN_ROW: Final = _CELLS | {"caption"}
 _IMPLIED: Final = {
     "li": (frozenset({"li"}), _SCOPE | {"ul", "ol"}),
+    "option": (frozenset({"option"}), _SCOPE | {"select", "datalist"}),
     **{tag: (_ITEMS, _SCOPE | {"dl"}) for tag in _ITEMS},
     **dict.fromkeys(_CELLS, (_IN_ROW, _TABLE_SCOPE)),
     "tr": (_IN_ROW | {"tr"}, _TABLE_SCOPE),
@@ -189,7 +190,7 @@ class TextOfHtml(HTMLParser):
                     break
                 if self._open[at].tag in closed:
                     found = at
-                    if tag == "li" or tag in _ITEMS:
+                    if tag in ("li", "option") or tag in _ITEMS:
                         break
             self._end_from(found)
         if tag not in _INLINE and self._count["p"]:

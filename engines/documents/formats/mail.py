@@ -26,12 +26,13 @@ def read(path: Path, allowed: Allowed) -> Extracted:
 
 
 def _body(mail: EmailMessage, keep_hidden: bool) -> Extracted:
-    part = mail.get_body(("plain", "html"))
-    if part is None:
-        return Extracted("")
-    payload = part.get_payload(decode=True)
-    data = payload if isinstance(payload, bytes) else b""
-    text = decoded(data, part.get_content_charset(""))
-    if part.get_content_subtype() == "html":
-        return text_of(text, keep_hidden)
-    return Extracted(text)
+    for kind in ("plain", "html"):
+        part = mail.get_body((kind,))
+        payload = part.get_payload(decode=True) if part is not None else None
+        if part is None or not isinstance(payload, bytes):
+            continue
+        text = decoded(payload, part.get_content_charset(""))
+        body = text_of(text, keep_hidden) if kind == "html" else Extracted(text)
+        if body.text.strip() or body.hidden:  # many send an empty plain text beside the page
+            return body
+    return Extracted("")

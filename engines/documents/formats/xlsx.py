@@ -20,16 +20,18 @@ def read(path: Path, allowed: Allowed) -> Extracted:
     parts: list[str] = []
     hidden = 0
     for sheet in book.worksheets:
-        if sheet.sheet_state != "visible" and not allowed.keep_hidden:
-            hidden += 1
-            continue
         sheet.reset_dimensions()  # a file may claim a million rows
         rows = [row for row in map(line, _cells(sheet)) if row]
-        if rows:
+        if rows and sheet.sheet_state != "visible" and not allowed.keep_hidden:
+            hidden += 1
+        elif rows:
             parts.append(f"# {sheet.title}\n\n" + "\n".join(rows))
     return Extracted("\n\n".join(parts), hidden)
 
 
 def _cells(sheet: Any) -> Iterator[list[str]]:
     for row in sheet.iter_rows(values_only=True):
-        yield ["" if value is None else str(value) for value in row]
+        cells = ["" if value is None else str(value) for value in row]
+        while cells and not cells[-1].strip():
+            cells.pop()  # it has a format, and nothing in it
+        yield cells

@@ -55,9 +55,9 @@ AGAIN: Final = "Your last reply could not be read: {told}. Reply again, as you w
 class Acting:
     """One run of an Agent. box: what it may call, none but its own tools unless others were asked
     for. writing: a turn is being written. calls: by number, all that were read. begun: of them.
-    approving: of those that are begun, the ones that wait for a person. number: of the last one.
-    known: how many calls there were when this turn began.
-    before: how many of them are of an exchange with the client. aside: calls that are not made
+    asked: about which of them a person was asked, answered or not. rejected: by a person. number:
+    of the last one. known: how many calls there were when this turn began. before: how many of
+    them are of an exchange with the client. aside: calls that are not made
     here, but handed over or to the client. given_out: calls that the client is to make, by
     number. over: the call by which another agent took over. edited:
     calls that a person has changed. thoughts: what the model wrote beside its calls, by the
@@ -75,7 +75,8 @@ class Acting:
     calls: dict[int, PlannedCall] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
     results: dict[int, ToolResult] = field(default_factory=dict)
-    approving: set[int] = field(default_factory=set)
+    asked: set[int] = field(default_factory=set)
+    rejected: set[int] = field(default_factory=set)
     aside: list[int] = field(default_factory=list)
     over: int | None = None
     edited: set[int] = field(default_factory=set)
@@ -192,7 +193,7 @@ class Acting:
         written = [*self.calls][self.known :]
         again = isinstance(cause, TeolaError) and cause.retryable and self.broken < BROKEN
         begun = self.begun.intersection(written)
-        if not again or not written or self.approving or any(map(self._changes, begun)):
+        if not again or not written or begun & self.asked or any(map(self._changes, begun)):
             return False
         for number in written:
             if number not in self.begun:
@@ -231,7 +232,7 @@ class Acting:
             "tool": call.tool,
             "args": self._sent(call),
             "result": self.results[number].to_json(),
-            "effect": self._changes(number),
+            "effect": self._changes(number) and number not in self.rejected,
             "edited": number in self.edited,
         }
 
@@ -304,7 +305,7 @@ class Acting:
     def _begun(self, number: int, call: PlannedCall) -> Grow:
         literal = self._to_approve(call)
         if literal is not None:
-            self.approving.add(number)
+            self.asked.add(number)
             inputs = {"call": literal, "earlier": {}}
             made = self._own(APPROVE)
             return Grow(APPROVE, f"{APPROVE}/{number}", inputs, made=made)
@@ -320,9 +321,9 @@ class Acting:
     def _decided(self, number: int, answer: Mapping[str, Any]) -> list[Grow]:
         """A person has decided on a call: it is made, as it was or with other arguments, or its
         model is told why it is not."""
-        self.approving.discard(number)
         call = self.calls[number]
         if answer["do"] == "reject":
+            self.rejected.add(number)
             reason = answer.get("reason") or "no reason was given"
             text = f"{call.tool} was not called: a person rejected it: {reason}"
             self.results[number] = ToolResult(text, failed=True)

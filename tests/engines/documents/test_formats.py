@@ -10,6 +10,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from docx import Document
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
 from openpyxl import Workbook
 from pptx import Presentation
 from pptx.util import Inches
@@ -37,7 +39,16 @@ def word(path: Path) -> None:
     for cell, text in zip(table.rows[0].cells, ("Name", "Opened", "Closed"), strict=True):
         cell.text = text
     table.cell(1, 0).text, table.cell(1, 2).text = "Holm", "1950"
-    document.add_paragraph("After the table.")
+    last = document.add_paragraph("After ")
+    inserted = "<w:ins {ns}><w:r><w:t>the </w:t></w:r></w:ins>"
+    deleted = "<w:del {ns}><w:r><w:delText>EVIL</w:delText></w:r></w:del>"
+    control = "<w:sdt {ns}><w:sdtContent><w:r><w:t>table.</w:t></w:r></w:sdtContent></w:sdt>"
+    block = "<w:p><w:r><w:t>In a control.</w:t></w:r></w:p>"
+    for xml in (inserted, deleted, control):
+        last._p.append(parse_xml(xml.format(ns=nsdecls("w"))))
+    last._p.addnext(
+        parse_xml(f"<w:sdt {nsdecls('w')}><w:sdtContent>{block}</w:sdtContent></w:sdt>")
+    )
     document.save(str(path))
 
 
@@ -50,6 +61,8 @@ def excel(path: Path) -> None:
     hidden.append(["EVIL"])
     hidden.sheet_state = "hidden"
     book.create_sheet("Ships").append(["Ferry"])
+    book["Ships"]["F1"].number_format = "0.00"  # and nothing in it
+    book.create_sheet("Empty").sheet_state = "hidden"
     book.save(path)
 
 
@@ -99,6 +112,14 @@ def page_mail(path: Path) -> None:
     path.write_bytes(message.as_bytes())
 
 
+def blank_mail(path: Path) -> None:
+    message = EmailMessage()
+    message["Subject"] = "Both"
+    message.set_content(" ")
+    message.add_alternative("<p>The ferry leaves at nine.", subtype="html")
+    path.write_bytes(message.as_bytes())
+
+
 def notebook(path: Path) -> None:
     image = {"output_type": "display_data", "data": {"image/png": "EVIL" * 1000}}
     table = {"output_type": "execute_result", "data": {"text/plain": ["6"], "text/html": "EVIL"}}
@@ -120,11 +141,15 @@ def plain_rows(path: Path) -> None:
     path.write_text("1,2\n3,\n")
 
 
+def tabs(path: Path) -> None:
+    path.write_text("\nCity, State\tPeople\nBoston, MA\t1\n")
+
+
 @pytest.mark.parametrize(
     ("name", "make", "text", "hidden"),
     [
         ("a.docx", word, "## Keepers\n\nThe keeper of Holm is Xena.\n\n* one\n\n"
-         "Name | Opened | Closed\nHolm |  | 1950\n\nAfter the table.", 1),
+         "Name | Opened | Closed\nHolm |  | 1950\n\nAfter the table.\n\nIn a control.", 1),
         ("a.xlsx", excel, "# Houses\n\nName | Opened | Closed\nHolm |  | 1950\n\n"
          "# Ships\n\nFerry", 1),
         ("a.pptx", slides, "# Slide 1\n\nThe keeper is Zeb\n\n"
@@ -133,15 +158,27 @@ def plain_rows(path: Path) -> None:
         ("a.eml", mail, "Subject: Wärter\nFrom: vera@example.org\n"
          f"Attachments, not read: a.pdf\n\nThe keeper is Véra {'and ' * 30}Uno.\n", 0),
         ("b.eml", page_mail, "Subject: Page\n\nWärter", 1),
+        ("c.eml", blank_mail, "Subject: Both\n\nThe ferry leaves at nine.", 0),
         ("a.ipynb", notebook, "# Title\nText.\n\n```\nx = 6\n```\n\n6\n\ndone\n", 0),
         ("a.csv", semicolons, "name | keeper | height\nname: Holm | height: 12\n"
          "name: Sk;ar | keeper: Ni ls | height: 14", 0),
         ("b.csv", plain_rows, "1 | 2\n3 | ", 0),
+        ("a.tsv", tabs, "City, State | People\nCity, State: Boston, MA | People: 1", 0),
     ],
 )  # fmt: skip
 async def test_what_is_read(name: str, make: Make, text: str, hidden: int, tmp_path: Path) -> None:
     make(tmp_path / name)
     assert await read(tmp_path / name) == Parsed(text, hidden)
+
+
+async def test_what_is_imported_late_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is compiled yet, and the parser may write no file."""
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "empty"))
+    page = tmp_path / "a.html"
+    page.write_bytes("<p>Grüße, Wärter".encode("latin-1"))
+    assert (await read(page)).text == "Grüße, Wärter"
 
 
 async def refused(path: Path, **limits: int) -> str:

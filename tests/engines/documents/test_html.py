@@ -68,6 +68,10 @@ def test_what_a_browser_does_not_show_is_left_out(hidden: str) -> None:
     assert "EVIL" in text_of(page, keep_hidden=True).text
 
 
+def test_a_hidden_option_hides_no_other() -> None:
+    assert text_of("<select><option hidden>EVIL<option>Holm</select>").text == "Holm"
+
+
 def test_hidden_texts_are_counted() -> None:
     page = (
         "<p hidden>a<p hidden><b hidden>b</b></p><div hidden> <br></div><noscript><img></noscript>"

@@ -159,10 +159,21 @@ async def test_a_large_collection_gets_an_index_of_its_text_once(
     assert server.rows(names, pattern) == []
 
 
+@pytest.mark.parametrize("restored", [False, True])
 async def test_without_leave_for_an_index_the_search_goes_on_and_says_so(
-    store: PgVector, corner: Corner, server: Server, caplog: pytest.LogCaptureFixture
+    store: PgVector,
+    corner: Corner,
+    server: Server,
+    caplog: pytest.LogCaptureFixture,
+    restored: bool,
 ) -> None:
+    """Also where the index is there: a backup that is restored brings it along."""
     await index(store, corner, "a", [f"Row {i}." for i in range(1_000)] + ["QX-77"])
+    if restored:
+        await ask(store, hybrid(corner, "QX-77"))
+        await store.settle()
+        await index(store, corner, "b", ["One more."])  # asks for an index anew
+        await store.settle()
     server.rows("ALTER FUNCTION ts_match_vq(tsvector, tsquery) NOT LEAKPROOF")
     try:
         with caplog.at_level(logging.WARNING, "teola_engines"):
@@ -172,6 +183,16 @@ async def test_without_leave_for_an_index_the_search_goes_on_and_says_so(
         server.rows("ALTER FUNCTION ts_match_vq(tsvector, tsquery) LEAKPROOF")
     assert "QX-77" in {hit.text for hit in hits}
     assert "LEAKPROOF" in caplog.text
+
+
+async def test_words_are_found_in_other_capitals(store: PgVector, corner: Corner) -> None:
+    texts = ["Über Москва lag Nebel.", "Der Wärter schläft.", f"{'Ⱥ' * 1022} is long."]
+    await index(store, corner, "a", [*TEXTS, *texts])
+    for question, text in (("über", texts[0]), ("МОСКВА", texts[0]), ("WÄRTER", texts[1])):
+        (hits,) = await ask(store, hybrid(corner, question, top_k=8))
+        assert max(hits, key=lambda hit: hit.lexical or 0.0).text == text
+    (hits,) = await ask(store, hybrid(corner, "Ⱥ" * 1022))
+    assert hits
 
 
 def test_fusing_ranks() -> None:
