@@ -37,8 +37,8 @@ EF_SEARCH = (200, 1000)
 QUESTION_CHARS = 10_000
 """What comes behind is no question any more, and each of its words costs time."""
 WORD_CHARS = 500
-"""Longer ones are left out of a question: a lexeme of more than 2,046 bytes, which a word may become
-when it loses its capitals, breaks PostgreSQL's text search."""
+"""Longer ones are left out of a question: a lexeme of more than 2,046 bytes, which a word may
+become when it loses its capitals, breaks PostgreSQL's text search."""
 
 SEARCH = """
 SELECT q.number, h.document, d.name, h.index, h.body, d.metadata, 1 - h.distance
