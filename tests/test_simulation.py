@@ -160,6 +160,12 @@ def test_it_is_told_in_a_few_lines_of_a_terminal() -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_of_few_latencies_nobody_knows_whether_they_grow() -> None:
+    found = replace(simulated(), growth=2.0)
+    assert "too much" in str(replace(found, queries=30))
+    assert "too much" not in str(replace(found, queries=29))
+
+
 @pytest.mark.parametrize("default", [0, -1, 3, [0.5], [{"a": 1}], {"a": 1}, True])
 def test_a_default_of_any_kind_is_no_length(default: Any) -> None:
     declared = {"question": "text", "options": Input("any", default=default)}

@@ -10,7 +10,8 @@ import pytest
 from teola import App, Each, EngineConfig, Generate, Runtime, component
 from teola.engine import Hit, TextPart
 from teola.errors import InputError, QueryFailed, UnknownName
-from teola.graph import Role
+from teola.graph import QUERY, Graph, Op, Primitive, Ref, Role
+from teola.graph.ops import EmbeddingParams
 from teola.run_secrets import Secrets
 from teola.runtime.observe.kept_values import (
     MOST_BYTES,
@@ -19,6 +20,8 @@ from teola.runtime.observe.kept_values import (
     ValueRoom,
     room_for,
 )
+from teola.runtime.tally import MOST_RECORDED
+from teola.schedule.plan import Plan
 from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 
@@ -122,6 +125,31 @@ def test_a_further_try_reads_the_same() -> None:
     assert found.bytes == 1004
 
 
+def test_a_prompt_says_what_an_earlier_primitive_has_prefilled() -> None:
+    first, second, third = (TextPart(Role.CONTEXT, text) for text in "abc")
+    found = kept()
+    found.prompted(0, [first, second], [third])
+    found.prompted(1, [], [first])
+    told = [found.prompt(i) or () for i in (0, 1)]
+    assert [[(part.text, part.before) for part in parts] for parts in told] == [
+        [("a", True), ("b", True), ("c", False)],
+        [("a", False)],
+    ]
+
+
+def test_a_piece_of_a_list_is_not_the_list() -> None:
+    piece = Ref(QUERY, "words", (2, 4))
+    read = Primitive(
+        "e", Op.EMBEDDING, "e", "embedding", (("texts", piece),), ("vectors",), EmbeddingParams()
+    )
+    plan = Plan(Graph("g", [read], {"out": Ref("e", "vectors")}, ["words"]))
+    assert plan.pieces == {0}
+    found = kept(words=list("abcd"))
+    assert found.inputs(plan, 0) is None
+    found.read(0, {"texts": ["c", "d"]})
+    assert found.inputs(plan, 0) == {"texts": ["c", "d"]}
+
+
 # --- of real queries ------------------------------------------------------------------------
 
 
@@ -184,6 +212,15 @@ def test_parts_are_found_by_their_paths(app: App) -> None:
     found = result.trace.primitive("each/item/1/measure.call")
     assert (found["inputs"], found["outputs"]) == ({"word": "abc"}, {"length": 3})
     assert found["primitive"] == "each/item/1/measure.call"
+
+
+def test_of_parts_that_nobody_can_look_at_nothing_is_kept(app: App) -> None:
+    each = Each(measure, over="words", item="word", gives={"lengths": "length"})
+    grown = App("many", each, inputs={"words": "texts"}, outputs={"answer": "lengths"})
+    grown.runtime = app.runtime
+    trace = grown.run(words=["a"] * (MOST_RECORDED + 50)).trace
+    assert trace.more == 50
+    assert QUERY_BYTES - trace.values.room.left == trace.kept_bytes
 
 
 def test_nothing_is_kept_where_that_is_wanted() -> None:
