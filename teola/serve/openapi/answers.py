@@ -153,7 +153,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
                 _object({"index": _COUNT, "message": _ANY_OBJECT, "finish_reason": _TEXT})
             ),
             "usage": _ref("Usage"),
-        }
+        },
+        x_teola=_object({}, sources=_list(_ANY_OBJECT), steps=_list(_ANY_OBJECT)),
     ),
     "Embeddings": _object(
         {
