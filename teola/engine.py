@@ -312,6 +312,16 @@ class Interruptible(Protocol):
 
 
 @runtime_checkable
+class WarmsUp(Protocol):
+    """Has more to prepare than `start` does, for a first use that takes no longer than later ones:
+    a server warms it before it says that it is ready."""
+
+    def warm(self) -> Awaitable[None] | None:
+        """Do once, for nobody, what a first use would have to do. Raises TeolaError."""
+        ...
+
+
+@runtime_checkable
 class KeepsOutputs(Protocol):
     """Says whether large outputs may stay where the engine is, and inputs come from there."""
 

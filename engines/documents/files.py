@@ -87,11 +87,16 @@ def format_of(path: Path) -> Format:
     if _NOT_TEXT.fullmatch(suffix):
         raise refusal(path, f"{suffix} files are not supported; give text, HTML, PDF or .docx")
     found = _FORMATS.get(suffix, Format.TEXT)
-    if found in LIBRARIES and find_spec(LIBRARIES[found]) is None:
+    if lacks(found):
         raise refusal(
             path, f"{suffix} files need the extra 'documents': pip install 'teola[documents]'"
         )
     return found
+
+
+def lacks(format: Format) -> bool:
+    """Whether a module that the format needs is not installed."""
+    return format in LIBRARIES and find_spec(LIBRARIES[format]) is None
 
 
 def check(path: Path, max_bytes: int) -> int:

@@ -17,7 +17,7 @@ from teola.extras import needs
 from . import files
 from .files import Format
 from .plain_splitting import split as split_plainly
-from .sandbox import Parsed, ParsingLimits, parse
+from .sandbox import Parsed, ParsingLimits, parse, rehearse
 from .splitting import split as split_by_llama_index
 
 _PIPELINE = 4
@@ -63,6 +63,10 @@ class FileLoader:
 
     def start(self) -> None:
         """Nothing to do: what is heavy is imported with the first document."""
+
+    async def warm(self) -> None:
+        """Start the parser's process once. Splitting is warmed by whoever splits something."""
+        await rehearse()
 
     def close(self) -> None:
         """Nothing is held."""

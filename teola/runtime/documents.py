@@ -27,6 +27,7 @@ from teola.engine import (
     Scope,
     Source,
     Splitting,
+    WarmsUp,
     near,
 )
 from teola.errors import DocumentError, InputError
@@ -42,6 +43,7 @@ SUFFIXES: Final = frozenset(
 )
 """What is taken from a directory; files given by name may have any suffix."""
 MAX_DOCUMENTS: Final = 10_000
+FEW_WORDS: Final = "A server reads this first. It has two sentences."
 SHOWN: Final = 80
 """Characters of a path that an error repeats."""
 KINDS: Final = 8
@@ -205,6 +207,17 @@ class Preparer:
             for source in given
         ]
         return sum(map(len, made))
+
+    async def warm(self, splitting: Splitting) -> None:
+        """Read and split a few words and ask the store what it has, so that no query is the first
+        to do so; nothing is stored."""
+        if isinstance(self._documents, WarmsUp):
+            await self._loader.call(self._documents.warm)
+        splitting = self._measured(splitting)
+        source = Source("warming.txt", text=FEW_WORDS)
+        await self._keys([source], splitting)
+        await self._loader.call(self._documents.split, source, splitting, self._embedder.encode)
+        await self._store.collections("default")
 
     async def release(self, owner: str) -> None:
         """The query has ended: what it did not finish indexing is deleted."""

@@ -49,6 +49,7 @@ from teola.serve.observe.observing import Observers
 from teola.serve.observe.telemetry import Telemetry, from_environment
 from teola.serve.openapi.published import publish
 from teola.serve.problems import NotFound, Problem, answer, problem
+from teola.serve.warming import warm
 
 if TYPE_CHECKING:
     from teola.journal.journal import Journal
@@ -74,7 +75,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether all engines are there; error: why one is not."""
+    """Whether all engines are there, and warm; error: why one is not."""
 
     ready: bool = False
     error: str | None = None
@@ -144,7 +145,8 @@ def make_app(
 
     @found.get("/readyz", tags=["health"], response_model=None)
     async def readyz() -> Response:
-        """Whether queries are welcome: all engines run and the server is not about to stop."""
+        """Whether queries are welcome: all engines run and are warm, so that a first query takes no
+        longer than later ones, and the server is not about to stop."""
         if board.draining:
             return JSONResponse({"status": "draining"}, 503)
         if readiness.error:
@@ -312,7 +314,7 @@ async def _start(
     keeper: Keeper | None,
     listens: asyncio.Event,
 ) -> None:
-    """Start every engine that any application uses; then what was left to run goes on."""
+    """Start and warm every engine that any application uses; then what was left to run goes on."""
     await listens.wait()
     await asyncio.sleep(FIRST_S)
     if keeper is not None:
@@ -329,6 +331,7 @@ async def _start(
         raise
     finally:
         await servers
+    await warm(runtime, apps)
     gc.freeze()  # what is there by now stays: models and modules need not be looked through
     gc.set_threshold(*GARBAGE)
     readiness.ready = True
