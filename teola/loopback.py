@@ -1,6 +1,5 @@
-"""Addresses of this machine, which no proxy is asked for: to a proxy, `127.0.0.1` is the proxy's own
-machine. httpx and urllib ask the proxy that the environment names for every host but those that
-`NO_PROXY` lists.
+"""Addresses of this machine, which no proxy is asked for: to a proxy, `127.0.0.1` is the machine
+that it runs on. httpx and urllib ask the environment's proxy for all hosts but those of `NO_PROXY`.
 """
 
 from __future__ import annotations

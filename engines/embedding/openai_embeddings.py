@@ -239,7 +239,7 @@ class OpenAIEmbeddings:
             if self._encoding != "base64":
                 raise
             raise BadRequest(
-                f"{error}; if it sends no vectors as base64, set encoding_format = \"float\" among "
+                f'{error}; if it sends no vectors as base64, set encoding_format = "float" among '
                 f"the options of engine {self._name!r}"
             ) from None
         try:

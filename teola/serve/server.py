@@ -30,7 +30,7 @@ from teola.errors import InputError, TeolaError, reason_of
 from teola.runtime.live import loops
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
-from teola.serve import answering, api, engines_api, looking, page, primitives_api
+from teola.serve import answering, api, collections_api, engines_api, looking, page, primitives_api
 from teola.serve.access.answer_headers import AnswerHeaders
 from teola.serve.access.auth import KeyFile, KeyGuard
 from teola.serve.admission.admission import NO_SHARES, Shares
@@ -40,6 +40,7 @@ from teola.serve.chat import openai_api
 from teola.serve.chat.own_calls import OwnCalls
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.direct import Direct, asked_of
+from teola.serve.indexing_app import IndexingApp
 from teola.serve.intake import uploads
 from teola.serve.intake.bounds import Bounded
 from teola.serve.intake.limits import QueryLimits
@@ -136,6 +137,12 @@ def make_app(
     found.include_router(engines_api.router(runtime, service))
     found.include_router(looking.router(runtime, service))
     found.include_router(primitives_api.router(service))
+    indexing = IndexingApp(runtime)
+    if indexing.name in apps:
+        raise InputError(f"no application may be called {indexing.name!r}, as the server's own is")
+    if keeper is not None:
+        keeper.add(indexing)
+    found.include_router(collections_api.router(runtime, service, indexing))
     page.mount(found)
 
     @found.get("/healthz", tags=["health"])
@@ -168,7 +175,8 @@ def make_app(
     _refusals(found, observers)
     publish(found, locked=keys is not None)
     direct = Direct(found, partial(api.ask, service))
-    bounded = Bounded(direct, lambda scope: asked_of(scope) is not None, observers.refused)
+    takes_forms = lambda scope: asked_of(scope) is not None or collections_api.indexes(scope)  # noqa: E731
+    bounded = Bounded(direct, takes_forms, observers.refused)
     return observers.around(AnswerHeaders(KeyGuard(bounded, keys, observers.refused)))
 
 

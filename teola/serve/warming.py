@@ -1,4 +1,4 @@
-"""Warming: what a first query would have to wait for and a second one not, before a server is ready.
+"""Warming, before a server is ready: what a first query would wait for, and a second one would not.
 
 Each engine on this machine runs one batch, as small as it can be. Where an application takes
 documents, one of a few words is read and split, which starts the parser's process and imports the

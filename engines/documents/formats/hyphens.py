@@ -4,8 +4,8 @@
     ple that was found      ─▶      that was found
 
 A hyphen of the word itself stays, where the document has the word with it elsewhere: `well-` and
-`known` are `well-known` if that stands within some line. `pre- and post-` at a line's end is left as
-it is, and so is what goes on with a capital.
+`known` are `well-known` if that stands within some line. `pre- and post-` at a line's end is left
+as it is, and so is what goes on with a capital.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SUSPENDED = frozenset({"and", "or", "to", "und", "oder", "bis", "et", "ou"})
 
 
 def joined(text: str) -> str:
-    """`text` with the words that were cut at the ends of its lines whole, each in its first line."""
+    """`text` with the words whole that its lines' ends have cut, each in its first line."""
     cuts = list(_CUT.finditer(text))
     if not cuts:
         return text
