@@ -166,12 +166,11 @@ def _show_index(found: dict[str, Any]) -> None:
 def index_line(found: dict[str, Any]) -> str:
     """What indexing did, in a line that fits a terminal: without the chunks and the collection's
     name where these do not."""
-    named, taken = f"{found['collection']}: ", len(found["taken"])
-    indexed = f"{found['new'] - taken} indexed"
+    named, indexed = f"{found['collection']}: ", f"{found['new'] - found['taken']} indexed"
     numbers = {
         "replaced": len(found["replaced"]),
-        "taken over": taken,
-        "deleted": len(found["deleted"]),
+        "taken over": found["taken"],
+        "deleted": found["deleted"],
         "known already": found["known"],
         "failed": len(found["failed"]),
     }
