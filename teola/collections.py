@@ -141,7 +141,7 @@ def delete(
         await _check_known(store, tenant, collection)
         chosen = None
         if documents is not None:
-            chosen = ids_of(await store.documents(tenant, collection), documents, collection)
+            chosen = _ids(await store.documents(tenant, collection), documents, collection)
         return await store.delete(tenant, collection, chosen)
 
     return home.start(deleted()).result()
@@ -158,7 +158,7 @@ async def _check_known(store: DocumentStore, tenant: str, collection: str) -> No
         raise UnknownName("collection", collection, names)
 
 
-def ids_of(there: list[dict[str, Any]], wanted: Iterable[str], collection: str) -> list[str]:
+def _ids(there: list[dict[str, Any]], wanted: Iterable[str], collection: str) -> list[str]:
     """Ids of the documents that have one of the names or ids `wanted`."""
     found: list[str] = []
     for name in wanted:

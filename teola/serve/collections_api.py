@@ -86,7 +86,9 @@ def router(runtime: Runtime, service: Service, app: IndexingApp) -> APIRouter:
         found = await _documents(runtime, tenant(request), name)
         return await run_in_threadpool(_listed, name, found, offset, limit)
 
-    @routes.post("/{name:path}/documents", openapi_extra=_BODY, response_model=None)
+    @routes.post(
+        "/{name:path}/documents", status_code=202, openapi_extra=_BODY, response_model=None
+    )
     async def index(name: str, request: Request) -> Response:
         """Index documents in the background: JSON, or a form with files. A document replaces the
         one that has its name, and a new name of a collection makes it."""

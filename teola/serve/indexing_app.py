@@ -7,11 +7,14 @@ from typing import Any, Final
 
 from teola.app import App
 from teola.collections import STORE
+from teola.engine import QueryContext
 from teola.job import Job
 from teola.profile import Profile
 from teola.query_spec import QuerySpec
 from teola.result import Result
+from teola.runtime.documents import Prepared, Preparer
 from teola.runtime.live.query import Watcher
+from teola.runtime.observe.trace import Trace
 from teola.runtime.runtime import Runtime
 from teola.workflow.components import Indexing
 
@@ -39,10 +42,28 @@ class IndexingApp(App):
 
 
 class _IndexingJob(Job):
-    async def run(self, watcher: Watcher | None = None, *, streams: bool = True) -> Result:
-        """See Job; what was stored is told in numbers and names, not chunk by chunk."""
-        result = await super().run(watcher, streams=streams)
-        return replace(result, outputs=self._told()) if result.state == "ok" else result
+    """Tells what was stored in numbers and names, and not chunk by chunk."""
 
-    def _told(self) -> dict[str, Any]:
-        raise NotImplementedError
+    _told: dict[str, Any]
+
+    async def run(self, watcher: Watcher | None = None, *, streams: bool = True) -> Result:
+        """See Job."""
+        result = await super().run(watcher, streams=streams)
+        return replace(result, outputs=self._told) if result.state == "ok" else result
+
+    async def _load(
+        self, preparer: Preparer, context: QueryContext, indexing: str | None, trace: Trace
+    ) -> Prepared:
+        prepared = await super()._load(preparer, context, indexing, trace)
+        new = prepared.new + prepared.taken
+        self._told = {
+            "collection": self.given["collection"],
+            "documents": new + prepared.known,
+            "new": new,
+            "known": prepared.known,
+            "replaced": list(prepared.replaced),
+            "taken": prepared.taken,
+            "chunks": len(prepared.chunks),
+            "hidden": sum(prepared.hidden.values()),
+        }
+        return prepared
