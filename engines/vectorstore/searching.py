@@ -153,10 +153,10 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     rest = tuple(one for one in found if one not in named[:1])
     language, question = request.params.language, ""
     if language is not None:
-        question = request.inputs.get("question")
-        if not isinstance(question, str):
+        asked = request.inputs.get("question")
+        if not isinstance(asked, str):
             raise InputError("a hybrid search needs the text `question` beside its vectors")
-        words = question[:QUESTION_CHARS].replace("\0", " ").split()
+        words = asked[:QUESTION_CHARS].replace("\0", " ").split()
         question = " ".join(word for word in words if len(word) <= WORD_CHARS)
     asker = Query(request.context.query_id, scope.collection)
     goes_on = not request.context.life.over
