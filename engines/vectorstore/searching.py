@@ -32,7 +32,7 @@ from teola.graph.ops import SearchParams
 from . import lexical
 from .database import Database
 from .filtering import where
-from .pins import Hold, Query
+from .pins import HeldVersions, Searcher
 from .values import Vector, check_name, vector
 
 EF_SEARCH = (200, 1000)
@@ -98,7 +98,7 @@ class SearchRequest:
     """One request, checked. query: that asks, and where. goes_on: it has not ended."""
 
     number: int
-    query: Query
+    query: Searcher
     goes_on: bool
     scope: Scope
     top_k: int
@@ -108,7 +108,7 @@ class SearchRequest:
     language: str | None = None
     question: str = ""
 
-    def group(self, home: Home | None) -> tuple[Any, ...]:
+    def group(self, home: SearchedVersion | None) -> tuple[Any, ...]:
         """Equal where one statement can answer both. home: where it looks."""
         scope = self.scope
         return (home, scope.documents, repr(sorted(scope.filters.items())), self.top_k)
@@ -128,7 +128,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class SearchedVersion:
     """A collection in the version that is searched."""
 
     id: int
@@ -153,12 +153,12 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     rest = tuple(one for one in found if one not in named[:1])
     language, question = request.params.language, ""
     if language is not None:
-        question = request.inputs.get("question")
-        if not isinstance(question, str):
+        asked = request.inputs.get("question")
+        if not isinstance(asked, str):
             raise InputError("a hybrid search needs the text `question` beside its vectors")
-        words = question[:QUESTION_CHARS].replace("\0", " ").split()
+        words = asked[:QUESTION_CHARS].replace("\0", " ").split()
         question = " ".join(word for word in words if len(word) <= WORD_CHARS)
-    asker = Query(request.context.query_id, scope.collection)
+    asker = Searcher(request.context.query_id, scope.collection)
     goes_on = not request.context.life.over
     return SearchRequest(
         number, asker, goes_on, scope, top_k, vectors, name, rest, language, question
@@ -169,7 +169,7 @@ async def search(
     database: Database,
     tenant: str,
     batch: Sequence[SearchRequest],
-    hold: Hold,
+    hold: HeldVersions,
     exact_below: int,
     lacks_index: LacksIndex,
 ) -> dict[int, Result | Exception] | None:
@@ -181,7 +181,7 @@ async def search(
         collections = await _collections(connection, hold)
         if not hold.fits({found.name: found.id for found in collections.values()}):
             return None
-        groups: dict[tuple[Any, ...], tuple[Home | None, list[SearchRequest]]] = {}
+        groups: dict[tuple[Any, ...], tuple[SearchedVersion | None, list[SearchRequest]]] = {}
         for question in batch:
             home = _home(hold, question, collections)
             groups.setdefault(question.group(home), (home, []))[1].append(question)
@@ -200,18 +200,18 @@ async def search(
 
 
 def _home(
-    hold: Hold, question: SearchRequest, collections: Mapping[int, Collection]
-) -> Home | None:
+    hold: HeldVersions, question: SearchRequest, collections: Mapping[int, Collection]
+) -> SearchedVersion | None:
     """Where a question looks; None: there is no such collection."""
     versions = {found.id: found.version for found in collections.values()}
     pin = hold.settle(question.query, versions, keep=question.goes_on)
-    return None if pin is None else Home(*pin, collections[pin.collection].indexed)
+    return None if pin is None else SearchedVersion(*pin, collections[pin.collection].indexed)
 
 
 async def _with_words(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Home,
+    home: SearchedVersion,
     near: list[list[Hit]],
     lacks_index: LacksIndex,
 ) -> list[list[Hit]]:
@@ -233,7 +233,9 @@ async def _with_words(
     return [lexical.fused(hits, found, top_k) for hits in near]
 
 
-async def _collections(connection: AsyncConnection[Any], hold: Hold) -> dict[int, Collection]:
+async def _collections(
+    connection: AsyncConnection[Any], hold: HeldVersions
+) -> dict[int, Collection]:
     cursor = await connection.execute(
         "SELECT id, name, indexed, version FROM teola.collections WHERE id = ANY(%s) UNION ALL"
         " SELECT id, name, indexed, version FROM teola.collections WHERE name = ANY(%s)",
@@ -245,7 +247,7 @@ async def _collections(connection: AsyncConnection[Any], hold: Hold) -> dict[int
 async def _ask(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Home | None,
+    home: SearchedVersion | None,
     vectors: Sequence[Vector],
     exact_below: int,
 ) -> list[list[Hit]]:
@@ -265,7 +267,10 @@ async def _ask(
 
 
 async def _is_narrow(
-    connection: AsyncConnection[Any], question: SearchRequest, home: Home, exact_below: int
+    connection: AsyncConnection[Any],
+    question: SearchRequest,
+    home: SearchedVersion,
+    exact_below: int,
 ) -> bool:
     """Whether the scope names so few chunks that computing all distances is quicker."""
     if question.scope.documents is None and question.name is None:
@@ -279,7 +284,7 @@ async def _is_narrow(
 async def _run(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Home,
+    home: SearchedVersion,
     vectors: Sequence[Vector],
     *,
     indexed: bool,
@@ -306,7 +311,9 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
     await connection.execute(SETTINGS, {"plain": plain, "ef": str(ef)})
 
 
-def _conditions(question: SearchRequest, home: Home) -> tuple[sql.Composed, dict[str, Any]]:
+def _conditions(
+    question: SearchRequest, home: SearchedVersion
+) -> tuple[sql.Composed, dict[str, Any]]:
     """Which chunks `c` are in scope, and the values in that; the collection is a literal, so that
     the plan can use its own indexes."""
     values = question.values
@@ -323,7 +330,7 @@ def _conditions(question: SearchRequest, home: Home) -> tuple[sql.Composed, dict
 
 
 def _statement(
-    question: SearchRequest, home: Home, *, indexed: bool
+    question: SearchRequest, home: SearchedVersion, *, indexed: bool
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """The search for the nearest without its vectors."""
     conditions, values = _conditions(question, home)
