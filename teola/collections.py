@@ -171,7 +171,7 @@ def delete(
     _check_known(home, tenant, collection)
     chosen = None
     if documents is not None:
-        chosen = _ids(_documents(home, tenant, collection), documents, collection)
+        chosen = ids_of(_documents(home, tenant, collection), documents, collection)
     return _delete(home, tenant, collection, chosen)
 
 
@@ -219,7 +219,7 @@ def _check_known(home: Runtime, tenant: str, collection: str) -> None:
         raise UnknownName("collection", collection, names)
 
 
-def _ids(there: list[dict[str, Any]], wanted: Iterable[str], collection: str) -> list[str]:
+def ids_of(there: list[dict[str, Any]], wanted: Iterable[str], collection: str) -> list[str]:
     """Ids of the documents that have one of the names or ids `wanted`."""
     found: list[str] = []
     for name in wanted:
