@@ -170,7 +170,7 @@ def several(documents: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 def _show_documents(collection: str, found: Sequence[dict[str, Any]]) -> None:
     from teola.cli.showing import show_table
-    from teola.runtime.documents import UNNAMED
+    from teola.engine import UNNAMED
 
     doubled = several(found) if collection != UNNAMED else {}
     left, rows = dict(doubled), []

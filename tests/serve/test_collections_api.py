@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +13,7 @@ import pytest
 from teola import Runtime
 from teola.catalogue import load_app
 from teola.serve.access.auth import KeyFile
-from tests.serve.conftest import Served, serving
+from tests.serve.conftest import serving
 from tests.serve.databases import journal_on
 
 LAMP = {"name": "lamp.md", "text": "Mara Quist keeps the lamp.", "metadata": {"lang": "en"}}
@@ -22,32 +21,33 @@ BOATS = {"name": "boats.md", "text": "Fourteen boats are moored in the harbour."
 
 
 @pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> KeyFile:
-    return KeyFile(tmp_path_factory.mktemp("keys") / "keys.json")
-
-
-@pytest.fixture(scope="module")
-def kept(runtime: Runtime, admin: str, keys: KeyFile) -> Iterator[Served]:
-    """A server with keys and a journal."""
-    keys.create("metrics-only", "red", ["metrics"])
+def clients(
+    runtime: Runtime, admin: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+    """Of two tenants of a server that keeps a journal."""
+    keys = KeyFile(tmp_path_factory.mktemp("keys") / "keys.json")
+    secrets = [keys.create(name, name) for name in ("red", "blue")]
     app = load_app("naive-rag")
     with (
         journal_on(admin) as journal,
         serving(runtime, {app.name: app}, keys, journal) as found,
     ):
-        yield found
+        red, blue = (
+            httpx.Client(base_url=found.url, headers={"x-api-key": secret}, timeout=60)
+            for secret in secrets
+        )
+        with red, blue:
+            yield red, blue
 
 
-def client_of(kept: Served, keys: KeyFile, tenant: str) -> httpx.Client:
-    secret = keys.create(uuid4().hex, tenant)
-    headers = {"authorization": f"Bearer {secret}"}
-    return httpx.Client(base_url=kept.url, headers=headers, timeout=60)
+@pytest.fixture
+def red(clients: tuple[httpx.Client, httpx.Client]) -> httpx.Client:
+    return clients[0]
 
 
-@pytest.fixture(scope="module")
-def red(kept: Served, keys: KeyFile) -> Iterator[httpx.Client]:
-    with client_of(kept, keys, "red") as client:
-        yield client
+@pytest.fixture
+def blue(clients: tuple[httpx.Client, httpx.Client]) -> httpx.Client:
+    return clients[1]
 
 
 @pytest.fixture
@@ -104,7 +104,8 @@ def test_documents_come_are_replaced_and_go(red: httpx.Client, place: str) -> No
     assert "Jon Vane" in answer["outputs"]["answer"]
     assert "Mara" not in json.dumps(answer["outputs"])
 
-    gone = red.delete(place, params={"name": ["copy.md", listed["documents"][1]["id"]]}).json()
+    ids = {one["name"]: one["id"] for one in listed["documents"]}
+    gone = red.delete(place, params={"name": ["copy.md", ids["boats.md"]]}).json()
     assert gone == {"collection": collection, "deleted": 2}
     assert names(red, place) == ["lamp.md"]
     assert red.delete(place, params={"all": True}).json()["deleted"] == 1
@@ -197,15 +198,13 @@ def test_deleting_says_which(red: httpx.Client, place: str) -> None:
     assert names(red, place) == ["lamp.md"]
 
 
-def test_tenants_have_their_own(kept: Served, keys: KeyFile, red: httpx.Client, place: str) -> None:
+def test_tenants_have_their_own(red: httpx.Client, blue: httpx.Client, place: str) -> None:
     done(red, red.post(place, json={"documents": LAMP}))
-    with client_of(kept, keys, "blue") as blue:
-        assert blue.get(place).status_code == 404
-        assert blue.delete(place, params={"all": True}).status_code == 404
-        assert place.split("/")[3] not in blue.get("/v1/collections").text
-        told = done(blue, blue.post(place, json={"documents": [LAMP, BOATS]}))
-        assert told["new"] == 2
-        assert blue.delete(place, params={"all": True}).json()["deleted"] == 2
+    assert blue.get(place).status_code == 404
+    assert blue.delete(place, params={"all": True}).status_code == 404
+    assert place.split("/")[3] not in blue.get("/v1/collections").text
+    assert done(blue, blue.post(place, json={"documents": [LAMP, BOATS]}))["new"] == 2
+    assert blue.delete(place, params={"all": True}).json()["deleted"] == 2
     assert names(red, place) == ["lamp.md"]
 
 
@@ -215,7 +214,7 @@ def test_a_name_with_a_slash_is_a_name(red: httpx.Client) -> None:
     assert names(red, place) == ["lamp.md"]
 
 
-def test_no_journal_is_needed(runtime: Runtime, place: str, tmp_path: Path) -> None:
+def test_no_journal_is_needed(runtime: Runtime, place: str) -> None:
     with (
         serving(runtime, {}) as found,
         httpx.Client(base_url=found.url, timeout=60) as client,

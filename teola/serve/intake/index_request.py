@@ -71,9 +71,14 @@ async def to_index(
     given = {DOCUMENTS: documents}
     given = await intake.documents(app, given, upload, request.receive, wanted.deadline_s)
     left_s = max(wanted.deadline_s - (time.monotonic() - began), 0.001)
-    found = QueryRequest(overrides=wanted.overrides, deadline_s=left_s, mode="background")
-    found.inputs = {**given, "collection": collection}
-    return found
+    return QueryRequest(
+        inputs={**given, "collection": collection},
+        overrides=wanted.overrides,
+        passes=None,
+        deadline_s=left_s,
+        session=None,
+        mode="background",
+    )
 
 
 async def _of_form(form: FormData, upload: Upload) -> tuple[IndexRequest, list[Any]]:
