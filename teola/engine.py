@@ -452,6 +452,16 @@ class HasIdentity(Protocol):
 
 
 @runtime_checkable
+class DigestsWeights(Protocol):
+    """Makes vectors. digests: whether its `identity` is a digest of all that makes them, so that
+    engines of one identity make the same; names may lie. pooling: how a text's vector is made of
+    its tokens' ("": unknown)."""
+
+    digests: bool
+    pooling: str
+
+
+@runtime_checkable
 class HasDatabase(Protocol):
     """Keeps its tables in PostgreSQL, where others may keep theirs."""
 
@@ -522,12 +532,17 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a query may search: its tenant's collection, some documents of it (None: all)."""
+    """Where a query may search: its tenant's collection, some documents of it (None: all).
+
+    number: the store's, of the collection that admitted the query's embedder; a search where the
+    name has come to mean another one is refused.
+    """
 
     tenant: str
     collection: str
     documents: tuple[str, ...] | None = None
     filters: Mapping[str, Any] = field(default_factory=dict)
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -604,6 +619,32 @@ class Claim:
 
     document: str
     owned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """What tells embedders apart, as a collection remembers it of the one it was indexed with.
+
+    identity: changes whenever its vectors would. digests: see DigestsWeights. sentence: its vector
+    of one fixed sentence, [dimensions], float32; None while nobody has asked for it.
+    """
+
+    identity: str
+    dimensions: int
+    model: str = ""
+    pooling: str = ""
+    digests: bool = False
+    sentence: Any = None
+
+
+class Admission(NamedTuple):
+    """What a store says to an embedder that wants to search a collection. collection: the store's
+    number of it, None if there is none of that name. notice: what whoever searches has to know.
+    unsure: `sentence` is needed to tell."""
+
+    collection: int | None
+    notice: str = ""
+    unsure: bool = False
 
 
 class DocumentStore(BatchEngine, Protocol):
