@@ -653,12 +653,27 @@ class DocumentStore(BatchEngine, Protocol):
     The ingestion of one document is exactly once: see docs/architecture.md, collections.
     """
 
+    async def admit(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity, *, remember: bool = True
+    ) -> Admission:
+        """What the embedder has to know that wants to search the collection. remember: whether the
+        collection's embedder may be written down, if it is not yet. Raises InputError, with what to
+        do, if the collection was indexed with another one."""
+        ...
+
     async def claim(
-        self, tenant: str, collection: str, keys: Sequence[DocumentKey], owner: str
+        self,
+        tenant: str,
+        collection: str,
+        keys: Sequence[DocumentKey],
+        owner: str,
+        embedder: EmbedderIdentity | None = None,
     ) -> list[Claim]:
         """For each key: the document that is there already, or a pending one owned by `owner`.
 
         Waits while another owner indexes one of them and takes over if that owner is gone.
+        embedder: of the documents' chunks, with `sentence`, which the collection remembers with its
+        first document. Raises InputError if it has another one; None: that is not looked at.
         """
         ...
 
@@ -681,6 +696,50 @@ class DocumentStore(BatchEngine, Protocol):
 
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
         """Delete documents (None: the whole collection); the number of documents deleted."""
+        ...
+
+
+class Reindexing(Protocol):
+    """A collection that is embedded anew, beside itself: what is searched stays until `finish`.
+
+    documents, chunks: of the collection as it was found.
+    """
+
+    documents: int
+    chunks: int
+
+    async def batches(self) -> Sequence[Any]:
+        """What is still to be done, in parts that are embedded at once."""
+        ...
+
+    async def texts(self, batch: Any) -> Sequence[Chunk]:
+        """The chunks of a part that have no new vector yet."""
+        ...
+
+    async def store(self, batch: Any, texts: Sequence[Chunk], vectors: Sequence[Any]) -> None:
+        """Keep the vectors of these chunks. May be repeated, and called side by side."""
+        ...
+
+    async def finish(self) -> bool:
+        """Let the new set take the place of the old one, at once. False if documents changed
+        meanwhile, or others are at work on the collection: look at `batches` again."""
+        ...
+
+    async def close(self) -> None:
+        """Nobody works on it any more; what was stored is there for the next one. Repeatable."""
+        ...
+
+
+@runtime_checkable
+class Reindexes(Protocol):
+    """A DocumentStore that can embed a collection anew."""
+
+    async def reindexing(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Reindexing, bool]:
+        """Begin for `embedder`, with its `sentence`, or go on where somebody stopped; False if the
+        collection is this embedder's already. Whoever calls closes it. Raises UnknownName, and
+        InputError if another one is at it."""
         ...
 
 

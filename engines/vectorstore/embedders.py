@@ -15,10 +15,10 @@ embedder gets another row: a query whose vectors are of the old one is told, by 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 from pgvector import Vector as Wire
 from psycopg import AsyncConnection
@@ -33,23 +33,27 @@ ALIKE: Final = 0.99
 """Cosine of two vectors of one sentence that are of one model. Rounding to 16 bits or another
 library leaves .999; other models of one length, whose axes mean other things, are near 0."""
 
-_SPLIT = re.compile(r"[^/]*/\d+/\d+/(.+)", re.DOTALL)
-"""How Teola's loader and an embedder make a document's `pipeline`; the group is the embedder."""
+_SPLIT = re.compile(r"([^/]*/\d+/\d+)/(.+)", re.DOTALL)
+"""How Teola's loader and an embedder make a document's `pipeline`, of both of them."""
 
-_WRITTEN = """
-c.id, c.embedder, c.sentence IS NOT NULL, CASE
+WRITTEN = """
+SELECT c.id, c.embedder, c.sentence IS NOT NULL, CASE
     WHEN vector_dims(c.sentence) = vector_dims(%(sentence)s::vector)
     THEN 1 - (c.sentence <=> %(sentence)s::vector) END
-FROM teola.collections c WHERE c.name = %(name)s
-"""
-WRITTEN = "SELECT" + _WRITTEN
+FROM teola.collections c WHERE """
+NAMED = WRITTEN + "c.name = %(name)s"
 WITH_DOCUMENTS = (
-    WRITTEN + " AND EXISTS (SELECT FROM teola.documents d WHERE d.collection = c.id AND d.ready)"
+    NAMED
+    + """ AND EXISTS (
+    SELECT FROM teola.documents d WHERE d.collection = c.id AND d.ready AND d.died IS NULL)
+"""
 )
-PIPELINES = "SELECT DISTINCT pipeline FROM teola.documents WHERE collection = %s"
+PIPELINES = """
+SELECT DISTINCT pipeline FROM teola.documents WHERE collection = %s AND died IS NULL
+"""
 ADOPT = "UPDATE teola.collections SET embedder = %s WHERE id = %s AND embedder IS NULL"
 WRITE = """
-UPDATE teola.collections SET embedder = coalesce(embedder, %s), sentence = %s::vector
+UPDATE teola.collections SET embedder = %s, sentence = %s::vector
 WHERE id = %s AND sentence IS NULL
 """
 MAKE = """
@@ -57,11 +61,22 @@ INSERT INTO teola.collections (tenant, name, embedder, sentence) VALUES (%s, %s,
 ON CONFLICT DO NOTHING
 """
 HOLD = "SELECT FROM teola.collections WHERE id = %s AND name = %s FOR KEY SHARE"
-EMPTY = """
-SELECT NOT EXISTS (SELECT FROM teola.documents WHERE collection = c.id)
-FROM teola.collections c WHERE c.id = %s AND c.name = %s FOR UPDATE
+REPLACING = WRITTEN + "c.replaces = %(source)s"
+ABANDON = """
+WITH begun AS (
+    UPDATE teola.collections SET replaces = NULL WHERE replaces = %(source)s RETURNING id
+)
+DELETE FROM teola.documents WHERE collection IN (SELECT id FROM begun)
 """
-RETIRE = "UPDATE teola.collections SET name = NULL WHERE id = %s"
+BEGIN = """
+INSERT INTO teola.collections (tenant, embedder, sentence, replaces)
+VALUES (%s, %s, %s::vector, %s) RETURNING id
+"""
+LOCK = "SELECT FROM teola.collections WHERE id = %s AND name = %s FOR UPDATE"
+RETIRE = """
+UPDATE teola.collections SET name = NULL WHERE id = %(number)s
+    AND NOT EXISTS (SELECT FROM teola.documents WHERE collection = %(number)s AND died IS NULL)
+"""
 
 
 class _Verdict(Enum):
@@ -84,26 +99,33 @@ class Written:
 
 
 class Admissions:
-    """Lets embedders in to the collections of a store of `dimensions`; `main` are those of the
-    database, which older collections have."""
+    """Admits embedders to the collections of a store of `dimensions`. main: those that the database
+    was made with, which older collections have."""
 
-    def __init__(self, dimensions: int, main: int) -> None:
-        self._dimensions, self._main = dimensions, main
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = self.main = dimensions
 
     async def check(
-        self, connection: AsyncConnection[Any], collection: str, embedder: EmbedderIdentity
+        self,
+        connection: AsyncConnection[Any],
+        collection: str,
+        embedder: EmbedderIdentity,
+        remember: bool,
     ) -> Admission:
         """See DocumentStore.admit: for who searches. One statement, but for a first look."""
-        written = await self._read(connection, WITH_DOCUMENTS, collection, embedder)
-        if written is None:
-            return Admission(None)
-        verdict = _judged(written, embedder)
-        if verdict is _Verdict.UNSURE:
-            return Admission(written.number, unsure=True)
-        self._refuse(verdict, collection, written, embedder)
-        await self._complete(connection, written, embedder, verdict)
-        several = verdict is _Verdict.ONE_OF_SEVERAL
-        return Admission(written.number, notice(collection, written) if several else "")
+        while True:
+            named = {"name": collection}
+            written = await self._read(connection, WITH_DOCUMENTS, named, embedder, remember)
+            if written is None:
+                return Admission(None)
+            verdict = _judged(written, embedder)
+            if verdict is _Verdict.UNSURE:
+                return Admission(written.number, unsure=True)
+            if verdict is _Verdict.OTHER:
+                raise InputError(refusal(collection, written, embedder))
+            if not remember or await self._completed(connection, written, embedder, verdict):
+                several = verdict is _Verdict.ONE_OF_SEVERAL
+                return Admission(written.number, notice(collection, written) if several else "")
 
     async def enter(
         self,
@@ -116,35 +138,64 @@ class Admissions:
         be, whose name and embedder stay as they are until the transaction ends. Raises InputError.
         """
         while True:
-            written = await self._read(connection, WRITTEN, collection, embedder)
+            written = await self._read(connection, NAMED, {"name": collection}, embedder)
             if written is None:
                 values = (tenant, collection, Jsonb(_record(embedder)), _wire(embedder))
                 await connection.execute(MAKE, values)
                 continue
             verdict = _judged(written, embedder)
-            if verdict is _Verdict.OTHER and await self._retire(connection, written, collection):
-                continue
-            self._refuse(verdict, collection, written, embedder)
-            await self._complete(connection, written, embedder, verdict)
-            held = await connection.execute(HOLD, (written.number, collection))
-            if held.rowcount:
-                return written.number
+            if verdict is _Verdict.OTHER:
+                if not await self._retired(connection, written, collection):
+                    raise InputError(refusal(collection, written, embedder))
+            elif await self._completed(connection, written, embedder, verdict):
+                held = await connection.execute(HOLD, (written.number, collection))
+                if held.rowcount:
+                    return written.number
+
+    async def source(
+        self, connection: AsyncConnection[Any], collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Written | None, bool]:
+        """For who reindexes: what is written down for the collection, and whether its vectors are
+        surely of this embedder already."""
+        written = await self._read(connection, WITH_DOCUMENTS, {"name": collection}, embedder)
+        if written is None:
+            return None, False
+        sure = embedder.digests or written.has_sentence
+        return written, sure and _judged(written, embedder) is _Verdict.SAME
+
+    async def target(
+        self,
+        connection: AsyncConnection[Any],
+        tenant: str,
+        source: int,
+        embedder: EmbedderIdentity,
+    ) -> int:
+        """The collection that is to replace `source`: one that was begun for this embedder, else a
+        new one. What was begun for another one is deleted."""
+        begun = await self._read(connection, REPLACING, {"source": source}, embedder)
+        if begun is not None and _judged(begun, embedder) is _Verdict.SAME:
+            return begun.number
+        await connection.execute(ABANDON, {"source": source})
+        values = (tenant, Jsonb(_record(embedder)), _wire(embedder), source)
+        (number,) = await (await connection.execute(BEGIN, values)).fetchone() or (0,)
+        return int(number)
 
     async def _read(
         self,
         connection: AsyncConnection[Any],
-        statement: str,
-        collection: str,
+        statement: LiteralString,
+        where: Mapping[str, Any],
         embedder: EmbedderIdentity,
+        remember: bool = True,
     ) -> Written | None:
         self._check_length(embedder)
-        values = {"name": collection, "sentence": _wire(embedder)}
-        row = await (await connection.execute(statement, values)).fetchone()  # type: ignore[call-overload]
+        values = {**where, "sentence": _wire(embedder)}
+        row = await (await connection.execute(statement, values)).fetchone()
         if row is None:
             return None
         number, record, has_sentence, cosine = row
         if record is None:
-            record = await self._adopt(connection, number, embedder)
+            record = await self._adopt(connection, number, embedder, remember)
         identities = tuple(record.get("identities") or [record["identity"]])
         return Written(number, identities, record["dimensions"], has_sentence, cosine)
 
@@ -157,52 +208,50 @@ class Admissions:
             )
 
     async def _adopt(
-        self, connection: AsyncConnection[Any], number: int, embedder: EmbedderIdentity
+        self,
+        connection: AsyncConnection[Any],
+        number: int,
+        embedder: EmbedderIdentity,
+        remember: bool,
     ) -> dict[str, Any]:
         """Write down for an older collection what its documents were indexed with, if it has any;
         else it is the embedder's who asks."""
         cursor = await connection.execute(PIPELINES, (number,))
         identities = sorted({_identity(text, embedder) async for (text,) in cursor})
         if not identities:
-            return _record(embedder)  # `_complete` writes it
-        record: dict[str, Any] = {"dimensions": self._main}
+            return _record(embedder)  # `_completed` writes it
+        record: dict[str, Any] = {"dimensions": self.main}
         if len(identities) == 1:
             record["identity"] = identities[0]
         else:
             record["identities"] = identities
-        await connection.execute(ADOPT, (Jsonb(record), number))
+        if remember:
+            await connection.execute(ADOPT, (Jsonb(record), number))
         return record
 
-    def _refuse(
-        self, verdict: _Verdict, name: str, written: Written, embedder: EmbedderIdentity
-    ) -> None:
-        if verdict is _Verdict.OTHER:
-            raise InputError(refusal(name, written, embedder))
-
-    async def _complete(
+    async def _completed(
         self,
         connection: AsyncConnection[Any],
         written: Written,
         embedder: EmbedderIdentity,
         verdict: _Verdict,
-    ) -> None:
-        """Write down what was not known before this embedder came."""
-        wanted = verdict is _Verdict.SAME and not written.has_sentence
-        if wanted and embedder.sentence is not None:
-            values = (Jsonb(_record(embedder)), _wire(embedder), written.number)
-            await connection.execute(WRITE, values)
+    ) -> bool:
+        """Write down what was not known before this embedder came. False if another one was
+        quicker."""
+        if verdict is not _Verdict.SAME or written.has_sentence or embedder.sentence is None:
+            return True
+        values = (Jsonb(_record(embedder)), _wire(embedder), written.number)
+        return bool((await connection.execute(WRITE, values)).rowcount)
 
-    async def _retire(
+    async def _retired(
         self, connection: AsyncConnection[Any], written: Written, collection: str
     ) -> bool:
         """Take the name from a collection without documents, so that another one may have it."""
-        cursor = await connection.execute(EMPTY, (written.number, collection))
-        row = await cursor.fetchone()
-        if row is None:
-            return True  # somebody did
-        if row[0]:
-            await connection.execute(RETIRE, (written.number,))
-        return bool(row[0])
+        # Two statements: the second one sees what was committed while the first one waited.
+        locked = await connection.execute(LOCK, (written.number, collection))
+        if not locked.rowcount:
+            return True  # somebody else did
+        return bool((await connection.execute(RETIRE, {"number": written.number})).rowcount)
 
 
 def _judged(written: Written, embedder: EmbedderIdentity) -> _Verdict:
@@ -253,7 +302,13 @@ def _identity(pipeline: str, embedder: EmbedderIdentity) -> str:
     if pipeline.endswith(f"/{embedder.identity}"):
         return embedder.identity
     match = _SPLIT.fullmatch(pipeline)
-    return match[1] if match else pipeline
+    return match[2] if match else pipeline
+
+
+def embedded_by(pipeline: str, embedder: EmbedderIdentity) -> str:
+    """The `pipeline` of the same chunks embedded by another one."""
+    match = _SPLIT.fullmatch(pipeline)
+    return f"{match[1] if match else pipeline}/{embedder.identity}"
 
 
 def _record(embedder: EmbedderIdentity) -> dict[str, Any]:

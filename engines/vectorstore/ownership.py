@@ -23,10 +23,11 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from teola.engine import Claim, DocumentKey
+from teola.engine import Claim, DocumentKey, EmbedderIdentity
 from teola.errors import DocumentError, EngineError, EngineUnavailable
 
 from .database import Database
+from .embedders import Admissions
 from .presence import CHANNEL, Presence
 from .values import check_key, check_name, json_text
 
@@ -86,6 +87,7 @@ class _Wanted:
     collection: str
     owner: str
     keys: Mapping[str, DocumentKey]
+    embedder: EmbedderIdentity | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +102,18 @@ class _Attempt:
 class Ownership:
     """The claims that this store made, by owner."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, admissions: Admissions) -> None:
+        self._database, self._admissions = database, admissions
         self._presence = Presence(database)
         self._held: dict[str, dict[str, str]] = {}  # owner -> document -> tenant
         self._claiming: Counter[str] = Counter()  # claim calls in progress, by owner
         self._leftovers: list[tuple[str, dict[str, str]]] = []  # could not be given up yet
         self._cleaning: set[asyncio.Task[None]] = set()
+
+    @property
+    def token(self) -> int:
+        """Of this store, by which others know whether it lives."""
+        return self._presence.token
 
     async def open(self) -> None:
         """Show that we live, then delete what the dead left unfinished."""
@@ -123,7 +130,12 @@ class Ownership:
         await self._presence.close()
 
     async def claim(
-        self, tenant: str, collection: str, keys: Sequence[DocumentKey], owner: str
+        self,
+        tenant: str,
+        collection: str,
+        keys: Sequence[DocumentKey],
+        owner: str,
+        embedder: EmbedderIdentity | None,
     ) -> list[Claim]:
         """See DocumentStore.claim. A key that is given twice is owned once."""
         check_key("tenant", tenant)
@@ -132,7 +144,8 @@ class Ownership:
             check_name("document", key.name)
         ids = [document_id(tenant, collection, key) for key in keys]
         by_id = dict(zip(reversed(ids), reversed(keys), strict=True))  # the first of equals wins
-        wanted = _Wanted(tenant, collection, owner, {name: by_id[name] for name in sorted(by_id)})
+        in_order = {name: by_id[name] for name in sorted(by_id)}
+        wanted = _Wanted(tenant, collection, owner, in_order, embedder)
         before = frozenset(self._held.get(owner, {}))
         owned: frozenset[str] | None = None
         self._claiming[owner] += 1
@@ -283,6 +296,8 @@ class Ownership:
     async def _collection(self, connection: AsyncConnection[Any], wanted: _Wanted) -> int:
         """Id of the collection, made if need be. Collections stay, even empty."""
         where = (wanted.tenant, wanted.collection)
+        if wanted.embedder is not None:
+            return await self._admissions.enter(connection, *where, wanted.embedder)
         await connection.execute(
             "INSERT INTO teola.collections (tenant, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
             where,

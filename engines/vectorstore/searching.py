@@ -29,6 +29,7 @@ from teola.graph.ops import SearchParams
 from . import lexical
 from .database import Database
 from .filtering import where
+from .schema import ChunkTables
 from .values import Vector, check_name, vector
 
 EF_SEARCH = (200, 1000)
@@ -45,7 +46,7 @@ SELECT q.number, h.document, d.name, h.index, h.body, d.metadata, 1 - h.distance
 FROM unnest(%(vectors)b::vector[]) WITH ORDINALITY AS q (embedding, number)
 CROSS JOIN LATERAL (
     SELECT c.document, c.index, c.body, c.embedding <=> q.embedding AS distance
-    FROM teola.chunks c
+    FROM {chunks} c
     WHERE {conditions}
     ORDER BY {distance}, c.document, c.index
     LIMIT {top_k}
@@ -75,6 +76,9 @@ WHERE collection = %(collection)s AND ready
     AND (%(documents)s::text[] IS NULL OR id = ANY (%(documents)s))
     AND (%(name)s::text IS NULL OR name = %(name)s)
 """
+COLLECTIONS = """
+SELECT name, id, indexed, (embedder->'dimensions')::int FROM teola.collections WHERE name = ANY(%s)
+"""
 SETTINGS = """
 SELECT set_config('enable_seqscan', %(plain)s, true), set_config('enable_sort', %(plain)s, true),
     set_config('enable_bitmapscan', %(plain)s, true),
@@ -102,7 +106,8 @@ class SearchRequest:
     @property
     def group(self) -> tuple[Any, ...]:
         scope = self.scope
-        return (scope.collection, scope.documents, repr(sorted(scope.filters.items())), self.top_k)
+        filters = repr(sorted(scope.filters.items()))
+        return (scope.collection, scope.number, scope.documents, filters, self.top_k)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -112,8 +117,12 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
+    """chunks: the table of the store's chunks. dimensions: of its own."""
+
     id: int
     indexed: bool
+    chunks: sql.Identifier
+    dimensions: int
 
 
 def read(number: int, request: Request, dimensions: int) -> SearchRequest:
@@ -143,6 +152,7 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
 
 async def search(
     database: Database,
+    tables: ChunkTables,
     tenant: str,
     batch: Sequence[SearchRequest],
     exact_below: int,
@@ -155,9 +165,12 @@ async def search(
         groups.setdefault(question.group, []).append(question)
     results: dict[int, Result | Exception] = {}
     async with database.transaction(tenant) as connection:
-        collections = await _collections(connection, {q.scope.collection for q in batch})
+        collections = await _collections(connection, tables, {q.scope.collection for q in batch})
         for questions in groups.values():
             home = collections.get(questions[0].scope.collection)
+            if refused := _refused(questions[0].scope, home, tables):
+                results.update((question.number, refused) for question in questions)
+                continue
             vectors = [values for question in questions for values in question.vectors]
             hits = await _ask(connection, questions[0], home, vectors, exact_below)
             for question in questions:
@@ -188,17 +201,36 @@ async def _with_words(
     if not by_index:
         lacks_index(home.id, language)
     conditions, values = _conditions(question, home)
-    search = lexical.statement(conditions, home.id, language, top_k, by_index=by_index)
+    search = lexical.statement(conditions, home.chunks, home.id, language, top_k, by_index=by_index)
     values["question"] = question.question
     found = await lexical.ask(connection, search, values, near)
     return [lexical.fused(hits, found, top_k) for hits in near]
 
 
-async def _collections(connection: AsyncConnection[Any], names: set[str]) -> dict[str, Collection]:
-    cursor = await connection.execute(
-        "SELECT name, id, indexed FROM teola.collections WHERE name = ANY(%s)", (list(names),)
-    )
-    return {name: Collection(id, indexed) async for name, id, indexed in cursor}
+async def _collections(
+    connection: AsyncConnection[Any], tables: ChunkTables, names: set[str]
+) -> dict[str, Collection]:
+    cursor = await connection.execute(COLLECTIONS, (list(names),))
+    return {
+        name: Collection(id, indexed, tables.own, dimensions or tables.width)
+        async for name, id, indexed, dimensions in cursor
+    }
+
+
+def _refused(scope: Scope, home: Collection | None, tables: ChunkTables) -> InputError | None:
+    """Why vectors of whoever asks cannot be compared with those of the collection, if so."""
+    if scope.number is not None and (home is None or home.id != scope.number):
+        return InputError(
+            f"the collection {scope.collection!r} got another embedder, or was deleted, while this "
+            "query ran: ask again"
+        )
+    if home is not None and home.dimensions != tables.width:
+        return InputError(
+            f"the collection {scope.collection!r} has vectors of {home.dimensions} dimensions, the "
+            f"store those of {tables.width}: use the embedder it has, or embed it anew with "
+            f"`teola collections reindex {scope.collection}`"
+        )
+    return None
 
 
 async def _ask(
@@ -286,6 +318,7 @@ def _statement(
     """The search for the nearest without its vectors."""
     conditions, values = _conditions(question, home)
     search = sql.SQL(SEARCH).format(
+        chunks=home.chunks,
         conditions=conditions,
         distance=sql.SQL(BY_INDEX if indexed else EXACTLY),
         top_k=sql.Literal(question.top_k),

@@ -8,20 +8,23 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from teola.engine import Request, Result
+from teola.engine import Admission, EmbedderIdentity, Request, Result
 from teola.errors import EngineError, InputError
 from teola.graph.ops import Op
 
 from . import ingestion, searching
 from .database import Database
+from .embedders import Admissions
 from .indexing import Indexes
 from .ownership import Ownership
+from .reindexing import Reindexing
+from .schema import ChunkTables, chunk_tables
 from .values import check_key
 
 COLLECTIONS = """
 SELECT c.name, count(*), sum(d.stored)
 FROM teola.collections c JOIN teola.documents d ON d.collection = c.id
-WHERE d.ready GROUP BY c.name ORDER BY c.name
+WHERE d.ready AND c.name IS NOT NULL GROUP BY c.name ORDER BY c.name
 """
 DOCUMENTS = """
 SELECT d.id, d.name, d.stored, d.created_at, d.metadata
@@ -55,11 +58,17 @@ class ChunkStore:
         self._database = database
         self._dimensions = dimensions
         self._exact_below = exact_below
-        self.ownership = Ownership(database)
+        self.admissions = Admissions(dimensions)
+        self.ownership = Ownership(database, self.admissions)
         self.indexes = Indexes(database, dimensions, exact_below)
+        self._tables = ChunkTables(dimensions, dimensions)
 
     async def open(self) -> None:
         await self._database.open()
+        async with self._database.reading() as connection:
+            self._tables = await chunk_tables(connection, self._dimensions)
+        self.indexes.open(self._tables.own)
+        self.admissions.main = self._tables.main
         await self.ownership.open()
 
     async def close(self) -> None:
@@ -72,7 +81,7 @@ class ChunkStore:
         results, tenants = self._checked(requests, ingestion.read)
         for tenant, batch in tenants.items():
             try:
-                stored = await ingestion.store(self._database, tenant, batch)
+                stored = await ingestion.store(self._database, self._tables.own, tenant, batch)
             except EngineError as error:
                 results.update((pieces.number, error) for pieces in batch)
                 continue
@@ -87,7 +96,7 @@ class ChunkStore:
             try:
                 lacks_index = partial(self.indexes.searched, tenant)
                 found = await searching.search(
-                    self._database, tenant, batch, self._exact_below, lacks_index
+                    self._database, self._tables, tenant, batch, self._exact_below, lacks_index
                 )
                 results.update(found)
             except EngineError as error:
@@ -132,6 +141,25 @@ class ChunkStore:
         if searches:
             results.update(await self.search(searches))
         return [results[number] for number in numbered]
+
+    async def admit(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity, remember: bool
+    ) -> Admission:
+        async with self._database.transaction(tenant) as connection:
+            return await self.admissions.check(connection, collection, embedder, remember)
+
+    async def reindexing(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Reindexing, bool]:
+        tables, holder = self._tables, self.ownership.token
+        work = Reindexing(
+            self._database, tables, self.indexes, holder, tenant, collection, embedder
+        )
+        try:
+            return work, await work.begin(self.admissions)
+        except BaseException:
+            await work.close()
+            raise
 
     async def collections(self, tenant: str) -> list[dict[str, Any]]:
         async with self._database.transaction(tenant) as connection:
