@@ -109,9 +109,15 @@ class _Reindex:
         for _ in range(ATTEMPTS):
             batches = await self.work.batches()
             left = iter(batches)
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(IN_FLIGHT, len(batches))):
-                    group.create_task(self._worker(left))
+            workers = [
+                asyncio.create_task(self._worker(left)) for _ in range(min(IN_FLIGHT, len(batches)))
+            ]
+            try:
+                await asyncio.gather(*workers)
+            finally:
+                for worker in workers:
+                    worker.cancel()
+                await asyncio.gather(*workers, return_exceptions=True)
             if await self.work.finish():
                 return self.embedded
         raise EngineUnavailable(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pgvector import Vector as Wire
-from psycopg import AsyncConnection, errors, sql
+from psycopg import AsyncConnection, Rollback, errors, sql
 
 from teola.engine import Chunk, DocumentKey, EmbedderIdentity
 from teola.errors import EngineError, InputError, UnknownName
@@ -239,21 +239,27 @@ class Reindexing:
         await self._indexes.complete(self._tenant, self.target)
         try:
             async with self._database.transaction(self._tenant) as connection:
-                return await self._exchange(connection)
+                done = False
+                async with connection.transaction():
+                    done = await self._exchanged(connection)
+                    if not done:
+                        raise Rollback
+                return done
         except (errors.LockNotAvailable, errors.DeadlockDetected):
             return False
 
-    async def _exchange(self, connection: AsyncConnection[Any]) -> bool:
+    async def _exchanged(self, connection: AsyncConnection[Any]) -> bool:
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", (LOCK_TIMEOUT,))
         held = await connection.execute(self._sql(HOLD), (self._name,))
         if not held.rowcount:
             raise EngineError(f"the collection {self._name!r} got another embedder meanwhile")
+        # Whoever is about to make a document visible has locked it: first those, then a look.
+        pending = await connection.execute(self._sql(PENDING))
+        await announce(connection, [document async for (document,) in pending])
         missing = await connection.execute(self._sql(MISSING, "d.id"))
         if missing.rowcount:
             return False
         await connection.execute(self._sql(LEFT_OVER, "d.id"))
-        pending = await connection.execute(self._sql(PENDING))
-        await announce(connection, [document async for (document,) in pending])
         await connection.execute(self._sql(LEAVE))
         await connection.execute(self._sql(ENTER, "d.id"), (self._name,))
         return True
