@@ -79,7 +79,8 @@ counted AS (
 ), rarity AS (
     SELECT lexeme, ln(1 + (
         greatest((SELECT coalesce(sum(stored), 0) FROM teola.documents
-            WHERE collection = {collection} AND ready), chunks) - chunks + 0.5) / (chunks + 0.5)
+            WHERE collection = {collection} AND ready AND born <= {version}
+                AND (died > {version}) IS NOT FALSE), chunks) - chunks + 0.5) / (chunks + 0.5)
     ) AS idf
     FROM sizes
 ), scored AS (
@@ -138,6 +139,7 @@ def statement(
     conditions: sql.Composable,
     chunks: sql.Identifier,
     collection: int,
+    version: int,
     language: str,
     top_k: int,
     *,
@@ -149,6 +151,7 @@ def statement(
         conditions=conditions,
         chunks=chunks,
         collection=sql.Literal(collection),
+        version=sql.Literal(version),
         language=sql.SQL("{}::regconfig").format(sql.Literal(language)),
         top_k=sql.Literal(top_k),
         most=sql.Literal(MOST_CHUNKS),

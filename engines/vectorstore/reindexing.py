@@ -29,7 +29,9 @@ from teola.errors import EngineError, InputError, UnknownName
 from .database import Database
 from .embedders import Admissions, embedded_by
 from .indexing import Indexes
-from .ownership import announce, document_id
+from .ownership import document_key
+from .pins import Pins
+from .publishing import announce
 from .schema import ChunkTables
 from .values import vector
 
@@ -41,19 +43,28 @@ LOCK_TIMEOUT: Final = "500ms"
 circle of waits and ends one of them, so it is the exchange that gives way."""
 
 ALONE = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
-CURRENT = "collection = {source} AND ready AND died IS NULL"
 TWIN = "md5({target} || '/' || {document})"
 """Id of the document of the target that is like one of the source."""
 
-MISSING = """
+CURRENT = r"""
+WITH d AS (
+    SELECT DISTINCT ON (name, sha256, reading, metadata,
+        regexp_replace(pipeline, '^([^/]*/\d+/\d+)/.*$', '\1')) *
+    FROM teola.documents WHERE collection = {source} AND ready AND died IS NULL
+    ORDER BY name, sha256, reading, metadata,
+        regexp_replace(pipeline, '^([^/]*/\d+/\d+)/.*$', '\1'), id
+)
+"""
+"""What has to be in the target. Of what was indexed with two embedders, one."""
+
+MISSING = (
+    CURRENT
+    + """
 SELECT d.id, d.stored, d.sha256, d.pipeline, d.name, d.metadata, d.reading
-FROM teola.documents d LEFT JOIN teola.documents t ON t.id = {twin}
-WHERE d.collection = {source} AND d.ready AND d.died IS NULL AND t.ready IS NOT TRUE ORDER BY d.id
+FROM d LEFT JOIN teola.documents t ON t.id = {twin} WHERE t.ready IS NOT TRUE ORDER BY d.id
 """
-SIZE = """
-SELECT count(*), coalesce(sum(stored), 0)::int FROM teola.documents
-WHERE collection = {source} AND ready AND died IS NULL
-"""
+)
+SIZE = CURRENT + "SELECT count(*), coalesce(sum(stored), 0)::int FROM d"
 TEXTS = """
 SELECT c.document, c.index, c.body
 FROM unnest(%s::text[], %s::int[], %s::int[]) AS slice (document, low, high)
@@ -96,13 +107,19 @@ SET stored = d.stored + g.by,
 FROM grown g WHERE d.id = g.document
 """
 
-HOLD = "SELECT FROM teola.collections WHERE id = {source} AND name = %s FOR UPDATE"
-LEFT_OVER = """
-DELETE FROM teola.documents t WHERE t.collection = {target} AND t.id NOT IN (
-    SELECT {twin} FROM teola.documents d
-    WHERE d.collection = {source} AND d.ready AND d.died IS NULL)
+LOCK = """
+SELECT FROM teola.documents WHERE collection = {source} AND NOT ready ORDER BY key FOR UPDATE
 """
-PENDING = "DELETE FROM teola.documents WHERE collection = {source} AND NOT ready RETURNING id"
+"""Before the collection, as those do who make documents visible."""
+
+HOLD = "SELECT FROM teola.collections WHERE id = {source} AND name = %s FOR UPDATE"
+LEFT_OVER = (
+    CURRENT
+    + """
+DELETE FROM teola.documents t WHERE t.collection = {target} AND t.id NOT IN (SELECT {twin} FROM d)
+"""
+)
+PENDING = "DELETE FROM teola.documents WHERE collection = {source} AND NOT ready RETURNING key"
 LEAVE = """
 WITH leaving AS (
     UPDATE teola.collections SET name = NULL, version = version + 1 WHERE id = {source}
@@ -148,12 +165,14 @@ class Reindexing:
         database: Database,
         tables: ChunkTables,
         indexes: Indexes,
+        pins: Pins,
         holder: int,
         tenant: str,
         collection: str,
         embedder: EmbedderIdentity,
     ) -> None:
-        self._database, self._tables, self._indexes = database, tables, indexes
+        self._database, self._tables = database, tables
+        self._indexes, self._pins = indexes, pins
         self._holder, self._tenant, self._name = holder, tenant, collection
         self._embedder = embedder
         self._alone = AsyncExitStack()
@@ -199,6 +218,7 @@ class Reindexing:
     async def batches(self) -> list[tuple[Slice, ...]]:
         """See teola.engine.Reindexing."""
         async with self._database.transaction(self._tenant) as connection:
+            await connection.execute(self._sql(LEFT_OVER, "d.id"))
             cursor = await connection.execute(self._sql(MISSING, "d.id"))
             twins = [self._twin(*row) async for row in cursor]
         return list(_batches(twins))
@@ -244,18 +264,21 @@ class Reindexing:
                     done = await self._exchanged(connection)
                     if not done:
                         raise Rollback
-                return done
+            if done:
+                self._pins.purge_soon(self._tenant, self.source)
+            return done
         except (errors.LockNotAvailable, errors.DeadlockDetected):
             return False
 
     async def _exchanged(self, connection: AsyncConnection[Any]) -> bool:
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", (LOCK_TIMEOUT,))
+        await connection.execute(self._sql(LOCK))
         held = await connection.execute(self._sql(HOLD), (self._name,))
         if not held.rowcount:
             raise EngineError(f"the collection {self._name!r} got another embedder meanwhile")
-        # Whoever is about to make a document visible has locked it: first those, then a look.
+        # What is made visible just now is visible after this, or gone.
         pending = await connection.execute(self._sql(PENDING))
-        await announce(connection, [document async for (document,) in pending])
+        await announce(connection, [key async for (key,) in pending])
         missing = await connection.execute(self._sql(MISSING, "d.id"))
         if missing.rowcount:
             return False
@@ -275,8 +298,8 @@ class Reindexing:
         reading: str | None,
     ) -> Twin:
         anew = embedded_by(pipeline, self._embedder)
-        key = DocumentKey(sha256, anew, name, metadata)
-        return Twin(document, chunks, document_id(self._tenant, self._name, key), anew)
+        key = DocumentKey(sha256, anew, name, metadata, reading=reading or "")
+        return Twin(document, chunks, document_key(self._tenant, self._name, key), anew)
 
     def _sql(self, statement: Any, document: str = "") -> sql.Composed:
         """A statement with its numbers and tables filled in. document: column with the id of a
