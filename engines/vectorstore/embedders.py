@@ -60,7 +60,13 @@ MAKE = """
 INSERT INTO teola.collections (tenant, name, embedder, sentence) VALUES (%s, %s, %s, %s::vector)
 ON CONFLICT DO NOTHING
 """
-HOLD = "SELECT FROM teola.collections WHERE id = %s AND name = %s FOR KEY SHARE"
+CLOSED_LOCK: Final = 0x7E01A6
+"""Held, with a collection's number, by who embeds it anew and wants nothing more to be begun there
+(reindexing.py)."""
+HOLD = """
+SELECT pg_try_advisory_xact_lock_shared(%s, id::int) FROM teola.collections
+WHERE id = %s AND name = %s FOR KEY SHARE
+"""
 REPLACING = WRITTEN + "c.replaces = %(source)s"
 ABANDON = """
 WITH begun AS (
@@ -148,8 +154,14 @@ class Admissions:
                 if not await self._retired(connection, written, collection):
                     raise InputError(refusal(collection, written, embedder))
             elif await self._completed(connection, written, embedder, verdict):
-                held = await connection.execute(HOLD, (written.number, collection))
-                if held.rowcount:
+                values = (CLOSED_LOCK, written.number, collection)
+                held = await (await connection.execute(HOLD, values)).fetchone()
+                if held == (False,):
+                    raise InputError(
+                        f"the collection {collection!r} is being embedded anew for another "
+                        "embedder: index into it with that one, when it is done"
+                    )
+                if held is not None:
                     return written.number
 
     async def source(

@@ -7,7 +7,8 @@ Each current document of the source gets one in the target, whose id follows fro
 same chunks and new vectors. What is there stays there: whoever goes on after the death of a process
 does the rest. Once both have the same documents, which only holds under a lock on the source, one
 transaction gives the name to the target. The source's documents die in it, so queries that read
-them go on, and they are deleted when nobody does (as those that were replaced).
+them go on, and they are deleted when nobody does (as those that were replaced). Where others index
+so much that both are never the same, nothing more may be begun in the source after some tries.
 
 Documents that were being indexed into the source at that moment are given up: their chunks come
 from the embedder before. Their owners are told.
@@ -27,7 +28,7 @@ from teola.engine import Chunk, DocumentKey, EmbedderIdentity
 from teola.errors import EngineError, InputError, UnknownName
 
 from .database import Database
-from .embedders import Admissions, embedded_by
+from .embedders import CLOSED_LOCK, Admissions, embedded_by
 from .indexing import Indexes
 from .ownership import document_key
 from .pins import Pins
@@ -38,6 +39,8 @@ from .values import vector
 REINDEX_LOCK: Final = 0x7E01A5
 BATCH: Final = 64
 """Chunks that are embedded and stored at once."""
+OPEN_TRIES: Final = 3
+"""Of the exchange, before the source is closed to who wants to index into it."""
 LOCK_TIMEOUT: Final = "500ms"
 """How long the exchange waits for others: less than the second after which PostgreSQL looks for a
 circle of waits and ends one of them, so it is the exchange that gives way."""
@@ -176,14 +179,15 @@ class Reindexing:
         self._holder, self._tenant, self._name = holder, tenant, collection
         self._embedder = embedder
         self._alone = AsyncExitStack()
+        self._tries = 0
         self._parts: dict[str, sql.Composable] = {}
         self.source = self.target = 0
         self.documents = self.chunks = 0
 
     async def begin(self, admissions: Admissions) -> bool:
         """False if the collection is this embedder's already. Raises UnknownName, InputError."""
-        held = await self._alone.enter_async_context(self._database.dedicated())
-        alone = await held.execute(ALONE, (REINDEX_LOCK, f"{self._tenant}/{self._name}"))
+        self._own = await self._alone.enter_async_context(self._database.dedicated())
+        alone = await self._own.execute(ALONE, (REINDEX_LOCK, f"{self._tenant}/{self._name}"))
         if await alone.fetchone() != (True,):
             raise InputError(
                 f"the collection {self._name!r} is being embedded anew already: wait for that"
@@ -257,6 +261,10 @@ class Reindexing:
     async def finish(self) -> bool:
         """See teola.engine.Reindexing."""
         await self._indexes.complete(self._tenant, self.target)
+        self._tries += 1
+        if self._tries == OPEN_TRIES:
+            await self._own.execute("SELECT pg_advisory_lock(%s, %s)", (CLOSED_LOCK, self.source))
+            return False  # what was begun before is seen now
         try:
             async with self._database.transaction(self._tenant) as connection:
                 done = False

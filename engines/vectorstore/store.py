@@ -14,7 +14,7 @@ from teola.graph.ops import Op
 
 from . import ingestion, searching
 from .database import Database
-from .embedders import Admissions
+from .embedders import ABANDON, Admissions
 from .indexing import Indexes
 from .ownership import Ownership
 from .pins import Pins
@@ -222,5 +222,7 @@ class ChunkStore:
             chosen = [id async for (id,) in cursor]
             if chosen:
                 await connection.execute(DELETE, (home, chosen))
+            if documents is None:
+                await connection.execute(ABANDON, {"source": home})
         await self.pins.purge(tenant, home)
         return len(chosen)

@@ -198,7 +198,9 @@ class Preparer:
         identity = None
         if keys and name != UNNAMED:
             identity = await identity_of(self._embedding, sentence=True)
-        claims = await self._store.claim(tenant, name, keys, owner, identity) if keys else []
+        claims: list[Claim] = []
+        if keys:
+            claims = await self._store.claim(tenant, name, keys, owner, embedder=identity)
         chunks, owned, hidden = await self._split(given, claims, splitting, tenant)
         if owned:
             await self._store.expect(owner, owned)

@@ -10,6 +10,7 @@ from teola_engines.vectorstore import PgVector
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
 
+
 async def test_a_document_s_metadata_is_stored_once(
     store: PgVector, corner: Corner, server: Server
 ) -> None:

@@ -169,7 +169,8 @@ async def test_who_indexes_and_searches_beside_it_loses_nothing(
             try:
                 await index(other, corner, name)
             except (InputError, EngineError, AssertionError) as error:
-                assert "new@1" in str(error) or "embedded anew" in str(error), error  # noqa: PT017
+                told = str(error)
+                assert "new@1" in told or "embedded anew" in told, error  # noqa: PT017
                 return
             stored.append(name)
 
@@ -185,13 +186,14 @@ async def test_who_indexes_and_searches_beside_it_loses_nothing(
     beside = [asyncio.create_task(work()) for work in (indexing, searching)]
     work = Work(store, corner, NEW)
     await work.begin()
-    while True:
+    for _ in range(10):
         batches = await work.work.batches()
         await asyncio.gather(*(work.embed([batch]) for batch in batches))
-        if await work.work.finish():
+        if done := await work.work.finish():
             break
     over.set()
     await asyncio.gather(*beside)
+    assert done
     listed = [d["name"] for d in await store.documents(corner.tenant, "papers")]
     assert sorted(listed) == sorted(stored)
     for name in (stored[0], stored[-1]):
