@@ -32,7 +32,7 @@ from teola.graph.ops import SearchParams
 from . import lexical
 from .database import Database
 from .filtering import where
-from .pins import Hold, Query
+from .pins import HeldVersions, Searcher
 from .schema import ChunkTables
 from .values import Vector, check_name, vector
 
@@ -105,7 +105,7 @@ class SearchRequest:
     """One request, checked. query: that asks, and where. goes_on: it has not ended."""
 
     number: int
-    query: Query
+    query: Searcher
     goes_on: bool
     scope: Scope
     top_k: int
@@ -115,7 +115,7 @@ class SearchRequest:
     language: str | None = None
     question: str = ""
 
-    def group(self, home: Home | None) -> tuple[Any, ...]:
+    def group(self, home: SearchedVersion | None) -> tuple[Any, ...]:
         """Equal where one statement can answer both. home: where it looks."""
         scope = self.scope
         return (home, scope.documents, repr(sorted(scope.filters.items())), self.top_k)
@@ -138,7 +138,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class SearchedVersion:
     """A collection in the version that is searched."""
 
     id: int
@@ -170,12 +170,12 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     rest = tuple(one for one in found if one not in named[:1])
     language, question = request.params.language, ""
     if language is not None:
-        question = request.inputs.get("question")
-        if not isinstance(question, str):
+        asked = request.inputs.get("question")
+        if not isinstance(asked, str):
             raise InputError("a hybrid search needs the text `question` beside its vectors")
-        words = question[:QUESTION_CHARS].replace("\0", " ").split()
+        words = asked[:QUESTION_CHARS].replace("\0", " ").split()
         question = " ".join(word for word in words if len(word) <= WORD_CHARS)
-    asker = Query(request.context.query_id, scope.collection)
+    asker = Searcher(request.context.query_id, scope.collection)
     goes_on = not request.context.life.over
     return SearchRequest(
         number, asker, goes_on, scope, top_k, vectors, name, rest, language, question
@@ -187,7 +187,7 @@ async def search(
     tables: ChunkTables,
     tenant: str,
     batch: Sequence[SearchRequest],
-    hold: Hold,
+    hold: HeldVersions,
     exact_below: int,
     lacks_index: LacksIndex,
 ) -> dict[int, Result | Exception] | None:
@@ -196,7 +196,7 @@ async def search(
     text has no index."""
     results: dict[int, Result | Exception] = {}
     async with database.transaction(tenant) as connection:
-        groups: dict[tuple[Any, ...], tuple[Home | None, list[SearchRequest]]] = {}
+        groups: dict[tuple[Any, ...], tuple[SearchedVersion | None, list[SearchRequest]]] = {}
         collections = await _collections(connection, hold)
         if not hold.fits({found.name: found.id for found in collections.values()}):
             return None
@@ -221,24 +221,24 @@ async def search(
 
 
 def _home(
-    hold: Hold,
+    hold: HeldVersions,
     question: SearchRequest,
     collections: Mapping[int, Collection],
     tables: ChunkTables,
-) -> Home | None:
+) -> SearchedVersion | None:
     """Where a question looks; None: there is no such collection."""
     versions = {found.id: found.version for found in collections.values()}
     pin = hold.settle(question.query, versions, keep=question.goes_on)
     if pin is None:
         return None
     found = collections[pin.collection]
-    return Home(*pin, found.indexed, found.dimensions or tables.width, tables)
+    return SearchedVersion(*pin, found.indexed, found.dimensions or tables.width, tables)
 
 
 async def _with_words(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Home,
+    home: SearchedVersion,
     near: list[list[Hit]],
     lacks_index: LacksIndex,
 ) -> list[list[Hit]]:
@@ -260,12 +260,14 @@ async def _with_words(
     return [lexical.fused(hits, found, top_k) for hits in near]
 
 
-async def _collections(connection: AsyncConnection[Any], hold: Hold) -> dict[int, Collection]:
+async def _collections(
+    connection: AsyncConnection[Any], hold: HeldVersions
+) -> dict[int, Collection]:
     cursor = await connection.execute(COLLECTIONS, (list(hold.ids), list(hold.names)))
     return {row[0]: Collection(*row) async for row in cursor}
 
 
-def _refused(scope: Scope, home: Collection | None, tables: ChunkTables) -> InputError | None:
+def _refused(scope: Scope, home: SearchedVersion | None, tables: ChunkTables) -> InputError | None:
     """Why vectors of whoever asks cannot be compared with those of the collection, if so."""
     if scope.number is not None and (home is None or home.id != scope.number):
         return InputError(
@@ -284,7 +286,7 @@ def _refused(scope: Scope, home: Collection | None, tables: ChunkTables) -> Inpu
 async def _ask(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Home | None,
+    home: SearchedVersion | None,
     vectors: Sequence[Vector],
     exact_below: int,
 ) -> list[list[Hit]]:
@@ -304,7 +306,10 @@ async def _ask(
 
 
 async def _is_narrow(
-    connection: AsyncConnection[Any], question: SearchRequest, home: Home, exact_below: int
+    connection: AsyncConnection[Any],
+    question: SearchRequest,
+    home: SearchedVersion,
+    exact_below: int,
 ) -> bool:
     """Whether the scope names so few chunks that computing all distances is quicker."""
     if question.scope.documents is None and question.name is None:
@@ -318,7 +323,7 @@ async def _is_narrow(
 async def _run(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Home,
+    home: SearchedVersion,
     vectors: Sequence[Vector],
     *,
     indexed: bool,
@@ -345,7 +350,9 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
     await connection.execute(SETTINGS, {"plain": plain, "ef": str(ef)})
 
 
-def _conditions(question: SearchRequest, home: Home) -> tuple[sql.Composed, dict[str, Any]]:
+def _conditions(
+    question: SearchRequest, home: SearchedVersion
+) -> tuple[sql.Composed, dict[str, Any]]:
     """Which chunks `c` are in scope, and the values in that; the collection is a literal, so that
     the plan can use its own indexes."""
     values = question.values
@@ -362,7 +369,7 @@ def _conditions(question: SearchRequest, home: Home) -> tuple[sql.Composed, dict
 
 
 def _statement(
-    question: SearchRequest, home: Home, *, indexed: bool
+    question: SearchRequest, home: SearchedVersion, *, indexed: bool
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """The search for the nearest without its vectors."""
     conditions, values = _conditions(question, home)

@@ -1,13 +1,15 @@
 """The step before the graph: from a query's documents to chunks to index and a scope to search.
 
-Documents are content-addressed: what the store already has (same bytes, same splitting, same
-embedder) is neither split nor embedded nor stored again. Reading and splitting run off the loop,
-of as many documents at once as the loader's spec says, and for one tenant of fewer.
+What the store already has (same bytes, same splitting, same embedder) is neither split nor embedded
+nor stored again. In a collection a name is one document, so files get names that tell them apart: a
+folder's begin with the folder's own name. Reading and splitting run off the loop, of as many
+documents at once as the loader's spec says, and for one tenant of fewer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from teola.engine import (
+    UNNAMED,
     Admission,
     Chunk,
     Claim,
@@ -34,8 +37,6 @@ from teola.errors import DocumentError, InputError
 from teola.runtime.embedder_identity import identity_of
 from teola.runtime.hosts.local import LocalHost
 
-UNNAMED: Final = "documents"
-"""Collection of documents that were given without one."""
 SUFFIXES: Final = frozenset(
     {
         *(".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".pdf"),
@@ -52,15 +53,18 @@ KINDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a query's documents become. new: documents that this query indexes. hidden: texts that
-    were left out of them because a reader does not see them, by the document's name. notice: what
-    whoever searches the collection has to know."""
+    """What a query's documents become. new: documents that this query indexes. taken: that were
+    stored with the chunks of others of their content. replaced: names of documents, new or taken,
+    that had another version. hidden: texts that were left out of them because a reader does not see
+    them, by the document's name. notice: what whoever searches the collection has to know."""
 
     chunks: list[Chunk]
     scope: Scope
     new: int
     known: int
     hidden: Mapping[str, int]
+    taken: int = 0
+    replaced: tuple[str, ...] = ()
     notice: str = ""
 
 
@@ -72,20 +76,26 @@ class CollectedSources:
     passed_over: Counter[str]
 
 
-def collected(documents: Any, most: int | None = MAX_DOCUMENTS) -> CollectedSources:
+def collected(
+    documents: Any, most: int | None = MAX_DOCUMENTS, root: str | Path | None = None
+) -> CollectedSources:
     """Sources from what users write: paths, directories, `{"name", "text"}`, or lists of these.
 
-    most: documents of one query. Hidden files and folders in a directory do not count. Raises
-    InputError, DocumentError.
+    A file is named by its name, and in a directory by its way from there, which begins with the
+    directory's own name: `a/notes.md` for "a", "/srv/a" and, within it, ".". root: a directory from
+    which the ways of all begin. most: documents of one query. Hidden files and folders in a
+    directory do not count. Raises InputError, DocumentError.
     """
     passed_over: Counter[str] = Counter()
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise InputError(f"root is {str(root)!r}, which is no directory: check the path")
     if documents is None:
         return CollectedSources([], passed_over)
     if isinstance(documents, (str, Path, Mapping, Source)):
         documents = [documents]
     found: list[Source] = []
     for document in documents:
-        found += _sources(document, passed_over)
+        found += _sources(document, passed_over, root)
     if most is not None and len(found) > most:
         raise InputError(
             f"{len(found)} documents are more than the {most} of one query; put them into a "
@@ -118,7 +128,23 @@ def readable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
+def replaced(names: Sequence[str]) -> str:
+    """One line about names that had another version: `2 documents replaced: a.md, b.md`."""
+    number = len(names)
+    listed = [readable(name) for name in names[:KINDS]]
+    if number > KINDS:
+        listed.append(f"and {number - KINDS} more")
+    return f"{number} document{'s' if number != 1 else ''} replaced: {', '.join(listed)}"
+
+
+def origin_of(path: Path) -> Path:
+    """Where a file or directory really lies; a link to a file is a file where the link is."""
+    if path.is_dir():
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent)) / path.name
+
+
+def _sources(document: Any, passed_over: Counter[str], root: str | Path | None) -> list[Source]:
     if isinstance(document, Source):
         return [document]
     if isinstance(document, Mapping):
@@ -139,7 +165,7 @@ def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
             "{'name': ..., 'text': ...}"
         )
     if not folder:
-        return [Source(path.name, path=path)]
+        return [_source(path, path.name, origin_of(path), root)]
     files = [p for p in path.rglob("*") if not _hidden(p.relative_to(path)) and p.is_file()]
     inside = sorted(p for p in files if p.suffix.lower() in SUFFIXES)
     others = Counter(p.suffix.lower() for p in files)
@@ -148,7 +174,21 @@ def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
     if not inside:
         listed = ", ".join(sorted(SUFFIXES))
         raise DocumentError(f"directory {str(path)!r} holds no documents ({listed})")
-    return [Source(str(p.relative_to(path)), path=p) for p in inside]
+    own, origin = Path(os.path.basename(os.path.abspath(path))), origin_of(path)
+    ways = ((p, p.relative_to(path)) for p in inside)
+    return [_source(p, (own / way).as_posix(), origin / way, root) for p, way in ways]
+
+
+def _source(path: Path, name: str, origin: Path, root: str | Path | None) -> Source:
+    if root is not None:
+        start = origin_of(Path(root).expanduser())
+        if not origin.is_relative_to(start):
+            raise InputError(
+                f"{readable(str(path))!r} does not lie in root {str(root)!r}: give files and "
+                "directories from there only"
+            )
+        name = origin.relative_to(start).as_posix()
+    return Source(name, path=path, origin=readable(str(origin)))
 
 
 def _excerpt(text: str) -> str:
@@ -177,9 +217,11 @@ class Preparer:
         collection: str | None,
         filters: Mapping[str, Any],
         splitting: Splitting,
+        asked: float | None = None,
     ) -> Prepared:
-        """Claim and split `given`; the caller must `release` in the end. Raises DocumentError, and
-        InputError for a collection of another embedder or one that does not exist."""
+        """Claim and split `given`; the caller must `release` in the end. asked: see DocumentStore.
+        Raises DocumentError, and InputError, also for a collection of another embedder or one that
+        does not exist."""
         admission = await self._admitted(tenant, collection, indexes=bool(given))
         limit = self._embedder.max_tokens - 2
         if splitting.chunk_size > limit:
@@ -200,15 +242,18 @@ class Preparer:
             identity = await identity_of(self._embedding, sentence=True)
         claims: list[Claim] = []
         if keys:
-            claims = await self._store.claim(tenant, name, keys, owner, embedder=identity)
+            claims = await self._store.claim(tenant, name, keys, owner, asked, identity)
         chunks, owned, hidden = await self._split(given, claims, splitting, tenant)
         if owned:
             await self._store.expect(owner, owned)
         ids = tuple(dict.fromkeys(claim.document for claim in claims))
         searched = None if collection else ids
         scope = Scope(tenant, name, searched, dict(filters), admission.collection)
-        known = len(ids) - len(owned)
-        return Prepared(chunks, scope, len(owned), known, hidden, admission.notice)
+        taken = sum(claim.taken for claim in claims)
+        replaces = (s.name for s, claim in zip(given, claims, strict=True) if claim.replaces)
+        known = len(ids) - len(owned) - taken
+        sizes = len(owned), known
+        return Prepared(chunks, scope, *sizes, hidden, taken, tuple(replaces), admission.notice)
 
     async def count(self, given: Sequence[Source], splitting: Splitting) -> int:
         """How many chunks `given` makes; nothing is stored."""
@@ -222,6 +267,10 @@ class Preparer:
     async def release(self, owner: str) -> None:
         """The query has ended: what it did not finish indexing is deleted."""
         await self._store.release(owner)
+
+    def unpin(self, owner: str) -> None:
+        """The query waits: its next search may see what is new."""
+        self._store.unpin(owner)
 
     async def _admitted(self, tenant: str, collection: str | None, *, indexes: bool) -> Admission:
         """What the store says to the embedder. Raises InputError if the collection has another one,
@@ -257,7 +306,15 @@ class Preparer:
             *(self._loader.call(self._documents.fingerprint, source) for source in given)
         )
         return [
-            DocumentKey(print_.sha256, pipeline, source.name, source.metadata)
+            DocumentKey(
+                print_.sha256,
+                pipeline,
+                source.name,
+                source.metadata,
+                print_.reading,
+                source.origin,
+                source.replace,
+            )
             for source, print_ in zip(given, prints, strict=True)
         ]
 
