@@ -738,6 +738,13 @@ class DocumentStore(BatchEngine, Protocol):
         ...
 
 
+class ReindexingPart(Protocol):
+    """Chunks that are embedded at once, for a `Reindexing`. size: how many, at most."""
+
+    @property
+    def size(self) -> int: ...
+
+
 class Reindexing(Protocol):
     """A collection that is embedded anew, beside itself: what is searched stays until `finish`.
 
@@ -748,7 +755,7 @@ class Reindexing(Protocol):
     chunks: int
 
     async def batches(self) -> Sequence[Any]:
-        """What is still to be done, in parts that are embedded at once."""
+        """What is still to be done, as a ReindexingPart each."""
         ...
 
     async def texts(self, batch: Any) -> Sequence[Chunk]:

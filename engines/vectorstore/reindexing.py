@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pgvector import Vector as Wire
-from psycopg import AsyncConnection, Rollback, errors, sql
+from psycopg import AsyncConnection, OperationalError, Rollback, errors, sql
 
 from teola.engine import Chunk, DocumentKey, EmbedderIdentity
-from teola.errors import EngineError, InputError, UnknownName
+from teola.errors import EngineError, EngineUnavailable, InputError, UnknownName
 
 from .database import Database
 from .embedders import CLOSED_LOCK, Admissions, embedded_by
@@ -160,6 +160,18 @@ class Slice:
     high: int
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Chunks that are embedded at once."""
+
+    slices: tuple[Slice, ...]
+
+    @property
+    def size(self) -> int:
+        """See ReindexingPart."""
+        return sum(one.high - one.low for one in self.slices)
+
+
 class Reindexing:
     """See teola.engine.Reindexing."""
 
@@ -219,7 +231,7 @@ class Reindexing:
         """See teola.engine.Reindexing."""
         await self._alone.aclose()
 
-    async def batches(self) -> list[tuple[Slice, ...]]:
+    async def batches(self) -> list[Batch]:
         """See teola.engine.Reindexing."""
         async with self._database.transaction(self._tenant) as connection:
             await connection.execute(self._sql(LEFT_OVER, "d.id"))
@@ -227,22 +239,20 @@ class Reindexing:
             twins = [self._twin(*row) async for row in cursor]
         return list(_batches(twins))
 
-    async def texts(self, batch: Sequence[Slice]) -> list[Chunk]:
+    async def texts(self, batch: Batch) -> list[Chunk]:
         """See teola.engine.Reindexing."""
         slices = (
-            [one.twin.document for one in batch],
-            [one.low for one in batch],
-            [one.high for one in batch],
+            [one.twin.document for one in batch.slices],
+            [one.low for one in batch.slices],
+            [one.high for one in batch.slices],
         )
         async with self._database.transaction(self._tenant) as connection:
             cursor = await connection.execute(self._sql(TEXTS, "c.document"), slices)
             return [Chunk(document, index, text, "") async for document, index, text in cursor]
 
-    async def store(
-        self, batch: Sequence[Slice], texts: Sequence[Chunk], vectors: Sequence[Any]
-    ) -> None:
+    async def store(self, batch: Batch, texts: Sequence[Chunk], vectors: Sequence[Any]) -> None:
         """See teola.engine.Reindexing."""
-        twins = {one.twin.document: one.twin for one in batch}
+        twins = {one.twin.document: one.twin for one in batch.slices}
         keys = [one.key for one in twins.values()]
         pipelines = [one.pipeline for one in twins.values()]
         rows = [
@@ -263,20 +273,29 @@ class Reindexing:
         await self._indexes.complete(self._tenant, self.target)
         self._tries += 1
         if self._tries == OPEN_TRIES:
-            await self._own.execute("SELECT pg_advisory_lock(%s, %s)", (CLOSED_LOCK, self.source))
+            await self._close_source()
             return False  # what was begun before is seen now
-        try:
-            async with self._database.transaction(self._tenant) as connection:
-                done = False
+        async with self._database.transaction(self._tenant) as connection:
+            done = False
+            try:
                 async with connection.transaction():
                     done = await self._exchanged(connection)
                     if not done:
                         raise Rollback
-            if done:
-                self._pins.purge_soon(self._tenant, self.source)
-            return done
-        except (errors.LockNotAvailable, errors.DeadlockDetected):
-            return False
+            except (errors.LockNotAvailable, errors.DeadlockDetected):
+                return False
+        if done:
+            self._pins.purge_soon(self._tenant, self.source)
+        return done
+
+    async def _close_source(self) -> None:
+        try:
+            await self._own.execute("SELECT pg_advisory_lock(%s, %s)", (CLOSED_LOCK, self.source))
+        except OperationalError as error:
+            raise EngineUnavailable(
+                f"lost the connection that shows that {self._name!r} is embedded anew: go on with "
+                f"`teola collections reindex {self._name}`"
+            ) from error
 
     async def _exchanged(self, connection: AsyncConnection[Any]) -> bool:
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", (LOCK_TIMEOUT,))
@@ -319,7 +338,7 @@ class Reindexing:
         return sql.SQL(statement).format(**parts)
 
 
-def _batches(twins: Sequence[Twin]) -> Iterator[tuple[Slice, ...]]:
+def _batches(twins: Sequence[Twin]) -> Iterator[Batch]:
     """All chunks, in order, BATCH at once."""
     chosen: list[Slice] = []
     room = BATCH
@@ -330,7 +349,7 @@ def _batches(twins: Sequence[Twin]) -> Iterator[tuple[Slice, ...]]:
             chosen.append(Slice(twin, low, high))
             room, low = room - (high - low), high
             if not room:
-                yield tuple(chosen)
+                yield Batch(tuple(chosen))
                 chosen, room = [], BATCH
     if chosen:
-        yield tuple(chosen)
+        yield Batch(tuple(chosen))
