@@ -33,6 +33,7 @@ from . import lexical
 from .database import Database
 from .filtering import where
 from .pins import HeldVersions, Searcher
+from .schema import ChunkTables
 from .values import Vector, check_name, vector
 
 EF_SEARCH = (200, 1000)
@@ -49,7 +50,7 @@ SELECT q.number, h.document, d.name, h.index, h.body, d.metadata, 1 - h.distance
 FROM unnest(%(vectors)b::vector[]) WITH ORDINALITY AS q (embedding, number)
 CROSS JOIN LATERAL (
     SELECT c.document, c.index, c.body, c.embedding <=> q.embedding AS distance
-    FROM teola.chunks c
+    FROM {chunks} c
     WHERE {conditions}
     ORDER BY {distance}, c.document, c.index
     LIMIT {top_k}
@@ -81,6 +82,12 @@ WHERE collection = %(collection)s AND ready AND born <= %(version)s
     AND (died > %(version)s) IS NOT FALSE
     AND (%(documents)s::text[] IS NULL OR id = ANY (%(documents)s))
     AND (%(name)s::text IS NULL OR name = %(name)s)
+"""
+COLLECTIONS = """
+SELECT id, name, indexed, version, (embedder->'dimensions')::int FROM teola.collections
+WHERE id = ANY(%s) UNION ALL
+SELECT id, name, indexed, version, (embedder->'dimensions')::int FROM teola.collections
+WHERE name = ANY(%s)
 """
 SETTINGS = """
 SELECT set_config('enable_seqscan', %(plain)s, true), set_config('enable_sort', %(plain)s, true),
@@ -121,10 +128,13 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
+    """dimensions: of its vectors; None while that is not known."""
+
     id: int
-    name: str
+    name: str | None
     indexed: bool
     version: int
+    dimensions: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +144,13 @@ class SearchedVersion:
     id: int
     version: int
     indexed: bool
+    dimensions: int
+    tables: ChunkTables
+
+    @property
+    def chunks(self) -> sql.Identifier:
+        """The table that it looks in."""
+        return self.tables.own
 
 
 def read(number: int, request: Request, dimensions: int) -> SearchRequest:
@@ -167,6 +184,7 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
 
 async def search(
     database: Database,
+    tables: ChunkTables,
     tenant: str,
     batch: Sequence[SearchRequest],
     hold: HeldVersions,
@@ -178,13 +196,16 @@ async def search(
     text has no index."""
     results: dict[int, Result | Exception] = {}
     async with database.transaction(tenant) as connection:
+        groups: dict[tuple[Any, ...], tuple[SearchedVersion | None, list[SearchRequest]]] = {}
         collections = await _collections(connection, hold)
         if not hold.fits({found.name: found.id for found in collections.values()}):
             return None
-        groups: dict[tuple[Any, ...], tuple[SearchedVersion | None, list[SearchRequest]]] = {}
         for question in batch:
-            home = _home(hold, question, collections)
-            groups.setdefault(question.group(home), (home, []))[1].append(question)
+            home = _home(hold, question, collections, tables)
+            if refused := _refused(question.scope, home, tables):
+                results[question.number] = refused
+            else:
+                groups.setdefault(question.group(home), (home, []))[1].append(question)
         for home, questions in groups.values():
             vectors = [values for question in questions for values in question.vectors]
             hits = await _ask(connection, questions[0], home, vectors, exact_below)
@@ -200,12 +221,18 @@ async def search(
 
 
 def _home(
-    hold: HeldVersions, question: SearchRequest, collections: Mapping[int, Collection]
+    hold: HeldVersions,
+    question: SearchRequest,
+    collections: Mapping[int, Collection],
+    tables: ChunkTables,
 ) -> SearchedVersion | None:
     """Where a question looks; None: there is no such collection."""
     versions = {found.id: found.version for found in collections.values()}
     pin = hold.settle(question.query, versions, keep=question.goes_on)
-    return None if pin is None else SearchedVersion(*pin, collections[pin.collection].indexed)
+    if pin is None:
+        return None
+    found = collections[pin.collection]
+    return SearchedVersion(*pin, found.indexed, found.dimensions or tables.width, tables)
 
 
 async def _with_words(
@@ -226,7 +253,7 @@ async def _with_words(
         lacks_index(home.id, language)
     conditions, values = _conditions(question, home)
     search = lexical.statement(
-        conditions, home.id, home.version, language, top_k, by_index=by_index
+        conditions, home.chunks, home.id, home.version, language, top_k, by_index=by_index
     )
     values["question"] = question.question
     found = await lexical.ask(connection, search, values, near)
@@ -236,12 +263,24 @@ async def _with_words(
 async def _collections(
     connection: AsyncConnection[Any], hold: HeldVersions
 ) -> dict[int, Collection]:
-    cursor = await connection.execute(
-        "SELECT id, name, indexed, version FROM teola.collections WHERE id = ANY(%s) UNION ALL"
-        " SELECT id, name, indexed, version FROM teola.collections WHERE name = ANY(%s)",
-        (list(hold.ids), list(hold.names)),
-    )
+    cursor = await connection.execute(COLLECTIONS, (list(hold.ids), list(hold.names)))
     return {row[0]: Collection(*row) async for row in cursor}
+
+
+def _refused(scope: Scope, home: SearchedVersion | None, tables: ChunkTables) -> InputError | None:
+    """Why vectors of whoever asks cannot be compared with those of the collection, if so."""
+    if scope.number is not None and (home is None or home.id != scope.number):
+        return InputError(
+            f"the collection {scope.collection!r} got another embedder, or was deleted, while this "
+            "query ran: ask again"
+        )
+    if home is not None and home.dimensions != tables.width:
+        return InputError(
+            f"the collection {scope.collection!r} has vectors of {home.dimensions} dimensions, the "
+            f"store those of {tables.width}: use the embedder it has, or embed it anew with "
+            f"`teola collections reindex {scope.collection}`"
+        )
+    return None
 
 
 async def _ask(
@@ -335,6 +374,7 @@ def _statement(
     """The search for the nearest without its vectors."""
     conditions, values = _conditions(question, home)
     search = sql.SQL(SEARCH).format(
+        chunks=home.chunks,
         conditions=conditions,
         distance=sql.SQL(BY_INDEX if indexed else EXACTLY),
         top_k=sql.Literal(question.top_k),
