@@ -164,9 +164,8 @@ def _show_index(found: dict[str, Any]) -> None:
 
 
 def index_line(found: dict[str, Any]) -> str:
-    """What indexing did, in a line that fits a terminal: without the chunks and the collection's
-    name where these do not."""
-    named, indexed = f"{found['collection']}: ", f"{found['new'] - found['taken']} indexed"
+    """What indexing did, in a line that fits a terminal: where it does not, without the
+    collection's name, and then without the chunks."""
     numbers = {
         "replaced": len(found["replaced"]),
         "taken over": found["taken"],
@@ -174,9 +173,10 @@ def index_line(found: dict[str, Any]) -> str:
         "known already": found["known"],
         "failed": len(found["failed"]),
     }
+    indexed = f"{found['new'] - found['taken']} indexed"
     rest = "".join(f", {number} {what}" for what, number in numbers.items() if number)
-    whole = f"{named}{indexed} ({counted(found['chunks'], 'chunk')}){rest}"
-    forms = (whole, f"{named}{indexed}{rest}", f"{indexed}{rest}")
+    whole = f"{indexed} ({counted(found['chunks'], 'chunk')}){rest}"
+    forms = (f"{found['collection']}: {whole}", whole, f"{indexed}{rest}")
     return visible(next((form for form in forms if len(form) <= COLUMNS), forms[-1]))
 
 

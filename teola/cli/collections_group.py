@@ -33,8 +33,9 @@ class _ShowsOthers(TyperGroup):
     """Whatever is no command of the group is for `show`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        helps = args[:1] and args[0] in ctx.help_option_names
-        if not helps and (not args or args[0] not in self.commands):
+        if args and args[0] in ctx.help_option_names:
+            args = args[:1]
+        elif not args or args[0] not in self.commands:
             args = [SHOW, *args]
         return super().parse_args(ctx, args)
 
@@ -154,11 +155,16 @@ def reindex(
         dimensions=dimensions,
     )
     with engines.runtime() as runtime, watching(bar=True) as watch:
-        found = c.reindex(name, runtime=runtime, on_progress=watch.step)
+        watch.show("starting embedding, vectorstore")
+
+        def report(done: int, of: int) -> None:
+            watch.show("embedding chunks anew", done, of)
+
+        found = c.reindex(name, runtime=runtime, on_progress=report)
     if as_json:
         print_json(found)
     else:
-        typer.echo(visible(f"{name}: {counted(found['documents'], 'document')} embedded anew"))
+        typer.echo(visible(f"{name}: {counted(found['embedded'], 'chunk')} embedded anew"))
     return 0
 
 

@@ -275,6 +275,8 @@ class Preparer:
         source = Source("warming.txt", text=FEW_WORDS)
         await self._keys([source], splitting)
         await self._loader.call(self._documents.split, source, splitting, self._embedder.encode)
+        if not splitting.estimated:  # else the embedder is a server, which each call may cost
+            await identity_of(self._embedding, sentence=True)
         await self._store.collections("default")
 
     async def release(self, owner: str) -> None:
