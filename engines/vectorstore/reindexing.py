@@ -190,7 +190,7 @@ class Reindexing:
         self._indexes, self._pins = indexes, pins
         self._holder, self._tenant, self._name = holder, tenant, collection
         self._embedder = embedder
-        self._alone = AsyncExitStack()
+        self._opened = AsyncExitStack()
         self._tries = 0
         self._parts: dict[str, sql.Composable] = {}
         self.source = self.target = 0
@@ -198,38 +198,38 @@ class Reindexing:
 
     async def begin(self, admissions: Admissions) -> bool:
         """False if the collection is this embedder's already. Raises UnknownName, InputError."""
-        self._own = await self._alone.enter_async_context(self._database.dedicated())
-        alone = await self._own.execute(ALONE, (REINDEX_LOCK, f"{self._tenant}/{self._name}"))
+        self._session = await self._opened.enter_async_context(self._database.dedicated())
+        alone = await self._session.execute(ALONE, (REINDEX_LOCK, f"{self._tenant}/{self._name}"))
         if await alone.fetchone() != (True,):
             raise InputError(
                 f"the collection {self._name!r} is being embedded anew already: wait for that"
             )
         async with self._database.transaction(self._tenant) as connection:
-            written, same = await admissions.source(connection, self._name, self._embedder)
-            if written is None:
+            recorded, same = await admissions.source(connection, self._name, self._embedder)
+            if recorded is None:
                 names = await connection.execute(
                     "SELECT name FROM teola.collections WHERE name IS NOT NULL ORDER BY name"
                 )
                 raise UnknownName("collection", self._name, [name async for (name,) in names])
-            self.source = written.number
-            self._parts = {"source": sql.Literal(written.number)}
+            self.source = recorded.number
+            self._parts = {"source": sql.Literal(recorded.number)}
             size = await connection.execute(self._sql(SIZE))
             self.documents, self.chunks = await size.fetchone() or (0, 0)
             if same:
                 return False
             self.target = await admissions.target(
-                connection, self._tenant, written.number, self._embedder
+                connection, self._tenant, recorded.number, self._embedder
             )
         self._parts |= {
             "target": sql.Literal(self.target),
-            "chunks": self._tables.of(written.dimensions),
+            "chunks": self._tables.of(recorded.dimensions),
             "own": self._tables.own,
         }
         return True
 
     async def close(self) -> None:
         """See teola.engine.Reindexing."""
-        await self._alone.aclose()
+        await self._opened.aclose()
 
     async def batches(self) -> list[Batch]:
         """See teola.engine.Reindexing."""
@@ -290,7 +290,9 @@ class Reindexing:
 
     async def _close_source(self) -> None:
         try:
-            await self._own.execute("SELECT pg_advisory_lock(%s, %s)", (CLOSED_LOCK, self.source))
+            await self._session.execute(
+                "SELECT pg_advisory_lock(%s, %s)", (CLOSED_LOCK, self.source)
+            )
         except OperationalError as error:
             raise EngineUnavailable(
                 f"lost the connection that shows that {self._name!r} is embedded anew: go on with "

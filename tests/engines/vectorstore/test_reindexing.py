@@ -316,6 +316,10 @@ async def test_vectors_of_another_length_have_another_table(
 ) -> None:
     short, long = both
     await index(short, corner, "a")
+    assert [c["name"] for c in await long.collections(corner.tenant)] == ["papers"]
+    with psycopg.connect(dsn) as connection:
+        there = connection.execute("SELECT to_regclass('teola.chunks_24')").fetchall()
+    assert there == [(None,)], "it is made when something is stored or searched there"
     (refused,) = await long.execute([corner.search([LONG.vector("a 1")])])
     assert "has vectors of 16 dimensions, the store those of 24" in str(refused)
     with pytest.raises(InputError, match=r"indexed with 'old@1', not with 'long@1'"):
