@@ -312,6 +312,16 @@ class Interruptible(Protocol):
 
 
 @runtime_checkable
+class WarmsUp(Protocol):
+    """Has more to prepare than `start` does, for a first use that takes no longer than later ones:
+    a server warms it before it says that it is ready."""
+
+    def warm(self) -> Awaitable[None] | None:
+        """Do once, for nobody, what a first use would have to do. Raises TeolaError."""
+        ...
+
+
+@runtime_checkable
 class KeepsOutputs(Protocol):
     """Says whether large outputs may stay where the engine is, and inputs come from there."""
 
@@ -452,6 +462,16 @@ class HasIdentity(Protocol):
 
 
 @runtime_checkable
+class DigestsWeights(Protocol):
+    """Makes vectors. digests: whether its `identity` is a digest of all that makes them, so that
+    engines of one identity make the same; names may lie. pooling: how a text's vector is made of
+    its tokens' ("": unknown)."""
+
+    digests: bool
+    pooling: str
+
+
+@runtime_checkable
 class HasDatabase(Protocol):
     """Keeps its tables in PostgreSQL, where others may keep theirs."""
 
@@ -468,6 +488,9 @@ def near(engine: Engine) -> Engine:
 # --- documents ------------------------------------------------------------------------------
 
 
+UNNAMED: Final = "documents"
+"""Collection of documents that were given without one. Names are nothing in it: a document is what
+its content is. In any other collection, a name is one document."""
 METADATA_BYTES: Final = 16 * 2**10
 """Of one document, as JSON: it comes along with every hit."""
 NAME_CHARACTERS: Final = 255
@@ -486,12 +509,15 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document as given: a file, or text with a name. metadata: at most `METADATA_BYTES`."""
+    """A document as given: a file, or text with a name. metadata: at most `METADATA_BYTES`.
+    origin, replace: see DocumentKey."""
 
     name: str
     path: Path | None = None
     text: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    origin: str | None = None
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,12 +548,17 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a query may search: its tenant's collection, some documents of it (None: all)."""
+    """Where a query may search: its tenant's collection, some documents of it (None: all).
+
+    number: the store's, of the collection that admitted the query's embedder; a search where the
+    name has come to mean another one is refused.
+    """
 
     tenant: str
     collection: str
     documents: tuple[str, ...] | None = None
     filters: Mapping[str, Any] = field(default_factory=dict)
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,10 +572,12 @@ class Splitting:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Identity of a document's content, and its size in bytes."""
+    """Identity of a document's content, and its size in bytes. reading: names how the bytes are
+    read, where that is not the same for all documents, such as by a file's suffix."""
 
     sha256: str
     size: int
+    reading: str = ""
 
 
 class Passages(list[str]):
@@ -590,34 +623,99 @@ class Embedder(BatchEngine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DocumentKey:
-    """What makes a document unique in a collection, besides tenant and collection."""
+    """What makes a version of a document, besides tenant and collection.
+
+    reading: see Fingerprint. origin: path of the file that it comes from, None for a text. replace:
+    whether it may take the place of a file of this name from elsewhere. These two make no other
+    version.
+    """
 
     sha256: str
     pipeline: str
     name: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    reading: str = ""
+    origin: str | None = None
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The answer to one DocumentKey. `owned`: the caller must index it, nobody else will."""
+    """The answer to one DocumentKey.
+
+    owned: the caller must index it, nobody else will. taken: it was stored just now, with the
+    chunks of another document or version that has its content. replaces: another version of its
+    name is there, and goes once this one is stored.
+    """
 
     document: str
     owned: bool
+    taken: bool = False
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """What tells embedders apart, as a collection remembers it of the one it was indexed with.
+
+    identity: changes whenever its vectors would. digests: see DigestsWeights. sentence: its vector
+    of one fixed sentence, [dimensions], float32; None while nobody has asked for it.
+    """
+
+    identity: str
+    dimensions: int
+    model: str = ""
+    pooling: str = ""
+    digests: bool = False
+    sentence: Any = None
+
+
+class Admission(NamedTuple):
+    """What a store says to an embedder that wants to search a collection. collection: the store's
+    number of it, None if there is none of that name. notice: what whoever searches has to know.
+    unsure: `sentence` is needed to tell."""
+
+    collection: int | None
+    notice: str = ""
+    unsure: bool = False
 
 
 class DocumentStore(BatchEngine, Protocol):
     """A batch engine for INGESTION and SEARCHING that also keeps collections.
 
-    The ingestion of one document is exactly once: see docs/architecture.md, collections.
+    The ingestion of one document is exactly once: see docs/architecture.md, collections. In a
+    collection other than `UNNAMED`, a name is one document: what is stored under a name takes the
+    place of what was there, in one transaction, unless that was asked for later.
+
+    A query (`QueryContext.query_id`) sees one version of a collection from its first search in it
+    to its end.
     """
 
+    async def admit(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity, *, remember: bool = True
+    ) -> Admission:
+        """What the embedder has to know that wants to search the collection. remember: whether the
+        collection's embedder may be written down, if it is not yet. Raises InputError, with what to
+        do, if the collection was indexed with another one."""
+        ...
+
     async def claim(
-        self, tenant: str, collection: str, keys: Sequence[DocumentKey], owner: str
+        self,
+        tenant: str,
+        collection: str,
+        keys: Sequence[DocumentKey],
+        owner: str,
+        asked: float | None = None,
+        embedder: EmbedderIdentity | None = None,
     ) -> list[Claim]:
         """For each key: the document that is there already, or a pending one owned by `owner`.
 
-        Waits while another owner indexes one of them and takes over if that owner is gone.
+        Waits while another owner indexes one of them and takes over if that owner is gone. asked:
+        when it was asked for, in seconds since 1970; None: now. embedder: of the documents' chunks,
+        with `sentence`, which the collection remembers with its first document; None: that is not
+        looked at. Raises DocumentError for a file whose name belongs to a file from elsewhere,
+        unless the key may replace it, and InputError for two documents of one name, and for a
+        collection of another embedder.
         """
         ...
 
@@ -630,16 +728,74 @@ class DocumentStore(BatchEngine, Protocol):
         """End of the owner's query, however it ended: what is still pending is deleted."""
         ...
 
+    def unpin(self, owner: str) -> None:
+        """The owner's next search sees the newest version of its collection. Called on the event
+        loop, so it must be quick; may be repeated."""
+        ...
+
     async def collections(self, tenant: str) -> list[dict[str, Any]]:
         """`name`, `documents`, `chunks` of each collection."""
         ...
 
     async def documents(self, tenant: str, collection: str) -> list[dict[str, Any]]:
-        """`id`, `name`, `chunks`, `created_at`, `metadata` of each visible document."""
+        """`id`, `name`, `chunks`, `created_at`, `metadata`, `origin` of each visible document, the
+        oldest first."""
         ...
 
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
-        """Delete documents (None: the whole collection); the number of documents deleted."""
+        """Delete documents by id (None: the whole collection); the number of documents deleted.
+        Queries that have searched before still see them."""
+        ...
+
+
+class ReindexingPart(Protocol):
+    """Chunks that are embedded at once, for a `Reindexing`. size: how many, at most."""
+
+    @property
+    def size(self) -> int: ...
+
+
+class Reindexing(Protocol):
+    """A collection that is embedded anew, beside itself: what is searched stays until `finish`.
+
+    documents, chunks: of the collection as it was found.
+    """
+
+    documents: int
+    chunks: int
+
+    async def batches(self) -> Sequence[Any]:
+        """What is still to be done, as a ReindexingPart each."""
+        ...
+
+    async def texts(self, batch: Any) -> Sequence[Chunk]:
+        """The chunks of a part that have no new vector yet."""
+        ...
+
+    async def store(self, batch: Any, texts: Sequence[Chunk], vectors: Sequence[Any]) -> None:
+        """Keep the vectors of these chunks. May be repeated, and called side by side."""
+        ...
+
+    async def finish(self) -> bool:
+        """Let the new set take the place of the old one, at once. False if documents changed
+        meanwhile, or others are at work on the collection: look at `batches` again."""
+        ...
+
+    async def close(self) -> None:
+        """Nobody works on it any more; what was stored is there for the next one. Repeatable."""
+        ...
+
+
+@runtime_checkable
+class Reindexes(Protocol):
+    """A DocumentStore that can embed a collection anew."""
+
+    async def reindexing(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Reindexing, bool]:
+        """Begin for `embedder`, with its `sentence`, or go on where somebody stopped; False if the
+        collection is this embedder's already. Whoever calls closes it. Raises UnknownName, and
+        InputError if another one is at it."""
         ...
 
 

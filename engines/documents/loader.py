@@ -17,7 +17,7 @@ from teola.extras import needs
 from . import files
 from .files import Format
 from .plain_splitting import split as split_plainly
-from .sandbox import Parsed, ParsingLimits, parse
+from .sandbox import Parsed, ParsingLimits, parse, rehearse
 from .splitting import split as split_by_llama_index
 
 _PIPELINE = 4
@@ -64,6 +64,10 @@ class FileLoader:
     def start(self) -> None:
         """Nothing to do: what is heavy is imported with the first document."""
 
+    async def warm(self) -> None:
+        """Start the parser's process once. Splitting is warmed by whoever splits something."""
+        await rehearse()
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -77,11 +81,10 @@ class FileLoader:
         return f"{how} {read}/{splitting.chunk_size}/{splitting.overlap}"
 
     def fingerprint(self, source: Source) -> Fingerprint:
-        """SHA-256 and size of the bytes. Raises DocumentError (missing, too large, no document)."""
+        """SHA-256, size and format. Raises DocumentError (missing, too large, no document)."""
         with _as_given(source):
             if source.path is not None:
                 files.check(source.path, self._max_bytes)
-                files.format_of(source.path)
             return files.fingerprint(source, self._max_bytes)
 
     async def split(

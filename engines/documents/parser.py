@@ -16,13 +16,15 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NoReturn
 
 REFUSED = 3
+REHEARSE = "--import"
+"""In the place of FORMAT: import what the formats behind it need, and read nothing."""
 _FORMATS = "teola_formats"
 """What the folder `formats` is called here, where the package around it is not imported."""
 _FORBIDDEN = re.compile(
@@ -75,6 +77,13 @@ def main(kind: str, path: str, max_text: int, memory: int, cpu_s: int, keep_hidd
     sys.stderr.write(f"\n{extracted.hidden}\n")
 
 
+def rehearse(kinds: Sequence[str]) -> None:
+    """Import what reading these formats needs, and write their names."""
+    for kind in kinds:
+        reader(kind)
+        print(kind)
+
+
 def _limit(memory: int, cpu_s: int) -> None:
     try:
         import resource
@@ -98,4 +107,7 @@ def _forbid(event: str, args: tuple[object, ...]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:7]))
+    if sys.argv[1] == REHEARSE:
+        rehearse(sys.argv[2:])
+    else:
+        main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:7]))

@@ -11,11 +11,12 @@ from pathlib import Path
 from teola.errors import DocumentError
 
 from ..environment import environment
-from .files import Format, parsed_text, refusal
-from .parser import REFUSED
+from .files import Format, lacks, parsed_text, refusal
+from .parser import REFUSED, REHEARSE
 
 _SCRIPT = Path(__file__).with_name("parser.py")
 _CPU_SIGNAL = getattr(signal, "SIGXCPU", 24)
+REHEARSAL_S = 60.0
 _UNUSED_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -66,6 +67,31 @@ async def parse(
     if process.returncode == 0:
         return Parsed(await asyncio.to_thread(parsed_text, text), int(lines[-1]))
     raise _refused(path, format, limits, process.returncode, lines[-1] if lines else "")
+
+
+async def rehearse() -> list[Format]:
+    """Start the process once without a file, for every format that can be read here: what it
+    imports is compiled and in the system's cache then. Raises DocumentError if it does not run."""
+    known = [format for format in Format if format is not Format.TEXT and not lacks(format)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-W", "ignore", "-P", str(_SCRIPT), REHEARSE, *(format.value for format in known)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environment(**_UNUSED_THREADS),
+    )
+    try:
+        imported, _ = await asyncio.wait_for(process.communicate(), REHEARSAL_S)
+    except TimeoutError:
+        raise DocumentError(f"the parser does not start within {REHEARSAL_S:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    if process.returncode != 0:
+        raise DocumentError(f"the parser does not start (exit status {process.returncode})")
+    return [Format(name) for name in imported.decode().split()]
 
 
 def _refused(

@@ -29,7 +29,7 @@ from teola.graph.ops import Op
 
 from ..llm import openai_probe
 from ..llm.openai_connection import Connection
-from ..llm.openai_wire import TooLong
+from ..llm.openai_wire import BadRequest, TooLong
 from .encoder import Vector, unit
 from .model import sanitise
 from .texts import malformed, runnable, texts_of
@@ -233,7 +233,15 @@ class OpenAIEmbeddings:
         }
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
-        data = await self._connection.post(context, "/embeddings", body)
+        try:
+            data = await self._connection.post(context, "/embeddings", body)
+        except BadRequest as error:
+            if self._encoding != "base64":
+                raise
+            raise BadRequest(
+                f'{error}; if it sends no vectors as base64, set encoding_format = "float" among '
+                f"the options of engine {self._name!r}"
+            ) from None
         try:
             raw = read(data, len(texts))
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -20,6 +20,7 @@ from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle, Te
 from teola.errors import EngineError, OutputError
 from teola.graph.ops import DECODES, PREFILLS, DecodeParams
 from teola.graph.prompt import Role
+from teola.stops import Stops
 
 from ..embedding.model import Dtype, SharedModel, acquire, loaded, release
 from .quoting import LEAST_MAXSIM, choose
@@ -126,7 +127,8 @@ class ExtractiveReader:
             pieces, complete = await self._aside(self._expansion, call)
         else:
             pieces, complete = await self._answer(call)
-        for delta in self._stream(call, pieces, complete):
+        pieces, stopped = _until(decode.stop, pieces)
+        for delta in self._stream(call, pieces, complete or stopped):
             yield delta
 
     def _expansion(self, call: Call) -> tuple[list[str], bool]:
@@ -234,6 +236,16 @@ def _formatted(items: Sequence[str], parser: str) -> list[str]:
         return [*opened[:-1], opened[-1] + "]"]
     marks = [f"{i}. " if parser == "numbered" else "" for i in range(1, len(items) + 1)]
     return [f"{marks[i]}{item}" + ("\n" if i < last else "") for i, item in enumerate(items)]
+
+
+def _until(stop: Sequence[str], pieces: Sequence[str]) -> tuple[list[str], bool]:
+    """The pieces, one at least, before the first of the strings `stop`; whether there is one."""
+    stops = Stops(stop)
+    left, kept = stops.feed("".join(pieces), last=True), []
+    for piece in pieces:
+        kept.append(piece[: len(left)])
+        left = left[len(piece) :]
+    return [piece for piece in kept if piece] or [""], stops.reached
 
 
 def _word_groups(text: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from anyio import CancelScope, current_time, fail_after, move_on_after
 
 from teola.engine import Delta, QueryContext, Usage
 from teola.errors import EngineError
+from teola.loopback import without_proxy
 
 from . import openai_probe, openai_wire
 from .openai_calls import CallsText
@@ -69,6 +70,7 @@ class Connection:
             api_key=self._api_key or "none",
             max_retries=0,
             timeout=httpx.Timeout(None, connect=self._connect_timeout_s),
+            http_client=openai.DefaultAsyncHttpxClient(mounts=without_proxy(self.url)),
         )
 
     async def close(self) -> None:

@@ -66,6 +66,10 @@ class TooLong(EngineError):
     """What was sent has more tokens than the model takes."""
 
 
+class BadRequest(EngineError):
+    """The server takes no such request, whatever it is about."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
     """One stream event: new text, why the text ends, token counts, more of tool calls; each may be
@@ -234,7 +238,7 @@ def _bad_request(
         found = _LIMIT.search(message)
         return too_long(server, model, int(found[1]) if found else None)
     about = _about(code, fields)
-    return EngineError(f"{server} refuses the request as invalid (400{about}): see its log")
+    return BadRequest(f"{server} refuses the request as invalid (400{about}): see its log")
 
 
 def too_long(

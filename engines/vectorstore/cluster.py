@@ -32,6 +32,8 @@ from .account import Account, account_for
 
 VERSION = "18"
 """Major version of the packaged server; a cluster of another one is refused."""
+PGDATA = "pgdata"
+"""The cluster's folder in the data folder."""
 SOCKET = ".s.PGSQL.5432"
 SOCKET_PATH_BYTES = 103
 """Longest path of a Unix socket that every supported system takes."""
@@ -51,7 +53,7 @@ class Cluster:
 
     def __init__(self, data_dir: Path, programs: Path | None = None) -> None:
         self.folder = data_dir
-        self.pgdata = data_dir / "pgdata"
+        self.pgdata = data_dir / PGDATA
         self.account: Account = account_for(self.pgdata)
         self._packaged = programs
 

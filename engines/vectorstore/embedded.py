@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from teola.data_folder import named_folder, xdg_folder
 from teola.errors import EngineUnavailable
 
-from .cluster import SUPERUSER, Cluster
+from .cluster import PGDATA, SUPERUSER, Cluster
 
 MUTEX, USERS = 0, 1
 ROOT_DATA_DIR = Path("/var/lib/teola")
@@ -41,10 +42,20 @@ _guard = threading.RLock()
 
 
 def default_data_dir() -> Path:
-    """This user's own folder for the embedded server."""
+    """The folder for the embedded server where no option names one: as the environment says, else
+    this user's own."""
     import platformdirs
 
-    return ROOT_DATA_DIR if os.geteuid() == 0 else platformdirs.user_data_path("teola")
+    if named := named_folder():
+        return named
+    if os.geteuid() != 0:
+        return platformdirs.user_data_path("teola")
+    xdg = xdg_folder()
+    if xdg is None:
+        return ROOT_DATA_DIR
+    # Root's data lay in ROOT_DATA_DIR once, whatever XDG_DATA_HOME said: they stay in use.
+    stays = (ROOT_DATA_DIR / PGDATA).exists() and not (xdg / PGDATA).exists()
+    return ROOT_DATA_DIR if stays else xdg
 
 
 class EmbeddedPostgres:

@@ -1,8 +1,8 @@
 """Storing chunks: one COPY and one transaction for all requests of a tenant in a batch.
 
 Chunks become rows that nobody sees. The transaction that stores the last one a document expects
-makes the document visible. Chunks that are there already are skipped, so a request may be repeated
-at any time and in any order; the row of the document, locked, puts writers in line.
+publishes the document (publishing.py). Chunks that are there already are skipped, so a request may
+be repeated at any time and in any order; the row of the document, locked, puts writers in line.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import AsyncConnection, DataError, IntegrityError
+from psycopg import AsyncConnection, DataError, IntegrityError, sql
 
 from teola.engine import Chunk, Request, Result, Scope
 from teola.errors import EngineError, InputError
 
 from .database import Database
-from .ownership import announce, lock
+from .ownership import lock
+from .publishing import Published, publish
 from .values import Vector, clean, vector
 
 COPY = """
@@ -31,7 +32,7 @@ WHERE d.id = ANY(%s)
 """
 STORE = """
 WITH new AS (
-    INSERT INTO teola.chunks (tenant, collection, document, index, body, embedding)
+    INSERT INTO {chunks} (tenant, collection, document, index, body, embedding)
     SELECT d.tenant, d.collection, d.id, s.index, s.body, s.embedding
     FROM pg_temp.staging s JOIN teola.documents d ON d.id = s.document
     WHERE s.request = ANY(%s) AND NOT d.ready
@@ -39,12 +40,9 @@ WITH new AS (
     RETURNING document
 ), grown AS (SELECT document, count(*)::int AS by FROM new GROUP BY document)
 UPDATE teola.documents d
-SET stored = d.stored + g.by,
-    ready = coalesce(d.stored + g.by = d.expected, false),
-    owner = CASE WHEN d.stored + g.by = d.expected THEN NULL ELSE d.owner END,
-    holder = CASE WHEN d.stored + g.by = d.expected THEN NULL ELSE d.holder END
+SET stored = d.stored + g.by
 FROM grown g WHERE d.id = g.document
-RETURNING d.id, d.collection, d.ready, coalesce(d.stored > d.expected, false)
+RETURNING d.id, coalesce(d.stored = d.expected, false), coalesce(d.stored > d.expected, false)
 """
 
 
@@ -80,29 +78,34 @@ def read(number: int, request: Request, dimensions: int) -> Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a transaction did: results by number, and the collections that grew."""
+    """What transactions did: results by number, and what each published."""
 
     results: dict[int, Result | Exception]
-    grown: frozenset[int]
+    published: tuple[Published, ...] = ()
 
 
-async def store(database: Database, tenant: str, batch: Sequence[Pieces]) -> Stored:
-    """Store a tenant's requests in one transaction; if the data breaks it, each in its own."""
+async def store(
+    database: Database, chunks: sql.Identifier, tenant: str, batch: Sequence[Pieces]
+) -> Stored:
+    """Store a tenant's requests in the table `chunks`, in one transaction; if the data breaks it,
+    each in its own."""
     try:
-        return await _store(database, tenant, batch)
+        return await _store(database, chunks, tenant, batch)
     except (DataError, IntegrityError, EngineError) as error:
         if isinstance(error, EngineError) and error.retryable:
             raise
         if len(batch) == 1:
             reason = " ".join(str(error).split())
             failure = EngineError(f"the chunks could not be stored: {reason}")
-            return Stored({batch[0].number: failure}, frozenset())
-    alone = [await store(database, tenant, [pieces]) for pieces in batch]
+            return Stored({batch[0].number: failure})
+    alone = [await store(database, chunks, tenant, [pieces]) for pieces in batch]
     results = {number: result for one in alone for number, result in one.results.items()}
-    return Stored(results, frozenset().union(*(one.grown for one in alone)))
+    return Stored(results, tuple(published for one in alone for published in one.published))
 
 
-async def _store(database: Database, tenant: str, batch: Sequence[Pieces]) -> Stored:
+async def _store(
+    database: Database, chunks: sql.Identifier, tenant: str, batch: Sequence[Pieces]
+) -> Stored:
     async with database.transaction(tenant) as connection:
         names = sorted(set().union(*(pieces.documents for pieces in batch)))
         await lock(connection, names)
@@ -111,14 +114,14 @@ async def _store(database: Database, tenant: str, batch: Sequence[Pieces]) -> St
         results = {pieces.number: _outcome(pieces, homes) for pieces in batch}
         good = [p for p in batch if not isinstance(results[p.number], Exception)]
         await _copy(connection, good)
-        cursor = await connection.execute(STORE, ([p.number for p in good],))
+        statement = sql.SQL(STORE).format(chunks=chunks)
+        cursor = await connection.execute(statement, ([p.number for p in good],))
         grown = await cursor.fetchall()
-        for name, _, _, excess in grown:
+        for name, _, excess in grown:
             if excess:
                 raise EngineError(f"document {name} got more chunks than it was said to have")
-        visible = [name for name, _, ready, _ in grown if ready]
-        await announce(connection, visible)
-        return Stored(results, frozenset(home for _, home, ready, _ in grown if ready))
+        published = await publish(connection, [name for name, whole, _ in grown if whole])
+        return Stored(results, (published,))
 
 
 def _outcome(pieces: Pieces, homes: dict[str, str]) -> Result | Exception:
@@ -127,7 +130,7 @@ def _outcome(pieces: Pieces, homes: dict[str, str]) -> Result | Exception:
         if homes.get(document) != pieces.scope.collection:
             return EngineError(
                 f"document {document} is not being indexed in {pieces.scope.collection!r}: "
-                "it was released or deleted; claim it first"
+                "it was released or deleted, or the collection was embedded anew; claim it first"
             )
     return pieces.result
 

@@ -8,7 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from teola.engine import Claim, DocumentKey, EngineKind, EngineSpec, Request, Result
+from teola.engine import (
+    Admission,
+    Claim,
+    DocumentKey,
+    EmbedderIdentity,
+    EngineKind,
+    EngineSpec,
+    Reindexing,
+    Request,
+    Result,
+)
 from teola.errors import EngineUnavailable, InputError
 from teola.graph.ops import Op
 
@@ -101,11 +111,24 @@ class PgVector:
         similarities. A chunk's id is "document:index"."""
         return await self._started.execute(requests)
 
+    async def admit(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity, *, remember: bool = True
+    ) -> Admission:
+        """See DocumentStore."""
+        return await self._started.admit(tenant, collection, embedder, remember)
+
     async def claim(
-        self, tenant: str, collection: str, keys: Sequence[DocumentKey], owner: str
+        self,
+        tenant: str,
+        collection: str,
+        keys: Sequence[DocumentKey],
+        owner: str,
+        asked: float | None = None,
+        embedder: EmbedderIdentity | None = None,
     ) -> list[Claim]:
         """See DocumentStore. A key that is given twice is owned at its first place only."""
-        return await self._started.ownership.claim(tenant, collection, keys, owner)
+        ownership = self._started.ownership
+        return await ownership.claim(tenant, collection, keys, owner, asked, embedder)
 
     async def expect(self, owner: str, sizes: Mapping[str, int]) -> None:
         """See DocumentStore. Raises DocumentError for a document without chunks."""
@@ -113,19 +136,29 @@ class PgVector:
 
     async def release(self, owner: str) -> None:
         """See DocumentStore. May be repeated; unknown owners hold nothing."""
-        await self._started.ownership.release(owner)
+        await self._started.release(owner)
+
+    def unpin(self, owner: str) -> None:
+        """See DocumentStore."""
+        self._started.pins.unpin(owner)
 
     async def collections(self, tenant: str) -> list[dict[str, Any]]:
         """`name`, `documents`, `chunks` of each collection that has a visible document."""
         return await self._started.collections(tenant)
 
     async def documents(self, tenant: str, collection: str) -> list[dict[str, Any]]:
-        """`id`, `name`, `chunks`, `created_at`, `metadata` of each visible document."""
+        """`id`, `name`, `chunks`, `created_at`, `metadata`, `origin` of each visible document."""
         return await self._started.documents(tenant, collection)
 
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
         """Delete visible documents (None: all of the collection); how many."""
         return await self._started.delete(tenant, collection, documents)
+
+    async def reindexing(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Reindexing, bool]:
+        """See Reindexes."""
+        return await self._started.reindexing(tenant, collection, embedder)
 
     def database(self) -> Home:
         """The database that it stores in: a use of its own, which ends with its own `close`."""
@@ -134,8 +167,8 @@ class PgVector:
         return Home(self._embedded.again())
 
     async def settle(self) -> None:
-        """Wait for the indexes that are being built in the background."""
-        await self._started.indexes.settle()
+        """Wait for what goes on in the background: indexes are built, what died is purged."""
+        await self._started.settle()
 
     @property
     def _started(self) -> ChunkStore:

@@ -22,6 +22,7 @@ from anyio import fail_after
 
 from teola.engine import EngineSpec, Hit, QueryContext, Request, Result
 from teola.errors import EngineError, EngineUnavailable, InputError, OutputError, TeolaError
+from teola.loopback import without_proxy
 
 from . import answers
 from .answers import Page
@@ -106,6 +107,7 @@ class OnlineSearch(ABC):
             headers={"user-agent": "teola", "accept": "application/json"},
             timeout=httpx.Timeout(None, connect=self._timeout_s),
             limits=httpx.Limits(max_connections=self._spec.concurrency),
+            mounts=without_proxy(self.url or ""),
         )
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from experiments.doors.site import DEADLINE_S, Site
 Way = Callable[[Site, Content, Any], int]
 """Sends a content and returns the status of the answer."""
 ASKED: Final = "Who keeps the lamp?"
+PAPERS: Final = "/v1/collections/papers/documents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,36 @@ def _metadata(site: Site, content: Content, made: Any) -> int:
     return site.ask("naive-rag", {"question": ASKED, "documents": documents})[0]
 
 
+def _indexed(site: Site, content: Content, made: Any) -> int:
+    """A document for a collection, until it is there or refused."""
+    body = {"documents": {"name": "long.txt", "text": made}, "deadline_s": DEADLINE_S}
+    return _watched(site, json.dumps(body).encode())
+
+
+def _indexed_metadata(site: Site, content: Content, made: Any) -> int:
+    documents = [
+        {"name": f"{i}.txt", "text": "lamp", "metadata": one} for i, one in enumerate(made)
+    ]
+    body = {"documents": documents, "deadline_s": DEADLINE_S}
+    return _watched(site, json.dumps(body).encode())
+
+
+def _indexed_file(site: Site, content: Content, made: Any) -> int:
+    name, data = made
+    body = _form({"deadline_s": DEADLINE_S}, name, data)
+    return _watched(site, body, "multipart/form-data; boundary=B")
+
+
+def _watched(site: Site, body: bytes, kind: str = "application/json") -> int:
+    """Send documents to index and follow the query to its end."""
+    status, told = site.send("POST", PAPERS, body, kind=kind)
+    if status == 202:
+        id = json.loads(told)["query_id"]
+        site.send("GET", f"/v1/queries/{id}/events")
+        site.send("DELETE", f"/v1/queries/{id}")
+    return status
+
+
 def _schema(site: Site, content: Content, made: Any) -> int:
     overrides = {"generate.json_schema": made}
     return site.ask("plain", {"question": ASKED}, overrides=overrides)[0]
@@ -120,14 +151,19 @@ def _schema(site: Site, content: Content, made: Any) -> int:
 def _uploaded(site: Site, content: Content, made: Any) -> int:
     """A form with the file."""
     name, data = made
-    request = json.dumps({"inputs": {"question": ASKED}, "deadline_s": DEADLINE_S}).encode()
-    file = f'form-data; name="documents"; filename="{name}"'.encode()
-    body = (
-        b'--B\r\nContent-Disposition: form-data; name="request"\r\n\r\n%s\r\n'
-        b"--B\r\nContent-Disposition: %s\r\n\r\n%s\r\n--B--\r\n" % (request, file, data)
-    )
+    body = _form({"inputs": {"question": ASKED}, "deadline_s": DEADLINE_S}, name, data)
     path, kind = "/v1/apps/naive-rag/queries", "multipart/form-data; boundary=B"
     return site.send("POST", path, body, kind=kind)[0]
+
+
+def _form(request: Mapping[str, Any], name: str, data: bytes) -> bytes:
+    """A body of multipart/form-data with the boundary B: what is asked, and a file."""
+    file = f'form-data; name="documents"; filename="{name}"'.encode()
+    return (
+        b'--B\r\nContent-Disposition: form-data; name="request"\r\n\r\n%s\r\n'
+        b"--B\r\nContent-Disposition: %s\r\n\r\n%s\r\n--B--\r\n"
+        % (json.dumps(request).encode(), file, data)
+    )
 
 
 def _chat(site: Site, content: Content, made: Any) -> int:
@@ -281,6 +317,17 @@ ROUTES: Final[tuple[Door, ...]] = (
     route("GET /v1/queries/{id}/explanation", *LOOK),
     route("GET /v1/queries/{id}/timeline", *LOOK),
     route("GET /v1/queries/{id}/primitives/{primitive}", *LOOK),
+    route("GET /v1/collections"),
+    route("GET /v1/collections/{name}/documents", "id", "search"),
+    route(
+        "POST /v1/collections/{name}/documents",
+        "id",
+        "body",
+        text=_indexed,
+        metadata=_indexed_metadata,
+        file=_indexed_file,
+    ),
+    route("DELETE /v1/collections/{name}/documents", "id", "search"),
     route("GET /v1/engines"),
     route("GET /healthz"),
     route("GET /readyz"),

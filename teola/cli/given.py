@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from teola.app import App
 from teola.cli.named_engines import embedding_config, llm_config, web_config
 from teola.cli.options import Dtype
 from teola.config import Configuration
+from teola.engine import check_metadata
 from teola.errors import DocumentError, InputError, UnknownName
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig
 from teola.runtime.fitting import Fitting
@@ -220,6 +222,23 @@ def parse_overrides(typed: Sequence[str]) -> dict[str, Any]:
                 f"--set {one!r} must be COMPONENT.PARAMETER=VALUE, such as search.top_k=8"
             )
         found[name] = _json_or_text(value)
+    return found
+
+
+def parse_metadata(typed: Sequence[str]) -> dict[str, Any]:
+    """`KEY=VALUE`; numbers, true, false and lists of JSON as such, all else is a text. Raises
+    InputError."""
+    found: dict[str, Any] = {}
+    for one in typed:
+        key, equals, text = one.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--metadata {one!r} must be KEY=VALUE, such as year=2026")
+        if key in found:
+            raise InputError(f"--metadata {key!r} was given twice; give a list: {key}='[1, 2]'")
+        value = _json_or_text(text)
+        number = isinstance(value, (int, float)) and isfinite(value)  # true and false are, too
+        found[key] = value if number or isinstance(value, list) else text
+    check_metadata(found)
     return found
 
 

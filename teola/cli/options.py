@@ -202,7 +202,8 @@ DataDir = Annotated[
         metavar="DIR",
         show_default=False,
         rich_help_panel=ENGINES,
-        help="Where the embedded PostgreSQL keeps its data; by default in your data folder.",
+        help="Where the embedded PostgreSQL keeps its data; by default in the folder that "
+        "TEOLA_DATA_DIR names, else in your data folder.",
     ),
 ]
 Precision = Annotated[

@@ -24,6 +24,7 @@ from typer.main import get_command
 
 from teola.cli import (
     collecting,
+    collections_group,
     configuring,
     inquiring,
     journaling,
@@ -65,8 +66,8 @@ app.command("queries", epilog=server_queries.QUERIES_EXAMPLES)(server_queries.qu
 app.command("waiting", epilog=inquiring.WAITING_EXAMPLES)(inquiring.waiting)
 app.command("answer", epilog=inquiring.ANSWER_EXAMPLES)(inquiring.answer)
 app.command("index", epilog=collecting.INDEX_EXAMPLES)(collecting.index)
-app.command("collections", epilog=collecting.COLLECTIONS_EXAMPLES)(collecting.collections)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)
+app.add_typer(collections_group.app, name="collections")
 app.add_typer(profiling.app, name="profile")
 app.add_typer(configuring.app, name="config")
 app.add_typer(keys.app, name="keys")

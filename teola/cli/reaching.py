@@ -44,11 +44,13 @@ def reaching(url: str, key: str | None) -> Iterator[httpx.Client]:
     import httpx
 
     from teola.errors import EngineUnavailable, InputError
+    from teola.loopback import without_proxy
 
     url = url.rstrip("/")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        with httpx.Client(base_url=url, headers=headers, timeout=LIMIT_S) as client:
+        mounts = without_proxy(url)
+        with httpx.Client(base_url=url, headers=headers, timeout=LIMIT_S, mounts=mounts) as client:
             yield client
     except (httpx.InvalidURL, httpx.UnsupportedProtocol):
         raise InputError(f"--url {url!r} is no URL, such as {URL}") from None

@@ -1,13 +1,15 @@
 """The step before the graph: from a query's documents to chunks to index and a scope to search.
 
-Documents are content-addressed: what the store already has (same bytes, same splitting, same
-embedder) is neither split nor embedded nor stored again. Reading and splitting run off the loop,
-of as many documents at once as the loader's spec says, and for one tenant of fewer.
+What the store already has (same bytes, same splitting, same embedder) is neither split nor embedded
+nor stored again. In a collection a name is one document, so files get names that tell them apart: a
+folder's begin with the folder's own name. Reading and splitting run off the loop, of as many
+documents at once as the loader's spec says, and for one tenant of fewer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from teola.engine import (
+    UNNAMED,
+    Admission,
     Chunk,
     Claim,
     DocumentKey,
@@ -27,13 +31,13 @@ from teola.engine import (
     Scope,
     Source,
     Splitting,
+    WarmsUp,
     near,
 )
 from teola.errors import DocumentError, InputError
+from teola.runtime.embedder_identity import identity_of
 from teola.runtime.hosts.local import LocalHost
 
-UNNAMED: Final = "documents"
-"""Collection of documents that were given without one."""
 SUFFIXES: Final = frozenset(
     {
         *(".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".pdf"),
@@ -42,6 +46,7 @@ SUFFIXES: Final = frozenset(
 )
 """What is taken from a directory; files given by name may have any suffix."""
 MAX_DOCUMENTS: Final = 10_000
+FEW_WORDS: Final = "A server reads this first. It has two sentences."
 SHOWN: Final = 80
 """Characters of a path that an error repeats."""
 KINDS: Final = 8
@@ -50,14 +55,19 @@ KINDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a query's documents become. new: documents that this query indexes. hidden: texts that
-    were left out of them because a reader does not see them, by the document's name."""
+    """What a query's documents become. new: documents that this query indexes. taken: that were
+    stored with the chunks of others of their content. replaced: names of documents, new or taken,
+    that had another version. hidden: texts that were left out of them because a reader does not see
+    them, by the document's name. notice: what whoever searches the collection has to know."""
 
     chunks: list[Chunk]
     scope: Scope
     new: int
     known: int
     hidden: Mapping[str, int]
+    taken: int = 0
+    replaced: tuple[str, ...] = ()
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +78,26 @@ class CollectedSources:
     passed_over: Counter[str]
 
 
-def collected(documents: Any, most: int | None = MAX_DOCUMENTS) -> CollectedSources:
+def collected(
+    documents: Any, most: int | None = MAX_DOCUMENTS, root: str | Path | None = None
+) -> CollectedSources:
     """Sources from what users write: paths, directories, `{"name", "text"}`, or lists of these.
 
-    most: documents of one query. Hidden files and folders in a directory do not count. Raises
-    InputError, DocumentError.
+    A file is named by its name, and in a directory by its way from there, which begins with the
+    directory's own name: `a/notes.md` for "a", "/srv/a" and, within it, ".". root: a directory from
+    which the ways of all begin. most: documents of one query. Hidden files and folders in a
+    directory do not count. Raises InputError, DocumentError.
     """
     passed_over: Counter[str] = Counter()
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise InputError(f"root is {str(root)!r}, which is no directory: check the path")
     if documents is None:
         return CollectedSources([], passed_over)
     if isinstance(documents, (str, Path, Mapping, Source)):
         documents = [documents]
     found: list[Source] = []
     for document in documents:
-        found += _sources(document, passed_over)
+        found += _sources(document, passed_over, root)
     if most is not None and len(found) > most:
         raise InputError(
             f"{len(found)} documents are more than the {most} of one query; put them into a "
@@ -114,7 +130,23 @@ def readable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
+def replaced(names: Sequence[str]) -> str:
+    """One line about names that had another version: `2 documents replaced: a.md, b.md`."""
+    number = len(names)
+    listed = [readable(name) for name in names[:KINDS]]
+    if number > KINDS:
+        listed.append(f"and {number - KINDS} more")
+    return f"{number} document{'s' if number != 1 else ''} replaced: {', '.join(listed)}"
+
+
+def origin_of(path: Path) -> Path:
+    """Where a file or directory really lies; a link to a file is a file where the link is."""
+    if path.is_dir():
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent)) / path.name
+
+
+def _sources(document: Any, passed_over: Counter[str], root: str | Path | None) -> list[Source]:
     if isinstance(document, Source):
         return [document]
     if isinstance(document, Mapping):
@@ -135,7 +167,7 @@ def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
             "{'name': ..., 'text': ...}"
         )
     if not folder:
-        return [Source(path.name, path=path)]
+        return [_source(path, path.name, origin_of(path), root)]
     files = [p for p in path.rglob("*") if not _hidden(p.relative_to(path)) and p.is_file()]
     inside = sorted(p for p in files if p.suffix.lower() in SUFFIXES)
     others = Counter(p.suffix.lower() for p in files)
@@ -144,7 +176,21 @@ def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
     if not inside:
         listed = ", ".join(sorted(SUFFIXES))
         raise DocumentError(f"directory {str(path)!r} holds no documents ({listed})")
-    return [Source(str(p.relative_to(path)), path=p) for p in inside]
+    own, origin = Path(os.path.basename(os.path.abspath(path))), origin_of(path)
+    ways = ((p, p.relative_to(path)) for p in inside)
+    return [_source(p, (own / way).as_posix(), origin / way, root) for p, way in ways]
+
+
+def _source(path: Path, name: str, origin: Path, root: str | Path | None) -> Source:
+    if root is not None:
+        start = origin_of(Path(root).expanduser())
+        if not origin.is_relative_to(start):
+            raise InputError(
+                f"{readable(str(path))!r} does not lie in root {str(root)!r}: give files and "
+                "directories from there only"
+            )
+        name = origin.relative_to(start).as_posix()
+    return Source(name, path=path, origin=readable(str(origin)))
 
 
 def _excerpt(text: str) -> str:
@@ -161,7 +207,7 @@ class Preparer:
     def __init__(self, loader: LocalHost, embedder: LocalHost, store: LocalHost) -> None:
         self._loader, self._turns = loader, loader.turns
         self._documents = cast("Loader", loader.engine)
-        self._embedder = cast("Embedder", embedder.engine)
+        self._embedder, self._embedding = cast("Embedder", embedder.engine), embedder
         self._store = cast("DocumentStore", store.engine)
 
     async def prepare(
@@ -173,8 +219,12 @@ class Preparer:
         collection: str | None,
         filters: Mapping[str, Any],
         splitting: Splitting,
+        asked: float | None = None,
     ) -> Prepared:
-        """Claim and split `given`; the caller must `release` in the end. Raises DocumentError."""
+        """Claim and split `given`; the caller must `release` in the end. asked: see DocumentStore.
+        Raises DocumentError, and InputError, also for a collection of another embedder or one that
+        does not exist."""
+        admission = await self._admitted(tenant, collection, indexes=bool(given))
         limit = self._embedder.max_tokens - 2
         if splitting.chunk_size > limit:
             raise InputError(
@@ -189,13 +239,23 @@ class Preparer:
         splitting = self._measured(splitting)
         keys = await self._keys(given, splitting)
         name = collection or UNNAMED
-        claims = await self._store.claim(tenant, name, keys, owner) if keys else []
+        identity = None
+        if keys and name != UNNAMED:
+            identity = await identity_of(self._embedding, sentence=True)
+        claims: list[Claim] = []
+        if keys:
+            claims = await self._store.claim(tenant, name, keys, owner, asked, identity)
         chunks, owned, hidden = await self._split(given, claims, splitting, tenant)
         if owned:
             await self._store.expect(owner, owned)
         ids = tuple(dict.fromkeys(claim.document for claim in claims))
-        scope = Scope(tenant, name, None if collection else ids, dict(filters))
-        return Prepared(chunks, scope, len(owned), len(ids) - len(owned), hidden)
+        searched = None if collection else ids
+        scope = Scope(tenant, name, searched, dict(filters), admission.collection)
+        taken = sum(claim.taken for claim in claims)
+        replaces = (s.name for s, claim in zip(given, claims, strict=True) if claim.replaces)
+        known = len(ids) - len(owned) - taken
+        sizes = len(owned), known
+        return Prepared(chunks, scope, *sizes, hidden, taken, tuple(replaces), admission.notice)
 
     async def count(self, given: Sequence[Source], splitting: Splitting) -> int:
         """How many chunks `given` makes; nothing is stored."""
@@ -206,22 +266,50 @@ class Preparer:
         ]
         return sum(map(len, made))
 
+    async def warm(self, splitting: Splitting) -> None:
+        """Read and split a few words and ask the store what it has, so that no query is the first
+        to do so; nothing is stored."""
+        if isinstance(self._documents, WarmsUp):
+            await self._loader.call(self._documents.warm)
+        splitting = self._measured(splitting)
+        source = Source("warming.txt", text=FEW_WORDS)
+        await self._keys([source], splitting)
+        await self._loader.call(self._documents.split, source, splitting, self._embedder.encode)
+        if not splitting.estimated:  # else the embedder is a server, which each call may cost
+            await identity_of(self._embedding, sentence=True)
+        await self._store.collections("default")
+
     async def release(self, owner: str) -> None:
         """The query has ended: what it did not finish indexing is deleted."""
         await self._store.release(owner)
 
-    async def exists(self, tenant: str, collection: str) -> list[str]:
-        """Names of the tenant's collections. Raises InputError if `collection` is not one."""
+    def unpin(self, owner: str) -> None:
+        """The query waits: its next search may see what is new."""
+        self._store.unpin(owner)
+
+    async def _admitted(self, tenant: str, collection: str | None, *, indexes: bool) -> Admission:
+        """What the store says to the embedder. Raises InputError if the collection has another one,
+        and for one that does not exist if nothing is to be indexed into it."""
+        if collection is None:
+            return Admission(None)
+        found = Admission(None, unsure=True)
+        for sentence in (False, True):
+            if found.unsure:
+                identity = await identity_of(self._embedding, sentence=sentence)
+                found = await self._store.admit(
+                    tenant, collection, identity, remember=collection != UNNAMED
+                )
+        if found.collection is None and not indexes:
+            raise InputError(await self._unknown(tenant, collection))
+        return found
+
+    async def _unknown(self, tenant: str, collection: str) -> str:
         names = [entry["name"] for entry in await self._store.collections(tenant)]
-        if collection not in names:
-            listed = ", ".join(n for n in names if n != UNNAMED) or "none yet"
-            way = f"`teola index PATH --collection {collection}`"
-            if tenant != "default":  # that of `teola index`
-                way = f"`teola.collections.index(..., tenant={tenant!r})` in Python"
-            raise InputError(
-                f"no collection {collection!r} (there is: {listed}); make it with {way}"
-            )
-        return names
+        listed = ", ".join(n for n in names if n != UNNAMED) or "none yet"
+        way = f"`teola index PATH --collection {collection}`"
+        if tenant != "default":  # that of `teola index`
+            way = f"`teola.collections.index(..., tenant={tenant!r})` in Python"
+        return f"no collection {collection!r} (there is: {listed}); make it with {way}"
 
     def _measured(self, splitting: Splitting) -> Splitting:
         return replace(splitting, estimated=estimates(self._embedder))
@@ -233,7 +321,15 @@ class Preparer:
             *(self._loader.call(self._documents.fingerprint, source) for source in given)
         )
         return [
-            DocumentKey(print_.sha256, pipeline, source.name, source.metadata)
+            DocumentKey(
+                print_.sha256,
+                pipeline,
+                source.name,
+                source.metadata,
+                print_.reading,
+                source.origin,
+                source.replace,
+            )
             for source, print_ in zip(given, prints, strict=True)
         ]
 

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from teola.engine import (
@@ -142,6 +143,18 @@ class Profiler:
             raise InputError(f"engine {self.spec.name!r} has no op that can be measured alone")
         return Measured(profile, self._points)
 
+    async def once(self) -> None:
+        """Run each op that can be measured alone with one item: what a first batch takes beyond
+        later ones is taken then."""
+        if Op.PREFILLING in self.spec.ops:
+            await self._call(1, 1)
+        if Op.EMBEDDING in self.spec.ops:
+            await self._embed(1)
+        if Op.RERANKING in self.spec.ops:
+            await self._rerank(1)
+        if Op.SEARCHING in self.spec.ops:
+            await self._search(1, Scope("default", f"profile-{uuid.uuid4().hex[:12]}"))
+
     # --- batch engines --------------------------------------------------------------------
 
     async def _batches(self, ops: dict[Op, Once], *, by_tokens: bool = False) -> EngineProfile:
@@ -213,7 +226,6 @@ class Profiler:
     async def _vectorstore(self) -> EngineProfile:
         store = cast("DocumentStore", self.host.engine)
         scope = Scope("default", f"profile-{uuid.uuid4().hex[:12]}")
-        width = (self.host.vectors.dimensions if self.host.vectors else 0) or DIMENSIONS
 
         async def ingest(size: int) -> tuple[float, int]:
             key = DocumentKey(uuid.uuid4().hex * 2, "profile", "profile")
@@ -221,20 +233,26 @@ class Profiler:
             (claim,) = await store.claim(scope.tenant, scope.collection, [key], owner)
             await store.expect(owner, {claim.document: size})
             chunks = [Chunk(claim.document, i, self._chunk(), "profile") for i in range(size)]
-            inputs = {"vectors": self._vectors(size, width), "chunks": chunks, "scope": scope}
+            inputs = {"vectors": self._vectors(size, self._width), "chunks": chunks, "scope": scope}
             seconds, _ = await self._execute(Op.INGESTION, IngestionParams(), inputs)
             await store.release(owner)
             return seconds, 0
 
-        async def search(size: int) -> tuple[float, int]:
-            inputs = {"vectors": self._vectors(size, width), "scope": scope}
-            seconds, _ = await self._execute(Op.SEARCHING, SearchParams(16), inputs)
-            return seconds, 0
-
+        search = partial(self._search, scope=scope)
         try:
             return await self._batches({Op.INGESTION: ingest, Op.SEARCHING: search})
         finally:
             await store.delete(scope.tenant, scope.collection, None)
+
+    async def _search(self, size: int, scope: Scope) -> tuple[float, int]:
+        inputs = {"vectors": self._vectors(size, self._width), "scope": scope}
+        seconds, _ = await self._execute(Op.SEARCHING, SearchParams(16), inputs)
+        return seconds, 0
+
+    @property
+    def _width(self) -> int:
+        """Numbers of a vector of the store."""
+        return (self.host.vectors.dimensions if self.host.vectors else 0) or DIMENSIONS
 
     def _vectors(self, count: int, width: int) -> list[Any]:
         import numpy

@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, Self
 
+from teola.data_folder import named_folder
 from teola.errors import InputError
 from teola.learning import Learner, Lessons
 from teola.runtime.engines import EngineConfig
@@ -134,7 +135,8 @@ def default_folder(data_dir: str | Path | None = None) -> Path:
     """Where a server keeps what it learns unless it is told: with its data."""
     import platformdirs
 
-    return Path(data_dir or platformdirs.user_data_path("teola")).expanduser() / "learned"
+    folder = data_dir or named_folder() or platformdirs.user_data_path("teola")
+    return Path(folder).expanduser() / "learned"
 
 
 def _digest(engine: str, kind: str, config: EngineConfig) -> str:

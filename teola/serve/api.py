@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from teola.journal.rows import Kept
     from teola.serve.journal.background import Background
 
-_KEY = {
+KEY_PARAMETER: Final = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
@@ -57,7 +57,7 @@ _BODY = {
             },
         },
     },
-    "parameters": [_KEY],
+    "parameters": [KEY_PARAMETER],
 }
 
 

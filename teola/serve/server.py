@@ -30,7 +30,7 @@ from teola.errors import InputError, TeolaError, reason_of
 from teola.runtime.live import loops
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
-from teola.serve import answering, api, engines_api, looking, page, primitives_api
+from teola.serve import answering, api, collections_api, engines_api, looking, page, primitives_api
 from teola.serve.access.answer_headers import AnswerHeaders
 from teola.serve.access.auth import KeyFile, KeyGuard
 from teola.serve.admission.admission import NO_SHARES, Shares
@@ -40,6 +40,7 @@ from teola.serve.chat import openai_api
 from teola.serve.chat.own_calls import OwnCalls
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.direct import Direct, asked_of
+from teola.serve.indexing_app import IndexingApp
 from teola.serve.intake import uploads
 from teola.serve.intake.bounds import Bounded
 from teola.serve.intake.limits import QueryLimits
@@ -49,6 +50,7 @@ from teola.serve.observe.observing import Observers
 from teola.serve.observe.telemetry import Telemetry, from_environment
 from teola.serve.openapi.published import publish
 from teola.serve.problems import NotFound, Problem, answer, problem
+from teola.serve.warming import warm
 
 if TYPE_CHECKING:
     from teola.journal.journal import Journal
@@ -75,7 +77,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether all engines are there; error: why one is not."""
+    """Whether all engines are there, and warm; error: why one is not."""
 
     ready: bool = False
     error: str | None = None
@@ -136,6 +138,12 @@ def make_app(
     found.include_router(engines_api.router(runtime, service))
     found.include_router(looking.router(runtime, service))
     found.include_router(primitives_api.router(service))
+    indexing = IndexingApp(runtime)
+    if indexing.name in apps:
+        raise InputError(f"no application may be called {indexing.name!r}, as the server's own is")
+    if keeper is not None:
+        keeper.add(indexing)
+    found.include_router(collections_api.router(runtime, service, indexing))
     page.mount(found)
 
     @found.get("/healthz", tags=["health"])
@@ -145,7 +153,8 @@ def make_app(
 
     @found.get("/readyz", tags=["health"], response_model=None)
     async def readyz() -> Response:
-        """Whether queries are welcome: all engines run and the server is not about to stop."""
+        """Whether queries are welcome: all engines run and are warm, so that a first query takes no
+        longer than later ones, and the server is not about to stop."""
         if board.draining:
             return JSONResponse({"status": "draining"}, 503)
         if readiness.error:
@@ -167,7 +176,8 @@ def make_app(
     _refusals(found, observers)
     publish(found, locked=keys is not None)
     direct = Direct(found, partial(api.ask, service))
-    bounded = Bounded(direct, lambda scope: asked_of(scope) is not None, observers.refused)
+    takes_forms = lambda scope: asked_of(scope) is not None or collections_api.indexes(scope)  # noqa: E731
+    bounded = Bounded(direct, takes_forms, observers.refused)
     return observers.around(AnswerHeaders(KeyGuard(bounded, keys, observers.refused)))
 
 
@@ -313,7 +323,7 @@ async def _start(
     keeper: Keeper | None,
     listens: asyncio.Event,
 ) -> None:
-    """Start every engine that any application uses; then what was left to run goes on."""
+    """Start and warm every engine that any application uses; then what was left to run goes on."""
     await listens.wait()
     await asyncio.sleep(FIRST_S)
     if keeper is not None:
@@ -330,6 +340,7 @@ async def _start(
         raise
     finally:
         await servers
+    await warm(runtime, apps)
     gc.freeze()  # what is there by now stays: models and modules need not be looked through
     gc.set_threshold(*GARBAGE)
     readiness.ready = True

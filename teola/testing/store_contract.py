@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from teola.engine import (
     Chunk,
     DocumentKey,
     DocumentStore,
+    EmbedderIdentity,
     HasDimensions,
     Hit,
     QueryContext,
     Request,
     Scope,
 )
+from teola.errors import InputError
 from teola.graph import Op
 from teola.graph.ops import IngestionParams, SearchParams
 from teola.runtime.hosts.local import LocalHost
@@ -32,7 +35,11 @@ async def check_store(host: LocalHost, broken: Callable[[str], ContractBroken]) 
     mine, other = f"check-{uuid.uuid4().hex}", f"check-{uuid.uuid4().hex}"
     width = (store.dimensions if isinstance(store, HasDimensions) else 0) or 8
     key = DocumentKey("0" * 64, "check", "lamp.txt")
-    (claim,) = await store.claim(mine, "c", [key], "first")
+    embedder = EmbedderIdentity("check@1", width, sentence=_axis(0, width))
+    stranger = EmbedderIdentity("check@2", width, sentence=_axis(1, width))
+    if (await store.admit(mine, "c", embedder)).collection is not None:
+        raise broken("a collection without documents has a number")
+    (claim,) = await store.claim(mine, "c", [key], "first", embedder=embedder)
     if not claim.owned:
         raise broken("a new document is claimed by the first who asks, who has to own it")
     await store.expect("first", {claim.document: len(TEXTS)})
@@ -52,6 +59,11 @@ async def check_store(host: LocalHost, broken: Callable[[str], ContractBroken]) 
         hits = await _hits(host, _axis(k, width), scope, mine, broken)
         if [hit.text for hit in hits[:1]] != [text] or len(hits) != len(TEXTS):
             raise broken(f"a search for the vector of {text!r} found {[h.text for h in hits]}")
+    if (await store.admit(mine, "c", embedder)).collection is None:
+        raise broken("the embedder that indexed a collection is not admitted to it")
+    with suppress(InputError):
+        await store.admit(mine, "c", stranger)
+        raise broken("another embedder than the one that indexed a collection is admitted to it")
     if await _hits(host, _axis(0, width), Scope(other, "c"), other, broken):
         raise broken("a tenant finds what another one has stored")
     await store.release("first")

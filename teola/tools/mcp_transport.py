@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from teola.errors import InputError
+from teola.loopback import without_proxy
 from teola.threads import Threads
 from teola.tools.mcp_messages import (
     LINE,
@@ -232,7 +233,12 @@ async def _requests_to(server: ByUrl) -> AsyncIterator[Any]:
     }
     try:
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks) as http,
+            httpx2.AsyncClient(
+                headers=headers,
+                timeout=timeout,
+                event_hooks=hooks,
+                mounts=without_proxy(server.url),
+            ) as http,
             # its own bound would come first, and name no option of ours
             streamable_http_client(
                 server.url, http_client=http, max_sse_event_size=None

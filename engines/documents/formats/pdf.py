@@ -8,12 +8,14 @@ from pypdf import PdfReader
 from pypdf.errors import DependencyError, FileNotDecryptedError
 
 from . import Allowed, Extracted, Refused
+from .hyphens import joined
 
 
 def read(path: Path, allowed: Allowed) -> Extracted:
     """The text of a PDF file."""
     try:
         with path.open("rb") as file:
-            return Extracted("\n".join(page.extract_text() for page in PdfReader(file).pages))
+            pages = (page.extract_text() for page in PdfReader(file).pages)
+            return Extracted(joined("\n".join(pages)))
     except (FileNotDecryptedError, DependencyError):
         raise Refused("encrypted") from None

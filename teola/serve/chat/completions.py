@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any, Final
 
+from teola.engine import Hit
 from teola.plain_json import SPACED, written
 from teola.result import Result, jsonable
 from teola.serve.board import Entry
@@ -25,10 +26,22 @@ def completion(entry: Entry, model: str, said: str, steps: bool = False) -> dict
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(entry)}
     head = _head(entry, model, "chat.completion")
     found = {**head, "choices": [choice], "usage": usage(entry)}
-    if not steps:
-        return found
-    events = (json.loads(event.data) for event in entry.events if event.kind == "step")
-    return {**found, "x_teola": {"steps": [e for e in events if e["state"] != "started"]}}
+    ours = sources_of(entry.result)
+    if steps:
+        events = (json.loads(event.data) for event in entry.events if event.kind == "step")
+        ours["steps"] = [e for e in events if e["state"] != "started"]
+    return {**found, "x_teola": ours} if ours else found
+
+
+def sources_of(result: Result | None) -> dict[str, Any]:
+    """{"sources": the passages that the application gives besides its answer, the nearest first};
+    empty where it gives none."""
+    if result is None:
+        return {}
+    beside = (value for value in result.outputs.values() if value is not result.answer)
+    lists = (value for value in beside if isinstance(value, list))
+    found = [hit for listed in lists for hit in listed if isinstance(hit, Hit)]
+    return {"sources": jsonable(found)} if found else {}
 
 
 def calls_of(result: Result | None) -> list[dict[str, Any]]:
@@ -122,7 +135,8 @@ class Chunks:
             yield from self._calls(calls)
         elif text or not self._begun:
             yield from self._delta(text)
-        yield self._chunk({}, _reason(self._entry))
+        ours = sources_of(self._entry.result)
+        yield self._chunk({}, _reason(self._entry), {"x_teola": ours} if ours else None)
         if self._wants_usage:
             yield line({**self._head, "choices": [], "usage": usage(self._entry)})
         yield "data: [DONE]\n\n"

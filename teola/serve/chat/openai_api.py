@@ -209,8 +209,9 @@ class _Asking:
             steps = self.wanted.steps
             make = lambda: LongJson(completion(entry, model, text, steps), headers=headers)  # noqa: E731
             return await written(entry, make)
-        whole = Chunks(entry, model, self.wanted.wants_usage).rest(text)
-        return Response("".join(whole), media_type="text/event-stream", headers=headers)
+        chunks = Chunks(entry, model, self.wanted.wants_usage)
+        whole = await written(entry, lambda: "".join(chunks.rest(text)))
+        return Response(whole, media_type="text/event-stream", headers=headers)
 
     async def _asked(self, conversation: Conversation) -> _Answer:
         """Ask `conversation` and wait for the answer."""

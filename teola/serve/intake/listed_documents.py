@@ -157,15 +157,20 @@ def _form(name: str, document: Any) -> str:
 
 def _check_label(name: str, document: Mapping[str, Any]) -> None:
     """Raise InputError for a document whose name or metadata nobody could show or store."""
-    label, metadata = document["name"], document.get("metadata")
-    if not label.strip() or len(label) > NAME_CHARACTERS or _DECEIVING.search(label):
-        raise InputError(
-            f"input {name!r}: a document's name has 1 to {NAME_CHARACTERS} characters, no line "
-            "breaks, and none that turn the direction of writing"
-        )
+    metadata = document.get("metadata")
+    check_label(f"input {name!r}: a document's name", document["name"])
     if metadata is not None and not isinstance(metadata, dict):
         raise InputError(f"input {name!r}: a document's metadata is an object, if there is any")
     check_metadata(metadata or {})
+
+
+def check_label(what: str, label: str) -> None:
+    """Raise InputError for a name that nobody could show. what: whose it is."""
+    if not label.strip() or len(label) > NAME_CHARACTERS or _DECEIVING.search(label):
+        raise InputError(
+            f"{what} has 1 to {NAME_CHARACTERS} characters, no line breaks, and none that turn the "
+            "direction of writing"
+        )
 
 
 def _is_there(document: Any) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -72,18 +74,8 @@ class QueryRequest(BaseModel):
 async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> QueryRequest:
     """The query that `request` asks, its files stored by `upload`. Raises InputError."""
     if is_form(request.headers):
-        _, options = parse_options_header(request.headers["content-type"])
-        charset = options.get(b"charset", b"utf-8").decode("latin-1")
-        if charset.lower() not in ("utf-8", "utf8"):
-            raise InputError(f"the form's charset is {charset[:40]!r}; send UTF-8")
-        try:
-            form = await request.form(max_files=100, max_fields=100)
-        except HTTPException as error:
-            raise InputError(f"the form cannot be read: {error.detail}") from None
-        try:
+        async with form_of(request) as form:
             found = await _of_form(form, app, upload)
-        finally:
-            await form.close()
     else:
         found = checked(QueryRequest, await parsed(await request.body()))
     began = time.monotonic()
@@ -94,21 +86,44 @@ async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> Q
     return found
 
 
+@asynccontextmanager
+async def form_of(request: Request) -> AsyncIterator[FormData]:
+    """The form that is a request's body, closed afterwards. Raises InputError."""
+    _, options = parse_options_header(request.headers["content-type"])
+    charset = options.get(b"charset", b"utf-8").decode("latin-1")
+    if charset.lower() not in ("utf-8", "utf8"):
+        raise InputError(f"the form's charset is {charset[:40]!r}; send UTF-8")
+    try:
+        form = await request.form(max_files=100, max_fields=100)
+    except HTTPException as error:
+        raise InputError(f"the form cannot be read: {error.detail}") from None
+    try:
+        yield form
+    finally:
+        await form.close()
+
+
+async def json_in(form: FormData, model: type[M]) -> M:
+    """The field `request` of a form, which holds what would else be the body. Raises InputError."""
+    told = form.getlist(REQUEST) or ["{}"]
+    if len(told) > 1:
+        raise InputError(f"the form field {REQUEST!r} stands there twice")
+    if not isinstance(told[0], str):
+        raise InputError(f"the form field {REQUEST!r} must be a text, not a file")
+    return checked(model, await parsed(told[0]))
+
+
 async def _of_form(form: FormData, app: App, upload: Upload) -> QueryRequest:
     """`request` is the JSON; every other field is an input, a file a document."""
-    told = form.get(REQUEST, "{}")
-    if not isinstance(told, str):
-        raise InputError(f"the form field {REQUEST!r} must be a text, not a file")
-    found = checked(QueryRequest, await parsed(told))
+    found = await json_in(form, QueryRequest)
     inputs = dict(found.inputs)
     for name, value in form.multi_items():
         if name == REQUEST:
-            if value is not told:
-                raise InputError(f"the form field {REQUEST!r} stands there twice")
-        elif isinstance(value, UploadFile):
+            continue
+        if isinstance(value, UploadFile):
             if app.inputs.get(name) is not Kind.DOCUMENTS:
                 raise InputError(f"the form field {name[:80]!r} is a file, but takes no documents")
-            inputs[name] = [*_listed(inputs.get(name)), await upload.keep(value)]
+            inputs[name] = [*listed(inputs.get(name)), await upload.keep(value)]
         else:
             _put_text(app, inputs, name, value)
     found.inputs = inputs
@@ -122,14 +137,15 @@ def _put_text(app: App, inputs: dict[str, Any], name: str, value: str) -> None:
     if kind is Kind.DOCUMENTS:
         raise InputError(f"the form field {name!r} must be a file")
     if kind is Kind.TEXTS:
-        inputs[name] = [*_listed(inputs.get(name)), value]
+        inputs[name] = [*listed(inputs.get(name)), value]
     elif name in inputs:
         raise InputError(f"the input {name[:80]!r} is given twice")
     else:
         inputs[name] = value
 
 
-def _listed(given: Any) -> list[Any]:
+def listed(given: Any) -> list[Any]:
+    """An input that may be one value or a list of them, as a list."""
     if given is None:
         return []
     return given if isinstance(given, list) else [given]

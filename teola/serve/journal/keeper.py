@@ -82,7 +82,7 @@ class Keeper:
 
     def __init__(self, journal: Journal, board: Board, apps: Mapping[str, App]) -> None:
         self.journal, self.opened, self._tried = journal, asyncio.Event(), asyncio.Event()
-        self._board, self._apps = board, apps
+        self._board, self._apps = board, dict(apps)
         self._task: asyncio.Task[None] | None = None
         self._engines = asyncio.Event()
         self._beginning: asyncio.Task[None] | None = None
@@ -93,6 +93,10 @@ class Keeper:
         self._patience = Patience(LEFT_S)
         self._held: set[str] = set()
         self._refused: set[str] = set()
+
+    def add(self, app: App) -> None:
+        """Keep queries of another application, under its name."""
+        self._apps[app.name] = app
 
     def open(self) -> None:
         """Reach the journal, so that queries can be accepted and looked up; none is taken yet."""
@@ -398,7 +402,7 @@ class Keeper:
         what = inputs, body.overrides, body.passes
         entry = self._board.start(
             app,
-            QuerySpec(*what, row.left_s, row.tenant, session=body.session),
+            QuerySpec(*what, row.left_s, row.tenant, session=body.session, asked=row.created),
             mode="background",
             cleanup=upload.remove,
             id=row.id,

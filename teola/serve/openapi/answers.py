@@ -141,6 +141,26 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "edges": _list(_object({"from": _TEXT, "to": _TEXT, "kind": _TEXT})),
         }
     ),
+    "CollectionList": _object(
+        {"collections": _list(_object({"name": _TEXT, "documents": _COUNT, "chunks": _COUNT}))}
+    ),
+    "DocumentList": _object(
+        {
+            "collection": _TEXT,
+            "total": _COUNT,
+            "documents": _list(
+                _object(
+                    {
+                        "id": _TEXT,
+                        "name": _TEXT,
+                        "chunks": _COUNT,
+                        "created": _NUMBER,
+                        "metadata": _ANY_OBJECT,
+                    }
+                )
+            ),
+        }
+    ),
     "Model": _object({"id": _TEXT, "object": _TEXT, "created": _COUNT, "owned_by": _TEXT}),
     "Usage": _object({"prompt_tokens": _COUNT, "total_tokens": _COUNT}, completion_tokens=_COUNT),
     "Completion": _object(
@@ -153,7 +173,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
                 _object({"index": _COUNT, "message": _ANY_OBJECT, "finish_reason": _TEXT})
             ),
             "usage": _ref("Usage"),
-        }
+        },
+        x_teola=_object({}, sources=_list(_ANY_OBJECT), steps=_list(_ANY_OBJECT)),
     ),
     "Embeddings": _object(
         {
@@ -204,6 +225,12 @@ ANSWERS: Final[Mapping[str, Mapping[int, Content]]] = {
     "GET /v1/queries/{id}/explanation": {200: json_of(_ANY_OBJECT)},
     "GET /v1/queries/{id}/timeline": {200: json_of(_ANY_OBJECT)},
     "GET /v1/queries/{id}/primitives/{primitive}": {200: json_of(_ANY_OBJECT)},
+    "GET /v1/collections": {200: json_of("CollectionList")},
+    "GET /v1/collections/{name}/documents": {200: json_of("DocumentList")},
+    "POST /v1/collections/{name}/documents": {202: _QUERY},
+    "DELETE /v1/collections/{name}/documents": {
+        200: json_of(_object({"collection": _TEXT, "deleted": _COUNT}))
+    },
     "GET /v1/engines": {200: json_of(_object({"engines": _list(_object({"name": _TEXT}))}))},
     "GET /v1/models": {200: json_of(_object({"object": _TEXT, "data": _list(_ref("Model"))}))},
     "GET /v1/models/{model}": {200: json_of("Model")},

@@ -23,6 +23,8 @@ OF_OPENAIS_BODIES: Final = (400, 408, 413)
 OF_QUERIES: Final = (404, 409, 429, 502, 503, 504)
 JOURNALED: Final = ("/v1/queries", "/v1/queries/{id}", "/v1/queries/{id}/events")
 """Paths that also the journal is asked about, which may be away."""
+STORED: Final = "/v1/collections"
+"""What paths begin with that need the store, which may be away."""
 _LAST_EVENT: Final = {
     "name": "Last-Event-ID",
     "in": "header",
@@ -94,7 +96,7 @@ def _refusals(path: str, method: str, operation: Mapping[str, Any], locked: bool
         yield from OF_OPENAIS_BODIES if path.startswith(OPENAI) else OF_BODIES
     if method == "post":
         yield from OF_QUERIES
-    if path in JOURNALED:
+    if path in JOURNALED or path.startswith(STORED):
         yield 503
 
 

@@ -13,8 +13,8 @@ import pytest
 from teola.engine import Source, Splitting
 from teola.errors import DocumentError
 from teola_engines.documents import FileLoader, parser
-from teola_engines.documents.files import Format
-from teola_engines.documents.sandbox import ParsingLimits, parse
+from teola_engines.documents.files import Format, lacks
+from teola_engines.documents.sandbox import ParsingLimits, parse, rehearse
 from tests.serve.hostile.bombs import deflated
 
 from .conftest import Encode
@@ -46,6 +46,14 @@ async def refused(path: Path, format: Format, limits: ParsingLimits) -> str:
     assert children() <= before
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+async def test_a_rehearsal_imports_what_each_format_needs() -> None:
+    before = children()
+    wanted = {format for format in Format if format is not Format.TEXT and not lacks(format)}
+    assert {*await rehearse()} == wanted
+    assert Format.PDF in wanted
+    assert children() <= before
 
 
 @pytest.mark.slow

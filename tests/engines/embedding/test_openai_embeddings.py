@@ -25,8 +25,11 @@ from teola.errors import (
 from teola.graph.ops import EmbeddingParams, Op
 from teola_engines.embedding import OpenAIEmbeddings
 from teola_engines.embedding.openai_embeddings import MOST_TOKENS, read
+from teola_engines.llm.openai_connection import Connection
+from teola_engines.llm.openai_wire import BadRequest
 from tests.fake_embeddings import FakeEmbeddings, as_base64, vector_of
 from tests.fake_openai import Fail, Hang
+from tests.planted import catches, edited
 
 SECRET = "the launch code"
 
@@ -34,9 +37,9 @@ SECRET = "the launch code"
 @asynccontextmanager
 async def started(server: FakeEmbeddings, **options: Any) -> AsyncIterator[OpenAIEmbeddings]:
     engine = OpenAIEmbeddings(url=server.url, **options)
-    await engine.start()
-    server.requests.clear()
     try:
+        await engine.start()
+        server.requests.clear()
         yield engine
     finally:
         await engine.close()
@@ -206,7 +209,7 @@ async def test_cancelling_ends_the_request() -> None:
 @pytest.mark.parametrize(
     ("behaviour", "kind", "retryable", "says"),
     [
-        (Fail(400, SECRET, code="bad_thing"), EngineError, False, r"invalid \(400.*bad_thing"),
+        (Fail(400, SECRET, code="bad_thing"), BadRequest, False, r"invalid \(400.*bad_thing"),
         (Fail(401, SECRET), EngineError, False, r"refuses the API key \(401\)"),
         (Fail(404), EngineError, False, r"has no model 'fake-embedding' \(404\)"),
         (Fail(429), EngineError, False, r"overloaded \(429\)"),
@@ -313,6 +316,7 @@ async def test_a_key_is_sent() -> None:
     [
         (lambda server: server.script(Fail(404)), "has no model"),
         (lambda server: server.script(Fail(500)), "failed"),
+        (lambda server: server.script(Fail(400)), "set encoding_format = \"float\" .* 'embedding'"),
         (lambda server: server.spoil(lambda _: b"{}"), "no embeddings"),
         (lambda server: setattr(server, "models", {"data": []}), "lists no model: name one"),
     ],
@@ -325,6 +329,29 @@ async def test_a_server_that_embeds_nothing_does_not_start(
         with pytest.raises(EngineUnavailable, match=says):
             async with started(server):
                 pass
+
+
+async def test_a_refusal_of_numbers_says_nothing_of_base64() -> None:
+    with FakeEmbeddings() as server:
+        server.script(Fail(400))
+        with pytest.raises(EngineUnavailable) as caught:
+            async with started(server, encoding_format="float"):
+                pass
+    assert "encoding_format" not in str(caught.value)
+
+
+@catches(
+    "proxy-for-loopback",
+    "a server on this machine is asked by way of a proxy",
+    edited(Connection._new_client, "mounts=without_proxy(self.url)", ""),
+)
+async def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with FakeEmbeddings(4) as server:
+        async with started(server) as engine:
+            (found,) = await engine.execute([a_request("one text")])
+    assert isinstance(found, dict)
 
 
 async def test_a_server_that_lists_no_models_embeds_with_one_that_is_named() -> None:

@@ -192,6 +192,21 @@ async def test_max_tokens(reader: ExtractiveReader) -> None:
     assert text.startswith("“The tower")
 
 
+@catches(
+    "stops-unheeded",
+    "the extractive reader writes on",
+    edited(ExtractiveReader.generate, "_until(decode.stop, pieces)", "pieces, False"),
+)
+async def test_it_stops_before_a_string_that_ends_an_answer(reader: ExtractiveReader) -> None:
+    whole = await answer(reader, call(WHEN, TOWER))
+    asked = call(WHEN, TOWER, decode=DecodeParams(stop=("never", "in 1889")))
+    deltas = await stream(reader, asked)
+    assert "".join(delta.text for delta in deltas) == whole[: whole.index("in 1889")]
+    assert deltas[-1].finish_reason == "stop"
+    at_once = call(WHEN, TOWER, decode=DecodeParams(stop=("“",)))
+    assert await answer(reader, at_once) == ""
+
+
 @pytest.mark.parametrize("parser", ["lines", "numbered", "json_list"])
 @pytest.mark.parametrize("items", [1, 3, 7])
 async def test_expansion_is_what_the_parser_reads(

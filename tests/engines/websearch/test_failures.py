@@ -63,6 +63,15 @@ async def test_a_refusal_says_what_to_do_and_is_final(
     assert not error.retryable
 
 
+async def test_a_proxy_is_not_asked_for_this_machine(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with FakeSearch("searxng", [LAMP]) as service:
+        async with started(service) as engine:
+            assert len((await ask(engine, "lamp"))[0]) == 1
+
+
 @each_service
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
 async def test_a_service_in_trouble_may_be_asked_again(

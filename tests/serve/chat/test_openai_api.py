@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from teola import App, Runtime, component
+from teola.engine import Hit
 from tests.serve.conftest import Served, applications, serving, soon
 
 
@@ -20,11 +21,20 @@ async def table(question: str) -> dict[str, object]:
     return {"about": question, "letters": len(question)}
 
 
+@component(outputs=("answer", "found"))
+async def look_up(question: str) -> dict[str, object]:
+    hit = Hit("1", "lamp.md", "Mara Quist keeps it.", 0.5, {"page": 3})
+    return {"answer": "Mara Quist", "found": [hit]}
+
+
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    told = App("table", template=table, inputs={"question": "text"}, outputs={"answer": "answer"})
-    with Runtime() as runtime, serving(runtime, {**applications(), "table": told}) as found:
-        yield found
+    text, answer = {"question": "text"}, {"answer": "answer"}
+    told = App("table", template=table, inputs=text, outputs=answer)
+    found = App("found", template=look_up, inputs=text, outputs={**answer, "sources": "found"})
+    apps = {**applications(), "table": told, "found": found}
+    with Runtime() as runtime, serving(runtime, apps) as served:
+        yield served
 
 
 @pytest.fixture
@@ -68,6 +78,21 @@ def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
     assert pieces[-2].choices[0].finish_reason == "stop"
     assert pieces[-1].usage is not None
     assert len({piece.id for piece in pieces}) == 1
+
+
+def test_passages_beside_an_answer_are_told(client: openai.OpenAI) -> None:
+    asked: Any = {"model": "found", "messages": [user("Who?")]}
+    page = {"page": 3}
+    source = {"document": "lamp.md", "text": "Mara Quist keeps it.", "score": 0.5, "metadata": page}
+    whole = client.chat.completions.create(**asked)
+    assert whole.choices[0].message.content == "Mara Quist"
+    assert (whole.model_extra or {})["x_teola"] == {"sources": [source]}
+    *pieces, last = client.chat.completions.create(**asked, stream=True)
+    assert last.choices[0].finish_reason == "stop"
+    assert (last.model_extra or {})["x_teola"] == {"sources": [source]}
+    assert not any((piece.model_extra or {}).get("x_teola") for piece in pieces)
+    plain = client.chat.completions.create(model="echo", messages=[user("Who?")])
+    assert "x_teola" not in (plain.model_extra or {})
 
 
 def test_any_text_is_streamed_as_it_is(client: openai.OpenAI) -> None:

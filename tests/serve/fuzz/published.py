@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 ASK = "/v1/apps/{app}/queries"
+INDEX = "/v1/collections/{name}/documents"
 
 
 def particular(client: httpx.Client) -> dict[str, Any]:
@@ -28,6 +29,10 @@ def particular(client: httpx.Client) -> dict[str, Any]:
                     _known(parameter, ids)
                 elif parameter["in"] == "path" and parameter["name"] in ("app", "model"):
                     _known(parameter, apps)
+                elif parameter["in"] == "path" and "/collections/" in path:
+                    _known(parameter, ["papers", "boats"])
+    described = client.get("/v1/apps/naive-rag").json()["inputs"]["properties"]["documents"]
+    _body(paths[INDEX]["post"])["properties"]["documents"] = described
     _chat(paths["/v1/chat/completions"]["post"], schemas, apps)
     for path, name in (("/v1/embeddings", "embedding"), ("/v1/rerank", "rerank")):
         _body(paths[path]["post"])["properties"]["model"] = {"enum": [name]}

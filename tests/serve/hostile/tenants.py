@@ -117,7 +117,7 @@ class Prober:
     def probe(self) -> Probe:
         """The next one."""
         kinds = (self._by_id, self._by_guess, self._list, self._search, self._chat, self.claim)
-        return self._rng.choice(kinds)()
+        return self._rng.choice((*kinds, self._collection))()
 
     def _send(self, method: str, path: str, **more: Any) -> Callable[[], httpx.Response]:
         headers = self._rng.choice([{}, *claims(self._victim)])
@@ -128,6 +128,20 @@ class Prober:
         id = self._rng.choice(self._victim.ids)
         told = f"{method} {path} of another"
         return told, self._send(method, path.replace("{id}", id)), (id,)
+
+    def _collection(self) -> Probe:
+        """Look into a collection of the victim's, or one that both have, and delete from there."""
+        own, label = self._victim.own, self._victim.label
+        method, path = self._rng.choice(
+            [
+                ("GET", ""),
+                ("GET", f"/{SHARED}/documents"),
+                ("GET", f"/{own}/documents"),
+                ("DELETE", f"/{own}/documents?all=true"),
+                ("DELETE", f"/{SHARED}/documents?name={label}.md"),
+            ]
+        )
+        return f"{method} {path}", self._send(method, f"/v1/collections{path}"), (label,)
 
     def _by_guess(self) -> Probe:
         method, path = self._rng.choice(self._paths)

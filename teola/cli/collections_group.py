@@ -1,0 +1,202 @@
+"""`teola collections`: which there are, what is in one, and what mends one.
+
+    teola collections            all of them
+    teola collections papers     `show papers`: the documents of one
+    teola collections tidy ...   a command
+
+A collection that is called like a command is shown by `teola collections show NAME`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from teola.cli import options as o
+from teola.cli.collecting import counted
+from teola.cli.visible import visible
+
+SHOW: str = "show"
+EXAMPLES = o.examples(
+    "teola collections",
+    "teola collections papers --json",
+    "teola collections tidy papers",
+    "teola collections reindex papers --embedding http://localhost:8001/v1",
+)
+
+
+class _ShowsOthers(TyperGroup):
+    """Whatever is no command of the group is for `show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] in ctx.help_option_names:
+            args = args[:1]
+        elif not args or args[0] not in self.commands:
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ShowsOthers,
+    help="List the collections, or the documents in one of them; tidy or reindex one.",
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The collection.")]
+
+
+@app.command(SHOW, epilog=o.examples("teola collections show papers"))
+def show(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", show_default=False, help="List this one's documents."),
+    ] = None,
+    dimensions: o.Dimensions = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """List the collections, or the documents in one of them."""
+    from teola import collections as c
+    from teola.cli.given import Engines
+    from teola.cli.showing import print_json, show_table
+    from teola.cli.watching import watching
+
+    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug, dimensions=dimensions)
+    with engines.runtime() as runtime, watching() as watch:
+        watch.show("starting vectorstore")
+        if name is None:
+            found = c.list_collections(runtime=runtime)
+        else:
+            found = c.list_documents(name, runtime=runtime)
+    if as_json:
+        print_json([{**entry, **_iso(entry)} for entry in found])
+    elif name is not None:
+        _show_documents(name, found)
+    elif found:
+        rows = [(e["name"], str(e["documents"]), str(e["chunks"])) for e in found]
+        show_table(["collection", "documents", "chunks"], rows)
+    else:
+        typer.echo("no collections yet; make one: teola index PATH --collection NAME", err=True)
+    return 0
+
+
+@app.command("tidy", epilog=o.examples("teola collections tidy papers"))
+def tidy(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
+    dimensions: o.Dimensions = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """Leave the newest document of each name.
+
+    Collections of older versions may have several of one name. They stay until that
+    name is indexed again, or until this.
+    """
+    from teola import collections as c
+    from teola.cli.given import Engines
+    from teola.cli.showing import print_json
+
+    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug, dimensions=dimensions)
+    with engines.runtime() as runtime:
+        doubled = several(c.list_documents(name, runtime=runtime))
+        if doubled and not yes:
+            older = sum(doubled.values()) - len(doubled)
+            typer.echo(visible(_named(doubled)), err=True)
+            if not typer.confirm(f"Delete {counted(older, 'older document')} of these?", err=True):
+                typer.echo("nothing was deleted", err=True)
+                return 1
+        tidied = c.tidy(name, runtime=runtime) if doubled else []
+    if as_json:
+        print_json({"collection": name, "tidied": tidied})
+    else:
+        typer.echo(visible(f"{name}: {counted(len(tidied), 'name')} tidied"))
+    return 0
+
+
+@app.command(
+    "reindex",
+    epilog=o.examples("teola collections reindex papers --embedding http://localhost:8001/v1"),
+)
+def reindex(
+    name: Name,
+    embedding: o.Embedding = None,
+    dimensions: o.Dimensions = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    dtype: o.Precision = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """Embed a collection anew, for another embedding model.
+
+    Its stored chunks are embedded, no file is read. Searches find the old vectors
+    until all new ones are there; what is interrupted can be begun again.
+    """
+    from teola import collections as c
+    from teola.cli.given import Engines
+    from teola.cli.showing import print_json
+    from teola.cli.watching import watching
+
+    engines = Engines(
+        dsn=dsn,
+        data_dir=data_dir,
+        dtype=dtype,
+        debug=debug,
+        embedding=embedding,
+        dimensions=dimensions,
+    )
+    with engines.runtime() as runtime, watching(bar=True) as watch:
+        watch.show("starting embedding, vectorstore")
+
+        def report(done: int, of: int) -> None:
+            watch.show("embedding chunks anew", done, of)
+
+        found = c.reindex(name, runtime=runtime, on_progress=report)
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(visible(f"{name}: {counted(found['embedded'], 'chunk')} embedded anew"))
+    return 0
+
+
+def several(documents: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Names that more than one document has, with how many."""
+    names = Counter(str(document["name"]) for document in documents)
+    return {name: number for name, number in names.items() if number > 1}
+
+
+def _show_documents(collection: str, found: Sequence[dict[str, Any]]) -> None:
+    from teola.cli.showing import show_table
+    from teola.engine import UNNAMED
+
+    doubled = several(found) if collection != UNNAMED else {}
+    left, rows = dict(doubled), []
+    for one in found:  # the oldest first
+        left[one["name"]] = left.get(one["name"], 1) - 1
+        older = ", older" if left[one["name"]] else ""
+        indexed = f"{one['created_at']:%Y-%m-%d %H:%M}{older}"
+        rows.append((one["name"], str(one["chunks"]), indexed))
+    show_table(["document", "chunks", "indexed at"], rows)
+    if doubled:
+        told = f"{_named(doubled)}: indexing a name again, or"
+        typer.echo(visible(f"{told} `teola collections tidy {collection}`, leaves the newest"))
+
+
+def _named(doubled: dict[str, int]) -> str:
+    """Names with several documents, in a line."""
+    shown = [f"{name} ({number})" for name, number in list(doubled.items())[:8]]
+    more = [f"{len(doubled) - len(shown)} more"] if len(doubled) > len(shown) else []
+    return f"several documents of one name: {', '.join([*shown, *more])}"
+
+
+def _iso(entry: dict[str, Any]) -> dict[str, str]:
+    return {"created_at": entry["created_at"].isoformat()} if "created_at" in entry else {}

@@ -1,0 +1,160 @@
+"""Collections over HTTP: which there are, what is in one, and documents that come and go.
+
+Indexing is a background query of an application of the server's own. It is watched, cancelled and
+kept in the journal like any other one, and what it has done is its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, cast
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Scope
+
+from teola.collections import STORE, ids_of
+from teola.engine import DocumentStore
+from teola.errors import InputError, UnknownName
+from teola.runtime.runtime import Runtime
+from teola.serve.api import KEY_PARAMETER, Service, announced, tenant
+from teola.serve.indexing_app import IndexingApp
+from teola.serve.intake.index_request import IndexRequest, to_index
+from teola.serve.intake.schemas import check_schemas
+from teola.serve.intake.uploads import Upload
+from teola.serve.long_json import LongJson
+from teola.serve.problems import NotFound
+
+MOST_LISTED: Final = 10_000
+"""Documents in one answer."""
+MOST_NAMES: Final = 100
+"""Documents that one request deletes by name."""
+SHOWN: Final = ("id", "name", "chunks", "metadata")
+"""What is told of a document; where a file lay is nobody's business here."""
+BEFORE: Final = "/v1/collections/"
+BEHIND: Final = "/documents"
+_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": IndexRequest.model_json_schema()},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "request": {"type": "string", "description": "The JSON body."},
+                        "documents": {
+                            "type": "array",
+                            "items": {"type": "string", "format": "binary"},
+                        },
+                    },
+                }
+            },
+        },
+    },
+    "parameters": [KEY_PARAMETER],
+}
+
+
+def indexes(scope: Scope) -> bool:
+    """Whether a request brings documents into a collection, so that it may be a form."""
+    path: str = scope.get("path", "")
+    there = path.startswith(BEFORE) and path.endswith(BEHIND)
+    return scope["type"] == "http" and scope["method"] == "POST" and there
+
+
+def router(runtime: Runtime, service: Service, app: IndexingApp) -> APIRouter:
+    """All routes of this module. app: what indexes."""
+    routes = APIRouter(prefix="/v1/collections", tags=["collections"])
+
+    @routes.get("", response_model=None)
+    async def collections(request: Request) -> Response:
+        """The tenant's collections, with the number of documents and chunks in each."""
+        found = await (await _store(runtime)).collections(tenant(request))
+        listed = [{key: one[key] for key in ("name", "documents", "chunks")} for one in found]
+        return await run_in_threadpool(LongJson, {"collections": listed})
+
+    @routes.get("/{name:path}/documents", response_model=None)
+    async def documents(
+        name: str,
+        request: Request,
+        offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 1000,
+    ) -> Response:
+        """The documents of a collection, the oldest first, and how many there are in all."""
+        found = await _documents(runtime, tenant(request), name)
+        return await run_in_threadpool(_listed, name, found, offset, limit)
+
+    @routes.post(
+        "/{name:path}/documents", status_code=202, openapi_extra=_BODY, response_model=None
+    )
+    async def index(name: str, request: Request) -> Response:
+        """Index documents in the background: JSON, or a form with files. A document replaces the
+        one that has its name, and a new name of a collection makes it."""
+        upload = Upload()
+        service.board.check(app, announced(request), tenant(request))
+        try:
+            wanted = await to_index(request, app, name, upload, service.intake)
+            await check_schemas(wanted.overrides)
+            if service.background is not None:
+                return await service.background.accept(request, app.name, app, wanted, upload)
+            spec = wanted.ask(tenant(request))
+            entry = service.board.start(app, spec, mode=wanted.mode, cleanup=upload.remove)
+        except BaseException:
+            upload.remove()
+            raise
+        headers = {"x-query-id": entry.id, "location": f"/v1/queries/{entry.id}"}
+        return JSONResponse(entry.summary(), 202, headers=headers)
+
+    @routes.delete("/{name:path}/documents")
+    async def delete(
+        name: str,
+        request: Request,
+        document: Annotated[
+            list[str] | None,
+            Query(alias="name", max_length=MOST_NAMES, description="Names or ids; repeatable."),
+        ] = None,
+        all: bool = False,
+    ) -> dict[str, Any]:
+        """Delete documents of a collection: those that are named, or all of them."""
+        if bool(document) == all:
+            raise InputError("say which documents: ?name=... (repeatable), or ?all=true")
+        whose, there = tenant(request), await _documents(runtime, tenant(request), name)
+        chosen = None if all else _chosen(there, document or (), name)
+        deleted = await (await _store(runtime)).delete(whose, name, chosen)
+        return {"collection": name, "deleted": deleted}
+
+    return routes
+
+
+async def _store(runtime: Runtime) -> DocumentStore:
+    """The store, started where no application has needed it. Raises EngineUnavailable."""
+    await runtime.ensure([STORE])
+    return cast("DocumentStore", runtime.host(STORE).engine)
+
+
+async def _documents(runtime: Runtime, tenant: str, collection: str) -> list[dict[str, Any]]:
+    """Those of a collection of the tenant's. Raises NotFound."""
+    store = await _store(runtime)
+    names = [one["name"] for one in await store.collections(tenant)]
+    if collection not in names:
+        raise NotFound(str(UnknownName("collection", collection, names)))
+    return await store.documents(tenant, collection)
+
+
+def _chosen(there: list[dict[str, Any]], wanted: Iterable[str], collection: str) -> list[str]:
+    try:
+        return ids_of(there, wanted, collection)
+    except InputError as error:
+        raise NotFound(str(error)) from None
+
+
+def _listed(name: str, found: list[dict[str, Any]], offset: int, limit: int) -> Response:
+    shown = [_shown(one) for one in found[offset : offset + limit]]
+    return LongJson({"collection": name, "total": len(found), "documents": shown})
+
+
+def _shown(document: Mapping[str, Any]) -> dict[str, Any]:
+    told = {key: document[key] for key in SHOWN}
+    return {**told, "created": round(document["created_at"].timestamp(), 3)}
