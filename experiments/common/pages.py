@@ -31,6 +31,7 @@ ORDER: Final = (
     "eviction",
     "serving",
     "doors",
+    "retrieval",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
 HEAD: Final = """# Benchmarks
