@@ -32,6 +32,7 @@ ORDER: Final = (
     "serving",
     "doors",
     "retrieval",
+    "indexing",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
 HEAD: Final = """# Benchmarks

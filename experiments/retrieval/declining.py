@@ -47,9 +47,7 @@ class Reader:
         key = question, tuple(context)
         if key not in self._known:
             model = self._model
-            self._known[key] = best(
-                question, context, model.embed, model.embed_tokens, most=QUOTES
-            )
+            self._known[key] = best(question, context, model.embed, model.embed_tokens, most=QUOTES)
         found, near = self._known[key]
         return [Sentence(one.text) for one in sorted(found, key=context.index) if near >= least]
 
@@ -78,9 +76,7 @@ def curve(
     return found
 
 
-def _answers(
-    reader: Reader, app: str, one: Asked, least: float, *, alone: bool = False
-) -> bool:
+def _answers(reader: Reader, app: str, one: Asked, least: float, *, alone: bool = False) -> bool:
     found = one.alone if alone else one.found
     assert found is not None
     return reader.answers(app, one.question.text, found.texts, least)

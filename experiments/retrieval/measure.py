@@ -43,7 +43,9 @@ def measure(options: Options, progress: Progress) -> Report:
         progress.remove_task(task)
 
         def ask(system: System, questions: Sequence[Question]) -> list[Asked]:
-            return [asked(system, one) for one in progress.track(questions, description=system.name)]
+            return [
+                asked(system, one) for one in progress.track(questions, description=system.name)
+            ]
 
         weight = chosen_weight(runtime, given, ask)
         apps = ours.applications(runtime)

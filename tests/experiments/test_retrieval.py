@@ -26,7 +26,10 @@ SYSTEMS = ["search", "hybrid", "reranked", "reranked hybrid", "naive-rag", "adva
 SYSTEMS += ["advanced-rag, by vectors", "llamaindex", "bm25", "llamaindex + bm25"]
 ARTICLES = {
     "Lamps": ["The lamp of Arrenholm is lit by Mia every evening.", "Its oil comes from Norway."],
-    "Ships": ["The ship Aurora carries apples to Bergen.", "Captain Holm steers the ship Borealis."],
+    "Ships": [
+        "The ship Aurora carries apples to Bergen.",
+        "Captain Holm steers the ship Borealis.",
+    ],
 }
 ASKED = [
     ("Lamps", 0, "Who lights the lamp of Arrenholm?"),
