@@ -34,7 +34,7 @@ def _lines(report: Report) -> list[list[str]]:
 def summary(report: Report) -> str:
     """What all rows say together."""
     rows: list[dict[str, Any]] = report["rows"]
-    first, second, *killed = rows
+    _, second, *killed = rows
     equal = sum(row["equal"] for row in rows)
     return (
         f"{equal} of {len(rows)} times the collection held what a fresh one holds. "

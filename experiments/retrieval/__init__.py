@@ -1,1 +1,1 @@
-"""Which passage answers a question: Teola's searches beside others', and when the reader declines."""
+"""Which passage answers a question, by Teola's searches and by others; when the reader declines."""

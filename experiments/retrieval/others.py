@@ -11,7 +11,7 @@ from experiments.retrieval.questions import Passage
 from teola_engines.embedding.model import SharedModel
 
 RANK_CONSTANT: Final = 60
-"""Of reciprocal rank fusion, as its authors chose it (Cormack, Clarke and Buettcher, SIGIR 2009)."""
+"""Of reciprocal rank fusion, as its authors chose it (Cormack and others, SIGIR 2009)."""
 
 
 class LlamaIndex:

@@ -1,6 +1,6 @@
 """Teola's searches and applications, on a collection that holds all passages.
 
-A question whose article is taken away is asked with a filter that leaves the article's passages out.
+A question whose article is taken away is asked with a filter that leaves its passages out.
 """
 
 from __future__ import annotations
