@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from experiments.retrieval.found import Asked
 from experiments.retrieval.questions import QuestionSet
+from teola.engine import Hit
 from teola_engines.embedding.model import SharedModel
 from teola_engines.llm.quoting import best
 from teola_engines.llm.sentences import Sentence, sentences
@@ -30,10 +31,10 @@ class Reader:
         self._model = model
         self._known: dict[tuple[str, tuple[Sentence, ...]], tuple[list[Sentence], float]] = {}
 
-    def answers(self, app: str, question: str, texts: Sequence[str], least: float) -> bool:
+    def answers(self, app: str, question: str, hits: Sequence[Hit], least: float) -> bool:
         """Whether there are quotes, in the way in which the application asks."""
         asked = " ".join(question.split())
-        passages = [sentences(text) for text in texts]
+        passages = [sentences(hit.text) for hit in hits]
         if app == "naive-rag":  # an answer from each passage, and one from these
             drafts = [quote for one in passages for quote in self._quotes(asked, one, least)]
             return bool(self._quotes(asked, drafts, least))
@@ -79,7 +80,7 @@ def curve(
 def _answers(reader: Reader, app: str, one: Asked, least: float, *, alone: bool = False) -> bool:
     found = one.alone if alone else one.found
     assert found is not None
-    return reader.answers(app, one.question.text, found.texts, least)
+    return reader.answers(app, one.question.text, found.hits, least)
 
 
 def chosen(rows: Sequence[Mapping[str, Any]]) -> float | None:
@@ -102,6 +103,6 @@ def unlike(reader: Reader, app: str, asked: Sequence[Asked], least: float) -> in
     found = [each for one in asked for each in (one.found, one.alone) if each is not None]
     questions = [one.question.text for one in asked for each in (one.found, one.alone) if each]
     return sum(
-        reader.answers(app, question, each.texts, least) is bool(each.declined)
+        reader.answers(app, question, each.hits, least) is bool(each.declined)
         for question, each in zip(questions, found, strict=True)
     )

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any, Final, NamedTuple, Protocol
 
 from experiments.retrieval.questions import Question
+from teola.engine import Hit
 
 CANDIDATES: Final = 16
 """Chunks that a search gives, as those of the applications."""
@@ -16,11 +17,11 @@ RANKS: Final = 10
 
 
 class Found(NamedTuple):
-    """passages: names, best first, each once. texts: what a reader was given. declined: whether the
+    """passages: names, best first, each once. hits: their chunks, from Teola. declined: whether the
     reader did not answer; None without a reader."""
 
     passages: tuple[str, ...]
-    texts: tuple[str, ...] = ()
+    hits: tuple[Hit, ...] = ()
     declined: bool | None = None
 
 
@@ -33,14 +34,14 @@ class System(Protocol):
     @property
     def reads(self) -> bool: ...
 
-    def ask(self, question: str, without: str | None) -> Found:
-        """without: an article whose passages are not there."""
+    def ask(self, questions: Sequence[Question], *, alone: bool = False) -> list[Found]:
+        """alone: none of the passages of a question's article are there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One question, put to one system. found: with its article among the passages; alone: without
-    it, if the system reads. seconds: that `found` took."""
+    it, if the system reads. seconds: its share of what its company took, `found` alone."""
 
     question: Question
     found: Found

@@ -1,9 +1,10 @@
-"""Asks all systems all questions, one after the other."""
+"""Asks all systems all questions, one system after the other."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from rich.progress import Progress
@@ -12,7 +13,7 @@ from experiments.common.command import Options, Report
 from experiments.common.scratch import scratch_runtime
 from experiments.retrieval import declining, ours
 from experiments.retrieval.declining import Reader
-from experiments.retrieval.found import Asked, System, reciprocal, row
+from experiments.retrieval.found import CANDIDATES, Asked, System, reciprocal, row
 from experiments.retrieval.others import others
 from experiments.retrieval.questions import Question, QuestionSet, find, read
 from experiments.retrieval.remembered import DTYPE, ENGINES, remembering
@@ -26,9 +27,9 @@ QUICK: Final = 12
 """With --quick every so many questions are one."""
 WEIGHTS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """Lexical weights of the reranker, from which one is chosen."""
+AT_ONCE: Final = 64
+"""Questions that a system is asked side by side."""
 PACKAGES: Final = ("teola", "torch", "llama-index-core", "bm25s")
-
-Ask = Callable[[System, Sequence[Question]], list[Asked]]
 
 
 def measure(options: Options, progress: Progress) -> Report:
@@ -42,12 +43,7 @@ def measure(options: Options, progress: Progress) -> Report:
         ours.stored(given.passages, runtime)
         progress.remove_task(task)
 
-        def ask(system: System, questions: Sequence[Question]) -> list[Asked]:
-            return [
-                asked(system, one) for one in progress.track(questions, description=system.name)
-            ]
-
-        weight = chosen_weight(runtime, given, ask)
+        weight = chosen_weight(runtime, given)
         apps = ours.applications(runtime)
         systems = [
             *ours.searches(runtime),
@@ -55,7 +51,10 @@ def measure(options: Options, progress: Progress) -> Report:
             *apps,
             *others(given.passages, model),
         ]
-        found = {system.name: ask(system, given.questions) for system in systems}
+        found = {
+            system.name: asked(system, given.questions)
+            for system in progress.track(systems, description="asking")
+        }
         thresholds = declined(model, given, {one.name: found[one.name] for one in apps}, progress)
     return {
         "rows": rows(given, found),
@@ -83,20 +82,30 @@ def compute(model: SharedModel, given: QuestionSet) -> None:
     model.embed_tokens(texts)
 
 
-def asked(system: System, question: Question) -> Asked:
-    """The question, put to the system: also without its article, if the system reads."""
-    began = time.perf_counter()
-    found = system.ask(question.text, None)
-    seconds = time.perf_counter() - began
-    alone = system.ask(question.text, question.passage.article) if system.reads else None
-    return Asked(question, found, seconds, alone)
+def asked(system: System, questions: Sequence[Question]) -> list[Asked]:
+    """The questions, put to the system in batches: also without their articles, if it reads."""
+    answered = []
+    for at in range(0, len(questions), AT_ONCE):
+        some = questions[at : at + AT_ONCE]
+        began = time.perf_counter()
+        found = system.ask(some)
+        seconds = (time.perf_counter() - began) / len(some)
+        alone = system.ask(some, alone=True) if system.reads else [None] * len(some)
+        each = zip(some, found, alone, strict=True)
+        answered += [Asked(question, one, seconds, other) for question, one, other in each]
+    return answered
 
 
-def chosen_weight(runtime: Runtime, given: QuestionSet, ask: Ask) -> float:
-    """The lexical weight with the best MRR on questions about the articles for choosing."""
+def chosen_weight(runtime: Runtime, given: QuestionSet) -> float:
+    """The lexical weight with the best MRR on questions about the articles for choosing, the least
+    of several."""
     questions = [one for one in given.questions if not given.is_kept_back(one)]
-    weighed = [(w, ask(ours.reranked_hybrid(runtime, w), questions)) for w in WEIGHTS]
-    return max(weighed, key=lambda one: reciprocal(one[1]))[0]
+    scored = asked(ours.reranked_hybrid(runtime, 0.0, CANDIDATES), questions)
+
+    def mrr(weight: float) -> float:
+        return reciprocal([replace(one, found=ours.reweighed(one.found, weight)) for one in scored])
+
+    return max(WEIGHTS, key=mrr)
 
 
 def declined(

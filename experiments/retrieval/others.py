@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from experiments.retrieval.found import CANDIDATES, Found, System, each_once
-from experiments.retrieval.questions import Passage
+from experiments.retrieval.questions import Passage, Question
 from teola_engines.embedding.model import SharedModel
 
 RANK_CONSTANT: Final = 60
@@ -46,9 +46,10 @@ class LlamaIndex:
         index = VectorStoreIndex.from_documents(documents, embed_model=Embedding())
         self._retriever = index.as_retriever(similarity_top_k=CANDIDATES)
 
-    def ask(self, question: str, without: str | None) -> Found:
+    def ask(self, questions: Sequence[Question], *, alone: bool = False) -> list[Found]:
         """See `System`."""
-        return Found(each_once(one.node.ref_doc_id for one in self._retriever.retrieve(question)))
+        found = (self._retriever.retrieve(one.text) for one in questions)
+        return [Found(each_once(one.node.ref_doc_id for one in nodes)) for nodes in found]
 
 
 class BM25:
@@ -64,11 +65,12 @@ class BM25:
         self._index = bm25s.BM25()
         self._index.index(self._tokens([one.text for one in passages]), show_progress=False)
 
-    def ask(self, question: str, without: str | None) -> Found:
+    def ask(self, questions: Sequence[Question], *, alone: bool = False) -> list[Found]:
         """See `System`."""
         most = min(CANDIDATES, len(self._names))
-        found, _ = self._index.retrieve(self._tokens([question]), k=most, show_progress=False)
-        return Found(tuple(self._names[i] for i in found[0]))
+        tokens = self._tokens([one.text for one in questions])
+        found, _ = self._index.retrieve(tokens, k=most, show_progress=False)
+        return [Found(tuple(self._names[i] for i in places)) for places in found]
 
     def _tokens(self, texts: list[str]) -> Any:
         return self._tokenize(texts, stopwords="en", show_progress=False)
@@ -86,13 +88,19 @@ class Fused:
     def name(self) -> str:
         return f"{self.one.name} + {self.other.name}"
 
-    def ask(self, question: str, without: str | None) -> Found:
+    def ask(self, questions: Sequence[Question], *, alone: bool = False) -> list[Found]:
         """See `System`."""
-        scores: dict[str, float] = {}
-        for system in (self.one, self.other):
-            for rank, name in enumerate(system.ask(question, without).passages, start=1):
-                scores[name] = scores.get(name, 0.0) + 1 / (RANK_CONSTANT + rank)
-        return Found(tuple(sorted(scores, key=lambda name: -scores[name])))
+        both = zip(self.one.ask(questions), self.other.ask(questions), strict=True)
+        return [Found(fused(*pair)) for pair in both]
+
+
+def fused(*lists: Found) -> tuple[str, ...]:
+    """Passages by the sum of their reciprocal ranks."""
+    scores: dict[str, float] = {}
+    for found in lists:
+        for rank, name in enumerate(found.passages, start=1):
+            scores[name] = scores.get(name, 0.0) + 1 / (RANK_CONSTANT + rank)
+    return tuple(sorted(scores, key=lambda name: -scores[name]))
 
 
 def others(passages: Sequence[Passage], model: SharedModel) -> list[System]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from experiments.retrieval.found import CANDIDATES, RANKS, Found, each_once
-from experiments.retrieval.questions import Passage
-from teola import App, Embedding, Indexing, Rerank, Runtime, Search
+from experiments.retrieval.questions import Passage, Question
+from teola import App, Embedding, Indexing, Rerank, Result, Runtime, Search
 from teola.collections import index
+from teola.graph import AggregateParams, Aggregation
+from teola.runtime.gathering import gather
 from teola_apps import advanced_rag, naive_rag
 from teola_engines.llm.extractive import NOTHING
 
@@ -34,15 +36,23 @@ class TeolaSystem:
     def reads(self) -> bool:
         return "answer" in self.app.outputs
 
-    def ask(self, question: str, without: str | None) -> Found:
+    def ask(self, questions: Sequence[Question], *, alone: bool = False) -> list[Found]:
         """See `System`."""
-        filters = {"filters": {"article": {"$ne": without}}} if without is not None else {}
-        asked = {"question": question, "collection": COLLECTION, **filters}
-        result = self.app.run(asked, overrides=self.overrides)
-        hits = result["sources"]
+        asked = [
+            {
+                "question": one.text,
+                "collection": COLLECTION,
+                "filters": {"article": {"$ne": one.passage.article}} if alone else {},
+            }
+            for one in questions
+        ]
+        results = self.app.batch(asked, overrides=self.overrides)
+        return [self._found(result.checked()) for result in results]
+
+    def _found(self, result: Result) -> Found:
+        hits = tuple(result["sources"])
         declined = result["answer"] == NOTHING if self.reads else None
-        texts = tuple(hit.text for hit in hits)
-        return Found(each_once(hit.document for hit in hits), texts, declined)
+        return Found(each_once(hit.document for hit in hits), hits, declined)
 
 
 def stored(passages: Sequence[Passage], runtime: Runtime) -> None:
@@ -67,10 +77,17 @@ def searches(runtime: Runtime) -> list[TeolaSystem]:
     ]
 
 
-def reranked_hybrid(runtime: Runtime, weight: float) -> TeolaSystem:
+def reranked_hybrid(runtime: Runtime, weight: float, ranks: int = RANKS) -> TeolaSystem:
     """Hybrid candidates, whose lexical scores the reranker adds with this weight."""
-    both = Search(mode="hybrid", top_k=CANDIDATES) >> Rerank(top_k=RANKS, lexical_weight=weight)
+    both = Search(mode="hybrid", top_k=CANDIDATES) >> Rerank(top_k=ranks, lexical_weight=weight)
     return _searching(HYBRID, runtime, both, gives="context")
+
+
+def reweighed(found: Found, weight: float) -> Found:
+    """What a reranker of this weight makes of candidates that one without any has scored."""
+    params = AggregateParams(Aggregation.TOP_K, RANKS, weight)
+    hits = gather(params, [list(found.hits), [hit.score for hit in found.hits]])
+    return Found(each_once(hit.document for hit in hits))
 
 
 def applications(runtime: Runtime) -> list[TeolaSystem]:
