@@ -116,12 +116,21 @@ def check(path: Path, max_bytes: int) -> int:
 
 
 def fingerprint(source: Source, max_bytes: int) -> Fingerprint:
-    """SHA-256 and size of the source's bytes (of inline text: its UTF-8)."""
+    """SHA-256 and size of the source's bytes (of inline text: its UTF-8), and how they are read."""
+    reading = _reading(source)
     digest, size = hashlib.sha256(), 0
     for block in _blocks(source, max_bytes):
         digest.update(block)
         size += len(block)
-    return Fingerprint(digest.hexdigest(), size)
+    return Fingerprint(digest.hexdigest(), size, reading)
+
+
+def _reading(source: Source) -> str:
+    """Equal where equal bytes become equal texts. Tables differ in what is between two cells."""
+    found = Format.TEXT if source.path is None else format_of(source.path)
+    if found is Format.CSV and source.path is not None:
+        return source.path.suffix.lower()
+    return found.value
 
 
 def read_text(path: Path, max_bytes: int) -> str:

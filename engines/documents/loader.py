@@ -77,11 +77,10 @@ class FileLoader:
         return f"{how} {read}/{splitting.chunk_size}/{splitting.overlap}"
 
     def fingerprint(self, source: Source) -> Fingerprint:
-        """SHA-256 and size of the bytes. Raises DocumentError (missing, too large, no document)."""
+        """SHA-256, size and format. Raises DocumentError (missing, too large, no document)."""
         with _as_given(source):
             if source.path is not None:
                 files.check(source.path, self._max_bytes)
-                files.format_of(source.path)
             return files.fingerprint(source, self._max_bytes)
 
     async def split(
