@@ -17,7 +17,7 @@ from teola.engine import Hit
 
 TOP_K = 8
 PAUSE_S = 0.02
-"""Between the two searches of a query."""
+"""Between the two searches of a query, and between two queries."""
 CONTENTS = """
 SELECT d.name, k.index, k.body, d.metadata, k.embedding::real[]
 FROM teola.chunks k JOIN teola.documents d ON d.id = k.document
@@ -100,7 +100,7 @@ class Searches:
     def _search(self) -> None:
         chance, names = random.Random(0), self._change.touched
         try:
-            while not self._over.is_set():
+            while not self._over.wait(PAUSE_S):
                 number = int(chance.choice(names)[-9:-4])
                 self._ask(f"Who keeps lamp {number}, and where does its oil come from?")
         except Exception as error:  # noqa: BLE001 - raised again where the block ends
