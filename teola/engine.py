@@ -452,6 +452,16 @@ class HasIdentity(Protocol):
 
 
 @runtime_checkable
+class DigestsWeights(Protocol):
+    """Makes vectors. digests: whether its `identity` is a digest of all that makes them, so that
+    engines of one identity make the same; names may lie. pooling: how a text's vector is made of
+    its tokens' ("": unknown)."""
+
+    digests: bool
+    pooling: str
+
+
+@runtime_checkable
 class HasDatabase(Protocol):
     """Keeps its tables in PostgreSQL, where others may keep theirs."""
 
@@ -528,12 +538,17 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a query may search: its tenant's collection, some documents of it (None: all)."""
+    """Where a query may search: its tenant's collection, some documents of it (None: all).
+
+    number: the store's, of the collection that admitted the query's embedder; a search where the
+    name has come to mean another one is refused.
+    """
 
     tenant: str
     collection: str
     documents: tuple[str, ...] | None = None
     filters: Mapping[str, Any] = field(default_factory=dict)
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,6 +644,32 @@ class Claim:
     replaces: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """What tells embedders apart, as a collection remembers it of the one it was indexed with.
+
+    identity: changes whenever its vectors would. digests: see DigestsWeights. sentence: its vector
+    of one fixed sentence, [dimensions], float32; None while nobody has asked for it.
+    """
+
+    identity: str
+    dimensions: int
+    model: str = ""
+    pooling: str = ""
+    digests: bool = False
+    sentence: Any = None
+
+
+class Admission(NamedTuple):
+    """What a store says to an embedder that wants to search a collection. collection: the store's
+    number of it, None if there is none of that name. notice: what whoever searches has to know.
+    unsure: `sentence` is needed to tell."""
+
+    collection: int | None
+    notice: str = ""
+    unsure: bool = False
+
+
 class DocumentStore(BatchEngine, Protocol):
     """A batch engine for INGESTION and SEARCHING that also keeps collections.
 
@@ -640,6 +681,14 @@ class DocumentStore(BatchEngine, Protocol):
     to its end.
     """
 
+    async def admit(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity, *, remember: bool = True
+    ) -> Admission:
+        """What the embedder has to know that wants to search the collection. remember: whether the
+        collection's embedder may be written down, if it is not yet. Raises InputError, with what to
+        do, if the collection was indexed with another one."""
+        ...
+
     async def claim(
         self,
         tenant: str,
@@ -647,13 +696,16 @@ class DocumentStore(BatchEngine, Protocol):
         keys: Sequence[DocumentKey],
         owner: str,
         asked: float | None = None,
+        embedder: EmbedderIdentity | None = None,
     ) -> list[Claim]:
         """For each key: the document that is there already, or a pending one owned by `owner`.
 
         Waits while another owner indexes one of them and takes over if that owner is gone. asked:
-        when it was asked for, in seconds since 1970; None: now. Raises DocumentError for a file
-        whose name belongs to a file from elsewhere, unless the key may replace it, and InputError
-        for two documents of one name.
+        when it was asked for, in seconds since 1970; None: now. embedder: of the documents' chunks,
+        with `sentence`, which the collection remembers with its first document; None: that is not
+        looked at. Raises DocumentError for a file whose name belongs to a file from elsewhere,
+        unless the key may replace it, and InputError for two documents of one name, and for a
+        collection of another embedder.
         """
         ...
 
@@ -683,6 +735,50 @@ class DocumentStore(BatchEngine, Protocol):
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
         """Delete documents by id (None: the whole collection); the number of documents deleted.
         Queries that have searched before still see them."""
+        ...
+
+
+class Reindexing(Protocol):
+    """A collection that is embedded anew, beside itself: what is searched stays until `finish`.
+
+    documents, chunks: of the collection as it was found.
+    """
+
+    documents: int
+    chunks: int
+
+    async def batches(self) -> Sequence[Any]:
+        """What is still to be done, in parts that are embedded at once."""
+        ...
+
+    async def texts(self, batch: Any) -> Sequence[Chunk]:
+        """The chunks of a part that have no new vector yet."""
+        ...
+
+    async def store(self, batch: Any, texts: Sequence[Chunk], vectors: Sequence[Any]) -> None:
+        """Keep the vectors of these chunks. May be repeated, and called side by side."""
+        ...
+
+    async def finish(self) -> bool:
+        """Let the new set take the place of the old one, at once. False if documents changed
+        meanwhile, or others are at work on the collection: look at `batches` again."""
+        ...
+
+    async def close(self) -> None:
+        """Nobody works on it any more; what was stored is there for the next one. Repeatable."""
+        ...
+
+
+@runtime_checkable
+class Reindexes(Protocol):
+    """A DocumentStore that can embed a collection anew."""
+
+    async def reindexing(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Reindexing, bool]:
+        """Begin for `embedder`, with its `sentence`, or go on where somebody stopped; False if the
+        collection is this embedder's already. Whoever calls closes it. Raises UnknownName, and
+        InputError if another one is at it."""
         ...
 
 

@@ -213,6 +213,8 @@ class Job:
         try:
             prepared = await self._load(preparer, context, indexing, trace)
             self.chunks, self.hidden = len(prepared.chunks), sum(prepared.hidden.values())
+            if prepared.notice:
+                trace.add_notice(prepared.notice)
             self.taken, self.replaced = prepared.taken, prepared.replaced
             if prepared.hidden:
                 trace.add_notice(left_out(prepared.hidden))
@@ -284,8 +286,6 @@ class Job:
             )
         try:
             async with asyncio.timeout_at(context.deadline):
-                if collection and not given:
-                    await preparer.exists(self.tenant, collection)
                 return await preparer.prepare(
                     given,
                     owner=self.id,

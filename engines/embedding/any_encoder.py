@@ -34,6 +34,7 @@ class AnyEncoder:
         self.dimensions = int(self._model.get_embedding_dimension() or 0)
         self.max_tokens = int(min(self._model.max_seq_length or 512, 1 << 20))
         self.asymmetric = any(self._model.prompts.values())
+        self.pooling = _pooling(self._model)
         self._model.eval()
         for one in self._model.parameters():
             one.sum()  # else, mapped, they would be read from the disk one by one by queries
@@ -74,6 +75,12 @@ class AnyEncoder:
         ids = output["input_ids"].cpu().numpy()[seen]
         vectors = output["token_embeddings"].float().cpu().numpy()[seen]
         return without_special(ids, vectors, self._special)
+
+
+def _pooling(model: SentenceTransformer) -> str:
+    modes = (getattr(module, "pooling_mode", None) for module in model)
+    mode = next(filter(None, modes), "")
+    return mode if isinstance(mode, str) else "+".join(mode)
 
 
 def _counting(tokenizer: Any) -> Any:

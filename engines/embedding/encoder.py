@@ -31,7 +31,8 @@ class Encoder(Protocol):
 
     tokenizer: a fast tokenizer (of `tokenizers`) that neither truncates nor pads, for others'
     threads. max_tokens: of a text, with the special ones. asymmetric: queries and documents are
-    embedded differently. Each of its iterators gives the results of one forward pass a step, with
+    embedded differently. pooling: how a text's vector is made of its tokens', such as "mean" ("":
+    unknown). Each of its iterators gives the results of one forward pass a step, with
     the places in `texts` of those that were in it; a pass takes at most `batch` texts.
     """
 
@@ -39,6 +40,7 @@ class Encoder(Protocol):
     dimensions: int
     max_tokens: int
     asymmetric: bool
+    pooling: str
 
     def embed(
         self, texts: Sequence[str], role: str, batch: int

@@ -31,7 +31,9 @@ class MiniLM:
     dimensions: int = 0
     max_tokens: int = 0
     tokenizer: Any = None
-    travels = ("identity", "dimensions", "max_tokens", "tokenizer")
+    digests = True
+    pooling: str = ""
+    travels = ("identity", "dimensions", "max_tokens", "tokenizer", "pooling")
     """What those who split documents need of an engine that runs elsewhere."""
 
     def __init__(
@@ -70,7 +72,7 @@ class MiniLM:
         self._shared = shared
         self.identity = shared.identity
         self.dimensions, self.max_tokens = shared.dimensions, shared.max_tokens
-        self.tokenizer = shared.tokenizer
+        self.tokenizer, self.pooling = shared.tokenizer, shared.pooling
 
     def close(self) -> None:
         """Give the model back."""

@@ -53,6 +53,7 @@ class SharedModel:
     dimensions: int
     max_tokens: int
     asymmetric: bool
+    pooling: str
     users: int = 1
     _thread: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="teola-embedding")
@@ -298,6 +299,7 @@ def _load(folder: Path, dtype: str, device: str) -> SharedModel:
         dimensions=encoder.dimensions,
         max_tokens=encoder.max_tokens,
         asymmetric=encoder.asymmetric,
+        pooling=encoder.pooling,
     )
 
 

@@ -45,6 +45,7 @@ class PackagedEncoder:
 
     max_tokens = MAX_TOKENS
     asymmetric = False
+    pooling = "mean"
 
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
         config = json.loads((folder / "config.json").read_text())

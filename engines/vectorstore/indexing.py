@@ -41,20 +41,21 @@ LARGE_TEXT = """
 SELECT %s <= (SELECT coalesce(sum(stored), 0) FROM teola.documents WHERE collection = %s AND ready)
 """
 CREATE_TEXT = """
-CREATE INDEX CONCURRENTLY {index} ON teola.chunks
+CREATE INDEX CONCURRENTLY {index} ON {chunks}
 USING gin (to_tsvector({language}::regconfig, body)) WHERE collection = {collection}
 """
 TEXT_INDEXES = "SELECT relname FROM pg_class WHERE starts_with(relname, %s) AND relkind = 'i'"
 
 CREATE = """
-CREATE INDEX CONCURRENTLY {index} ON teola.chunks
+CREATE INDEX CONCURRENTLY {index} ON {chunks}
 USING hnsw (embedding {schema}.vector_cosine_ops) WITH (m = 16, ef_construction = 128)
 WHERE collection = {collection}
 """
 
 
 class Indexes:
-    """Builds indexes, one after the other. `exact_below`: chunks that make a collection large."""
+    """Builds indexes, one after the other, of the table `chunks` that it is opened for.
+    `exact_below`: chunks that make a collection large."""
 
     def __init__(self, database: Database, dimensions: int, exact_below: int) -> None:
         self._database = database
@@ -64,6 +65,11 @@ class Indexes:
         self._one = asyncio.Lock()
         self._asked: set[tuple[int, str]] = set()
         self._warned = False
+        self._chunks = sql.Identifier(schema.SCHEMA, "chunks")
+
+    def open(self, chunks: sql.Identifier) -> None:
+        """Before anything is indexed."""
+        self._chunks = chunks
 
     def grown(self, tenant: str, collections: Iterable[int]) -> None:
         """Collections got documents: index those that are large now, in the background."""
@@ -104,6 +110,12 @@ class Indexes:
             for (name,) in await of_text.fetchall():
                 await connection.execute(_drop(name))
 
+    async def complete(self, tenant: str, collection: int) -> None:
+        """Wait until the collection is indexed, if it is large. Where that fails it is searched
+        exactly."""
+        if self._enabled:
+            await self._check(tenant, [collection])
+
     async def _check(self, tenant: str, collections: list[int]) -> None:
         try:
             async with self._one:
@@ -135,6 +147,7 @@ class Indexes:
             name = lexical.index_name(collection, language)
             create = sql.SQL(CREATE_TEXT).format(
                 index=sql.Identifier(name),
+                chunks=self._chunks,
                 language=sql.Literal(language),
                 collection=sql.Literal(collection),
             )
@@ -153,7 +166,7 @@ class Indexes:
 
     async def _build(self, tenant: str, collection: int) -> None:
         async with self._database.admin() as connection:
-            create = await _create(connection, collection)
+            create = await _create(connection, self._chunks, collection)
             if not await _built(connection, _name(collection), create):
                 return
         await self._mark(tenant, collection, indexed=True)
@@ -191,8 +204,11 @@ def _drop(name: str) -> sql.Composed:
     return sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(index)
 
 
-async def _create(connection: AsyncConnection[Any], collection: int) -> sql.Composed:
+async def _create(
+    connection: AsyncConnection[Any], chunks: sql.Identifier, collection: int
+) -> sql.Composed:
     return sql.SQL(CREATE).format(
+        chunks=chunks,
         index=sql.Identifier(_name(collection)),
         schema=await schema.extension_schema(connection),
         collection=sql.Literal(collection),

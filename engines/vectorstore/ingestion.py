@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import AsyncConnection, DataError, IntegrityError
+from psycopg import AsyncConnection, DataError, IntegrityError, sql
 
 from teola.engine import Chunk, Request, Result, Scope
 from teola.errors import EngineError, InputError
@@ -32,7 +32,7 @@ WHERE d.id = ANY(%s)
 """
 STORE = """
 WITH new AS (
-    INSERT INTO teola.chunks (tenant, collection, document, index, body, embedding)
+    INSERT INTO {chunks} (tenant, collection, document, index, body, embedding)
     SELECT d.tenant, d.collection, d.id, s.index, s.body, s.embedding
     FROM pg_temp.staging s JOIN teola.documents d ON d.id = s.document
     WHERE s.request = ANY(%s) AND NOT d.ready
@@ -84,10 +84,13 @@ class Stored:
     published: tuple[Published, ...] = ()
 
 
-async def store(database: Database, tenant: str, batch: Sequence[Pieces]) -> Stored:
-    """Store a tenant's requests in one transaction; if the data breaks it, each in its own."""
+async def store(
+    database: Database, chunks: sql.Identifier, tenant: str, batch: Sequence[Pieces]
+) -> Stored:
+    """Store a tenant's requests in the table `chunks`, in one transaction; if the data breaks it,
+    each in its own."""
     try:
-        return await _store(database, tenant, batch)
+        return await _store(database, chunks, tenant, batch)
     except (DataError, IntegrityError, EngineError) as error:
         if isinstance(error, EngineError) and error.retryable:
             raise
@@ -95,12 +98,14 @@ async def store(database: Database, tenant: str, batch: Sequence[Pieces]) -> Sto
             reason = " ".join(str(error).split())
             failure = EngineError(f"the chunks could not be stored: {reason}")
             return Stored({batch[0].number: failure})
-    alone = [await store(database, tenant, [pieces]) for pieces in batch]
+    alone = [await store(database, chunks, tenant, [pieces]) for pieces in batch]
     results = {number: result for one in alone for number, result in one.results.items()}
     return Stored(results, tuple(published for one in alone for published in one.published))
 
 
-async def _store(database: Database, tenant: str, batch: Sequence[Pieces]) -> Stored:
+async def _store(
+    database: Database, chunks: sql.Identifier, tenant: str, batch: Sequence[Pieces]
+) -> Stored:
     async with database.transaction(tenant) as connection:
         names = sorted(set().union(*(pieces.documents for pieces in batch)))
         await lock(connection, names)
@@ -109,7 +114,8 @@ async def _store(database: Database, tenant: str, batch: Sequence[Pieces]) -> St
         results = {pieces.number: _outcome(pieces, homes) for pieces in batch}
         good = [p for p in batch if not isinstance(results[p.number], Exception)]
         await _copy(connection, good)
-        cursor = await connection.execute(STORE, ([p.number for p in good],))
+        statement = sql.SQL(STORE).format(chunks=chunks)
+        cursor = await connection.execute(statement, ([p.number for p in good],))
         grown = await cursor.fetchall()
         for name, _, excess in grown:
             if excess:
@@ -124,7 +130,7 @@ def _outcome(pieces: Pieces, homes: dict[str, str]) -> Result | Exception:
         if homes.get(document) != pieces.scope.collection:
             return EngineError(
                 f"document {document} is not being indexed in {pieces.scope.collection!r}: "
-                "it was released or deleted; claim it first"
+                "it was released or deleted, or the collection was embedded anew; claim it first"
             )
     return pieces.result
 

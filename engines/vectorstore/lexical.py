@@ -40,7 +40,7 @@ WITH words AS (
 BY_READING = """
 cut AS MATERIALIZED (
     SELECT c.document, c.index, c.body, to_tsvector({language}, c.body) AS vector
-    FROM teola.chunks c WHERE {conditions} AND EXISTS (SELECT FROM words)
+    FROM {chunks} c WHERE {conditions} AND EXISTS (SELECT FROM words)
 ), matched AS MATERIALIZED (
     SELECT * FROM cut
     WHERE vector @@ (SELECT string_agg(query::text, ' | ')::tsquery FROM words)
@@ -53,7 +53,7 @@ cut AS MATERIALIZED (
 BY_INDEX = """
 sizes AS MATERIALIZED (
     SELECT lexeme, query, (SELECT count(*) FROM (
-        SELECT FROM teola.chunks c
+        SELECT FROM {chunks} c
         WHERE {conditions} AND to_tsvector({language}, c.body) @@ words.query LIMIT {most}
     ) AS having_it) AS chunks FROM words
 ), totals AS (
@@ -61,7 +61,7 @@ sizes AS MATERIALIZED (
     FROM sizes WHERE chunks > 0 WINDOW rarest AS (ORDER BY chunks, lexeme)
 ), matched AS MATERIALIZED (
     SELECT c.document, c.index, c.body, to_tsvector({language}, c.body) AS vector
-    FROM teola.chunks c WHERE {conditions} AND to_tsvector({language}, c.body) @@ (
+    FROM {chunks} c WHERE {conditions} AND to_tsvector({language}, c.body) @@ (
         SELECT string_agg(query::text, ' | ')::tsquery FROM totals
         WHERE total < {most} OR before = 0)
     LIMIT {most}
@@ -137,6 +137,7 @@ async def complete(connection: AsyncConnection[Any], index: str) -> bool:
 
 def statement(
     conditions: sql.Composable,
+    chunks: sql.Identifier,
     collection: int,
     version: int,
     language: str,
@@ -144,10 +145,11 @@ def statement(
     *,
     by_index: bool,
 ) -> sql.Composed:
-    """The search. Values: `question`, and `near` and `places`, the documents and indexes of chunks
-    whose scores are wanted too, whatever their rank."""
+    """The search in the table `chunks`. Values: `question`, and `near` and `places`, the documents
+    and indexes of chunks whose scores are wanted too, whatever their rank."""
     return sql.SQL(WORDS + (BY_INDEX if by_index else BY_READING) + SCORED).format(
         conditions=conditions,
+        chunks=chunks,
         collection=sql.Literal(collection),
         version=sql.Literal(version),
         language=sql.SQL("{}::regconfig").format(sql.Literal(language)),

@@ -24,14 +24,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
-from teola.engine import UNNAMED, Claim, DocumentKey
+from teola.engine import UNNAMED, Claim, DocumentKey, EmbedderIdentity
 from teola.errors import DocumentError, EngineError, EngineUnavailable, InputError
 
 from .database import Database
+from .embedders import Admissions
 from .presence import CHANNEL, Presence
 from .publishing import Published, publish, take_chunks
+from .schema import SCHEMA
 from .values import check_key, check_name, json_text
 
 logger = logging.getLogger(__name__)
@@ -112,6 +114,7 @@ class _Wanted:
     collection: str
     owner: str
     keys: Mapping[str, DocumentKey]
+    embedder: EmbedderIdentity | None = None
     asked: datetime | None = None
 
     @property
@@ -157,16 +160,23 @@ OnPublished = Callable[[str, Published], None]
 class Ownership:
     """The claims that this store made, by owner."""
 
-    def __init__(self, database: Database, presence: Presence, on_published: OnPublished) -> None:
+    def __init__(
+        self,
+        database: Database,
+        presence: Presence,
+        admissions: Admissions,
+        on_published: OnPublished,
+    ) -> None:
         self._database = database
-        self._presence = presence
+        self._presence, self._admissions = presence, admissions
         self._on_published = on_published
+        self._chunks = sql.Identifier(SCHEMA, "chunks")
         self._held: dict[str, dict[str, _Held]] = {}  # owner -> document
         self._claiming: Counter[str] = Counter()  # claim calls in progress, by owner
         self._leftovers: list[tuple[str, dict[str, str]]] = []  # could not be given up yet
         self._cleaning: set[asyncio.Task[None]] = set()
 
-    async def open(self) -> None:
+    async def open(self, chunks: sql.Identifier) -> None:
         """Show that we live, then delete what the dead left unfinished."""
         await self._presence.ensure()
         async with self._database.sweeping() as connection:
@@ -186,6 +196,7 @@ class Ownership:
         keys: Sequence[DocumentKey],
         owner: str,
         asked: float | None = None,
+        embedder: EmbedderIdentity | None = None,
     ) -> list[Claim]:
         """See DocumentStore.claim. A key that is given twice is owned once."""
         check_key("tenant", tenant)
@@ -197,7 +208,7 @@ class Ownership:
         names = [document_key(tenant, collection, key) for key in keys]
         by_key = dict(zip(reversed(names), reversed(keys), strict=True))  # the first of equals wins
         ordered = {name: by_key[name] for name in sorted(by_key)}
-        wanted = _Wanted(tenant, collection, owner, ordered)
+        wanted = _Wanted(tenant, collection, owner, ordered, embedder)
         before = {held.key for held in self._held.get(owner, {}).values()}
         done: _Attempt | None = None
         self._claiming[owner] += 1
@@ -290,7 +301,7 @@ class Ownership:
             inserted = await self._insert(connection, wanted, absent)
             attempt.ids |= inserted
             if wanted.named and inserted:
-                whole = await take_chunks(connection, list(inserted.values()))
+                whole = await take_chunks(connection, self._chunks, list(inserted.values()))
                 published = await publish(connection, whole)
                 attempt.taken = {name for name, id in inserted.items() if id in whole}
             attempt.owned = {*free, *inserted} - attempt.taken
@@ -374,6 +385,8 @@ class Ownership:
     async def _collection(self, connection: AsyncConnection[Any], wanted: _Wanted) -> int:
         """Id of the collection, made if need be. Collections stay, even empty."""
         where = (wanted.tenant, wanted.collection)
+        if wanted.embedder is not None:
+            return await self._admissions.enter(connection, *where, wanted.embedder)
         await connection.execute(
             "INSERT INTO teola.collections (tenant, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
             where,

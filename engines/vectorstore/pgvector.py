@@ -8,7 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from teola.engine import Claim, DocumentKey, EngineKind, EngineSpec, Request, Result
+from teola.engine import (
+    Admission,
+    Claim,
+    DocumentKey,
+    EmbedderIdentity,
+    EngineKind,
+    EngineSpec,
+    Reindexing,
+    Request,
+    Result,
+)
 from teola.errors import EngineUnavailable, InputError
 from teola.graph.ops import Op
 
@@ -101,6 +111,12 @@ class PgVector:
         similarities. A chunk's id is "document:index"."""
         return await self._started.execute(requests)
 
+    async def admit(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity, *, remember: bool = True
+    ) -> Admission:
+        """See DocumentStore."""
+        return await self._started.admit(tenant, collection, embedder, remember)
+
     async def claim(
         self,
         tenant: str,
@@ -108,9 +124,11 @@ class PgVector:
         keys: Sequence[DocumentKey],
         owner: str,
         asked: float | None = None,
+        embedder: EmbedderIdentity | None = None,
     ) -> list[Claim]:
         """See DocumentStore. A key that is given twice is owned at its first place only."""
-        return await self._started.ownership.claim(tenant, collection, keys, owner, asked)
+        ownership = self._started.ownership
+        return await ownership.claim(tenant, collection, keys, owner, asked, embedder)
 
     async def expect(self, owner: str, sizes: Mapping[str, int]) -> None:
         """See DocumentStore. Raises DocumentError for a document without chunks."""
@@ -135,6 +153,12 @@ class PgVector:
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
         """Delete visible documents (None: all of the collection); how many."""
         return await self._started.delete(tenant, collection, documents)
+
+    async def reindexing(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Reindexing, bool]:
+        """See Reindexes."""
+        return await self._started.reindexing(tenant, collection, embedder)
 
     def database(self) -> Home:
         """The database that it stores in: a use of its own, which ends with its own `close`."""

@@ -13,7 +13,7 @@ brought up to date only where it is in the way of a purge: whoever purges says s
 Registering locks the collection's row FOR SHARE, and a purge excludes that while it looks how far
 back anybody reads: so what is read while registering cannot be purged before the row is there. A
 query that has not found its version yet counts as a reader of the newest one that this process has
-seen (`Hold`): the one that it will find is no older.
+seen (`HeldVersions`): the one that it will find is no older.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Pin(NamedTuple):
     version: int
 
 
-class Query(NamedTuple):
+class Searcher(NamedTuple):
     """A query and the name of a collection in which it searches."""
 
     owner: str
@@ -162,8 +162,8 @@ class Pins:
 
     # --- reading --------------------------------------------------------------------------
 
-    async def hold(self, tenant: str, queries: Iterable[Query]) -> Hold:
-        """Begin to read, in a collection each; end it with `Hold.end`."""
+    async def hold(self, tenant: str, queries: Iterable[Searcher]) -> HeldVersions:
+        """Begin to read, in a collection each; end it with `HeldVersions.end`."""
         wanted = set(queries)
         absent: set[str] = set()
         while True:
@@ -171,7 +171,7 @@ class Pins:
             names = {query.collection for query in new} - absent
             unknown = [name for name in names if (tenant, name) not in self._ids]
             if not unknown:
-                return Hold(self, tenant, wanted, self._provisional(tenant, names))
+                return HeldVersions(self, tenant, wanted, self._provisional(tenant, names))
             for name in sorted(unknown):
                 if not await self._register(tenant, name):
                     absent.add(name)
@@ -185,11 +185,11 @@ class Pins:
             readers.add(readers.seen)
         return pins
 
-    def pinned(self, query: Query, tenant: str) -> Pin | None:
+    def pinned(self, query: Searcher, tenant: str) -> Pin | None:
         return self._pins.get(query.owner, {}).get((tenant, query.collection))
 
-    def pin(self, query: Query, tenant: str, pin: Pin) -> None:
-        """What the query sees from now on. A `Hold` reads the collection just now."""
+    def pin(self, query: Searcher, tenant: str, pin: Pin) -> None:
+        """What the query sees from now on. A `HeldVersions` reads the collection just now."""
         if self.pinned(query, tenant) is None:
             self._readers[pin.collection].add(pin.version)
             self._pins.setdefault(query.owner, {})[tenant, query.collection] = pin
@@ -320,12 +320,12 @@ class Pins:
                 readers.due = True
 
 
-class Hold:
+class HeldVersions:
     """Reading of some queries, for as long as one transaction looks. ids, names: of the collections
     that they read."""
 
     def __init__(
-        self, pins: Pins, tenant: str, queries: Iterable[Query], provisional: dict[str, Pin]
+        self, pins: Pins, tenant: str, queries: Iterable[Searcher], provisional: dict[str, Pin]
     ) -> None:
         self._pins, self._tenant, self._provisional = pins, tenant, provisional
         self._queries = list(queries)
@@ -346,7 +346,7 @@ class Hold:
             self._pins.forget_name(self._tenant, name)
         return not moved and self._pinned <= self.ids
 
-    def settle(self, query: Query, versions: Mapping[int, int], *, keep: bool) -> Pin | None:
+    def settle(self, query: Searcher, versions: Mapping[int, int], *, keep: bool) -> Pin | None:
         """What the query sees, by the newest versions of collections; None: no such collection.
         keep: it sees the same until it is unpinned."""
         pin = self._pins.pinned(query, self._tenant)

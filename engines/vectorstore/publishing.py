@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from teola.engine import UNNAMED
 
@@ -94,9 +94,9 @@ COPY_CHUNKS = """
 WITH pairs AS (
     SELECT * FROM unnest(%s::text[], %s::text[]) AS pair (id, donor)
 ), copied AS (
-    INSERT INTO teola.chunks (tenant, collection, document, index, body, place, embedding)
+    INSERT INTO {chunks} (tenant, collection, document, index, body, place, embedding)
     SELECT c.tenant, c.collection, p.id, c.index, c.body, c.place, c.embedding
-    FROM pairs p JOIN teola.chunks c ON c.document = p.donor
+    FROM pairs p JOIN {chunks} c ON c.document = p.donor
     RETURNING document
 ), counted AS (SELECT document, count(*)::int AS chunks FROM copied GROUP BY document)
 UPDATE teola.documents d SET stored = c.chunks, expected = c.chunks
@@ -136,9 +136,11 @@ async def publish(connection: AsyncConnection[Any], documents: Sequence[str]) ->
     )
 
 
-async def take_chunks(connection: AsyncConnection[Any], documents: Sequence[str]) -> list[str]:
+async def take_chunks(
+    connection: AsyncConnection[Any], chunks: sql.Identifier, documents: Sequence[str]
+) -> list[str]:
     """Give pending documents the chunks of others in their collections that have their content and
-    were read in the same way; ids of those that have all of theirs now."""
+    were read in the same way, in the table `chunks`; ids of those that have all of theirs now."""
     if not documents:
         return []
     cursor = await connection.execute(DONORS, (list(documents),))
@@ -157,7 +159,8 @@ async def take_chunks(connection: AsyncConnection[Any], documents: Sequence[str]
         for donor in [next((one for one in found if one in there), None)]
         if donor is not None
     ]
-    cursor = await connection.execute(COPY_CHUNKS, ([i for i, _ in pairs], [d for _, d in pairs]))
+    copy = sql.SQL(COPY_CHUNKS).format(chunks=chunks)
+    cursor = await connection.execute(copy, ([i for i, _ in pairs], [d for _, d in pairs]))
     return [id async for (id,) in cursor]
 
 

@@ -2,10 +2,13 @@
 
     settings      one row: version of the schema, dimensions of the vectors
     collections   (tenant, name) -> id; `indexed`: it has its own HNSW index; `version` grows with
-                  each transaction that makes documents visible or takes them away
+                  each transaction that makes documents visible or takes them away; `embedder` and
+                  `sentence`: see embedders.py. Without a name it `replaces` the collection of that
+                  id as soon as it is whole (reindexing.py), or was replaced
     documents     one row a document, with its metadata; invisible until `ready`, and to versions
                   of its collection before `born` and from `died` on
     chunks        text and vector of each chunk of a document, and where in it the chunk stands
+    chunks_<d>    the same, of vectors with another length, d, than the database was made with
     readers       the oldest version of a collection that queries of a process still read
 
 Every table with tenants' rows has row-level security enabled and forced: a session sees and writes
@@ -17,13 +20,14 @@ documents that nobody may find, and readers, and only them, under the setting `t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, LiteralString
 
 from psycopg import AsyncConnection, Connection, errors, sql
 
 from teola.errors import EngineUnavailable
 
-VERSION = 3
+VERSION = 4
 SCHEMA = "teola"
 QUERY_ROLE = "teola_query"
 TENANT_TABLES = ("collections", "documents", "chunks", "readers")
@@ -68,6 +72,21 @@ CREATE INDEX ON teola.documents (collection, sha256);
 """A name may be longer than an index takes, so its hash is indexed. It is a column: row-level
 security keeps conditions on an expression away from indexes."""
 
+CHUNKS: LiteralString = """
+CREATE TABLE {table} (
+    tenant text NOT NULL CHECK (tenant <> ''),
+    collection bigint NOT NULL,
+    document text NOT NULL REFERENCES teola.documents ON DELETE CASCADE,
+    index int NOT NULL CHECK (index >= 0),
+    body text NOT NULL,
+    place jsonb,
+    embedding vector({dimensions}) NOT NULL,
+    PRIMARY KEY (document, index)
+);
+CREATE INDEX ON {table} (collection);
+ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE {storage};
+"""
+
 TABLES: LiteralString = (
     """
 CREATE SCHEMA teola;
@@ -75,9 +94,12 @@ CREATE TABLE teola.settings (version int NOT NULL, dimensions int NOT NULL);
 CREATE TABLE teola.collections (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant text NOT NULL CHECK (tenant <> ''),
-    name text NOT NULL,
+    name text,
     indexed boolean NOT NULL DEFAULT false,
     version bigint NOT NULL DEFAULT 0,
+    embedder jsonb,
+    sentence vector,
+    replaces bigint,
     UNIQUE (tenant, name)
 );
 CREATE TABLE teola.documents (
@@ -104,20 +126,9 @@ CREATE TABLE teola.documents (
     CHECK (NOT ready OR stored = expected)
 );
 CREATE INDEX ON teola.documents (collection, holder) WHERE NOT ready;
-CREATE TABLE teola.chunks (
-    tenant text NOT NULL CHECK (tenant <> ''),
-    collection bigint NOT NULL,
-    document text NOT NULL REFERENCES teola.documents ON DELETE CASCADE,
-    index int NOT NULL CHECK (index >= 0),
-    body text NOT NULL,
-    place jsonb,
-    embedding vector({dimensions}) NOT NULL,
-    PRIMARY KEY (document, index)
-);
-CREATE INDEX ON teola.chunks (collection);
-ALTER TABLE teola.chunks ALTER COLUMN embedding SET STORAGE {storage};
 INSERT INTO teola.settings VALUES ({version}, {dimensions});
 """
+    + CHUNKS
     + DOCUMENT_INDEXES
     + READERS
 )
@@ -166,11 +177,20 @@ DROP POLICY sweep ON teola.documents;
     + SECURITY.replace("{table}", "teola.readers")
     + SWEEP_POLICIES
     + "UPDATE teola.settings SET version = 3;",
+    3: """
+ALTER TABLE teola.collections
+    ALTER COLUMN name DROP NOT NULL,
+    ADD COLUMN embedder jsonb,
+    ADD COLUMN sentence vector,
+    ADD COLUMN replaces bigint;
+UPDATE teola.settings SET version = 4;
+""",
 }
 """By the version that a schema has: what makes the next one of it. In version 1 each chunk held a
 copy of its document's metadata. In version 2 a document's id was its key, and documents of one name
 stood beside each other. Rows are changed by a change of type: row-level security would hide them
-from an UPDATE."""
+from an UPDATE. In version 3 no collection knew its embedder; it learns it when somebody first
+looks (embedders.py). A later step that changes chunks has to change each table of them."""
 
 STAGING: LiteralString = """
 CREATE TEMP TABLE staging (
@@ -185,6 +205,26 @@ GRANT SELECT ON teola.settings TO teola_query;
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON teola.collections, teola.documents, teola.chunks, teola.readers TO teola_query;
 """
+GRANT_CHUNKS: LiteralString = "GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO teola_query"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTables:
+    """Where chunks lie. main: dimensions of those in the table `chunks`; width: of the store's."""
+
+    main: int
+    width: int
+
+    @property
+    def own(self) -> sql.Identifier:
+        """The table that the store writes and searches."""
+        return self.of(self.width)
+
+    def of(self, dimensions: int) -> sql.Identifier:
+        """The table for vectors of this length."""
+        return sql.Identifier(
+            SCHEMA, "chunks" if dimensions == self.main else f"chunks_{dimensions}"
+        )
 
 
 def ensure_query_role(connection: Connection[Any]) -> None:
@@ -212,16 +252,25 @@ async def migrate(connection: AsyncConnection[Any], dimensions: int) -> None:
         cursor = await connection.execute("SELECT to_regclass('teola.settings')")
         row = await cursor.fetchone()
         if row is not None and row[0] is not None:
-            await _check(connection, dimensions)
-            return
-        await ensure_extension(connection)
-        await _create(connection, dimensions)
+            await _check(connection)
+        else:
+            await ensure_extension(connection)
+            await _create(connection, dimensions)
+        await _ensure_chunks(connection, dimensions)
 
 
-async def _check(connection: AsyncConnection[Any], dimensions: int) -> None:
-    cursor = await connection.execute("SELECT version, dimensions FROM teola.settings")
-    version, stored = await cursor.fetchone() or (None, None)
+async def chunk_tables(connection: AsyncConnection[Any], dimensions: int) -> ChunkTables:
+    """Where a store of so many dimensions keeps its chunks in this database."""
+    cursor = await connection.execute("SELECT dimensions FROM teola.settings")
+    row = await cursor.fetchone()
+    return ChunkTables(row[0] if row is not None else dimensions, dimensions)
+
+
+async def _check(connection: AsyncConnection[Any]) -> None:
+    cursor = await connection.execute("SELECT version FROM teola.settings")
+    (version,) = await cursor.fetchone() or (None,)
     if version in UPGRADES:
+        await _see_vectors(connection)
         while version in UPGRADES:
             await connection.execute(UPGRADES[version])
             version += 1
@@ -232,12 +281,42 @@ async def _check(connection: AsyncConnection[Any], dimensions: int) -> None:
             "use another database or data_dir, or update Teola",
             retryable=False,
         )
-    if stored != dimensions:
+
+
+async def _ensure_chunks(connection: AsyncConnection[Any], dimensions: int) -> None:
+    """Make the table for chunks with vectors of this length, with its barrier and its rights."""
+    tables = await chunk_tables(connection, dimensions)
+    table = tables.own
+    cursor = await connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),))
+    if await cursor.fetchone() != (None,):
+        return
+    try:
+        async with connection.transaction():
+            await _see_vectors(connection)
+            await connection.execute(sql.SQL(CHUNKS + SECURITY).format(**_form(tables)))
+    except errors.InsufficientPrivilege as error:
         raise EngineUnavailable(
-            f"the vector store holds vectors of {stored} dimensions, the embedder gives "
-            f"{dimensions}: use the embedder it was made with, or another database or data_dir",
+            f"this role may not make the table {table.as_string(connection)} for vectors of "
+            f"{dimensions} dimensions: log in as the role that owns the schema 'teola'",
             retryable=False,
-        )
+        ) from error
+    await grant(connection, sql.SQL(GRANT_CHUNKS).format(table=table))
+
+
+def _form(tables: ChunkTables) -> dict[str, sql.Composable]:
+    """What the statement that makes the store's own table of chunks leaves open."""
+    inline = tables.width <= INLINE_DIMENSIONS
+    return {
+        "table": tables.own,
+        "dimensions": sql.Literal(tables.width),
+        "storage": sql.SQL("PLAIN" if inline else "EXTERNAL"),
+    }
+
+
+async def _see_vectors(connection: AsyncConnection[Any]) -> None:
+    """Find pgvector's types without their schema, until the transaction ends."""
+    path = sql.SQL("SET LOCAL search_path TO public, {}")
+    await connection.execute(path.format(await extension_schema(connection)))
 
 
 async def ensure_extension(connection: AsyncConnection[Any]) -> None:
@@ -263,14 +342,10 @@ async def ensure_extension(connection: AsyncConnection[Any]) -> None:
 async def _create(connection: AsyncConnection[Any], dimensions: int) -> None:
     try:
         async with connection.transaction():
-            storage = sql.SQL("PLAIN" if dimensions <= INLINE_DIMENSIONS else "EXTERNAL")
-            path = sql.SQL("SET LOCAL search_path TO public, {}")
-            await connection.execute(path.format(await extension_schema(connection)))
-            size = sql.Literal(dimensions)
-            tables = sql.SQL(TABLES).format(
-                dimensions=size, storage=storage, version=sql.Literal(VERSION)
-            )
-            await connection.execute(tables)
+            await _see_vectors(connection)
+            tables = ChunkTables(dimensions, dimensions)
+            create = sql.SQL(TABLES).format(version=sql.Literal(VERSION), **_form(tables))
+            await connection.execute(create)
             for table in TENANT_TABLES:
                 name = sql.Identifier(SCHEMA, table)
                 await connection.execute(sql.SQL(SECURITY).format(table=name))
@@ -283,7 +358,7 @@ async def _create(connection: AsyncConnection[Any], dimensions: int) -> None:
     await grant(connection, GRANTS)
 
 
-async def grant(connection: AsyncConnection[Any], rights: LiteralString) -> None:
+async def grant(connection: AsyncConnection[Any], rights: LiteralString | sql.Composed) -> None:
     """Make the role for queries where we may; else queries run as the login role itself."""
     try:
         async with connection.transaction():

@@ -32,7 +32,8 @@ from teola.graph.ops import SearchParams
 from . import lexical
 from .database import Database
 from .filtering import where
-from .pins import Hold, Query
+from .pins import HeldVersions, Searcher
+from .schema import ChunkTables
 from .values import Vector, check_name, vector
 
 EF_SEARCH = (200, 1000)
@@ -49,7 +50,7 @@ SELECT q.number, h.document, d.name, h.index, h.body, d.metadata, 1 - h.distance
 FROM unnest(%(vectors)b::vector[]) WITH ORDINALITY AS q (embedding, number)
 CROSS JOIN LATERAL (
     SELECT c.document, c.index, c.body, c.embedding <=> q.embedding AS distance
-    FROM teola.chunks c
+    FROM {chunks} c
     WHERE {conditions}
     ORDER BY {distance}, c.document, c.index
     LIMIT {top_k}
@@ -82,6 +83,12 @@ WHERE collection = %(collection)s AND ready AND born <= %(version)s
     AND (%(documents)s::text[] IS NULL OR id = ANY (%(documents)s))
     AND (%(name)s::text IS NULL OR name = %(name)s)
 """
+COLLECTIONS = """
+SELECT id, name, indexed, version, (embedder->'dimensions')::int FROM teola.collections
+WHERE id = ANY(%s) UNION ALL
+SELECT id, name, indexed, version, (embedder->'dimensions')::int FROM teola.collections
+WHERE name = ANY(%s)
+"""
 SETTINGS = """
 SELECT set_config('enable_seqscan', %(plain)s, true), set_config('enable_sort', %(plain)s, true),
     set_config('enable_bitmapscan', %(plain)s, true),
@@ -98,7 +105,7 @@ class SearchRequest:
     """One request, checked. query: that asks, and where. goes_on: it has not ended."""
 
     number: int
-    query: Query
+    query: Searcher
     goes_on: bool
     scope: Scope
     top_k: int
@@ -108,7 +115,7 @@ class SearchRequest:
     language: str | None = None
     question: str = ""
 
-    def group(self, home: Home | None) -> tuple[Any, ...]:
+    def group(self, home: SearchedVersion | None) -> tuple[Any, ...]:
         """Equal where one statement can answer both. home: where it looks."""
         scope = self.scope
         return (home, scope.documents, repr(sorted(scope.filters.items())), self.top_k)
@@ -121,19 +128,29 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
+    """dimensions: of its vectors; None while that is not known."""
+
     id: int
-    name: str
+    name: str | None
     indexed: bool
     version: int
+    dimensions: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class SearchedVersion:
     """A collection in the version that is searched."""
 
     id: int
     version: int
     indexed: bool
+    dimensions: int
+    tables: ChunkTables
+
+    @property
+    def chunks(self) -> sql.Identifier:
+        """The table that it looks in."""
+        return self.tables.own
 
 
 def read(number: int, request: Request, dimensions: int) -> SearchRequest:
@@ -158,7 +175,7 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
             raise InputError("a hybrid search needs the text `question` beside its vectors")
         words = asked[:QUESTION_CHARS].replace("\0", " ").split()
         question = " ".join(word for word in words if len(word) <= WORD_CHARS)
-    asker = Query(request.context.query_id, scope.collection)
+    asker = Searcher(request.context.query_id, scope.collection)
     goes_on = not request.context.life.over
     return SearchRequest(
         number, asker, goes_on, scope, top_k, vectors, name, rest, language, question
@@ -167,9 +184,10 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
 
 async def search(
     database: Database,
+    tables: ChunkTables,
     tenant: str,
     batch: Sequence[SearchRequest],
-    hold: Hold,
+    hold: HeldVersions,
     exact_below: int,
     lacks_index: LacksIndex,
 ) -> dict[int, Result | Exception] | None:
@@ -178,13 +196,16 @@ async def search(
     text has no index."""
     results: dict[int, Result | Exception] = {}
     async with database.transaction(tenant) as connection:
+        groups: dict[tuple[Any, ...], tuple[SearchedVersion | None, list[SearchRequest]]] = {}
         collections = await _collections(connection, hold)
         if not hold.fits({found.name: found.id for found in collections.values()}):
             return None
-        groups: dict[tuple[Any, ...], tuple[Home | None, list[SearchRequest]]] = {}
         for question in batch:
-            home = _home(hold, question, collections)
-            groups.setdefault(question.group(home), (home, []))[1].append(question)
+            home = _home(hold, question, collections, tables)
+            if refused := _refused(question.scope, home, tables):
+                results[question.number] = refused
+            else:
+                groups.setdefault(question.group(home), (home, []))[1].append(question)
         for home, questions in groups.values():
             vectors = [values for question in questions for values in question.vectors]
             hits = await _ask(connection, questions[0], home, vectors, exact_below)
@@ -200,18 +221,24 @@ async def search(
 
 
 def _home(
-    hold: Hold, question: SearchRequest, collections: Mapping[int, Collection]
-) -> Home | None:
+    hold: HeldVersions,
+    question: SearchRequest,
+    collections: Mapping[int, Collection],
+    tables: ChunkTables,
+) -> SearchedVersion | None:
     """Where a question looks; None: there is no such collection."""
     versions = {found.id: found.version for found in collections.values()}
     pin = hold.settle(question.query, versions, keep=question.goes_on)
-    return None if pin is None else Home(*pin, collections[pin.collection].indexed)
+    if pin is None:
+        return None
+    found = collections[pin.collection]
+    return SearchedVersion(*pin, found.indexed, found.dimensions or tables.width, tables)
 
 
 async def _with_words(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Home,
+    home: SearchedVersion,
     near: list[list[Hit]],
     lacks_index: LacksIndex,
 ) -> list[list[Hit]]:
@@ -226,26 +253,40 @@ async def _with_words(
         lacks_index(home.id, language)
     conditions, values = _conditions(question, home)
     search = lexical.statement(
-        conditions, home.id, home.version, language, top_k, by_index=by_index
+        conditions, home.chunks, home.id, home.version, language, top_k, by_index=by_index
     )
     values["question"] = question.question
     found = await lexical.ask(connection, search, values, near)
     return [lexical.fused(hits, found, top_k) for hits in near]
 
 
-async def _collections(connection: AsyncConnection[Any], hold: Hold) -> dict[int, Collection]:
-    cursor = await connection.execute(
-        "SELECT id, name, indexed, version FROM teola.collections WHERE id = ANY(%s) UNION ALL"
-        " SELECT id, name, indexed, version FROM teola.collections WHERE name = ANY(%s)",
-        (list(hold.ids), list(hold.names)),
-    )
+async def _collections(
+    connection: AsyncConnection[Any], hold: HeldVersions
+) -> dict[int, Collection]:
+    cursor = await connection.execute(COLLECTIONS, (list(hold.ids), list(hold.names)))
     return {row[0]: Collection(*row) async for row in cursor}
+
+
+def _refused(scope: Scope, home: SearchedVersion | None, tables: ChunkTables) -> InputError | None:
+    """Why vectors of whoever asks cannot be compared with those of the collection, if so."""
+    if scope.number is not None and (home is None or home.id != scope.number):
+        return InputError(
+            f"the collection {scope.collection!r} got another embedder, or was deleted, while this "
+            "query ran: ask again"
+        )
+    if home is not None and home.dimensions != tables.width:
+        return InputError(
+            f"the collection {scope.collection!r} has vectors of {home.dimensions} dimensions, the "
+            f"store those of {tables.width}: use the embedder it has, or embed it anew with "
+            f"`teola collections reindex {scope.collection}`"
+        )
+    return None
 
 
 async def _ask(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Home | None,
+    home: SearchedVersion | None,
     vectors: Sequence[Vector],
     exact_below: int,
 ) -> list[list[Hit]]:
@@ -265,7 +306,10 @@ async def _ask(
 
 
 async def _is_narrow(
-    connection: AsyncConnection[Any], question: SearchRequest, home: Home, exact_below: int
+    connection: AsyncConnection[Any],
+    question: SearchRequest,
+    home: SearchedVersion,
+    exact_below: int,
 ) -> bool:
     """Whether the scope names so few chunks that computing all distances is quicker."""
     if question.scope.documents is None and question.name is None:
@@ -279,7 +323,7 @@ async def _is_narrow(
 async def _run(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Home,
+    home: SearchedVersion,
     vectors: Sequence[Vector],
     *,
     indexed: bool,
@@ -306,7 +350,9 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
     await connection.execute(SETTINGS, {"plain": plain, "ef": str(ef)})
 
 
-def _conditions(question: SearchRequest, home: Home) -> tuple[sql.Composed, dict[str, Any]]:
+def _conditions(
+    question: SearchRequest, home: SearchedVersion
+) -> tuple[sql.Composed, dict[str, Any]]:
     """Which chunks `c` are in scope, and the values in that; the collection is a literal, so that
     the plan can use its own indexes."""
     values = question.values
@@ -323,11 +369,12 @@ def _conditions(question: SearchRequest, home: Home) -> tuple[sql.Composed, dict
 
 
 def _statement(
-    question: SearchRequest, home: Home, *, indexed: bool
+    question: SearchRequest, home: SearchedVersion, *, indexed: bool
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """The search for the nearest without its vectors."""
     conditions, values = _conditions(question, home)
     search = sql.SQL(SEARCH).format(
+        chunks=home.chunks,
         conditions=conditions,
         distance=sql.SQL(BY_INDEX if indexed else EXACTLY),
         top_k=sql.Literal(question.top_k),

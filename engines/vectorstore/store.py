@@ -8,24 +8,27 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from teola.engine import Request, Result
+from teola.engine import Admission, EmbedderIdentity, Request, Result
 from teola.errors import EngineError, InputError
 from teola.graph.ops import Op
 
 from . import ingestion, searching
 from .database import Database
+from .embedders import ABANDON, Admissions
 from .indexing import Indexes
 from .ownership import Ownership
 from .pins import Pins
 from .presence import Presence
 from .publishing import Published
+from .reindexing import Reindexing
+from .schema import ChunkTables, chunk_tables
 from .searching import LacksIndex
 from .values import check_key
 
 COLLECTIONS = """
 SELECT c.name, count(*), sum(d.stored)
 FROM teola.collections c JOIN teola.documents d ON d.collection = c.id
-WHERE d.ready AND d.died IS NULL GROUP BY c.name ORDER BY c.name
+WHERE d.ready AND d.died IS NULL AND c.name IS NOT NULL GROUP BY c.name ORDER BY c.name
 """
 DOCUMENTS = """
 SELECT d.id, d.name, d.stored, d.created_at, d.metadata, d.origin
@@ -58,13 +61,19 @@ class ChunkStore:
         self._dimensions = dimensions
         self._exact_below = exact_below
         self._presence = Presence(database)
+        self._tables = ChunkTables(dimensions, dimensions)
+        self.admissions = Admissions(dimensions)
         self.indexes = Indexes(database, dimensions, exact_below)
-        self.ownership = Ownership(database, self._presence, self._published)
+        self.ownership = Ownership(database, self._presence, self.admissions, self._published)
         self.pins = Pins(database, self._presence, self.indexes.drop)
 
     async def open(self) -> None:
         await self._database.open()
-        await self.ownership.open()
+        async with self._database.reading() as connection:
+            self._tables = await chunk_tables(connection, self._dimensions)
+        self.indexes.open(self._tables.own)
+        self.admissions.main = self._tables.main
+        await self.ownership.open(self._tables.own)
         await self.pins.open()
 
     async def close(self) -> None:
@@ -93,7 +102,7 @@ class ChunkStore:
         results, tenants = self._checked(requests, ingestion.read)
         for tenant, batch in tenants.items():
             try:
-                stored = await ingestion.store(self._database, tenant, batch)
+                stored = await ingestion.store(self._database, self._tables.own, tenant, batch)
             except EngineError as error:
                 results.update((pieces.number, error) for pieces in batch)
                 continue
@@ -125,7 +134,13 @@ class ChunkStore:
             hold = await self.pins.hold(tenant, {question.query for question in batch})
             try:
                 found = await searching.search(
-                    self._database, tenant, batch, hold, self._exact_below, lacks_index
+                    self._database,
+                    self._tables,
+                    tenant,
+                    batch,
+                    hold,
+                    self._exact_below,
+                    lacks_index,
                 )
             finally:
                 hold.end()
@@ -167,6 +182,24 @@ class ChunkStore:
             results.update(await self.search(searches))
         return [results[number] for number in numbered]
 
+    async def admit(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity, remember: bool
+    ) -> Admission:
+        async with self._database.transaction(tenant) as connection:
+            return await self.admissions.check(connection, collection, embedder, remember)
+
+    async def reindexing(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Reindexing, bool]:
+        tables, holder = self._tables, self._presence.token
+        parts = self._database, tables, self.indexes, self.pins, holder
+        work = Reindexing(*parts, tenant, collection, embedder)
+        try:
+            return work, await work.begin(self.admissions)
+        except BaseException:
+            await work.close()
+            raise
+
     async def collections(self, tenant: str) -> list[dict[str, Any]]:
         async with self._database.transaction(tenant) as connection:
             cursor = await connection.execute(COLLECTIONS)
@@ -189,5 +222,7 @@ class ChunkStore:
             chosen = [id async for (id,) in cursor]
             if chosen:
                 await connection.execute(DELETE, (home, chosen))
+            if documents is None:
+                await connection.execute(ABANDON, {"source": home})
         await self.pins.purge(tenant, home)
         return len(chosen)

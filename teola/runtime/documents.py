@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from teola.engine import (
     UNNAMED,
+    Admission,
     Chunk,
     Claim,
     DocumentKey,
@@ -33,6 +34,7 @@ from teola.engine import (
     near,
 )
 from teola.errors import DocumentError, InputError
+from teola.runtime.embedder_identity import identity_of
 from teola.runtime.hosts.local import LocalHost
 
 SUFFIXES: Final = frozenset(
@@ -54,7 +56,7 @@ class Prepared:
     """What a query's documents become. new: documents that this query indexes. taken: that were
     stored with the chunks of others of their content. replaced: names of documents, new or taken,
     that had another version. hidden: texts that were left out of them because a reader does not see
-    them, by the document's name."""
+    them, by the document's name. notice: what whoever searches the collection has to know."""
 
     chunks: list[Chunk]
     scope: Scope
@@ -63,6 +65,7 @@ class Prepared:
     hidden: Mapping[str, int]
     taken: int = 0
     replaced: tuple[str, ...] = ()
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,7 @@ class Preparer:
     def __init__(self, loader: LocalHost, embedder: LocalHost, store: LocalHost) -> None:
         self._loader, self._turns = loader, loader.turns
         self._documents = cast("Loader", loader.engine)
-        self._embedder = cast("Embedder", embedder.engine)
+        self._embedder, self._embedding = cast("Embedder", embedder.engine), embedder
         self._store = cast("DocumentStore", store.engine)
 
     async def prepare(
@@ -217,7 +220,9 @@ class Preparer:
         asked: float | None = None,
     ) -> Prepared:
         """Claim and split `given`; the caller must `release` in the end. asked: see DocumentStore.
-        Raises DocumentError, InputError."""
+        Raises DocumentError, and InputError, also for a collection of another embedder or one that
+        does not exist."""
+        admission = await self._admitted(tenant, collection, indexes=bool(given))
         limit = self._embedder.max_tokens - 2
         if splitting.chunk_size > limit:
             raise InputError(
@@ -232,16 +237,23 @@ class Preparer:
         splitting = self._measured(splitting)
         keys = await self._keys(given, splitting)
         name = collection or UNNAMED
-        claims = await self._store.claim(tenant, name, keys, owner, asked) if keys else []
+        identity = None
+        if keys and name != UNNAMED:
+            identity = await identity_of(self._embedding, sentence=True)
+        claims: list[Claim] = []
+        if keys:
+            claims = await self._store.claim(tenant, name, keys, owner, asked, identity)
         chunks, owned, hidden = await self._split(given, claims, splitting, tenant)
         if owned:
             await self._store.expect(owner, owned)
         ids = tuple(dict.fromkeys(claim.document for claim in claims))
-        scope = Scope(tenant, name, None if collection else ids, dict(filters))
+        searched = None if collection else ids
+        scope = Scope(tenant, name, searched, dict(filters), admission.collection)
         taken = sum(claim.taken for claim in claims)
         replaces = (s.name for s, claim in zip(given, claims, strict=True) if claim.replaces)
         known = len(ids) - len(owned) - taken
-        return Prepared(chunks, scope, len(owned), known, hidden, taken, tuple(replaces))
+        sizes = len(owned), known
+        return Prepared(chunks, scope, *sizes, hidden, taken, tuple(replaces), admission.notice)
 
     async def count(self, given: Sequence[Source], splitting: Splitting) -> int:
         """How many chunks `given` makes; nothing is stored."""
@@ -260,18 +272,29 @@ class Preparer:
         """The query waits: its next search may see what is new."""
         self._store.unpin(owner)
 
-    async def exists(self, tenant: str, collection: str) -> list[str]:
-        """Names of the tenant's collections. Raises InputError if `collection` is not one."""
+    async def _admitted(self, tenant: str, collection: str | None, *, indexes: bool) -> Admission:
+        """What the store says to the embedder. Raises InputError if the collection has another one,
+        and for one that does not exist if nothing is to be indexed into it."""
+        if collection is None:
+            return Admission(None)
+        found = Admission(None, unsure=True)
+        for sentence in (False, True):
+            if found.unsure:
+                identity = await identity_of(self._embedding, sentence=sentence)
+                found = await self._store.admit(
+                    tenant, collection, identity, remember=collection != UNNAMED
+                )
+        if found.collection is None and not indexes:
+            raise InputError(await self._unknown(tenant, collection))
+        return found
+
+    async def _unknown(self, tenant: str, collection: str) -> str:
         names = [entry["name"] for entry in await self._store.collections(tenant)]
-        if collection not in names:
-            listed = ", ".join(n for n in names if n != UNNAMED) or "none yet"
-            way = f"`teola index PATH --collection {collection}`"
-            if tenant != "default":  # that of `teola index`
-                way = f"`teola.collections.index(..., tenant={tenant!r})` in Python"
-            raise InputError(
-                f"no collection {collection!r} (there is: {listed}); make it with {way}"
-            )
-        return names
+        listed = ", ".join(n for n in names if n != UNNAMED) or "none yet"
+        way = f"`teola index PATH --collection {collection}`"
+        if tenant != "default":  # that of `teola index`
+            way = f"`teola.collections.index(..., tenant={tenant!r})` in Python"
+        return f"no collection {collection!r} (there is: {listed}); make it with {way}"
 
     def _measured(self, splitting: Splitting) -> Splitting:
         return replace(splitting, estimated=estimates(self._embedder))

@@ -27,6 +27,6 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*found, return_exceptions=True)
 
 
-def in_vain(task: asyncio.Task[None]) -> bool:
+def in_vain(task: asyncio.Task[Any]) -> bool:
     """Whether it ended, but not as it should."""
     return task.cancelled() or task.exception() is not None

@@ -76,11 +76,14 @@ class LocalHost:
         """Runs a batch, on the loop or in a thread, in a copy of the caller's context."""
         self.turns = Turns(engine.spec.concurrency)
         """Decides which tenant's document is read next, if it reads documents."""
+        self.sentence: asyncio.Task[Any] | None = None
+        """Of an embedder: its vector of one sentence (embedder_identity.py), once needed."""
         self._threads: LastingPool | None = None
 
     async def start(self) -> None:
         """Start the engine. Raises EngineUnavailable; the engine is closed again then."""
         spec = self.engine.spec
+        self.sentence = None
         self._threads = LastingPool(
             max(1, min(spec.concurrency, 32)), thread_name_prefix=f"{spec.name}-{self.instance}"
         )

@@ -12,7 +12,7 @@ import pytest
 
 from teola.errors import InputError
 from teola_engines.vectorstore import PgVector
-from teola_engines.vectorstore.searching import Home, SearchRequest, read
+from teola_engines.vectorstore.searching import SearchedVersion, SearchRequest, read
 from tests.planted import catches, edited
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
@@ -136,9 +136,9 @@ async def test_a_batch_may_mix_filters_on_one_collection(store: PgVector, corner
     edited(SearchRequest.group, "self.top_k", "0"),
 )
 def test_questions_share_a_statement_only_if_nothing_but_their_vectors_differs() -> None:
-    corner, query, home = Corner("t"), vectors(1), Home(1, version=7, indexed=False)
+    corner, query, home = Corner("t"), vectors(1), SearchedVersion(1, version=7, indexed=False)
 
-    def group(top_k: int = 3, home: Home = home, **scope: Any) -> Any:
+    def group(top_k: int = 3, home: SearchedVersion = home, **scope: Any) -> Any:
         return read(0, corner.search(query, top_k, **scope), DIMENSIONS).group(home)
 
     one = group(filters={"lang": "en", "page": 3})

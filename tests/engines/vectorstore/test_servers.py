@@ -74,11 +74,6 @@ async def test_a_server_without_pgvector(database: str, server: Server, tmp_path
         server.rows("ALTER ROLE postgres RESET extension_control_path")
 
 
-async def test_an_embedder_of_another_size(server: Server, store: PgVector) -> None:
-    message = await refused(PgVector(data_dir=server.data_dir, dimensions=384))
-    assert f"holds vectors of {DIMENSIONS} dimensions, the embedder gives 384" in message
-
-
 async def test_a_dsn_of_a_superuser_is_restricted(database: str, corner: Corner) -> None:
     store = PgVector(dsn=database, dimensions=DIMENSIONS)
     await store.start()
