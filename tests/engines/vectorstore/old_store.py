@@ -19,12 +19,10 @@ from pgvector.psycopg import register_vector
 DIMENSIONS: Final = 384
 TENANT: Final = "default"
 SPLIT: Final = "files-3 llama-index-core-0.14.25 nltk-3.9.2 pypdf-6.4.0/254/30"
-MINILM: Final = "all-MiniLM-L6-v2@{digest}:{dtype}"
 SERVED: Final = "text-embedding@0f1e2d3c:384"
-"""Identities of embedders: in this process, and by URL."""
+"""Identity of an embedder by URL."""
 
-SCHEMA: LiteralString = """
-CREATE EXTENSION IF NOT EXISTS vector;
+TABLES: LiteralString = """
 CREATE SCHEMA teola;
 CREATE TABLE teola.settings (version int NOT NULL, dimensions int NOT NULL);
 CREATE TABLE teola.collections (
@@ -58,23 +56,23 @@ CREATE TABLE teola.chunks (
     document text NOT NULL REFERENCES teola.documents ON DELETE CASCADE,
     index int NOT NULL CHECK (index >= 0),
     body text NOT NULL,
-    embedding vector(384) NOT NULL,
+    embedding public.vector({dimensions}) NOT NULL,
     PRIMARY KEY (document, index)
 );
 CREATE INDEX ON teola.chunks (collection);
 ALTER TABLE teola.chunks ALTER COLUMN embedding SET STORAGE PLAIN;
-INSERT INTO teola.settings VALUES (2, 384);
+INSERT INTO teola.settings VALUES (2, {dimensions});
+CREATE POLICY sweep ON teola.documents
+    USING (NOT ready AND (SELECT current_setting('teola.sweep', true)) = 'on') WITH CHECK (false);
 """
-SECURITY: LiteralString = """
-ALTER TABLE teola.{0} ENABLE ROW LEVEL SECURITY;
-ALTER TABLE teola.{0} FORCE ROW LEVEL SECURITY;
-CREATE POLICY tenant ON teola.{0}
+TENANT_POLICY: LiteralString = """
+ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON {table}
     USING (tenant = (SELECT current_setting('teola.tenant', true)))
     WITH CHECK (tenant = (SELECT current_setting('teola.tenant', true)));
 """
 RIGHTS: LiteralString = """
-CREATE POLICY sweep ON teola.documents
-    USING (NOT ready AND (SELECT current_setting('teola.sweep', true)) = 'on') WITH CHECK (false);
 GRANT USAGE ON SCHEMA teola TO teola_query;
 GRANT SELECT ON teola.settings TO teola_query;
 GRANT SELECT, INSERT, UPDATE, DELETE
@@ -96,6 +94,7 @@ class Old(NamedTuple):
 STORED: Final = (
     Old("harbour", "keepers.txt", ("The keeper of the lamp is Carl.", "He has a grey cat.")),
     Old("harbour", "keepers.txt", ("The keeper of the lamp is Cora now.", "She has a dog.")),
+    Old("harbour", "boats.txt", ("Twelve boats are moored in the harbour.",)),
     Old("harbour", "boats.txt", ("Fourteen boats are moored in the harbour.",)),
     Old("harbour", "lost.txt", ("Nobody has stored the rest of this.",), ready=False),
     Old("two", "market.txt", ("Herring is sold by the cran.",)),
@@ -106,14 +105,20 @@ STORED: Final = (
 Embed = Callable[[Sequence[str]], Any]
 
 
+def create(connection: psycopg.Connection[Any], dimensions: int) -> None:
+    """The tables, as their owner would make them in a database that has pgvector."""
+    connection.execute(TABLES.replace("{dimensions}", str(dimensions)))
+    for table in ("collections", "documents", "chunks"):
+        connection.execute(TENANT_POLICY.replace("{table}", f"teola.{table}"))
+
+
 def write(admin: str, embed: Embed, identity: str) -> None:
-    """Make the schema, and store all of `STORED`. admin: DSN of the superuser of an embedded server
-    that has none. identity: of the embedder that `embed` is."""
+    """Store all of `STORED`. admin: DSN of the superuser of an embedded server that has no store.
+    identity: of the embedder that `embed` is."""
     chance = np.random.default_rng(0)
     with psycopg.connect(admin) as connection:
-        connection.execute(SCHEMA)
-        for table in ("collections", "documents", "chunks"):
-            connection.execute(SECURITY.replace("{0}", table))
+        connection.execute("CREATE EXTENSION vector")
+        create(connection, DIMENSIONS)
         connection.execute(RIGHTS)
         register_vector(connection)
         for number, one in enumerate(STORED):
@@ -121,9 +126,8 @@ def write(admin: str, embed: Embed, identity: str) -> None:
             if one.served:
                 drawn = chance.normal(size=vectors.shape)
                 vectors = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-            _store(
-                connection, one, f"{SPLIT}/{SERVED if one.served else identity}", number, vectors
-            )
+            made = f"{SPLIT}/{SERVED if one.served else identity}"
+            _store(connection, one, made, number, vectors)
 
 
 def _store(
