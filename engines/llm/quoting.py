@@ -36,7 +36,7 @@ LEAST_MAXSIM = 0.49
 Chosen on half of XQuAD's articles (1190 questions about 48 articles) as the highest with which the
 applications naive-rag and advanced-rag answer 94 % of the questions. Of those about the other half
 they answer 97 %, and decline 94 and 93 % where the article is taken away.
-`python -m experiments.declining` finds it again.
+`python -m experiments.retrieval` finds it again.
 """
 _STEM = re.compile(r"(?:ies|ing|ed|es|s|ly)$")
 
@@ -59,15 +59,31 @@ def choose(
     most: int,
     least: float,
 ) -> list[Sentence]:
-    """The best 1 to `most` sentences, best first; none if no MaxSim of them with the question
-    reaches `least`.
+    """What `best` finds; nothing if it is not as near to the question as `least`.
 
-    least: -1 quotes in any case. All texts go to `embed` in one call and in sorted order, so that
-    the same question and context give the same answer whatever else is going on.
+    least: -1 quotes in any case.
+    """
+    found, near = best(question, context, embed, embed_tokens, most=most)
+    return found if near >= least else []
+
+
+def best(
+    question: str,
+    context: Sequence[Sentence],
+    embed: Embed,
+    embed_tokens: EmbedTokens,
+    *,
+    most: int,
+) -> tuple[list[Sentence], float]:
+    """The best 1 to `most` sentences, best first, and the greatest MaxSim of one of them with the
+    question; none and -1 without a question or a context.
+
+    All texts go to `embed` in one call and in sorted order, so that the same question and context
+    give the same answer whatever else is going on.
     """
     candidates = _candidates(question, context)
     if not candidates or not question.strip():
-        return []
+        return [], -1.0
     texts = [_in_context(candidate.sentence) for candidate in candidates]
     distinct = sorted({question, *texts})
     vectors = dict(zip(distinct, embed(distinct), strict=True))
@@ -84,9 +100,8 @@ def choose(
         if all(matrix[i] @ matrix[j] < _SAME for j in kept):
             kept.append(i)
     asked, *quoted = embed_tokens([question, *(texts[i] for i in kept)])
-    if max(maxsim(asked, tokens) for tokens in quoted) < least:
-        return []
-    return [candidates[i].sentence for i in kept]
+    near = max(maxsim(asked, tokens) for tokens in quoted)
+    return [candidates[i].sentence for i in kept], near
 
 
 def _candidates(question: str, context: Sequence[Sentence]) -> list[Candidate]:

@@ -31,6 +31,8 @@ ORDER: Final = (
     "eviction",
     "serving",
     "doors",
+    "retrieval",
+    "indexing",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
 HEAD: Final = """# Benchmarks

@@ -15,57 +15,8 @@ from teola.errors import InputError
 from teola_engines.vectorstore import PgVector, schema
 
 from .conftest import DIMENSIONS, Corner, Server, pieces, vectors
+from .old_store import create
 
-SECOND = f"""
-CREATE SCHEMA teola;
-CREATE TABLE teola.settings (version int NOT NULL, dimensions int NOT NULL);
-CREATE TABLE teola.collections (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    tenant text NOT NULL CHECK (tenant <> ''),
-    name text NOT NULL,
-    indexed boolean NOT NULL DEFAULT false,
-    UNIQUE (tenant, name)
-);
-CREATE TABLE teola.documents (
-    id text PRIMARY KEY,
-    tenant text NOT NULL CHECK (tenant <> ''),
-    collection bigint NOT NULL REFERENCES teola.collections,
-    name text NOT NULL,
-    sha256 text NOT NULL,
-    pipeline text NOT NULL,
-    metadata jsonb NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT now(),
-    ready boolean NOT NULL DEFAULT false,
-    stored int NOT NULL DEFAULT 0,
-    expected int,
-    owner text,
-    holder bigint,
-    CHECK (NOT ready OR stored = expected)
-);
-CREATE INDEX ON teola.documents (collection);
-CREATE INDEX ON teola.documents (collection, holder) WHERE NOT ready;
-CREATE TABLE teola.chunks (
-    tenant text NOT NULL CHECK (tenant <> ''),
-    collection bigint NOT NULL,
-    document text NOT NULL REFERENCES teola.documents ON DELETE CASCADE,
-    index int NOT NULL CHECK (index >= 0),
-    body text NOT NULL,
-    embedding public.vector({DIMENSIONS}) NOT NULL,
-    PRIMARY KEY (document, index)
-);
-CREATE INDEX ON teola.chunks (collection);
-ALTER TABLE teola.chunks ALTER COLUMN embedding SET STORAGE PLAIN;
-INSERT INTO teola.settings VALUES (2, {DIMENSIONS});
-CREATE POLICY sweep ON teola.documents
-    USING (NOT ready AND (SELECT current_setting('teola.sweep', true)) = 'on') WITH CHECK (false);
-"""
-TENANT = """
-ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
-CREATE POLICY tenant ON {table}
-    USING (tenant = (SELECT current_setting('teola.tenant', true)))
-    WITH CHECK (tenant = (SELECT current_setting('teola.tenant', true)));
-"""
 FIRST = """
 ALTER TABLE teola.chunks ADD COLUMN metadata jsonb NOT NULL DEFAULT '{"lang": "en"}';
 UPDATE teola.settings SET version = 1;
@@ -118,9 +69,7 @@ def sha(content: str) -> str:
 def fill(dsn: str, corner: Corner, version: int, contents: list[tuple[str, str]]) -> None:
     """Make the tables of a version, with documents of one chunk each: name, content."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(SECOND)
-        for table in ("collections", "documents", "chunks"):
-            connection.execute(TENANT.format(table=f"teola.{table}"))
+        create(connection, DIMENSIONS)
         if version == 1:
             connection.execute(FIRST)
     with psycopg.connect(dsn) as connection:
