@@ -13,10 +13,11 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 from teola.engine import Fingerprint, Source
@@ -137,20 +138,37 @@ def inline_text(source: Source, max_bytes: int) -> str:
     return usable(source.name, tidy(_pieces(source.text)))
 
 
-def parsed_text(data: bytes) -> str:
-    """What the parser's process wrote, tidy."""
+def parsed_text(data: bytes, starts: Sequence[int]) -> tuple[str, list[int]]:
+    """What the parser's process wrote, tidy; and where the characters at `starts` are then. They
+    are in order, and no white space."""
     view = memoryview(data)
     blocks = (bytes(view[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK))
-    return tidy(codecs.iterdecode(blocks, "utf-8"))
+    return _tidy(codecs.iterdecode(blocks, "utf-8"), starts)
 
 
 def tidy(pieces: Iterable[str]) -> str:
     """A text with plain line ends, and at most about 100 characters of white space in a row: with
     more, a document could be all white space, and each step on its way would take it whole."""
+    return _tidy(pieces, ())[0]
+
+
+def _tidy(pieces: Iterable[str], starts: Sequence[int]) -> tuple[str, list[int]]:
     plain = io.IncrementalNewlineDecoder(None, translate=True)
-    ended = (plain.decode(piece).replace("\f", "\n") for piece in pieces)
-    text = "".join(_LONG_SPACE.sub(r"\1", piece) for piece in ended)
-    return text + plain.decode("", final=True)
+    parts: list[str] = []
+    moved: list[int] = []
+    before = length = 0  # characters of the pieces so far, and of what became of them
+    for piece in pieces:
+        # Cut at `starts`, before which all white space ends that is made shorter.
+        last = bisect_left(starts, before + len(piece), len(moved))
+        cuts = [start - before for start in starts[len(moved) : last]]
+        for number, (lo, hi) in enumerate(pairwise([0, *cuts, len(piece)])):
+            moved += [length] if number else []
+            ended = plain.decode(piece[lo:hi]).replace("\f", "\n")
+            parts.append(_LONG_SPACE.sub(r"\1", ended))
+            length += len(parts[-1])
+        before += len(piece)
+    parts.append(plain.decode("", final=True))
+    return "".join(parts), moved
 
 
 def usable(name: str, text: str) -> str:

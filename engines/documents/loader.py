@@ -16,15 +16,18 @@ from teola.extras import needs
 
 from . import files
 from .files import Format
-from .plain_splitting import split as split_plainly
+from .markdown import sections
+from .places import NOWHERE
+from .plain_splitting import pieces as pieces_plainly
 from .sandbox import Parsed, ParsingLimits, parse
-from .splitting import split as split_by_llama_index
+from .splitting import pieces as pieces_by_llama_index
 
 _PIPELINE = 4
 """To be raised when this package reads or splits anything differently."""
 
 Splitter = Literal["llama-index", "plain"]
 SPLITTERS = get_args(Splitter)
+_MARKDOWN = (".md", ".markdown")
 
 
 class FileLoader:
@@ -87,7 +90,9 @@ class FileLoader:
     async def split(
         self, source: Source, splitting: Splitting, encode: Callable[[str], list[int]]
     ) -> Passages:
-        """The chunks' texts, at most `splitting.chunk_size` tokens of `encode` each.
+        """The chunks' texts, at most `splitting.chunk_size` tokens of `encode` each, and their
+        places: pages, slides and sheets of files that have them, else sections where headings are
+        marked (not in plain text, notebooks and mails).
 
         Cancelling it ends the parsing process and the splitting. Raises DocumentError and
         MissingExtra.
@@ -97,23 +102,30 @@ class FileLoader:
             with _as_given(source):
                 parsed = await self._parsed(source)
             own = self._splits_plainly(splitting)
-            split = split_plainly if own else split_by_llama_index
-            texts = await asyncio.to_thread(split, parsed.text, splitting, encode, cancelled)
-            return Passages(texts, parsed.hidden)
+            cut = pieces_plainly if own else pieces_by_llama_index
+            pieces = await asyncio.to_thread(cut, parsed.text, splitting, encode, cancelled)
+            places = parsed.places.of((piece.start, piece.end) for piece in pieces)
+            return Passages((piece.text for piece in pieces), parsed.hidden, places)
         finally:
             cancelled.set()
 
     def _splits_plainly(self, splitting: Splitting) -> bool:
         return splitting.estimated if self._splitter is None else self._splitter == "plain"
 
+    def _inline(self, source: Source) -> Parsed:
+        return _with_sections(source.name, files.inline_text(source, self._max_bytes))
+
+    def _text(self, path: Path) -> Parsed:
+        return _with_sections(path.name, files.read_text(path, self._max_bytes))
+
     async def _parsed(self, source: Source) -> Parsed:
         path = source.path
         if path is None:
-            return Parsed(await asyncio.to_thread(files.inline_text, source, self._max_bytes), 0)
+            return await asyncio.to_thread(self._inline, source)
         files.check(path, self._max_bytes)
         kind = files.format_of(path)
         if kind is Format.TEXT:
-            return Parsed(await asyncio.to_thread(files.read_text, path, self._max_bytes), 0)
+            return await asyncio.to_thread(self._text, path)
         parsed = await parse(path, kind, self._limits, self._keep_hidden)
         if kind is Format.PDF and not parsed.text.strip():
             raise files.refusal(
@@ -121,6 +133,11 @@ class FileLoader:
             )
         await asyncio.to_thread(files.usable, str(path), parsed.text)
         return parsed
+
+
+def _with_sections(name: str, text: str) -> Parsed:
+    marked = name.lower().endswith(_MARKDOWN)
+    return Parsed(text, places=sections(text) if marked else NOWHERE)
 
 
 @contextmanager

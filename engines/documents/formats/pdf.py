@@ -7,13 +7,15 @@ from pathlib import Path
 from pypdf import PdfReader
 from pypdf.errors import DependencyError, FileNotDecryptedError
 
-from . import Allowed, Extracted, Refused
+from . import Allowed, Extracted, Refused, joined
 
 
 def read(path: Path, allowed: Allowed) -> Extracted:
     """The text of a PDF file."""
     try:
         with path.open("rb") as file:
-            return Extracted("\n".join(page.extract_text() for page in PdfReader(file).pages))
+            pages = PdfReader(file).pages
+            texts = ((page.extract_text(), number) for number, page in enumerate(pages, 1))
+            return joined(texts, "\n", "page")
     except (FileNotDecryptedError, DependencyError):
         raise Refused("encrypted") from None

@@ -1,0 +1,44 @@
+"""Where a passage stands in its document: among its metadata, and in words.
+
+The keys are `page`, `slide` (numbers from 1), `sheet` and `section` (names), and `pages` or `slides`
+("12-13") of a passage that ends on another one than it begins on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+LONGEST: Final = 200
+"""Characters of a name that is cited; a longer one is something else."""
+WORDS: Final = (
+    ("pages", "pp. {}"),
+    ("page", "p. {}"),
+    ("slides", "slides {}"),
+    ("slide", "slide {}"),
+    ("sheet", "sheet “{}”"),
+    ("section", "section “{}”"),
+)
+"""The first key that there is says where."""
+
+
+def with_place(metadata: Mapping[str, Any], place: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """A document's metadata, and the place of a passage of it.
+
+    Where the document has a key of the place itself, the place is left out: what people wrote there
+    is what filters match, and half of a place would be wrong beside it.
+    """
+    if not place or place.keys() & metadata.keys():
+        return metadata
+    return {**metadata, **place}
+
+
+def cited(document: str, metadata: Mapping[str, Any]) -> str:
+    """The document, and the place in its metadata if there is one: `report.pdf, p. 12`."""
+    for key, words in WORDS:
+        value = metadata.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            name = str(value)
+            if name and len(name) <= LONGEST:
+                return f"{document}, {words.format(name)}"
+    return document
