@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 INSERT = """
 INSERT INTO teola.documents
-    (id, tenant, collection, name, sha256, pipeline, metadata, owner, holder)
-SELECT id, %s, %s, name, sha256, pipeline, metadata, %s, %s
+    (id, key, tenant, collection, name, sha256, pipeline, metadata, owner, holder)
+SELECT id, id, %s, %s, name, sha256, pipeline, metadata, %s, %s
 FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]::jsonb[])
     AS new (id, name, sha256, pipeline, metadata)
 ORDER BY id

@@ -1,15 +1,18 @@
 """Tables, row-level security and the role for queries.
 
     settings      one row: version of the schema, dimensions of the vectors
-    collections   (tenant, name) -> id; `indexed`: it has its own HNSW index
-    documents     one row a document, with its metadata; invisible until `ready`
-    chunks        text and vector of each chunk of a document
+    collections   (tenant, name) -> id; `indexed`: it has its own HNSW index; `version` grows with
+                  each transaction that makes documents visible or takes them away
+    documents     one row a document, with its metadata; invisible until `ready`, and to versions
+                  of its collection before `born` and from `died` on
+    chunks        text and vector of each chunk of a document, and where in it the chunk stands
+    readers       the oldest version of a collection that queries of a process still read
 
 Every table with tenants' rows has row-level security enabled and forced: a session sees and writes
 only rows of the tenant in the setting `teola.tenant`, which each transaction sets for itself, and
 none without it. The barrier holds for roles without SUPERUSER and BYPASSRLS, so queries run as
 such a role. One more policy, for the sweep of what dead processes left (ownership.py), opens
-unfinished documents, and only them, under the setting `teola.sweep`.
+documents that nobody may find, and readers, and only them, under the setting `teola.sweep`.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ from psycopg import AsyncConnection, Connection, errors, sql
 
 from teola.errors import EngineUnavailable
 
-VERSION = 2
+VERSION = 3
 SCHEMA = "teola"
 QUERY_ROLE = "teola_query"
-TENANT_TABLES = ("collections", "documents", "chunks")
+TENANT_TABLES = ("collections", "documents", "chunks", "readers")
 MIGRATION_LOCK = 0x7E01A
 EXTENSION_LOCK = 0x7E01A4
 INLINE_DIMENSIONS = 1500
@@ -43,7 +46,30 @@ TEXT_FUNCTIONS: tuple[LiteralString, ...] = (
 """What they tell of a row, they tell by their result alone, so they may see it before row-level
 security has chosen it."""
 
-TABLES: LiteralString = """
+READERS: LiteralString = """
+CREATE TABLE teola.readers (
+    tenant text NOT NULL CHECK (tenant <> ''),
+    holder bigint NOT NULL,
+    collection bigint NOT NULL REFERENCES teola.collections,
+    oldest bigint NOT NULL,
+    PRIMARY KEY (holder, collection)
+);
+CREATE INDEX ON teola.readers (collection);
+"""
+"""holder: token of a process (presence.py)."""
+
+DOCUMENT_INDEXES: LiteralString = """
+CREATE UNIQUE INDEX ON teola.documents (key) WHERE died IS NULL;
+CREATE INDEX ON teola.documents (collection, born);
+CREATE INDEX ON teola.documents (collection, died) WHERE died IS NOT NULL;
+CREATE INDEX ON teola.documents (collection, name_hash) WHERE died IS NULL;
+CREATE INDEX ON teola.documents (collection, sha256);
+"""
+"""A name may be longer than an index takes, so its hash is indexed. It is a column: row-level
+security keeps conditions on an expression away from indexes."""
+
+TABLES: LiteralString = (
+    """
 CREATE SCHEMA teola;
 CREATE TABLE teola.settings (version int NOT NULL, dimensions int NOT NULL);
 CREATE TABLE teola.collections (
@@ -51,17 +77,25 @@ CREATE TABLE teola.collections (
     tenant text NOT NULL CHECK (tenant <> ''),
     name text NOT NULL,
     indexed boolean NOT NULL DEFAULT false,
+    version bigint NOT NULL DEFAULT 0,
     UNIQUE (tenant, name)
 );
 CREATE TABLE teola.documents (
     id text PRIMARY KEY,
+    key text NOT NULL,
     tenant text NOT NULL CHECK (tenant <> ''),
     collection bigint NOT NULL REFERENCES teola.collections,
     name text NOT NULL,
+    name_hash bigint GENERATED ALWAYS AS (hashtextextended(name, 0)) STORED,
+    origin text,
     sha256 text NOT NULL,
+    reading text,
     pipeline text NOT NULL,
     metadata jsonb NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
+    asked timestamptz NOT NULL DEFAULT clock_timestamp(),
+    born bigint NOT NULL DEFAULT 0,
+    died bigint,
     ready boolean NOT NULL DEFAULT false,
     stored int NOT NULL DEFAULT 0,
     expected int,
@@ -69,7 +103,6 @@ CREATE TABLE teola.documents (
     holder bigint,
     CHECK (NOT ready OR stored = expected)
 );
-CREATE INDEX ON teola.documents (collection);
 CREATE INDEX ON teola.documents (collection, holder) WHERE NOT ready;
 CREATE TABLE teola.chunks (
     tenant text NOT NULL CHECK (tenant <> ''),
@@ -77,6 +110,7 @@ CREATE TABLE teola.chunks (
     document text NOT NULL REFERENCES teola.documents ON DELETE CASCADE,
     index int NOT NULL CHECK (index >= 0),
     body text NOT NULL,
+    place jsonb,
     embedding vector({dimensions}) NOT NULL,
     PRIMARY KEY (document, index)
 );
@@ -84,22 +118,9 @@ CREATE INDEX ON teola.chunks (collection);
 ALTER TABLE teola.chunks ALTER COLUMN embedding SET STORAGE {storage};
 INSERT INTO teola.settings VALUES ({version}, {dimensions});
 """
-
-UPGRADES: dict[int, LiteralString] = {
-    1: """
-ALTER TABLE teola.chunks DROP COLUMN metadata;
-UPDATE teola.settings SET version = 2;
-"""
-}
-"""By the version that a schema has: what makes the next one of it. In version 1 each chunk held a
-copy of its document's metadata."""
-
-STAGING: LiteralString = """
-CREATE TEMP TABLE staging (
-    request int, document text, index int, body text, embedding vector
-) ON COMMIT DELETE ROWS
-"""
-"""Where COPY writes: it is refused on tables with row-level security."""
+    + DOCUMENT_INDEXES
+    + READERS
+)
 
 SECURITY: LiteralString = """
 ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
@@ -109,16 +130,60 @@ CREATE POLICY tenant ON {table}
     WITH CHECK (tenant = (SELECT current_setting('teola.tenant', true)));
 """
 
-SWEEP_POLICY: LiteralString = """
+SWEEP_POLICIES: LiteralString = """
 CREATE POLICY sweep ON teola.documents
-    USING (NOT ready AND (SELECT current_setting('teola.sweep', true)) = 'on') WITH CHECK (false)
+    USING ((NOT ready OR died IS NOT NULL)
+        AND (SELECT current_setting('teola.sweep', true)) = 'on') WITH CHECK (false);
+CREATE POLICY sweep ON teola.readers
+    USING ((SELECT current_setting('teola.sweep', true)) = 'on') WITH CHECK (false);
 """
+
+UPGRADES: dict[int, LiteralString] = {
+    1: """
+ALTER TABLE teola.chunks DROP COLUMN metadata;
+UPDATE teola.settings SET version = 2;
+""",
+    2: """
+ALTER TABLE teola.collections ADD COLUMN version bigint NOT NULL DEFAULT 0;
+ALTER TABLE teola.chunks ADD COLUMN place jsonb;
+ALTER TABLE teola.documents
+    ADD COLUMN key text,
+    ADD COLUMN name_hash bigint GENERATED ALWAYS AS (hashtextextended(name, 0)) STORED,
+    ADD COLUMN origin text,
+    ADD COLUMN reading text,
+    ADD COLUMN asked timestamptz DEFAULT clock_timestamp(),
+    ADD COLUMN born bigint NOT NULL DEFAULT 0,
+    ADD COLUMN died bigint;
+ALTER TABLE teola.documents
+    ALTER COLUMN key TYPE text USING id,
+    ALTER COLUMN asked TYPE timestamptz USING created_at;
+ALTER TABLE teola.documents ALTER COLUMN key SET NOT NULL, ALTER COLUMN asked SET NOT NULL;
+DROP INDEX IF EXISTS teola.documents_collection_idx;
+DROP POLICY sweep ON teola.documents;
+"""
+    + DOCUMENT_INDEXES
+    + READERS
+    + SECURITY.replace("{table}", "teola.readers")
+    + SWEEP_POLICIES
+    + "UPDATE teola.settings SET version = 3;",
+}
+"""By the version that a schema has: what makes the next one of it. In version 1 each chunk held a
+copy of its document's metadata. In version 2 a document's id was its key, and documents of one name
+stood beside each other. Rows are changed by a change of type: row-level security would hide them
+from an UPDATE."""
+
+STAGING: LiteralString = """
+CREATE TEMP TABLE staging (
+    request int, document text, index int, body text, embedding vector
+) ON COMMIT DELETE ROWS
+"""
+"""Where COPY writes: it is refused on tables with row-level security."""
 
 GRANTS: LiteralString = """
 GRANT USAGE ON SCHEMA teola TO teola_query;
 GRANT SELECT ON teola.settings TO teola_query;
 GRANT SELECT, INSERT, UPDATE, DELETE
-    ON teola.collections, teola.documents, teola.chunks TO teola_query;
+    ON teola.collections, teola.documents, teola.chunks, teola.readers TO teola_query;
 """
 
 
@@ -156,9 +221,11 @@ async def migrate(connection: AsyncConnection[Any], dimensions: int) -> None:
 async def _check(connection: AsyncConnection[Any], dimensions: int) -> None:
     cursor = await connection.execute("SELECT version, dimensions FROM teola.settings")
     version, stored = await cursor.fetchone() or (None, None)
-    while version in UPGRADES:
-        await connection.execute(UPGRADES[version])
-        version += 1
+    if version in UPGRADES:
+        while version in UPGRADES:
+            await connection.execute(UPGRADES[version])
+            version += 1
+        await grant(connection, GRANTS)
     if version != VERSION:
         raise EngineUnavailable(
             f"the schema 'teola' has version {version}, this Teola needs {VERSION}: "
@@ -207,7 +274,7 @@ async def _create(connection: AsyncConnection[Any], dimensions: int) -> None:
             for table in TENANT_TABLES:
                 name = sql.Identifier(SCHEMA, table)
                 await connection.execute(sql.SQL(SECURITY).format(table=name))
-            await connection.execute(SWEEP_POLICY)
+            await connection.execute(SWEEP_POLICIES)
     except errors.InsufficientPrivilege as error:
         raise EngineUnavailable(
             "this role may not create the schema 'teola': grant it CREATE on the database",
