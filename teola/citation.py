@@ -1,7 +1,6 @@
 """Where a passage stands in its document: among its metadata, and in words.
 
-The keys are `page`, `slide` (numbers from 1), `sheet` and `section` (names), and `pages` or `slides`
-("12-13") of a passage that ends on another one than it begins on.
+The keys are those of `teola.engine.ChunkPlace`. A document's own metadata may have the same ones.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from teola.run_secrets import OF_NONE
 
 Result = Mapping[str, Any]
 """Outputs by port name. A batchable op's list port is aligned with its item inputs."""
-Place = Mapping[str, str | int]
+ChunkPlace = Mapping[str, str | int]
 """Where a passage begins in its document: `page`, `slide` (from 1), `sheet` or `section`; and
 `pages` or `slides`, such as "12-13", where it ends on another one."""
 
@@ -506,14 +506,14 @@ class Chunk:
     index: int
     text: str
     name: str
-    place: Place | None = field(default=None, hash=False)
+    place: ChunkPlace | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A chunk (or web result) that was found. Higher scores are better.
 
-    metadata: the document's, and the chunk's place (see `with_place`). lexical: how well its words
+    metadata: the document's, and the place of the chunk (`ChunkPlace`). lexical: how well its words
     fit the question, from 0, comparable within one search only; None where no search asked.
     """
 
@@ -565,7 +565,7 @@ class Passages(list[str]):
     """
 
     def __init__(
-        self, texts: Iterable[str], hidden: int = 0, places: Iterable[Place | None] = ()
+        self, texts: Iterable[str], hidden: int = 0, places: Iterable[ChunkPlace | None] = ()
     ) -> None:
         super().__init__(texts)
         self.hidden = hidden

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from teola.engine import Place
+from teola.engine import ChunkPlace
 
 KINDS: Final = frozenset({"page", "slide", "sheet", "section"})
 _RANGES: Final = {"page": "pages", "slide": "slides"}
@@ -30,11 +30,11 @@ class Places:
     starts: Sequence[int] = ()
     names: Sequence[str | int] = ()
 
-    def of(self, spans: Iterable[tuple[int, int]]) -> list[Place | None]:
+    def of(self, spans: Iterable[tuple[int, int]]) -> list[ChunkPlace | None]:
         """The place of each stretch of the text, from a character to another; None before the first
         place. Stretches of one place share one mapping."""
-        known: dict[tuple[int, int], Place | None] = {}
-        found: list[Place | None] = []
+        known: dict[tuple[int, int], ChunkPlace | None] = {}
+        found: list[ChunkPlace | None] = []
         for start, end in spans:
             first = last = bisect_right(self.starts, start) - 1
             if self.kind in _RANGES:
@@ -44,7 +44,7 @@ class Places:
             found.append(known[first, last])
         return found
 
-    def _place(self, first: int, last: int) -> Place:
+    def _place(self, first: int, last: int) -> ChunkPlace:
         name = self.names[first]
         if first == last:
             return {self.kind: name}

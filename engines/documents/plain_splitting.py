@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from teola.engine import Splitting
 
-from .splitting import Encode, Piece, TokenCounter, check, fit, fitting, gap
+from .splitting import Encode, LocatedText, TokenCounter, check, fit, fitting, gap
 
 _END: Final = re.compile(r"""\n[ \t]*+\n\s*+|[.!?…]["'”’»)\]]*+\s++|[。！？]\s*+|\n""")
 """After a paragraph, a sentence, a line (which may be a heading, a row, or a list's item)."""
@@ -45,7 +45,7 @@ def split(
 
 def pieces(
     text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
-) -> list[Piece]:
+) -> list[LocatedText]:
     """Chunks of at most `splitting.chunk_size` tokens that together cover `text`.
 
     Raises InputError for sizes that make no sense.
@@ -53,7 +53,7 @@ def pieces(
     check(splitting)
     size = splitting.chunk_size
     count = TokenCounter(encode, size, cancelled or threading.Event())
-    found: list[Piece] = []
+    found: list[LocatedText] = []
     for start, end in _chunks(_sentences(text, size, count), splitting):
         chunk = text[start:end].lstrip()
         found += fitting(chunk.rstrip(), end - len(chunk), size, count)

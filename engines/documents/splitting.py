@@ -36,7 +36,7 @@ _WINDOWS = (1 << 12, 1 << 15)
 Encode = Callable[[str], list[int]]
 
 
-class Piece(NamedTuple):
+class LocatedText(NamedTuple):
     """A chunk's text, and from which character to which it stands in the whole text; it may begin
     and end with white space, which is not counted at its beginning."""
 
@@ -92,7 +92,7 @@ def split(
 
 def pieces(
     text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
-) -> list[Piece]:
+) -> list[LocatedText]:
     """Chunks of at most `splitting.chunk_size` tokens that together cover `text`.
 
     Raises InputError for sizes that make no sense, DocumentError for a text without end.
@@ -203,10 +203,10 @@ def fit(chunk: str, size: int, count: TokenCounter) -> list[str]:
     return fit(chunk[:at], size, count) + fit(chunk[at:], size, count)
 
 
-def fitting(chunk: str, start: int, size: int, count: TokenCounter) -> Iterator[Piece]:
+def fitting(chunk: str, start: int, size: int, count: TokenCounter) -> Iterator[LocatedText]:
     """`fit` of a chunk that begins at character `start`, without pieces of white space."""
     for text in fit(chunk, size, count):
         blank, end = len(text) - len(text.lstrip()), start + len(text)
         if blank < len(text):
-            yield Piece(text, start + blank, end)
+            yield LocatedText(text, start + blank, end)
         start = end

@@ -174,7 +174,7 @@ from an UPDATE."""
 
 STAGING: LiteralString = """
 CREATE TEMP TABLE staging (
-    request int, document text, index int, body text, embedding vector
+    request int, document text, index int, body text, place jsonb, embedding vector
 ) ON COMMIT DELETE ROWS
 """
 """Where COPY writes: it is refused on tables with row-level security."""
