@@ -1,4 +1,4 @@
-"""The sections of a Markdown text: what begins at a heading goes on to the next one of any level."""
+"""The sections of a Markdown text: each goes on to the next heading of any level."""
 
 from __future__ import annotations
 

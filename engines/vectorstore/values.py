@@ -42,7 +42,9 @@ def check_place(place: ChunkPlace | None) -> None:
     if place is None:
         return
     pairs = place.items() if isinstance(place, Mapping) else ()
-    if not pairs or any(type(key) is not str or type(name) not in (str, int) for key, name in pairs):
+    if not pairs or any(
+        type(key) is not str or type(name) not in (str, int) for key, name in pairs
+    ):
         raise InputError(
             f"the place of a chunk is {repr(place)[:LONGEST_NAME]}: give None, or texts and whole "
             'numbers by name, such as {"page": 12}'
