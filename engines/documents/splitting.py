@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -129,14 +128,15 @@ def _chunks(splitter: SentenceSplitter, text: str) -> Iterator[tuple[str, int]]:
     """
     size, at = splitter.chunk_size, 0
     splits = splitter._split(text, size)
+    texts = [split.text for split in splits]
     starts = []
-    for split in splits:
+    for number, split in enumerate(splits):
         starts.append(text.index(split.text, at))
         at = starts[-1] + len(split.text)
-    numbered = [replace(split, text=f"{number} ") for number, split in enumerate(splits)]
-    for numbers in splitter._merge(numbered, size):
+        split.text = f"{number} "
+    for numbers in splitter._merge(splits, size):
         first, last = (int(numbers.split()[i]) for i in (0, -1))
-        chunk = "".join(split.text for split in splits[first : last + 1])
+        chunk = "".join(texts[first : last + 1])
         if chunk.strip():
             yield chunk.strip(), starts[first] + len(chunk) - len(chunk.lstrip())
 
