@@ -3,6 +3,10 @@
 Indexing is an application of one component, so it goes through the same scheduler as queries do.
 Every document is a query of its own: a broken one harms no other, and those in flight share the
 engines' batches. How many are in flight is bounded, in documents and in bytes, so that memory is.
+
+A name is one document of a collection: indexing it again replaces it. What was indexed and is gone
+from its folder is deleted with `sync`, after the rest is indexed, so that a file with a new name
+takes over the chunks that it has under the old one.
 """
 
 from __future__ import annotations
@@ -12,15 +16,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from teola.app import App
-from teola.engine import DocumentStore, Source
+from teola.engine import UNNAMED, DocumentStore, Source
 from teola.errors import DocumentError, InputError, QueryError, UnknownName
 from teola.graph import Op, ToolStep
 from teola.query_spec import QuerySpec
 from teola.runtime.default_runtime import default_runtime
-from teola.runtime.documents import collected, readable
+from teola.runtime.documents import collected, origin_of, readable
 from teola.runtime.live.query import Progress, Token
 from teola.runtime.runtime import Runtime
 from teola.workflow.components import Indexing
@@ -38,7 +43,8 @@ class IndexingStep(NamedTuple):
     """What happened to a document.
 
     state: `found` (items: documents in all, the first step), `embedded` (items: chunks of a batch),
-    and for each document in the end `indexed` (items: its chunks), `known` or `failed` (reason).
+    and for each document in the end `indexed` (items: its chunks), `taken` (stored with the chunks
+    of another one that has its content), `known` or `failed` (reason).
     """
 
     state: str
@@ -48,6 +54,8 @@ class IndexingStep(NamedTuple):
 
 
 OnProgress = Callable[[IndexingStep], None]
+MayDelete = Callable[[int, int], bool]
+"""Whether so many documents may be deleted, of how many that came from their folder."""
 
 
 def index(
@@ -59,25 +67,48 @@ def index(
     overrides: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     deadline_s: float = DEADLINE_S,
+    root: str | Path | None = None,
+    sync: bool = False,
+    replace: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    may_delete: MayDelete | None = None,
 ) -> dict[str, Any]:
     """Index files, directories or `{"name", "text"}` into a collection, made if it is new.
 
-    overrides: {"index.chunk_size": 128}. on_progress: called in another thread. Returns
-    {"collection", "documents", "new", "known", "chunks", "failed": [{"document", "reason"}],
-    "passed_over": {".zip": 2}, "hidden"}: documents looked at, indexed now, and there before;
-    chunks stored now; files of the directories that are not read, by suffix; hidden texts left out
-    of what was indexed now. A document that cannot be read is listed in `failed`, and the others
-    go on. Raises InputError before anything starts.
+    overrides: {"index.chunk_size": 128}.
+    on_progress: called in another thread.
+    root: a directory; files are named by their way from there. Else a file has its own name, and
+        those of a directory have names that begin with the directory's.
+    sync: also delete what came from these directories before and is not there any more; `paths` are
+        directories only.
+    replace: a file may take the place of a file of its name from elsewhere, which is refused else.
+    metadata: of all these documents; a document's own goes before.
+    may_delete: asked before more than half of what came from a directory is deleted. Without it,
+        that is refused before anything starts; where it says no, nothing from there is deleted.
+
+    Returns {"collection", "documents", "new", "known", "chunks", "failed": [{"document",
+    "reason"}], "passed_over": {".zip": 2}, "hidden", "replaced", "taken", "deleted"}: documents
+    looked at, stored now, and there before; chunks made and stored now; files of the directories
+    that are not read, by suffix; hidden texts left out of what was indexed now; names of documents
+    that had another version; how many of the new ones took the chunks of another with their
+    content; documents deleted. A document that cannot be read is listed in `failed`, and the
+    others go on. Raises InputError before anything starts.
     """
     if not collection.strip():
         raise InputError("a collection needs a name")
-    documents = collected(paths, most=None)
-    given = documents.sources
+    if collection == UNNAMED:
+        raise InputError(
+            f"the collection {UNNAMED!r} holds what came without a collection: choose another name"
+        )
+    documents = collected(paths, most=None, root=root)
+    given = [_with(source, metadata or {}, replace) for source in documents.sources]
     if not given:
         raise InputError("there is nothing to index; give files or directories")
     for source in given:
         if source.path is not None and not source.path.exists():
             raise DocumentError(f"no such file: {str(source.path)!r}; check the path")
+    _check_names(given)
+    folders = _folders(paths) if sync else []
     home = runtime or default_runtime()
     app = App(
         "index",
@@ -88,13 +119,19 @@ def index(
     )
     ask = QuerySpec({"documents": given[:1]}, overrides or {}, None, deadline_s, tenant)
     app.job(ask)
+    gone: list[dict[str, Any]] = []
+    if folders:
+        gone = _gone(_documents(home, tenant, collection), given, folders, may_delete)
     work = _Index(app, collection, ask, on_progress or _ignore)
     future = home.start(work.run(given))
     try:
-        return {**future.result(), "passed_over": dict(documents.passed_over)}
+        found = future.result()
     except BaseException:
         future.cancel()
         raise
+    ids = [str(document["id"]) for document in gone if document["origin"] not in work.unread]
+    deleted = _delete(home, tenant, collection, ids) if ids else 0
+    return {**found, "passed_over": dict(documents.passed_over), "deleted": deleted}
 
 
 def list_collections(
@@ -112,15 +149,11 @@ def list_collections(
 def list_documents(
     collection: str, *, runtime: Runtime | None = None, tenant: str = "default"
 ) -> list[dict[str, Any]]:
-    """`id`, `name`, `chunks`, `created_at`, `metadata` of each document. Raises UnknownName."""
+    """`id`, `name`, `chunks`, `created_at`, `metadata`, `origin` (path of its file, None for a
+    text) of each document, the oldest first. Raises UnknownName."""
     home = runtime or default_runtime()
-
-    async def listed() -> list[dict[str, Any]]:
-        store = await _store(home)
-        await _check_known(store, tenant, collection)
-        return await store.documents(tenant, collection)
-
-    return home.start(listed()).result()
+    _check_known(home, tenant, collection)
+    return _documents(home, tenant, collection)
 
 
 def delete(
@@ -135,14 +168,42 @@ def delete(
     Raises InputError, before anything is deleted, for a collection or document that is not there.
     """
     home = runtime or default_runtime()
+    _check_known(home, tenant, collection)
+    chosen = None
+    if documents is not None:
+        chosen = _ids(_documents(home, tenant, collection), documents, collection)
+    return _delete(home, tenant, collection, chosen)
 
+
+def tidy(collection: str, *, runtime: Runtime | None = None, tenant: str = "default") -> list[str]:
+    """Leave the newest document of each name, where a collection of an older Teola has several; the
+    names of which some were deleted. Raises UnknownName."""
+    home = runtime or default_runtime()
+    _check_known(home, tenant, collection)
+    newest: dict[str, str] = {}
+    older: list[str] = []
+    names: dict[str, None] = {}
+    for document in _documents(home, tenant, collection):  # the oldest first
+        name, id = str(document["name"]), str(document["id"])
+        if name in newest:
+            older.append(newest[name])
+            names[name] = None
+        newest[name] = id
+    if older:
+        _delete(home, tenant, collection, older)
+    return list(names)
+
+
+def _documents(home: Runtime, tenant: str, collection: str) -> list[dict[str, Any]]:
+    async def listed() -> list[dict[str, Any]]:
+        return await (await _store(home)).documents(tenant, collection)
+
+    return home.start(listed()).result()
+
+
+def _delete(home: Runtime, tenant: str, collection: str, ids: Sequence[str] | None) -> int:
     async def deleted() -> int:
-        store = await _store(home)
-        await _check_known(store, tenant, collection)
-        chosen = None
-        if documents is not None:
-            chosen = _ids(await store.documents(tenant, collection), documents, collection)
-        return await store.delete(tenant, collection, chosen)
+        return await (await _store(home)).delete(tenant, collection, ids)
 
     return home.start(deleted()).result()
 
@@ -152,8 +213,8 @@ async def _store(home: Runtime) -> DocumentStore:
     return cast("DocumentStore", home.host(STORE).engine)
 
 
-async def _check_known(store: DocumentStore, tenant: str, collection: str) -> None:
-    names = [entry["name"] for entry in await store.collections(tenant)]
+def _check_known(home: Runtime, tenant: str, collection: str) -> None:
+    names = [entry["name"] for entry in list_collections(runtime=home, tenant=tenant)]
     if collection not in names:
         raise UnknownName("collection", collection, names)
 
@@ -174,8 +235,89 @@ def _ids(there: list[dict[str, Any]], wanted: Iterable[str], collection: str) ->
     return found
 
 
+def _with(source: Source, metadata: Mapping[str, Any], replaces: bool) -> Source:
+    return replace(source, metadata={**metadata, **source.metadata}, replace=replaces)
+
+
+def _check_names(given: Iterable[Source]) -> None:
+    """Raise InputError for two documents of one name."""
+    seen: dict[str, Source] = {}
+    for source in given:
+        other = seen.setdefault(source.name, source)
+        if _identity(other) != _identity(source):
+            places = " and ".join(_place(one) or "a text" for one in (other, source))
+            raise InputError(
+                f"two documents are named {readable(source.name)!r} ({places}), and a name is one "
+                "document of a collection: `--root DIR` (root=DIR) names files by their way from "
+                "DIR"
+            )
+
+
+def _identity(source: Source) -> tuple[Any, ...]:
+    return (_place(source), source.text, source.metadata)
+
+
+def _place(source: Source) -> str:
+    """Where its file lies; "" for a text."""
+    return source.origin or (str(source.path) if source.path is not None else "")
+
+
+def _folders(paths: Any) -> list[Path]:
+    """Where the directories really lie. Raises InputError for anything else."""
+    given = [paths] if isinstance(paths, (str, Path, Mapping, Source)) else list(paths)
+    folders: list[Path] = []
+    for one in given:
+        if not isinstance(one, (str, Path)) or not Path(one).expanduser().is_dir():
+            told = repr(str(one)) if isinstance(one, (str, Path)) else "a text"
+            raise InputError(
+                f"sync deletes what is gone from a directory, and {told} is none: give directories "
+                "only, or leave sync out"
+            )
+        folders.append(origin_of(Path(one).expanduser()))
+    return folders
+
+
+def _gone(
+    there: Sequence[dict[str, Any]],
+    given: Sequence[Source],
+    folders: Sequence[Path],
+    may_delete: MayDelete | None,
+) -> list[dict[str, Any]]:
+    """Documents that came from the folders, and whose file is gone or has another name now."""
+    names = {(source.name, source.origin) for source in given}
+    origins = {source.origin for source in given}
+    gone: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        own = [d for d in there if d["origin"] and Path(d["origin"]).is_relative_to(folder)]
+        left = [
+            document
+            for document in own
+            if (document["name"], document["origin"]) not in names
+            and (document["origin"] in origins or _is_missing(Path(document["origin"])))
+        ]
+        if 2 * len(left) > len(own):
+            if may_delete is None:
+                raise InputError(
+                    f"{len(left)} of the {len(own)} documents that came from {str(folder)!r} are "
+                    "gone from there: if they are to be deleted, say so with `--yes` "
+                    "(may_delete=lambda number, of: True)"
+                )
+            if not may_delete(len(left), len(own)):
+                continue
+        gone |= {str(document["id"]): document for document in left}
+    return list(gone.values())
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether the file is certainly not there."""
+    try:
+        return not path.exists()
+    except OSError:  # such as a folder that may not be read
+        return False
+
+
 class _Index:
-    """One call of `index`, on the runtime's loop."""
+    """One call of `index`, on the runtime's loop. unread: where what failed comes from."""
 
     def __init__(
         self,
@@ -185,8 +327,10 @@ class _Index:
         report: OnProgress,
     ) -> None:
         self.app, self.collection, self.ask, self.report = app, collection, ask, report
-        self.new = self.known = self.chunks = self.hidden = 0
+        self.new = self.known = self.chunks = self.hidden = self.taken = 0
+        self.replaced: list[str] = []
         self.failed: list[dict[str, str]] = []
+        self.unread: set[str | None] = set()
         self._bytes = 0
         self._freed = asyncio.Condition()
 
@@ -213,6 +357,8 @@ class _Index:
             "chunks": self.chunks,
             "failed": sorted(self.failed, key=lambda failure: failure["document"]),
             "hidden": self.hidden,
+            "replaced": sorted(self.replaced),
+            "taken": self.taken,
         }
 
     async def _worker(self, left: Iterator[Source]) -> None:
@@ -246,14 +392,15 @@ class _Index:
         except (DocumentError, QueryError) as error:
             name = readable(source.name)
             self.failed.append({"document": name, "reason": str(error)})
+            self.unread.add(source.origin)
             self.report(IndexingStep("failed", name, reason=str(error)))
             return
-        self.hidden += job.hidden
-        if job.chunks:
-            self.new, self.chunks = self.new + 1, self.chunks + job.chunks
-        else:
-            self.known += 1
-        self.report(IndexingStep("indexed" if job.chunks else "known", source.name, job.chunks))
+        state = "indexed" if job.chunks else "taken" if job.taken else "known"
+        self.hidden, self.chunks = self.hidden + job.hidden, self.chunks + job.chunks
+        self.new, self.known = self.new + (state != "known"), self.known + (state == "known")
+        self.taken += job.taken
+        self.replaced += job.replaced
+        self.report(IndexingStep(state, source.name, job.chunks))
 
 
 def _embedded(event: Progress) -> bool:

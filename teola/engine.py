@@ -472,6 +472,9 @@ def near(engine: Engine) -> Engine:
 # --- documents ------------------------------------------------------------------------------
 
 
+UNNAMED: Final = "documents"
+"""Collection of documents that were given without one. Names are nothing in it: a document is what
+its content is. In any other collection, a name is one document."""
 METADATA_BYTES: Final = 16 * 2**10
 """Of one document, as JSON: it comes along with every hit."""
 NAME_CHARACTERS: Final = 255
@@ -490,12 +493,15 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document as given: a file, or text with a name. metadata: at most `METADATA_BYTES`."""
+    """A document as given: a file, or text with a name. metadata: at most `METADATA_BYTES`.
+    origin, replace: see DocumentKey."""
 
     name: str
     path: Path | None = None
     text: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    origin: str | None = None
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,10 +557,12 @@ class Splitting:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Identity of a document's content, and its size in bytes."""
+    """Identity of a document's content, and its size in bytes. reading: names how the bytes are
+    read, where that is not the same for all documents, such as by a file's suffix."""
 
     sha256: str
     size: int
+    reading: str = ""
 
 
 class Passages(list[str]):
@@ -608,34 +616,62 @@ class Embedder(BatchEngine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DocumentKey:
-    """What makes a document unique in a collection, besides tenant and collection."""
+    """What makes a version of a document, besides tenant and collection.
+
+    reading: see Fingerprint. origin: path of the file that it comes from, None for a text. replace:
+    whether it may take the place of a file of this name from elsewhere. These two make no other
+    version.
+    """
 
     sha256: str
     pipeline: str
     name: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    reading: str = ""
+    origin: str | None = None
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The answer to one DocumentKey. `owned`: the caller must index it, nobody else will."""
+    """The answer to one DocumentKey.
+
+    owned: the caller must index it, nobody else will. taken: it was stored just now, with the
+    chunks of another document or version that has its content. replaces: another version of its
+    name is there, and goes once this one is stored.
+    """
 
     document: str
     owned: bool
+    taken: bool = False
+    replaces: bool = False
 
 
 class DocumentStore(BatchEngine, Protocol):
     """A batch engine for INGESTION and SEARCHING that also keeps collections.
 
-    The ingestion of one document is exactly once: see docs/architecture.md, collections.
+    The ingestion of one document is exactly once: see docs/architecture.md, collections. In a
+    collection other than `UNNAMED`, a name is one document: what is stored under a name takes the
+    place of what was there, in one transaction, unless that was asked for later.
+
+    A query (`QueryContext.query_id`) sees one version of a collection from its first search in it
+    to its end.
     """
 
     async def claim(
-        self, tenant: str, collection: str, keys: Sequence[DocumentKey], owner: str
+        self,
+        tenant: str,
+        collection: str,
+        keys: Sequence[DocumentKey],
+        owner: str,
+        asked: float | None = None,
     ) -> list[Claim]:
         """For each key: the document that is there already, or a pending one owned by `owner`.
 
-        Waits while another owner indexes one of them and takes over if that owner is gone.
+        Waits while another owner indexes one of them and takes over if that owner is gone. asked:
+        when it was asked for, in seconds since 1970; None: now. Raises DocumentError for a file
+        whose name belongs to a file from elsewhere, unless the key may replace it, and InputError
+        for two documents of one name.
         """
         ...
 
@@ -648,16 +684,23 @@ class DocumentStore(BatchEngine, Protocol):
         """End of the owner's query, however it ended: what is still pending is deleted."""
         ...
 
+    def unpin(self, owner: str) -> None:
+        """The owner's next search sees the newest version of its collection. Called on the event
+        loop, so it must be quick; may be repeated."""
+        ...
+
     async def collections(self, tenant: str) -> list[dict[str, Any]]:
         """`name`, `documents`, `chunks` of each collection."""
         ...
 
     async def documents(self, tenant: str, collection: str) -> list[dict[str, Any]]:
-        """`id`, `name`, `chunks`, `created_at`, `metadata` of each visible document."""
+        """`id`, `name`, `chunks`, `created_at`, `metadata`, `origin` of each visible document, the
+        oldest first."""
         ...
 
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
-        """Delete documents (None: the whole collection); the number of documents deleted."""
+        """Delete documents by id (None: the whole collection); the number of documents deleted.
+        Queries that have searched before still see them."""
         ...
 
 

@@ -18,7 +18,14 @@ from teola.profile import Profile
 from teola.query_spec import QuerySpec, program_of
 from teola.result import Result
 from teola.run_secrets import OF_NONE, Secrets
-from teola.runtime.documents import Prepared, Preparer, collected, left_out, passed_over
+from teola.runtime.documents import (
+    Prepared,
+    Preparer,
+    collected,
+    left_out,
+    passed_over,
+    replaced,
+)
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending, Watcher, as_failure, describe
@@ -51,13 +58,14 @@ class Job:
     given: its inputs, with the defaults of those that it leaves out.
     overrides: component -> parameter -> value.
     passes: names of those that run.
-    tenant, deadline_s, bounds, session: see QuerySpec.
+    tenant, deadline_s, bounds, session, asked: see QuerySpec.
     part_of: the program that it belongs to ("": it is one by itself).
     caller: the component that asks it, if one does.
     trace: what has run of it, from its admission on.
     people: who is asked what it asks.
     steps: what has been done of it, if that is kept.
-    chunks: of its documents, once they are prepared; hidden: texts left out of them.
+    chunks: of its documents, once they are prepared; hidden: texts left out of them; taken,
+    replaced: see Prepared.
 
     id: of a query that was begun before. profile: what its passes go by, in place of what is
     known of the engines. Raises InputError, UnknownName, and QueryCancelled if it is asked by a
@@ -81,6 +89,7 @@ class Job:
         if not ask.deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {ask.deadline_s}")
         self.deadline_s, self.bounds, self.session = ask.deadline_s, ask.bounds, ask.session
+        self.asked = ask.asked
         self.secrets = Secrets(ask.secrets) if ask.secrets else OF_NONE
         self.runtime = app.home
         self.runtime.fitting.add(app, app.name, app.users, self.runtime.configs)
@@ -92,7 +101,8 @@ class Job:
         self.id = id or uuid.uuid4().hex
         self.people = People(self.id) if self.caller is None else self._people_around()
         self.steps: Steps | None = None
-        self.chunks = self.hidden = 0
+        self.chunks = self.hidden = self.taken = 0
+        self.replaced: tuple[str, ...] = ()
         self.trace: Trace | None = None
 
     def _check_word_searches(self) -> None:
@@ -199,20 +209,23 @@ class Job:
             )
         embedding, store, indexing = app.indexing()
         preparer = runtime.preparer(embedding, store)
-        prepared: Prepared | None = None
+        self.people.pauses[self.id] = lambda: preparer.unpin(self.id)
         try:
             prepared = await self._load(preparer, context, indexing, trace)
             self.chunks, self.hidden = len(prepared.chunks), sum(prepared.hidden.values())
+            self.taken, self.replaced = prepared.taken, prepared.replaced
             if prepared.hidden:
                 trace.add_notice(left_out(prepared.hidden))
+            if prepared.replaced:
+                trace.add_notice(replaced(prepared.replaced))
             skip = ("documents", "collection", "filters")
             values = {k: v for k, v in self.given.items() if k not in skip}
             values |= {"chunks": prepared.chunks, "scope": prepared.scope}
             sizes = {"chunks": len(prepared.chunks)}
             return self._result(await self._execute(values, sizes, context, trace, terms, listener))
         finally:
-            if prepared is None or prepared.new:
-                await asyncio.shield(preparer.release(self.id))
+            del self.people.pauses[self.id]
+            await asyncio.shield(preparer.release(self.id))
 
     def _terms(self) -> Terms:
         """What it leaves to queries inside it. Raises QueryCancelled."""
@@ -280,6 +293,7 @@ class Job:
                     collection=collection,
                     filters=self.given.get("filters") or {},
                     splitting=self.app.splitting(self.overrides),
+                    asked=self.asked,
                 )
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed while the documents were read") from None

@@ -47,6 +47,7 @@ class QuerySpec:
     session: whoever asks will ask more of the same, under this name, as the next turn of a
         conversation; None: a query by itself, or a part of the query around it.
     secrets: that its tools may know by name; of a query around it, those of that one.
+    asked: when it was accepted, in seconds since 1970, if that was before it begins.
     """
 
     inputs: Mapping[str, Any]
@@ -57,6 +58,7 @@ class QuerySpec:
     bounds: Bounds = Bounds()
     session: str | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    asked: float | None = None
 
 
 def program_of(tenant: str, session: str) -> str:

@@ -138,7 +138,8 @@ async def _resumed(app: App, runtime: Runtime, reply: Reply) -> Result:
         return await until_it_waits(here)
     body = Body.model_validate_json(row.request or "{}")
     spec = QuerySpec(body.inputs, body.overrides, body.passes, row.left_s, tenant)
-    job = Job(app, replace(spec, session=body.session, secrets=secrets), id=id)
+    spec = replace(spec, session=body.session, secrets=secrets, asked=row.created)
+    job = Job(app, spec, id=id)
     job.steps = await filing.steps(tenant, id, app.on_unknown)
     return await until_it_waits(Underway(job))
 

@@ -42,10 +42,22 @@ def test_documents_are_indexed_once(runtime: Runtime, tenant: str) -> None:
     ]
 
 
-def test_equal_documents_of_one_call_count_once(runtime: Runtime, tenant: str) -> None:
+def test_equal_content_under_other_names_is_not_indexed_again(
+    runtime: Runtime, tenant: str
+) -> None:
+    where: dict[str, Any] = {"collection": "same", "runtime": runtime, "tenant": tenant}
+    collections.index(text("first", "All the same."), **where)
+    steps: list[collections.IndexingStep] = []
     given = [text(f"copy-{i}", "All the same.") for i in range(5)]
-    found = collections.index(given, collection="same", runtime=runtime, tenant=tenant)
-    assert (found["new"], found["known"]) == (1, 4)
+    found = collections.index([*given, given[0]], **where, on_progress=steps.append)
+    assert (found["new"], found["taken"], found["known"], found["chunks"]) == (5, 5, 1, 0)
+    assert {step.state for step in steps} == {"found", "taken", "known"}
+    assert {d["chunks"] for d in collections.list_documents("same", **_but(where))} == {1}
+
+
+def _but(where: dict[str, Any]) -> dict[str, Any]:
+    """Where, without the collection."""
+    return {name: value for name, value in where.items() if name != "collection"}
 
 
 def test_what_fails_is_told_and_the_rest_goes_on(
@@ -61,11 +73,12 @@ def test_what_fails_is_told_and_the_rest_goes_on(
     )
     assert (found["documents"], found["new"]) == (2, 1)
     (failure,) = found["failed"]
-    assert failure["document"] == "empty.txt"
+    (empty, good) = (f"{tmp_path.name}/{name}.txt" for name in ("empty", "good"))
+    assert failure["document"] == empty
     assert "it is empty; leave it out" in failure["reason"]
     assert steps[0] == collections.IndexingStep("found", items=2)
     assert {(step.state, step.document, step.items) for step in steps[1:]} == {
-        ("failed", "empty.txt", 0), ("embedded", "good.txt", 1), ("indexed", "good.txt", 1),
+        ("failed", empty, 0), ("embedded", good, 1), ("indexed", good, 1),
     }  # fmt: skip
 
 
@@ -81,13 +94,13 @@ def test_what_a_folder_holds_and_is_not_read_is_counted(
     assert (found["documents"], found["new"], found["hidden"]) == (2, 1, 1)
     assert found["passed_over"] == {".bin": 2, ".zip": 1, "no suffix": 1}
     (failure,) = found["failed"]
-    assert failure["document"] == "b\\udcff.txt"
+    assert failure["document"] == f"{tmp_path.name}/b\\udcff.txt"
     assert "is not UTF-8; rename the file" in failure["reason"]
     (tmp_path / os.fsdecode(b"b\xff.txt")).unlink()
     result = naive.run(question="Who is the keeper?", documents=tmp_path, tenant=tenant)
     assert {
         "4 files passed over: .bin 2, .zip 1, no suffix 1",
-        "1 hidden text left out: keeper.html 1",
+        f"1 hidden text left out: {tmp_path.name}/keeper.html 1",
     } <= set(result.to_json()["notices"])
 
 

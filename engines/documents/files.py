@@ -67,6 +67,7 @@ _FORMATS = {
     ".pptx": Format.PPTX,
     ".xlsx": Format.XLSX,
 }
+_MARKDOWN = (".md", ".markdown")
 LIBRARIES = {
     Format.DOCX: "docx",
     Format.PPTX: "pptx",
@@ -95,6 +96,12 @@ def format_of(path: Path) -> Format:
     return found
 
 
+def is_markdown(source: Source) -> bool:
+    """Whether its headings are looked for; it is read as any text is."""
+    path = Path(source.name) if source.path is None else source.path
+    return path.suffix.lower() in _MARKDOWN
+
+
 def check(path: Path, max_bytes: int) -> int:
     """Size of the file in bytes. Raises DocumentError if it is no file, empty, or too large."""
     try:
@@ -117,12 +124,24 @@ def check(path: Path, max_bytes: int) -> int:
 
 
 def fingerprint(source: Source, max_bytes: int) -> Fingerprint:
-    """SHA-256 and size of the source's bytes (of inline text: its UTF-8)."""
+    """SHA-256 and size of the source's bytes (of inline text: its UTF-8), and how they are read."""
+    reading = _reading(source)
     digest, size = hashlib.sha256(), 0
     for block in _blocks(source, max_bytes):
         digest.update(block)
         size += len(block)
-    return Fingerprint(digest.hexdigest(), size)
+    return Fingerprint(digest.hexdigest(), size, reading)
+
+
+def _reading(source: Source) -> str:
+    """Equal where equal bytes become equal texts and places. Tables differ in what is between two
+    cells."""
+    if is_markdown(source):
+        return "markdown"
+    found = Format.TEXT if source.path is None else format_of(source.path)
+    if found is Format.CSV and source.path is not None:
+        return source.path.suffix.lower()
+    return found.value
 
 
 def read_text(path: Path, max_bytes: int) -> str:

@@ -27,7 +27,6 @@ _PIPELINE = 4
 
 Splitter = Literal["llama-index", "plain"]
 SPLITTERS = get_args(Splitter)
-_MARKDOWN = (".md", ".markdown")
 
 
 class FileLoader:
@@ -80,11 +79,10 @@ class FileLoader:
         return f"{how} {read}/{splitting.chunk_size}/{splitting.overlap}"
 
     def fingerprint(self, source: Source) -> Fingerprint:
-        """SHA-256 and size of the bytes. Raises DocumentError (missing, too large, no document)."""
+        """SHA-256, size and format. Raises DocumentError (missing, too large, no document)."""
         with _as_given(source):
             if source.path is not None:
                 files.check(source.path, self._max_bytes)
-                files.format_of(source.path)
             return files.fingerprint(source, self._max_bytes)
 
     async def split(
@@ -112,20 +110,22 @@ class FileLoader:
     def _splits_plainly(self, splitting: Splitting) -> bool:
         return splitting.estimated if self._splitter is None else self._splitter == "plain"
 
-    def _inline(self, source: Source) -> Parsed:
-        return _with_sections(source.name, files.inline_text(source, self._max_bytes))
-
-    def _text(self, path: Path) -> Parsed:
-        return _with_sections(path.name, files.read_text(path, self._max_bytes))
+    def _text(self, source: Source) -> Parsed:
+        """What is no other format: a text file, or the text given in place of one."""
+        if source.path is None:
+            text = files.inline_text(source, self._max_bytes)
+        else:
+            text = files.read_text(source.path, self._max_bytes)
+        return Parsed(text, places=sections(text) if files.is_markdown(source) else NOWHERE)
 
     async def _parsed(self, source: Source) -> Parsed:
         path = source.path
         if path is None:
-            return await asyncio.to_thread(self._inline, source)
+            return await asyncio.to_thread(self._text, source)
         files.check(path, self._max_bytes)
         kind = files.format_of(path)
         if kind is Format.TEXT:
-            return await asyncio.to_thread(self._text, path)
+            return await asyncio.to_thread(self._text, source)
         parsed = await parse(path, kind, self._limits, self._keep_hidden)
         if kind is Format.PDF and not parsed.text.strip():
             raise files.refusal(
@@ -133,11 +133,6 @@ class FileLoader:
             )
         await asyncio.to_thread(files.usable, str(path), parsed.text)
         return parsed
-
-
-def _with_sections(name: str, text: str) -> Parsed:
-    marked = name.lower().endswith(_MARKDOWN)
-    return Parsed(text, places=sections(text) if marked else NOWHERE)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Storing chunks: one COPY and one transaction for all requests of a tenant in a batch.
 
 Chunks become rows that nobody sees. The transaction that stores the last one a document expects
-makes the document visible. Chunks that are there already are skipped, so a request may be repeated
-at any time and in any order; the row of the document, locked, puts writers in line.
+publishes the document (publishing.py). Chunks that are there already are skipped, so a request may
+be repeated at any time and in any order; the row of the document, locked, puts writers in line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from teola.engine import Chunk, Request, Result, Scope
 from teola.errors import EngineError, InputError
 
 from .database import Database
-from .ownership import announce, lock
+from .ownership import lock
+from .publishing import Published, publish
 from .values import Vector, check_place, clean, clean_place, vector
 
 COPY = """
@@ -39,12 +40,9 @@ WITH new AS (
     RETURNING document
 ), grown AS (SELECT document, count(*)::int AS by FROM new GROUP BY document)
 UPDATE teola.documents d
-SET stored = d.stored + g.by,
-    ready = coalesce(d.stored + g.by = d.expected, false),
-    owner = CASE WHEN d.stored + g.by = d.expected THEN NULL ELSE d.owner END,
-    holder = CASE WHEN d.stored + g.by = d.expected THEN NULL ELSE d.holder END
+SET stored = d.stored + g.by
 FROM grown g WHERE d.id = g.document
-RETURNING d.id, d.collection, d.ready, coalesce(d.stored > d.expected, false)
+RETURNING d.id, coalesce(d.stored = d.expected, false), coalesce(d.stored > d.expected, false)
 """
 
 
@@ -82,10 +80,10 @@ def read(number: int, request: Request, dimensions: int) -> Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a transaction did: results by number, and the collections that grew."""
+    """What transactions did: results by number, and what each published."""
 
     results: dict[int, Result | Exception]
-    grown: frozenset[int]
+    published: tuple[Published, ...] = ()
 
 
 async def store(database: Database, tenant: str, batch: Sequence[Pieces]) -> Stored:
@@ -98,10 +96,10 @@ async def store(database: Database, tenant: str, batch: Sequence[Pieces]) -> Sto
         if len(batch) == 1:
             reason = " ".join(str(error).split())
             failure = EngineError(f"the chunks could not be stored: {reason}")
-            return Stored({batch[0].number: failure}, frozenset())
+            return Stored({batch[0].number: failure})
     alone = [await store(database, tenant, [pieces]) for pieces in batch]
     results = {number: result for one in alone for number, result in one.results.items()}
-    return Stored(results, frozenset().union(*(one.grown for one in alone)))
+    return Stored(results, tuple(published for one in alone for published in one.published))
 
 
 async def _store(database: Database, tenant: str, batch: Sequence[Pieces]) -> Stored:
@@ -115,12 +113,11 @@ async def _store(database: Database, tenant: str, batch: Sequence[Pieces]) -> St
         await _copy(connection, good)
         cursor = await connection.execute(STORE, ([p.number for p in good],))
         grown = await cursor.fetchall()
-        for name, _, _, excess in grown:
+        for name, _, excess in grown:
             if excess:
                 raise EngineError(f"document {name} got more chunks than it was said to have")
-        visible = [name for name, _, ready, _ in grown if ready]
-        await announce(connection, visible)
-        return Stored(results, frozenset(home for _, home, ready, _ in grown if ready))
+        published = await publish(connection, [name for name, whole, _ in grown if whole])
+        return Stored(results, (published,))
 
 
 def _outcome(pieces: Pieces, homes: dict[str, str]) -> Result | Exception:

@@ -80,7 +80,8 @@ counted AS (
 ), rarity AS (
     SELECT lexeme, ln(1 + (
         greatest((SELECT coalesce(sum(stored), 0) FROM teola.documents
-            WHERE collection = {collection} AND ready), chunks) - chunks + 0.5) / (chunks + 0.5)
+            WHERE collection = {collection} AND ready AND born <= {version}
+                AND (died > {version}) IS NOT FALSE), chunks) - chunks + 0.5) / (chunks + 0.5)
     ) AS idf
     FROM sizes
 ), scored AS (
@@ -136,13 +137,20 @@ async def complete(connection: AsyncConnection[Any], index: str) -> bool:
 
 
 def statement(
-    conditions: sql.Composable, collection: int, language: str, top_k: int, *, by_index: bool
+    conditions: sql.Composable,
+    collection: int,
+    version: int,
+    language: str,
+    top_k: int,
+    *,
+    by_index: bool,
 ) -> sql.Composed:
     """The search. Values: `question`, and `near` and `places`, the documents and indexes of chunks
     whose scores are wanted too, whatever their rank."""
     return sql.SQL(WORDS + (BY_INDEX if by_index else BY_READING) + SCORED).format(
         conditions=conditions,
         collection=sql.Literal(collection),
+        version=sql.Literal(version),
         language=sql.SQL("{}::regconfig").format(sql.Literal(language)),
         top_k=sql.Literal(top_k),
         most=sql.Literal(MOST_CHUNKS),

@@ -1,13 +1,14 @@
 """Who indexes a document: exactly one owner, the others wait, one takes over if it is gone.
 
-    absent --claim--> pending(owner, holder) --last chunk--> ready
+    absent --claim--> pending(owner, holder) --last chunk--> published (publishing.py)
        ^                  |        |
        +---- release -----+        +-- holder's process gone: claimed by another, or swept
 
-`owner` is the query, `holder` the token of the store that claimed for it (presence.py). A claim
-takes its documents in the order of their ids and none beyond one that it must wait for. So a
-waiting claim waits only for ids greater than all it holds, and claims never wait in a circle.
-(Several claim calls of one owner are ordered only within each.)
+A document is claimed by its key, which says what it is; its id only names the row. `owner` is the
+query, `holder` the token of the store that claimed for it (presence.py). A claim takes its
+documents in the order of their keys and none beyond one that it must wait for. So a waiting claim
+waits only for keys greater than all it holds, and claims never wait in a circle. (Several claim
+calls of one owner are ordered only within each.)
 """
 
 from __future__ import annotations
@@ -16,55 +17,79 @@ import asyncio
 import hashlib
 import json
 import logging
+import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple, cast
 
 from psycopg import AsyncConnection
 
-from teola.engine import Claim, DocumentKey
-from teola.errors import DocumentError, EngineError, EngineUnavailable
+from teola.engine import UNNAMED, Claim, DocumentKey
+from teola.errors import DocumentError, EngineError, EngineUnavailable, InputError
 
 from .database import Database
 from .presence import CHANNEL, Presence
+from .publishing import Published, publish, take_chunks
 from .values import check_key, check_name, json_text
 
 logger = logging.getLogger(__name__)
 
 INSERT = """
-INSERT INTO teola.documents
-    (id, key, tenant, collection, name, sha256, pipeline, metadata, owner, holder)
-SELECT id, id, %s, %s, name, sha256, pipeline, metadata, %s, %s
-FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]::jsonb[])
-    AS new (id, name, sha256, pipeline, metadata)
-ORDER BY id
-ON CONFLICT (id) DO NOTHING
-RETURNING id
+INSERT INTO teola.documents (id, key, tenant, collection, name, origin, sha256, reading, pipeline,
+    metadata, asked, owner, holder)
+SELECT id, key, %s, %s, name, origin, sha256, reading, pipeline, metadata,
+    coalesce(%s, clock_timestamp()), %s, %s
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+        %s::text[]::jsonb[])
+    AS new (id, key, name, origin, sha256, reading, pipeline, metadata)
+ORDER BY key
+ON CONFLICT (key) WHERE died IS NULL DO NOTHING
+RETURNING key, id
 """
 TAKE_OVER = """
 UPDATE teola.documents d
-SET owner = %s, holder = %s, expected = NULL, name = new.name, metadata = new.metadata
-FROM unnest(%s::text[], %s::text[], %s::text[]::jsonb[]) AS new (id, name, metadata)
-WHERE d.id = new.id AND NOT d.ready
+SET owner = %s, holder = %s, expected = NULL, name = new.name, origin = new.origin,
+    metadata = new.metadata, asked = greatest(d.asked, %s)
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]::jsonb[])
+    AS new (key, name, origin, metadata)
+WHERE d.key = new.key AND d.died IS NULL AND NOT d.ready
+"""
+CURRENT = """
+SELECT d.name, d.key, d.origin
+FROM teola.documents d JOIN teola.collections c ON c.id = d.collection
+WHERE c.name = %(collection)s AND d.ready AND d.died IS NULL AND d.name = ANY(%(names)s)
+    AND d.name_hash = ANY(ARRAY(
+        SELECT hashtextextended(name, 0) FROM unnest(%(names)s::text[]) AS name))
+ORDER BY d.key
+"""
+ASK_AGAIN = """
+WITH mine AS (
+    SELECT d.id, new.origin, d.asked < %(asked)s AS later
+    FROM teola.documents d
+    JOIN unnest(%(keys)s::text[], %(origins)s::text[]) AS new (key, origin) USING (key)
+    WHERE d.ready AND d.died IS NULL ORDER BY d.key FOR NO KEY UPDATE OF d
+), told AS (
+    UPDATE teola.documents d SET asked = %(asked)s, origin = mine.origin
+    FROM mine WHERE d.id = mine.id AND mine.later
+)
+SELECT count(*) FROM mine
 """
 EXPECT = """
-UPDATE teola.documents d
-SET expected = new.size, ready = (d.stored = new.size),
-    owner = CASE WHEN d.stored = new.size THEN NULL ELSE d.owner END,
-    holder = CASE WHEN d.stored = new.size THEN NULL ELSE d.holder END
+UPDATE teola.documents d SET expected = new.size
 FROM unnest(%s::text[], %s::int[]) AS new (id, size)
 WHERE d.id = new.id AND NOT d.ready AND d.owner = %s AND d.holder = %s
-RETURNING d.id, d.ready
+RETURNING d.id, d.stored = new.size
 """
 DROP = f"""
 WITH mine AS (
     SELECT id FROM teola.documents
-    WHERE id = ANY(%s) AND NOT ready AND owner = %s AND holder = %s ORDER BY id FOR UPDATE
+    WHERE key = ANY(%s) AND NOT ready AND owner = %s AND holder = %s ORDER BY key FOR UPDATE
 ), gone AS (
-    DELETE FROM teola.documents WHERE id IN (SELECT id FROM mine) RETURNING id
+    DELETE FROM teola.documents WHERE id IN (SELECT id FROM mine) RETURNING key
 )
-SELECT pg_notify('{CHANNEL}', id) FROM gone
+SELECT pg_notify('{CHANNEL}', key) FROM gone
 """
 SWEEP = f"""
 WITH dead AS MATERIALIZED (
@@ -72,38 +97,71 @@ WITH dead AS MATERIALIZED (
     WHERE pg_try_advisory_xact_lock_shared(holder)
 ), gone AS (
     DELETE FROM teola.documents
-    WHERE NOT ready AND (holder IS NULL OR holder IN (SELECT holder FROM dead)) RETURNING id
+    WHERE NOT ready AND (holder IS NULL OR holder IN (SELECT holder FROM dead)) RETURNING key
 )
-SELECT pg_notify('{CHANNEL}', id) FROM gone
+SELECT pg_notify('{CHANNEL}', key) FROM gone
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Wanted:
-    """What one claim call asks for; `keys` by document id, in the order of the ids."""
+    """What one claim call asks for; `keys` by document key, in order. asked: None until the
+    database has told the time, and where names are nothing."""
 
     tenant: str
     collection: str
     owner: str
     keys: Mapping[str, DocumentKey]
+    asked: datetime | None = None
+
+    @property
+    def named(self) -> bool:
+        return self.collection != UNNAMED
 
 
-@dataclass(frozen=True, slots=True)
+class _Pending(NamedTuple):
+    id: str
+    owner: str
+    holder: int
+
+
+class _Held(NamedTuple):
+    """A document that an owner of this store has claimed."""
+
+    tenant: str
+    key: str
+
+
+@dataclass(slots=True)
 class _Attempt:
-    """How far one try came. `holder`: of the document to wait for; None: try again at once."""
+    """How far one try came, by document key. ids: of those that are there. holder: of the document
+    to wait for; None: try again at once."""
 
-    owned: frozenset[str]
-    finished: bool
+    ids: dict[str, str] = field(default_factory=dict)
+    owned: set[str] = field(default_factory=set)
+    taken: set[str] = field(default_factory=set)
+    replacing: set[str] = field(default_factory=set)
+    finished: bool = False
     holder: int | None = None
+
+    def include(self, before: _Attempt) -> None:
+        """What an earlier try took or found to replace is still so."""
+        self.taken |= before.taken
+        self.replacing |= before.replacing
+
+
+OnPublished = Callable[[str, Published], None]
+"""Told of a tenant's documents that became visible, after the transaction."""
 
 
 class Ownership:
     """The claims that this store made, by owner."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, presence: Presence, on_published: OnPublished) -> None:
         self._database = database
-        self._presence = Presence(database)
-        self._held: dict[str, dict[str, str]] = {}  # owner -> document -> tenant
+        self._presence = presence
+        self._on_published = on_published
+        self._held: dict[str, dict[str, _Held]] = {}  # owner -> document
         self._claiming: Counter[str] = Counter()  # claim calls in progress, by owner
         self._leftovers: list[tuple[str, dict[str, str]]] = []  # could not be given up yet
         self._cleaning: set[asyncio.Task[None]] = set()
@@ -120,38 +178,46 @@ class Ownership:
             await self.release(owner)
         if self._cleaning:
             await asyncio.wait(self._cleaning)
-        await self._presence.close()
 
     async def claim(
-        self, tenant: str, collection: str, keys: Sequence[DocumentKey], owner: str
+        self,
+        tenant: str,
+        collection: str,
+        keys: Sequence[DocumentKey],
+        owner: str,
+        asked: float | None = None,
     ) -> list[Claim]:
         """See DocumentStore.claim. A key that is given twice is owned once."""
         check_key("tenant", tenant)
         check_key("collection", collection)
         for key in keys:
             check_name("document", key.name)
-        ids = [document_id(tenant, collection, key) for key in keys]
-        by_id = dict(zip(reversed(ids), reversed(keys), strict=True))  # the first of equals wins
-        wanted = _Wanted(tenant, collection, owner, {name: by_id[name] for name in sorted(by_id)})
-        before = frozenset(self._held.get(owner, {}))
-        owned: frozenset[str] | None = None
+        if collection != UNNAMED:
+            _check_distinct(keys)
+        names = [document_key(tenant, collection, key) for key in keys]
+        by_key = dict(zip(reversed(names), reversed(keys), strict=True))  # the first of equals wins
+        ordered = {name: by_key[name] for name in sorted(by_key)}
+        wanted = _Wanted(tenant, collection, owner, ordered)
+        before = {held.key for held in self._held.get(owner, {}).values()}
+        done: _Attempt | None = None
         self._claiming[owner] += 1
         try:
             await self._clear_leftovers()
-            owned = await self._acquire(wanted)
-            if owned:  # else nobody would release it
-                self._held.setdefault(owner, {}).update(dict.fromkeys(owned, tenant))
+            done = await self._acquire(wanted, asked)
+            if done.owned:  # else nobody would release it
+                mine = {done.ids[name]: _Held(tenant, name) for name in done.owned}
+                self._held.setdefault(owner, {}).update(mine)
         finally:
             try:
-                if owned is None:  # an error, or the claim was cancelled while it waited
+                if done is None:  # an error, or the claim was cancelled while it waited
                     refused = wanted.keys.keys() - before
                     await self._give_up(owner, dict.fromkeys(refused, tenant))
             finally:  # also if it is cancelled once more
                 self._claiming[owner] -= 1
                 if not self._claiming[owner]:
                     del self._claiming[owner]
-        first = {name: position for position, name in reversed(list(enumerate(ids)))}
-        return [Claim(name, name in owned and first[name] == i) for i, name in enumerate(ids)]
+        first = {name: position for position, name in reversed(list(enumerate(names)))}
+        return [_claimed(done, name, first[name] == i) for i, name in enumerate(names)]
 
     async def expect(self, owner: str, sizes: Mapping[str, int]) -> None:
         """See DocumentStore.expect."""
@@ -163,14 +229,16 @@ class Ownership:
                 raise EngineError(
                     f"document {name} is not claimed by query {owner}: claim it first"
                 )
-        for tenant, names in _by_tenant({name: held[name] for name in sizes}).items():
+        for tenant, names in _by_tenant({name: held[name].tenant for name in sizes}).items():
             async with self._database.transaction(tenant) as connection:
                 await lock(connection, names)
                 amounts = [sizes[name] for name in names]
                 values = (names, amounts, owner, self._presence.token)
                 cursor = await connection.execute(EXPECT, values)
-                known = {name: ready async for name, ready in cursor}
-                await announce(connection, [name for name, ready in known.items() if ready])
+                known = {name: complete async for name, complete in cursor}
+                whole = [name for name, complete in known.items() if complete]
+                published = await publish(connection, whole)
+            self._on_published(tenant, published)
             if len(known) < len(names):
                 raise EngineError(
                     f"query {owner} lost documents it was indexing (the connection to the store "
@@ -181,75 +249,89 @@ class Ownership:
     async def release(self, owner: str) -> None:
         """See DocumentStore.release."""
         if owner in self._held:
-            await self._give_up(owner, dict(self._held[owner]))
+            held = self._held[owner].values()
+            await self._give_up(owner, {document.key: document.tenant for document in held})
 
     # --- claiming -------------------------------------------------------------------------
 
-    async def _acquire(self, wanted: _Wanted) -> frozenset[str]:
-        """Try, and wait for what is in the way, until every document is owned or ready."""
+    async def _acquire(self, wanted: _Wanted, asked: float | None) -> _Attempt:
+        """Try, and wait for what is in the way, until every document is owned or there."""
+        before = _Attempt()
         with self._presence.hearing(wanted.keys) as changed:
             while True:
                 await self._presence.ensure()
                 changed.clear()
-                attempt = await self._try(wanted)
+                attempt, published = await self._try(wanted, asked)
+                self._on_published(wanted.tenant, published)
+                attempt.include(before)
                 if attempt.finished:
-                    return attempt.owned
+                    return attempt
                 if attempt.holder is not None:
                     await self._presence.wait(changed, attempt.holder)
+                before = attempt
 
-    async def _try(self, wanted: _Wanted) -> _Attempt:
+    async def _try(self, wanted: _Wanted, asked: float | None) -> tuple[_Attempt, Published]:
+        attempt, published = _Attempt(), Published()
         async with self._database.transaction(wanted.tenant) as connection:
-            names = list(wanted.keys)
-            cursor = await connection.execute(
-                "SELECT id FROM teola.documents WHERE id = ANY(%s) AND ready", (names,)
-            )
-            ready = {name async for (name,) in cursor}
-            names = [name for name in names if name not in ready]
-            if not names:
-                return _Attempt(frozenset(), finished=True)
+            if wanted.named:
+                wanted.asked = wanted.asked or await _time(connection, asked)
+                attempt.replacing = await _replacing(connection, wanted)
+            ready = await _ready(connection, wanted.keys)
+            attempt.ids |= ready
+            names = [name for name in wanted.keys if name not in ready]
             pending = await self._pending(connection, names)
             blocked = await self._first_blocked(connection, wanted.owner, pending)
             names = [name for name in names if blocked is None or name < blocked[0]]
-            owned = {n for n in names if self._is_ours(wanted.owner, pending.get(n))}
-            stale = [n for n in names if n in pending and n not in owned]
+            free = [name for name in names if name in pending]
+            stale = [n for n in free if not self._is_ours(wanted.owner, pending[n])]
             await self._take_over(connection, wanted, stale)
-            owned.update(stale)
+            attempt.ids |= {name: pending[name].id for name in free}
             absent = [n for n in names if n not in pending]
             inserted = await self._insert(connection, wanted, absent)
-            owned.update(inserted)
-        complete = len(inserted) == len(absent)  # else another was quicker: look again
-        holder = blocked[1] if blocked and complete else None
-        return _Attempt(frozenset(owned), complete and blocked is None, holder)
+            attempt.ids |= inserted
+            if wanted.named and inserted:
+                whole = await take_chunks(connection, list(inserted.values()))
+                published = await publish(connection, whole)
+                attempt.taken = {name for name, id in inserted.items() if id in whole}
+            attempt.owned = {*free, *inserted} - attempt.taken
+            complete = len(inserted) == len(absent)  # else another was quicker: look again
+            if complete and blocked is None:
+                attempt.finished = not wanted.named or await _ask_again(connection, wanted, ready)
+            elif complete and blocked is not None:
+                attempt.holder = blocked[1]
+        return attempt, published
 
     async def _pending(
         self, connection: AsyncConnection[Any], names: list[str]
-    ) -> dict[str, tuple[str, int]]:
-        """Owner and holder of those that are being indexed, locked."""
+    ) -> dict[str, _Pending]:
+        """Those that are being indexed, locked."""
+        if not names:
+            return {}
         cursor = await connection.execute(
-            "SELECT id, owner, holder FROM teola.documents"
-            " WHERE id = ANY(%s) AND NOT ready ORDER BY id FOR UPDATE",
+            "SELECT key, id, owner, holder FROM teola.documents"
+            " WHERE key = ANY(%s) AND died IS NULL AND NOT ready ORDER BY key FOR UPDATE",
             (names,),
         )
-        return {name: (owner, holder) async for name, owner, holder in cursor}
+        return {key: _Pending(*rest) async for key, *rest in cursor}
 
     async def _first_blocked(
-        self,
-        connection: AsyncConnection[Any],
-        asking: str,
-        pending: Mapping[str, tuple[str, int]],
+        self, connection: AsyncConnection[Any], asking: str, pending: Mapping[str, _Pending]
     ) -> tuple[str, int] | None:
         """The first document whose owner lives, and is another; with the holder's token."""
+        if not pending:
+            return None
         token = self._presence.token
-        others = sorted({holder for _, holder in pending.values() if holder != token})
+        others = sorted({found.holder for found in pending.values() if found.holder != token})
         cursor = await connection.execute(
             "SELECT h FROM unnest(%s::bigint[]) AS h WHERE pg_try_advisory_xact_lock_shared(h)",
             (others,),
         )
         dead = {holder async for (holder,) in cursor}
-        for name, (owner, holder) in pending.items():
-            alive = holder not in dead if holder != token else self._lives(owner)
-            if alive and not self._is_ours(asking, (owner, holder)):
-                return name, holder
+        for name, found in pending.items():
+            ours = found.holder == token
+            alive = self._lives(found.owner) if ours else found.holder not in dead
+            if alive and not self._is_ours(asking, found):
+                return name, found.holder
         return None
 
     async def _take_over(
@@ -258,27 +340,36 @@ class Ownership:
         """Continue for a dead owner. Chunks that it stored are kept: they would be the same."""
         if names:
             keys = [wanted.keys[name] for name in names]
-            metadata = [json_text(key.metadata) for key in keys]
-            values = (names, [key.name for key in keys], metadata)
-            await connection.execute(TAKE_OVER, (wanted.owner, self._presence.token, *values))
+            columns = (
+                names,
+                [key.name for key in keys],
+                [key.origin for key in keys],
+                [json_text(key.metadata) for key in keys],
+            )
+            head = (wanted.owner, self._presence.token, wanted.asked)
+            await connection.execute(TAKE_OVER, (*head, *columns))
 
     async def _insert(
         self, connection: AsyncConnection[Any], wanted: _Wanted, names: list[str]
-    ) -> list[str]:
+    ) -> dict[str, str]:
+        """Make those that are absent; the ids of those that no other made meanwhile."""
         if not names:
-            return []
+            return {}
         collection = await self._collection(connection, wanted)
         keys = [wanted.keys[name] for name in names]
         columns = (
+            [uuid.uuid4().hex for _ in names],
             names,
             [key.name for key in keys],
+            [key.origin for key in keys],
             [key.sha256 for key in keys],
+            [key.reading for key in keys],
             [key.pipeline for key in keys],
             [json_text(key.metadata) for key in keys],
         )
-        head = (wanted.tenant, collection, wanted.owner, self._presence.token)
-        cursor = await connection.execute(INSERT, (*head, *columns))
-        return [name async for (name,) in cursor]
+        owner = (wanted.asked, wanted.owner, self._presence.token)
+        cursor = await connection.execute(INSERT, (wanted.tenant, collection, *owner, *columns))
+        return {key: id async for key, id in cursor}
 
     async def _collection(self, connection: AsyncConnection[Any], wanted: _Wanted) -> int:
         """Id of the collection, made if need be. Collections stay, even empty."""
@@ -295,8 +386,8 @@ class Ownership:
             raise EngineError(f"the collection {wanted.collection!r} was dropped: ask again")
         return int(row[0])
 
-    def _is_ours(self, owner: str, found: tuple[str, int] | None) -> bool:
-        return found == (owner, self._presence.token)
+    def _is_ours(self, owner: str, found: _Pending) -> bool:
+        return (found.owner, found.holder) == (owner, self._presence.token)
 
     def _lives(self, owner: str) -> bool:
         """Whether an owner of this store still indexes (else it was not given up in order)."""
@@ -313,16 +404,16 @@ class Ownership:
 
     async def _drop(self, owner: str, documents: dict[str, str]) -> None:
         """Without a connection they are kept for later: a dead process's are swept anyway."""
-        for tenant, names in _by_tenant(documents).items():
+        for tenant, keys in _by_tenant(documents).items():
             try:
                 async with self._database.transaction(tenant) as connection:
-                    await connection.execute(DROP, (names, owner, self._presence.token))
+                    await connection.execute(DROP, (keys, owner, self._presence.token))
             except EngineUnavailable as error:
                 logger.warning("could not release documents of query %s yet: %s", owner, error)
-                self._leftovers.append((owner, dict.fromkeys(names, tenant)))
+                self._leftovers.append((owner, dict.fromkeys(keys, tenant)))
         held = self._held.get(owner, {})
-        for name in documents:
-            held.pop(name, None)
+        for id in [id for id, document in held.items() if document.key in documents]:
+            del held[id]
         if not held:
             self._held.pop(owner, None)
         self._presence.wake(documents)
@@ -330,30 +421,102 @@ class Ownership:
     async def _clear_leftovers(self) -> None:
         leftovers, self._leftovers = self._leftovers, []
         for owner, documents in leftovers:
-            mine = self._held.get(owner, {})
-            await self._give_up(owner, {n: t for n, t in documents.items() if n not in mine})
+            mine = {held.key for held in self._held.get(owner, {}).values()}
+            await self._give_up(owner, {k: t for k, t in documents.items() if k not in mine})
 
 
-def document_id(tenant: str, collection: str, key: DocumentKey) -> str:
-    """The same bytes, read the same way into the same collection, are the same document."""
-    identity = json.dumps([tenant, collection, key.sha256, key.pipeline])
-    return hashlib.sha256(identity.encode()).hexdigest()[:32]
+# --- keys and names ---------------------------------------------------------------------------
+
+
+def document_key(tenant: str, collection: str, key: DocumentKey) -> str:
+    """The same bytes, read the same way into the same collection, are the same document; where
+    names count, under the same name and with the same metadata."""
+    identity = [tenant, collection, key.sha256, key.pipeline]
+    if collection != UNNAMED:
+        metadata = json.dumps(json.loads(json_text(key.metadata)), sort_keys=True)
+        identity += [key.name, key.reading, metadata]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+
+
+def _check_distinct(keys: Iterable[DocumentKey]) -> None:
+    """Raise InputError for two documents of one name."""
+    seen: dict[str, DocumentKey] = {}
+    for key in keys:
+        other = seen.setdefault(key.name, key)
+        if other != key:
+            places = " and ".join(repr(one.origin or "a text") for one in (other, key))
+            raise InputError(
+                f"two documents are named {key.name!r} ({places}), and a name is one document of "
+                "a collection: name them differently"
+            )
+
+
+async def _time(connection: AsyncConnection[Any], asked: float | None) -> datetime:
+    """`asked`, in seconds since 1970, or now by the database's clock."""
+    cursor = await connection.execute(
+        "SELECT coalesce(to_timestamp(%s::float8), clock_timestamp())", (asked,)
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return cast("datetime", row[0])
+
+
+async def _replacing(connection: AsyncConnection[Any], wanted: _Wanted) -> set[str]:
+    """Keys of those whose names have another version now. Raises DocumentError."""
+    values = {"collection": wanted.collection, "names": [k.name for k in wanted.keys.values()]}
+    cursor = await connection.execute(CURRENT, values)
+    current: dict[str, list[tuple[str, str | None]]] = {}
+    async for name, key, origin in cursor:
+        current.setdefault(name, []).append((key, origin))
+    replacing: set[str] = set()
+    for name, key in wanted.keys.items():
+        for other, origin in current.get(key.name, ()):
+            elsewhere = None not in (origin, key.origin) and origin != key.origin
+            if elsewhere and not key.replace:
+                raise DocumentError(
+                    f"the document {key.name!r} comes from {origin!r}, and {key.origin!r} is "
+                    "another file: `--replace` (replace=True) puts it in that one's place, "
+                    "`--root DIR` (root=DIR) names both by their way from DIR"
+                )
+            if other != name:
+                replacing.add(name)
+    return replacing
+
+
+async def _ready(connection: AsyncConnection[Any], keys: Iterable[str]) -> dict[str, str]:
+    cursor = await connection.execute(
+        "SELECT key, id FROM teola.documents WHERE key = ANY(%s) AND died IS NULL AND ready",
+        (list(keys),),
+    )
+    return {key: id async for key, id in cursor}
+
+
+async def _ask_again(
+    connection: AsyncConnection[Any], wanted: _Wanted, ready: Iterable[str]
+) -> bool:
+    """What is there was asked for now. False if some of it went meanwhile."""
+    keys = list(ready)
+    if not keys:
+        return True
+    origins = [wanted.keys[key].origin for key in keys]
+    values = {"keys": keys, "origins": origins, "asked": wanted.asked}
+    cursor = await connection.execute(ASK_AGAIN, values)
+    return await cursor.fetchone() == (len(keys),)
+
+
+def _claimed(done: _Attempt, key: str, first: bool) -> Claim:
+    owned = key in done.owned
+    taken = key in done.taken and not owned
+    new = first and (owned or taken)
+    return Claim(done.ids[key], owned and first, taken and first, new and key in done.replacing)
 
 
 async def lock(connection: AsyncConnection[Any], documents: Sequence[str]) -> None:
     """Lock pending documents, always in the same order, so that lockers never wait in a circle."""
     await connection.execute(
-        "SELECT FROM teola.documents WHERE id = ANY(%s) AND NOT ready ORDER BY id FOR UPDATE",
+        "SELECT FROM teola.documents WHERE id = ANY(%s) AND NOT ready ORDER BY key FOR UPDATE",
         (list(documents),),
     )
-
-
-async def announce(connection: AsyncConnection[Any], documents: Sequence[str]) -> None:
-    """Tell those who wait, once the transaction commits."""
-    if documents:
-        await connection.execute(
-            "SELECT pg_notify(%s, id) FROM unnest(%s::text[]) AS id", (CHANNEL, list(documents))
-        )
 
 
 def _by_tenant(documents: Mapping[str, str]) -> dict[str, list[str]]:

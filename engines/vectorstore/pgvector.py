@@ -102,10 +102,15 @@ class PgVector:
         return await self._started.execute(requests)
 
     async def claim(
-        self, tenant: str, collection: str, keys: Sequence[DocumentKey], owner: str
+        self,
+        tenant: str,
+        collection: str,
+        keys: Sequence[DocumentKey],
+        owner: str,
+        asked: float | None = None,
     ) -> list[Claim]:
         """See DocumentStore. A key that is given twice is owned at its first place only."""
-        return await self._started.ownership.claim(tenant, collection, keys, owner)
+        return await self._started.ownership.claim(tenant, collection, keys, owner, asked)
 
     async def expect(self, owner: str, sizes: Mapping[str, int]) -> None:
         """See DocumentStore. Raises DocumentError for a document without chunks."""
@@ -113,14 +118,18 @@ class PgVector:
 
     async def release(self, owner: str) -> None:
         """See DocumentStore. May be repeated; unknown owners hold nothing."""
-        await self._started.ownership.release(owner)
+        await self._started.release(owner)
+
+    def unpin(self, owner: str) -> None:
+        """See DocumentStore."""
+        self._started.pins.unpin(owner)
 
     async def collections(self, tenant: str) -> list[dict[str, Any]]:
         """`name`, `documents`, `chunks` of each collection that has a visible document."""
         return await self._started.collections(tenant)
 
     async def documents(self, tenant: str, collection: str) -> list[dict[str, Any]]:
-        """`id`, `name`, `chunks`, `created_at`, `metadata` of each visible document."""
+        """`id`, `name`, `chunks`, `created_at`, `metadata`, `origin` of each visible document."""
         return await self._started.documents(tenant, collection)
 
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
@@ -134,8 +143,8 @@ class PgVector:
         return Home(self._embedded.again())
 
     async def settle(self) -> None:
-        """Wait for the indexes that are being built in the background."""
-        await self._started.indexes.settle()
+        """Wait for what goes on in the background: indexes are built, what died is purged."""
+        await self._started.settle()
 
     @property
     def _started(self) -> ChunkStore:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -20,11 +20,14 @@ from .database import Database
 
 logger = logging.getLogger(__name__)
 CHANNEL = "teola_documents"
-"""Carries the id of a document that became visible or was given up."""
+"""Carries the key of a document that became visible or was given up; or `PURGE` and the id of a
+collection that has documents which only queries in flight still see."""
+PURGE = "purge:"
 
 
 class Presence:
-    """One store's sign of life, and its ear."""
+    """One store's sign of life, and its ear. on_purge: is told of such a collection. on_lost: is
+    told that others took us for gone."""
 
     def __init__(self, database: Database) -> None:
         self.token = secrets.randbits(62)
@@ -34,17 +37,24 @@ class Presence:
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._watchers: dict[int, tuple[asyncio.Task[None], int]] = {}
         self._opening = asyncio.Lock()
+        self.on_purge: Callable[[int], None] = lambda collection: None
+        self.on_lost: Callable[[], None] = lambda: None
 
     async def ensure(self) -> None:
         """Show the sign of life, again if its connection was lost. Raises EngineUnavailable."""
         async with self._opening:
-            if self._ear is not None and not self._ear.done():
+            if self.shown:
                 return
             await self._hang_up()
             connection = await self._open.enter_async_context(self._database.dedicated())
             await connection.execute("SELECT pg_advisory_lock(%s)", (self.token,))
             await connection.execute(f"LISTEN {CHANNEL}")
             self._ear = asyncio.create_task(self._listen(connection), name="vectorstore-listen")
+
+    @property
+    def shown(self) -> bool:
+        """Whether others take us for alive."""
+        return self._ear is not None and not self._ear.done()
 
     async def close(self) -> None:
         async with self._opening:
@@ -61,10 +71,15 @@ class Presence:
         """Wake who waits for a document; everyone, once nothing more will be heard."""
         try:
             async for notification in connection.notifies():
-                self.wake([notification.payload])
+                payload = notification.payload
+                if payload.startswith(PURGE):
+                    self.on_purge(int(payload.removeprefix(PURGE)))
+                else:
+                    self.wake([payload])
         except OperationalError as error:
             logger.warning("lost the connection that shows us alive; making another: %s", error)
         finally:
+            self.on_lost()
             self.wake(list(self._waiting))
 
     def wake(self, documents: Iterable[str]) -> None:

@@ -9,12 +9,15 @@ A hybrid search asks the full text of the same scope next, in the same transacti
 lists (lexical.py). These are two statements, because the first one switches plans off that the
 second one needs.
 
+Each query sees one version of a collection (pins.py): documents that were born later or had died
+before are left out, as those are that are still being indexed. They are few, so they are listed.
+
 Equal scores are ordered by document and index, so the same question has one answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +33,7 @@ from teola.graph.ops import SearchParams
 from . import lexical
 from .database import Database
 from .filtering import where
+from .pins import HeldVersions, Searcher
 from .values import Vector, check_name, vector
 
 EF_SEARCH = (200, 1000)
@@ -60,7 +64,9 @@ EXACTLY = "(c.embedding <=> q.embedding) + 0"
 
 IN_COLLECTION = "c.collection = {collection}"
 VISIBLE = """c.document <> ALL (ARRAY(
-    SELECT id FROM teola.documents WHERE collection = {collection} AND NOT ready))"""
+    SELECT id FROM teola.documents WHERE collection = {collection} AND NOT ready UNION ALL
+    SELECT id FROM teola.documents WHERE collection = {collection} AND died <= {version} UNION ALL
+    SELECT id FROM teola.documents WHERE collection = {collection} AND born > {version}))"""
 IN_DOCUMENTS = "c.document = ANY (%(documents)s)"
 NAMED = """c.document = ANY (ARRAY(
     SELECT id FROM teola.documents WHERE collection = {collection} AND name = %(name)s))"""
@@ -72,7 +78,8 @@ that match: a join might order the rows by something else than their distance.""
 
 SIZE = """
 SELECT coalesce(sum(stored), 0) FROM teola.documents
-WHERE collection = %(collection)s AND ready
+WHERE collection = %(collection)s AND ready AND born <= %(version)s
+    AND (died > %(version)s) IS NOT FALSE
     AND (%(documents)s::text[] IS NULL OR id = ANY (%(documents)s))
     AND (%(name)s::text IS NULL OR name = %(name)s)
 """
@@ -89,9 +96,11 @@ LacksIndex = Callable[[int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """One request, checked. `group`: equal where one statement can answer both."""
+    """One request, checked. query: that asks, and where. goes_on: it has not ended."""
 
     number: int
+    query: Searcher
+    goes_on: bool
     scope: Scope
     top_k: int
     vectors: tuple[Vector, ...]
@@ -100,10 +109,10 @@ class SearchRequest:
     language: str | None = None
     question: str = ""
 
-    @property
-    def group(self) -> tuple[Any, ...]:
+    def group(self, home: SearchedVersion | None) -> tuple[Any, ...]:
+        """Equal where one statement can answer both. home: where it looks."""
         scope = self.scope
-        return (scope.collection, scope.documents, repr(sorted(scope.filters.items())), self.top_k)
+        return (home, scope.documents, repr(sorted(scope.filters.items())), self.top_k)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -114,6 +123,17 @@ class SearchRequest:
 @dataclass(frozen=True, slots=True)
 class Collection:
     id: int
+    name: str
+    indexed: bool
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedVersion:
+    """A collection in the version that is searched."""
+
+    id: int
+    version: int
     indexed: bool
 
 
@@ -134,31 +154,39 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     rest = tuple(one for one in found if one not in named[:1])
     language, question = request.params.language, ""
     if language is not None:
-        question = request.inputs.get("question")
-        if not isinstance(question, str):
+        asked = request.inputs.get("question")
+        if not isinstance(asked, str):
             raise InputError("a hybrid search needs the text `question` beside its vectors")
-        words = question[:QUESTION_CHARS].replace("\0", " ").split()
+        words = asked[:QUESTION_CHARS].replace("\0", " ").split()
         question = " ".join(word for word in words if len(word) <= WORD_CHARS)
-    return SearchRequest(number, scope, top_k, vectors, name, rest, language, question)
+    asker = Searcher(request.context.query_id, scope.collection)
+    goes_on = not request.context.life.over
+    return SearchRequest(
+        number, asker, goes_on, scope, top_k, vectors, name, rest, language, question
+    )
 
 
 async def search(
     database: Database,
     tenant: str,
     batch: Sequence[SearchRequest],
+    hold: HeldVersions,
     exact_below: int,
     lacks_index: LacksIndex,
-) -> dict[int, Result | Exception]:
-    """Answer a tenant's questions in one transaction; results by number. lacks_index: told of the
-    collections and languages whose text has no index."""
-    groups: dict[tuple[Any, ...], list[SearchRequest]] = {}
-    for question in batch:
-        groups.setdefault(question.group, []).append(question)
+) -> dict[int, Result | Exception] | None:
+    """Answer a tenant's questions in one transaction; results by number. None: a name has become
+    another collection's, so hold again. lacks_index: told of the collections and languages whose
+    text has no index."""
     results: dict[int, Result | Exception] = {}
     async with database.transaction(tenant) as connection:
-        collections = await _collections(connection, {q.scope.collection for q in batch})
-        for questions in groups.values():
-            home = collections.get(questions[0].scope.collection)
+        collections = await _collections(connection, hold)
+        if not hold.fits({found.name: found.id for found in collections.values()}):
+            return None
+        groups: dict[tuple[Any, ...], tuple[SearchedVersion | None, list[SearchRequest]]] = {}
+        for question in batch:
+            home = _home(hold, question, collections)
+            groups.setdefault(question.group(home), (home, []))[1].append(question)
+        for home, questions in groups.values():
             vectors = [values for question in questions for values in question.vectors]
             hits = await _ask(connection, questions[0], home, vectors, exact_below)
             for question in questions:
@@ -172,10 +200,19 @@ async def search(
     return results
 
 
+def _home(
+    hold: HeldVersions, question: SearchRequest, collections: Mapping[int, Collection]
+) -> SearchedVersion | None:
+    """Where a question looks; None: there is no such collection."""
+    versions = {found.id: found.version for found in collections.values()}
+    pin = hold.settle(question.query, versions, keep=question.goes_on)
+    return None if pin is None else SearchedVersion(*pin, collections[pin.collection].indexed)
+
+
 async def _with_words(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Collection,
+    home: SearchedVersion,
     near: list[list[Hit]],
     lacks_index: LacksIndex,
 ) -> list[list[Hit]]:
@@ -189,23 +226,29 @@ async def _with_words(
     if not by_index:
         lacks_index(home.id, language)
     conditions, values = _conditions(question, home)
-    search = lexical.statement(conditions, home.id, language, top_k, by_index=by_index)
+    search = lexical.statement(
+        conditions, home.id, home.version, language, top_k, by_index=by_index
+    )
     values["question"] = question.question
     found = await lexical.ask(connection, search, values, near)
     return [lexical.fused(hits, found, top_k) for hits in near]
 
 
-async def _collections(connection: AsyncConnection[Any], names: set[str]) -> dict[str, Collection]:
+async def _collections(
+    connection: AsyncConnection[Any], hold: HeldVersions
+) -> dict[int, Collection]:
     cursor = await connection.execute(
-        "SELECT name, id, indexed FROM teola.collections WHERE name = ANY(%s)", (list(names),)
+        "SELECT id, name, indexed, version FROM teola.collections WHERE id = ANY(%s) UNION ALL"
+        " SELECT id, name, indexed, version FROM teola.collections WHERE name = ANY(%s)",
+        (list(hold.ids), list(hold.names)),
     )
-    return {name: Collection(id, indexed) async for name, id, indexed in cursor}
+    return {row[0]: Collection(*row) async for row in cursor}
 
 
 async def _ask(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Collection | None,
+    home: SearchedVersion | None,
     vectors: Sequence[Vector],
     exact_below: int,
 ) -> list[list[Hit]]:
@@ -225,12 +268,16 @@ async def _ask(
 
 
 async def _is_narrow(
-    connection: AsyncConnection[Any], question: SearchRequest, home: Collection, exact_below: int
+    connection: AsyncConnection[Any],
+    question: SearchRequest,
+    home: SearchedVersion,
+    exact_below: int,
 ) -> bool:
     """Whether the scope names so few chunks that computing all distances is quicker."""
     if question.scope.documents is None and question.name is None:
         return False
-    cursor = await connection.execute(SIZE, {**question.values, "collection": home.id})
+    values = {**question.values, "collection": home.id, "version": home.version}
+    cursor = await connection.execute(SIZE, values)
     row = await cursor.fetchone()
     return row is None or row[0] < exact_below
 
@@ -238,7 +285,7 @@ async def _is_narrow(
 async def _run(
     connection: AsyncConnection[Any],
     question: SearchRequest,
-    home: Collection,
+    home: SearchedVersion,
     vectors: Sequence[Vector],
     *,
     indexed: bool,
@@ -265,7 +312,9 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
     await connection.execute(SETTINGS, {"plain": plain, "ef": str(ef)})
 
 
-def _conditions(question: SearchRequest, home: Collection) -> tuple[sql.Composed, dict[str, Any]]:
+def _conditions(
+    question: SearchRequest, home: SearchedVersion
+) -> tuple[sql.Composed, dict[str, Any]]:
     """Which chunks `c` are in scope, and the values in that; the collection is a literal, so that
     the plan can use its own indexes."""
     values = question.values
@@ -276,13 +325,13 @@ def _conditions(question: SearchRequest, home: Collection) -> tuple[sql.Composed
         tests, compared = where(question.comparisons)
         conditions.append(FILTERED + tests + FILTERED_END)
         values |= compared
-    collection = sql.Literal(home.id)
-    texts = (sql.SQL(text).format(collection=collection) for text in conditions)
+    known = {"collection": sql.Literal(home.id), "version": sql.Literal(home.version)}
+    texts = (sql.SQL(text).format(**known) for text in conditions)
     return sql.SQL(" AND ").join(texts), values
 
 
 def _statement(
-    question: SearchRequest, home: Collection, *, indexed: bool
+    question: SearchRequest, home: SearchedVersion, *, indexed: bool
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """The search for the nearest without its vectors."""
     conditions, values = _conditions(question, home)

@@ -16,32 +16,34 @@ from . import ingestion, searching
 from .database import Database
 from .indexing import Indexes
 from .ownership import Ownership
+from .pins import Pins
+from .presence import Presence
+from .publishing import Published
+from .searching import LacksIndex
 from .values import check_key
 
 COLLECTIONS = """
 SELECT c.name, count(*), sum(d.stored)
 FROM teola.collections c JOIN teola.documents d ON d.collection = c.id
-WHERE d.ready GROUP BY c.name ORDER BY c.name
+WHERE d.ready AND d.died IS NULL GROUP BY c.name ORDER BY c.name
 """
 DOCUMENTS = """
-SELECT d.id, d.name, d.stored, d.created_at, d.metadata
+SELECT d.id, d.name, d.stored, d.created_at, d.metadata, d.origin
 FROM teola.documents d JOIN teola.collections c ON c.id = d.collection
-WHERE d.ready AND c.name = %s ORDER BY d.created_at, d.id
+WHERE d.ready AND d.died IS NULL AND c.name = %s ORDER BY d.created_at, d.id
+"""
+LOCK = "SELECT id FROM teola.collections WHERE name = %s FOR NO KEY UPDATE"
+CHOSEN = """
+SELECT id FROM teola.documents
+WHERE collection = %(collection)s AND ready AND died IS NULL
+    AND (%(documents)s::text[] IS NULL OR id = ANY (%(documents)s))
+ORDER BY key FOR NO KEY UPDATE
 """
 DELETE = """
-WITH chosen AS (
-    SELECT d.id FROM teola.documents d JOIN teola.collections c ON c.id = d.collection
-    WHERE d.ready AND c.name = %(collection)s
-        AND (%(documents)s::text[] IS NULL OR d.id = ANY (%(documents)s))
-    ORDER BY d.id FOR UPDATE OF d
+WITH grown AS (
+    UPDATE teola.collections SET version = version + 1 WHERE id = %s RETURNING id, version
 )
-DELETE FROM teola.documents WHERE id IN (SELECT id FROM chosen)
-"""
-EMPTIED = """
-SELECT c.id FROM teola.collections c
-WHERE c.name = %s AND (c.indexed OR EXISTS (
-        SELECT FROM pg_class WHERE starts_with(relname, 'chunks_text_' || c.id || '_')))
-    AND NOT EXISTS (SELECT FROM teola.documents WHERE collection = c.id)
+UPDATE teola.documents d SET died = g.version FROM grown g WHERE d.id = ANY(%s)
 """
 
 Checked = TypeVar("Checked", ingestion.Pieces, searching.SearchRequest)
@@ -55,17 +57,36 @@ class ChunkStore:
         self._database = database
         self._dimensions = dimensions
         self._exact_below = exact_below
-        self.ownership = Ownership(database)
+        self._presence = Presence(database)
         self.indexes = Indexes(database, dimensions, exact_below)
+        self.ownership = Ownership(database, self._presence, self._published)
+        self.pins = Pins(database, self._presence, self.indexes.drop)
 
     async def open(self) -> None:
         await self._database.open()
         await self.ownership.open()
+        await self.pins.open()
 
     async def close(self) -> None:
         await self.indexes.close()
         await self.ownership.close()
+        await self.pins.close()
+        await self._presence.close()
         await self._database.close()
+
+    async def settle(self) -> None:
+        """Wait for what goes on in the background."""
+        await self.indexes.settle()
+        await self.pins.settle()
+
+    async def release(self, owner: str) -> None:
+        self.pins.unpin(owner)
+        await self.ownership.release(owner)
+
+    def _published(self, tenant: str, published: Published) -> None:
+        self.indexes.grown(tenant, published.grown)
+        for home in published.replaced:
+            self.pins.purge_soon(tenant, home)
 
     async def ingest(self, requests: Mapping[int, Request]) -> dict[int, Outcome]:
         """Results by the requests' numbers."""
@@ -77,7 +98,8 @@ class ChunkStore:
                 results.update((pieces.number, error) for pieces in batch)
                 continue
             results.update(stored.results)
-            self.indexes.grown(tenant, stored.grown)
+            for published in stored.published:
+                self._published(tenant, published)
         return results
 
     async def search(self, requests: Mapping[int, Request]) -> dict[int, Outcome]:
@@ -86,10 +108,7 @@ class ChunkStore:
         for tenant, batch in tenants.items():
             try:
                 lacks_index = partial(self.indexes.searched, tenant)
-                found = await searching.search(
-                    self._database, tenant, batch, self._exact_below, lacks_index
-                )
-                results.update(found)
+                results.update(await self._search(tenant, batch, lacks_index))
             except EngineError as error:
                 results.update((question.number, error) for question in batch)
             except psycopg.Error as error:
@@ -97,6 +116,21 @@ class ChunkStore:
                 failure = EngineError(f"the search failed: {reason}")
                 results.update((question.number, failure) for question in batch)
         return results
+
+    async def _search(
+        self, tenant: str, batch: Sequence[searching.SearchRequest], lacks_index: LacksIndex
+    ) -> dict[int, Outcome]:
+        """Answer them, each in the version that its query sees."""
+        while True:
+            hold = await self.pins.hold(tenant, {question.query for question in batch})
+            try:
+                found = await searching.search(
+                    self._database, tenant, batch, hold, self._exact_below, lacks_index
+                )
+            finally:
+                hold.end()
+            if found is not None:
+                return found
 
     def _checked(
         self, requests: Mapping[int, Request], read: Callable[[int, Request, int], Checked]
@@ -139,17 +173,21 @@ class ChunkStore:
             return [{"name": n, "documents": d, "chunks": c} async for n, d, c in cursor]
 
     async def documents(self, tenant: str, collection: str) -> list[dict[str, Any]]:
-        fields = ("id", "name", "chunks", "created_at", "metadata")
+        fields = ("id", "name", "chunks", "created_at", "metadata", "origin")
         async with self._database.transaction(tenant) as connection:
             cursor = await connection.execute(DOCUMENTS, (collection,))
             return [dict(zip(fields, row, strict=True)) async for row in cursor]
 
     async def delete(self, tenant: str, collection: str, documents: Sequence[str] | None) -> int:
-        chosen = None if documents is None else list(documents)
+        values = {"documents": None if documents is None else list(documents)}
         async with self._database.transaction(tenant) as connection:
-            values = {"collection": collection, "documents": chosen}
-            deleted = (await connection.execute(DELETE, values)).rowcount
-            emptied = await (await connection.execute(EMPTIED, (collection,))).fetchall()
-        for (home,) in emptied:
-            await self.indexes.drop(tenant, home)
-        return deleted
+            row = await (await connection.execute(LOCK, (collection,))).fetchone()
+            if row is None:
+                return 0
+            home = row[0]
+            cursor = await connection.execute(CHOSEN, {**values, "collection": home})
+            chosen = [id async for (id,) in cursor]
+            if chosen:
+                await connection.execute(DELETE, (home, chosen))
+        await self.pins.purge(tenant, home)
+        return len(chosen)

@@ -1,13 +1,15 @@
 """The step before the graph: from a query's documents to chunks to index and a scope to search.
 
-Documents are content-addressed: what the store already has (same bytes, same splitting, same
-embedder) is neither split nor embedded nor stored again. Reading and splitting run off the loop,
-of as many documents at once as the loader's spec says, and for one tenant of fewer.
+What the store already has (same bytes, same splitting, same embedder) is neither split nor embedded
+nor stored again. In a collection a name is one document, so files get names that tell them apart: a
+folder's begin with the folder's own name. Reading and splitting run off the loop, of as many
+documents at once as the loader's spec says, and for one tenant of fewer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from teola.engine import (
+    UNNAMED,
     Chunk,
     Claim,
     DocumentKey,
@@ -32,8 +35,6 @@ from teola.engine import (
 from teola.errors import DocumentError, InputError
 from teola.runtime.hosts.local import LocalHost
 
-UNNAMED: Final = "documents"
-"""Collection of documents that were given without one."""
 SUFFIXES: Final = frozenset(
     {
         *(".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".pdf"),
@@ -50,14 +51,18 @@ KINDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a query's documents become. new: documents that this query indexes. hidden: texts that
-    were left out of them because a reader does not see them, by the document's name."""
+    """What a query's documents become. new: documents that this query indexes. taken: that were
+    stored with the chunks of others of their content. replaced: names of documents, new or taken,
+    that had another version. hidden: texts that were left out of them because a reader does not see
+    them, by the document's name."""
 
     chunks: list[Chunk]
     scope: Scope
     new: int
     known: int
     hidden: Mapping[str, int]
+    taken: int = 0
+    replaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +73,26 @@ class CollectedSources:
     passed_over: Counter[str]
 
 
-def collected(documents: Any, most: int | None = MAX_DOCUMENTS) -> CollectedSources:
+def collected(
+    documents: Any, most: int | None = MAX_DOCUMENTS, root: str | Path | None = None
+) -> CollectedSources:
     """Sources from what users write: paths, directories, `{"name", "text"}`, or lists of these.
 
-    most: documents of one query. Hidden files and folders in a directory do not count. Raises
-    InputError, DocumentError.
+    A file is named by its name, and in a directory by its way from there, which begins with the
+    directory's own name: `a/notes.md` for "a", "/srv/a" and, within it, ".". root: a directory from
+    which the ways of all begin. most: documents of one query. Hidden files and folders in a
+    directory do not count. Raises InputError, DocumentError.
     """
     passed_over: Counter[str] = Counter()
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise InputError(f"root is {str(root)!r}, which is no directory: check the path")
     if documents is None:
         return CollectedSources([], passed_over)
     if isinstance(documents, (str, Path, Mapping, Source)):
         documents = [documents]
     found: list[Source] = []
     for document in documents:
-        found += _sources(document, passed_over)
+        found += _sources(document, passed_over, root)
     if most is not None and len(found) > most:
         raise InputError(
             f"{len(found)} documents are more than the {most} of one query; put them into a "
@@ -114,7 +125,23 @@ def readable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
+def replaced(names: Sequence[str]) -> str:
+    """One line about names that had another version: `2 documents replaced: a.md, b.md`."""
+    number = len(names)
+    listed = [readable(name) for name in names[:KINDS]]
+    if number > KINDS:
+        listed.append(f"and {number - KINDS} more")
+    return f"{number} document{'s' if number != 1 else ''} replaced: {', '.join(listed)}"
+
+
+def origin_of(path: Path) -> Path:
+    """Where a file or directory really lies; a link to a file is a file where the link is."""
+    if path.is_dir():
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent)) / path.name
+
+
+def _sources(document: Any, passed_over: Counter[str], root: str | Path | None) -> list[Source]:
     if isinstance(document, Source):
         return [document]
     if isinstance(document, Mapping):
@@ -135,7 +162,7 @@ def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
             "{'name': ..., 'text': ...}"
         )
     if not folder:
-        return [Source(path.name, path=path)]
+        return [_source(path, path.name, origin_of(path), root)]
     files = [p for p in path.rglob("*") if not _hidden(p.relative_to(path)) and p.is_file()]
     inside = sorted(p for p in files if p.suffix.lower() in SUFFIXES)
     others = Counter(p.suffix.lower() for p in files)
@@ -144,7 +171,21 @@ def _sources(document: Any, passed_over: Counter[str]) -> list[Source]:
     if not inside:
         listed = ", ".join(sorted(SUFFIXES))
         raise DocumentError(f"directory {str(path)!r} holds no documents ({listed})")
-    return [Source(str(p.relative_to(path)), path=p) for p in inside]
+    own, origin = Path(os.path.basename(os.path.abspath(path))), origin_of(path)
+    ways = ((p, p.relative_to(path)) for p in inside)
+    return [_source(p, (own / way).as_posix(), origin / way, root) for p, way in ways]
+
+
+def _source(path: Path, name: str, origin: Path, root: str | Path | None) -> Source:
+    if root is not None:
+        start = origin_of(Path(root).expanduser())
+        if not origin.is_relative_to(start):
+            raise InputError(
+                f"{readable(str(path))!r} does not lie in root {str(root)!r}: give files and "
+                "directories from there only"
+            )
+        name = origin.relative_to(start).as_posix()
+    return Source(name, path=path, origin=readable(str(origin)))
 
 
 def _excerpt(text: str) -> str:
@@ -173,8 +214,10 @@ class Preparer:
         collection: str | None,
         filters: Mapping[str, Any],
         splitting: Splitting,
+        asked: float | None = None,
     ) -> Prepared:
-        """Claim and split `given`; the caller must `release` in the end. Raises DocumentError."""
+        """Claim and split `given`; the caller must `release` in the end. asked: see DocumentStore.
+        Raises DocumentError, InputError."""
         limit = self._embedder.max_tokens - 2
         if splitting.chunk_size > limit:
             raise InputError(
@@ -189,13 +232,16 @@ class Preparer:
         splitting = self._measured(splitting)
         keys = await self._keys(given, splitting)
         name = collection or UNNAMED
-        claims = await self._store.claim(tenant, name, keys, owner) if keys else []
+        claims = await self._store.claim(tenant, name, keys, owner, asked) if keys else []
         chunks, owned, hidden = await self._split(given, claims, splitting, tenant)
         if owned:
             await self._store.expect(owner, owned)
         ids = tuple(dict.fromkeys(claim.document for claim in claims))
         scope = Scope(tenant, name, None if collection else ids, dict(filters))
-        return Prepared(chunks, scope, len(owned), len(ids) - len(owned), hidden)
+        taken = sum(claim.taken for claim in claims)
+        replaces = (s.name for s, claim in zip(given, claims, strict=True) if claim.replaces)
+        known = len(ids) - len(owned) - taken
+        return Prepared(chunks, scope, len(owned), known, hidden, taken, tuple(replaces))
 
     async def count(self, given: Sequence[Source], splitting: Splitting) -> int:
         """How many chunks `given` makes; nothing is stored."""
@@ -209,6 +255,10 @@ class Preparer:
     async def release(self, owner: str) -> None:
         """The query has ended: what it did not finish indexing is deleted."""
         await self._store.release(owner)
+
+    def unpin(self, owner: str) -> None:
+        """The query waits: its next search may see what is new."""
+        self._store.unpin(owner)
 
     async def exists(self, tenant: str, collection: str) -> list[str]:
         """Names of the tenant's collections. Raises InputError if `collection` is not one."""
@@ -233,7 +283,15 @@ class Preparer:
             *(self._loader.call(self._documents.fingerprint, source) for source in given)
         )
         return [
-            DocumentKey(print_.sha256, pipeline, source.name, source.metadata)
+            DocumentKey(
+                print_.sha256,
+                pipeline,
+                source.name,
+                source.metadata,
+                print_.reading,
+                source.origin,
+                source.replace,
+            )
             for source, print_ in zip(given, prints, strict=True)
         ]
 

@@ -67,7 +67,7 @@ class People:
 
     root: id of the query that clients know. open: questions, by id. queries: all that ask through
     this and run. busy: steps of theirs that are in no graph, such as reading documents. on_ask: is
-    told of each question. on_wait: is told that it waits.
+    told of each question. on_wait: is told that it waits. pauses: what queries let go then, by id.
     """
 
     def __init__(self, root: str) -> None:
@@ -77,6 +77,7 @@ class People:
         self.busy = 0
         self.on_ask: Callable[[Inquiry], None] = lambda inquiry: None
         self.on_wait: Callable[[], None] = lambda: None
+        self.pauses: dict[str, Callable[[], None]] = {}
         self.left_s = 0.0
         """What it has of its own time when it goes on."""
         self._since: float | None = None
@@ -164,6 +165,8 @@ class People:
         self.left_s = min(query.context.deadline for query in self.queries) - now
         for query in self.queries:
             query.stand_still()
+        for let_go in self.pauses.values():
+            let_go()
         self.on_wait()
 
     def _go_on(self) -> None:

@@ -398,7 +398,7 @@ class Keeper:
         what = inputs, body.overrides, body.passes
         entry = self._board.start(
             app,
-            QuerySpec(*what, row.left_s, row.tenant, session=body.session),
+            QuerySpec(*what, row.left_s, row.tenant, session=body.session, asked=row.created),
             mode="background",
             cleanup=upload.remove,
             id=row.id,

@@ -173,8 +173,11 @@ lined
 async def test_only_markdown_is_read_as_such(name: str, tmp_path: Path, encode: Encode) -> None:
     text = "Before.\n\n# Keepers\n\nMia."
     (tmp_path / name).write_text(text)
+    loader = FileLoader(splitter="plain")
+    plain = loader.fingerprint(Source("a", text=text))
     for source in (Source(name, text=text), Source("b", path=tmp_path / name)):
-        found = await FileLoader(splitter="plain").split(source, Splitting(16, 0), len_of_words)
+        assert (loader.fingerprint(source) == plain) == (name == "a.txt")
+        found = await loader.split(source, Splitting(16, 0), len_of_words)
         place = None if name == "a.txt" else {"section": "Keepers"}
         assert list(found) == ["Before.", "# Keepers", "Mia."]
         assert found.places == [None, place, place]

@@ -135,17 +135,21 @@ class Corner:
     def scope(self, **rest: Any) -> Scope:
         return Scope(self.tenant, self.collection, **rest)
 
-    def _request(self, op: Op, params: Any, **inputs: Any) -> Request:
-        context = QueryContext(self.query, self.tenant)
-        return Request(op, params, inputs, context, f"{self.query}:{op.value}")
+    def _request(self, query: str, op: Op, params: Any, **inputs: Any) -> Request:
+        context = QueryContext(query, self.tenant)
+        return Request(op, params, inputs, context, f"{query}:{op.value}")
 
     def ingestion(self, chunks: Sequence[Chunk], values: Sequence[np.ndarray]) -> Request:
         inputs = {"vectors": list(values), "chunks": list(chunks), "scope": self.scope()}
-        return self._request(Op.INGESTION, IngestionParams(), **inputs)
+        return self._request(self.query, Op.INGESTION, IngestionParams(), **inputs)
 
-    def search(self, values: Sequence[np.ndarray], top_k: int = 3, **scope: Any) -> Request:
+    def search(
+        self, values: Sequence[np.ndarray], top_k: int = 3, query: str | None = None, **scope: Any
+    ) -> Request:
+        """A search of `query` (None: of a query of its own, which sees the newest version)."""
         inputs = {"vectors": list(values), "scope": self.scope(**scope)}
-        return self._request(Op.SEARCHING, SearchParams(top_k), **inputs)
+        asks = query or uuid.uuid4().hex
+        return self._request(asks, Op.SEARCHING, SearchParams(top_k), **inputs)
 
     async def claim(self, store: PgVector, *keys: DocumentKey, owner: str = "q1") -> list[Any]:
         return await store.claim(self.tenant, self.collection, keys, owner)

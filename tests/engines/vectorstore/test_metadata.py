@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from teola.engine import METADATA_BYTES, Chunk, Hit, QueryContext, Request
 from teola.errors import InputError
 from teola.graph import Op
 from teola.graph.ops import SearchParams
-from teola_engines.vectorstore import PgVector, schema
+from teola_engines.vectorstore import PgVector
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
-
-FIRST_VERSION = """
-ALTER TABLE teola.chunks ADD COLUMN metadata jsonb NOT NULL DEFAULT '{"lang": "en"}';
-UPDATE teola.settings SET version = 1;
-"""
-"""Makes of a schema what version 1 was: each chunk has a copy."""
-
-
-@pytest.fixture
-def database(server: Server) -> Iterator[str]:
-    """DSN, as a superuser, of an empty database on the embedded server."""
-    server.rows("CREATE DATABASE first")
-    yield make_conninfo(server.admin, dbname="first")
-    server.rows("DROP DATABASE first WITH (FORCE)")
 
 
 async def test_a_document_s_metadata_is_stored_once(
@@ -114,28 +96,3 @@ async def test_metadata_that_is_refused(
     rows = "SELECT count(*) FROM teola.documents WHERE tenant = %s"
     assert server.rows(rows, corner.tenant) == [(0,)]
     await corner.index(store, key("a", note="x" * (METADATA_BYTES - 12)), vectors(1))
-
-
-async def test_a_store_of_the_first_version_is_brought_up_to_date(
-    database: str, corner: Corner
-) -> None:
-    first = PgVector(dsn=database, dimensions=DIMENSIONS)
-    await first.start()
-    await corner.index(first, key("a", lang="en"), vectors(3))
-    await first.close()
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(FIRST_VERSION)
-    second = PgVector(dsn=database, dimensions=DIMENSIONS)
-    await second.start()
-    try:
-        await corner.index(second, key("b", lang="de"), vectors(3))
-        search = corner.search(vectors(1), top_k=9, filters={"lang": "en"})
-        (result,) = await second.execute([search])
-    finally:
-        await second.close()
-    assert [(hit.document, hit.metadata) for hit in result["hits"][0]] == [
-        ("a", {"lang": "en"})
-    ] * 3
-    with psycopg.connect(database) as connection:
-        version = connection.execute("SELECT version FROM teola.settings").fetchone()
-    assert version == (schema.VERSION,)

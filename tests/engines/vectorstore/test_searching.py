@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from teola.errors import InputError
 from teola_engines.vectorstore import PgVector
-from teola_engines.vectorstore.searching import SearchRequest, read
+from teola_engines.vectorstore.searching import SearchedVersion, SearchRequest, read
 from tests.planted import catches, edited
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
@@ -24,7 +25,9 @@ def nearest(query: np.ndarray, values: list[np.ndarray], top_k: int) -> list[int
 
 
 async def ask(store: PgVector, corner: Corner, query: np.ndarray, **options: Any) -> list[Any]:
-    (result,) = await store.execute([corner.search([query], **options)])
+    request = corner.search([query], **options)
+    (result,) = await store.execute([request])
+    await store.release(request.context.query_id)
     assert not isinstance(result, Exception), result
     (hits,) = result["hits"]
     return hits
@@ -103,7 +106,7 @@ async def test_a_batch_of_many_scopes_and_vectors_is_answered_in_order(
     assert "the store, which holds 16 dimensions" in str(results[6])
 
 
-MIXED = edited(SearchRequest.group.fget, "repr(sorted(scope.filters.items()))", "None")
+MIXED = edited(SearchRequest.group, "repr(sorted(scope.filters.items()))", "None")
 
 
 @catches("filters-mixed", "a batch's questions get the hits of the first one's filters", MIXED)
@@ -130,13 +133,13 @@ async def test_a_batch_may_mix_filters_on_one_collection(store: PgVector, corner
 @catches(
     "amounts-in-one-group",
     "questions for other numbers of hits share a statement",
-    edited(SearchRequest.group.fget, "self.top_k", "0"),
+    edited(SearchRequest.group, "self.top_k", "0"),
 )
 def test_questions_share_a_statement_only_if_nothing_but_their_vectors_differs() -> None:
-    corner, query = Corner("t"), vectors(1)
+    corner, query, home = Corner("t"), vectors(1), SearchedVersion(1, version=7, indexed=False)
 
-    def group(top_k: int = 3, **scope: Any) -> Any:
-        return read(0, corner.search(query, top_k, **scope), DIMENSIONS).group
+    def group(top_k: int = 3, home: SearchedVersion = home, **scope: Any) -> Any:
+        return read(0, corner.search(query, top_k, **scope), DIMENSIONS).group(home)
 
     one = group(filters={"lang": "en", "page": 3})
     assert one == group(filters={"page": 3, "lang": "en"})
@@ -147,7 +150,8 @@ def test_questions_share_a_statement_only_if_nothing_but_their_vectors_differs()
         group(filters={"lang": "en", "page": "3"}),
         group(filters={"lang": "de", "page": 3}),
         group(documents=("d",)),
-        read(0, Corner("t", "other").search(query), DIMENSIONS).group,
+        group(home=replace(home, id=2)),
+        group(home=replace(home, version=8)),
     ]
     assert len({one, *others}) == 1 + len(others)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def hybrid(corner: Corner, question: str, top_k: int = 3, **options: Any) -> Req
     language = options.pop("language", "simple")
     near = options.pop("near", [NEAR])
     inputs = {"vectors": near, "scope": corner.scope(**options), "question": question}
-    context = QueryContext(corner.query, corner.tenant)
+    context = QueryContext(uuid.uuid4().hex, corner.tenant)
     return Request(Op.SEARCHING, SearchParams(top_k, language), inputs, context, "k")
 
 
