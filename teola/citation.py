@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-LONGEST: Final = 200
-"""Characters of a name that is cited; a longer one is something else."""
+LONGEST: Final = 80
+"""Characters of a name that is cited; of a longer one, its beginning."""
 WORDS: Final = (
     ("pages", "pp. {}"),
     ("page", "p. {}"),
@@ -37,7 +37,8 @@ def cited(document: str, metadata: Mapping[str, Any]) -> str:
     for key, words in WORDS:
         value = metadata.get(key)
         if isinstance(value, str | int) and not isinstance(value, bool):
-            name = str(value)
-            if name and len(name) <= LONGEST:
-                return f"{document}, {words.format(name)}"
+            name = " ".join(str(value)[: 2 * LONGEST].split())
+            if name:
+                shown = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+                return f"{document}, {words.format(shown)}"
     return document

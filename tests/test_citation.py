@@ -21,7 +21,8 @@ from teola.result import jsonable
         ({"slide": 3, "slides": "3-5"}, "a.pdf, slides 3-5"),
         ({"sheet": "2026"}, "a.pdf, sheet “2026”"),
         ({"section": "Fees"}, "a.pdf, section “Fees”"),
-        ({"page": True, "section": ["a"], "sheet": "", "slide": "x" * 201}, "a.pdf"),
+        ({"section": "a\nb" + "x" * 99}, f"a.pdf, section “a b{'x' * 76}…”"),
+        ({"page": True, "section": ["a"], "sheet": " ", "slide": 1.5}, "a.pdf"),
     ],
 )
 def test_a_place_in_words(metadata: dict[str, Any], citation: str) -> None:
