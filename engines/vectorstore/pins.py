@@ -87,6 +87,10 @@ class Pin(NamedTuple):
     version: int
 
 
+NOWHERE = Pin(0, 0)
+"""What a query sees of a collection that was not there when it first searched in it."""
+
+
 class Searcher(NamedTuple):
     """A query and the name of a collection in which it searches."""
 
@@ -191,7 +195,8 @@ class Pins:
     def pin(self, query: Searcher, tenant: str, pin: Pin) -> None:
         """What the query sees from now on. A `HeldVersions` reads the collection just now."""
         if self.pinned(query, tenant) is None:
-            self._readers[pin.collection].add(pin.version)
+            if pin != NOWHERE:
+                self._readers[pin.collection].add(pin.version)
             self._pins.setdefault(query.owner, {})[tenant, query.collection] = pin
 
     def forget_name(self, tenant: str, name: str) -> None:
@@ -354,11 +359,12 @@ class HeldVersions:
             return pin if pin.collection in versions else None
         provisional = self._provisional.get(query.collection)
         if provisional is None:
-            return None
-        pin = Pin(provisional.collection, versions[provisional.collection])
+            pin = NOWHERE
+        else:
+            pin = Pin(provisional.collection, versions[provisional.collection])
         if keep:
             self._pins.pin(query, self._tenant, pin)
-        return pin
+        return pin if pin != NOWHERE else None
 
     def end(self) -> None:
         """No reading any more."""
