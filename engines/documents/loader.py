@@ -20,6 +20,7 @@ from .markdown import sections
 from .places import NOWHERE
 from .plain_splitting import pieces as pieces_plainly
 from .sandbox import Parsed, ParsingLimits, parse
+from .splitting import Encode
 from .splitting import pieces as pieces_by_llama_index
 
 _PIPELINE = 4
@@ -99,13 +100,17 @@ class FileLoader:
         try:
             with _as_given(source):
                 parsed = await self._parsed(source)
-            own = self._splits_plainly(splitting)
-            cut = pieces_plainly if own else pieces_by_llama_index
-            pieces = await asyncio.to_thread(cut, parsed.text, splitting, encode, cancelled)
-            places = parsed.places.of((piece.start, piece.end) for piece in pieces)
-            return Passages((piece.text for piece in pieces), parsed.hidden, places)
+            return await asyncio.to_thread(self._passages, parsed, splitting, encode, cancelled)
         finally:
             cancelled.set()
+
+    def _passages(
+        self, parsed: Parsed, splitting: Splitting, encode: Encode, cancelled: threading.Event
+    ) -> Passages:
+        cut = pieces_plainly if self._splits_plainly(splitting) else pieces_by_llama_index
+        pieces = cut(parsed.text, splitting, encode, cancelled)
+        places = parsed.places.of((piece.start, piece.end) for piece in pieces)
+        return Passages((piece.text for piece in pieces), parsed.hidden, places)
 
     def _splits_plainly(self, splitting: Splitting) -> bool:
         return splitting.estimated if self._splitter is None else self._splitter == "plain"
