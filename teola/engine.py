@@ -32,6 +32,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
+from teola.citation import cited
 from teola.errors import InputError
 from teola.graph.ops import CONTROL, DecodeParams, Op, Params
 from teola.graph.prompt import Role
@@ -39,6 +40,9 @@ from teola.run_secrets import OF_NONE
 
 Result = Mapping[str, Any]
 """Outputs by port name. A batchable op's list port is aligned with its item inputs."""
+ChunkPlace = Mapping[str, str | int]
+"""Where a passage begins in its document: `page`, `slide` (from 1), `sheet` or `section`; and
+`pages` or `slides`, such as "12-13", where it ends on another one."""
 
 
 class EngineKind(Enum):
@@ -528,14 +532,15 @@ class Chunk:
     index: int
     text: str
     name: str
+    place: ChunkPlace | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A chunk (or web result) that was found. Higher scores are better.
 
-    lexical: how well its words fit the question, from 0, comparable within one search only; None
-    where no search asked.
+    metadata: the document's, and the place of the chunk (`ChunkPlace`). lexical: how well its words
+    fit the question, from 0, comparable within one search only; None where no search asked.
     """
 
     id: str
@@ -544,6 +549,11 @@ class Hit:
     score: float
     metadata: Mapping[str, Any] = field(default_factory=dict)
     lexical: float | None = None
+
+    @property
+    def citation(self) -> str:
+        """The document, and where in it as far as that is known: `report.pdf, p. 12`."""
+        return cited(self.document, self.metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -582,11 +592,19 @@ class Fingerprint:
 
 class Passages(list[str]):
     """The texts of a document's chunks. hidden: how many texts that a reader of the document does
-    not see were left out of them."""
+    not see were left out of them. places: of each chunk; of none, if nothing is given.
 
-    def __init__(self, texts: Iterable[str], hidden: int = 0) -> None:
+    Raises InputError for another number of places than texts.
+    """
+
+    def __init__(
+        self, texts: Iterable[str], hidden: int = 0, places: Iterable[ChunkPlace | None] = ()
+    ) -> None:
         super().__init__(texts)
         self.hidden = hidden
+        self.places = list(places) or [None] * len(self)
+        if len(self.places) != len(self):
+            raise InputError(f"{len(self)} texts have {len(self.places)} places: give one for each")
 
 
 class Loader(Engine, Protocol):
@@ -603,8 +621,8 @@ class Loader(Engine, Protocol):
     def split(
         self, source: Source, splitting: Splitting, encode: Callable[[str], list[int]]
     ) -> Awaitable[Sequence[str]] | Sequence[str]:
-        """The chunks' texts; as `Passages` if some were left out. `encode`: the embedder's
-        tokenizer. Raises DocumentError."""
+        """The chunks' texts; as `Passages` if texts were left out or places are known. `encode`:
+        the embedder's tokenizer. Raises DocumentError."""
         ...
 
 

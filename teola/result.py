@@ -94,7 +94,7 @@ class Result:
     def _repr_html_(self) -> str:
         answer = html.escape(str(self.answer))
         rows = "".join(
-            f"<li><b>{html.escape(hit.document)}</b> ({hit.score:.2f}) "
+            f"<li><b>{html.escape(hit.citation)}</b> ({hit.score:.2f}) "
             f"{html.escape(hit.text[:200])}</li>"
             for value in self.outputs.values()
             if isinstance(value, list)
@@ -107,7 +107,8 @@ class Result:
 
 
 def jsonable(value: Any, levels: int = LEVELS) -> Any:
-    """A value as JSON; hits as {"document", "text", "score"}, metadata if there is any.
+    """A value as JSON; hits as {"document", "text", "score"}, metadata if there is any, and the
+    citation if it tells more than the document's name.
 
     What JSON has no word for becomes null (NaN, infinity), a question mark (half a surrogate pair)
     or a text (values of other kinds); what nests deeper than `levels` becomes "...".
@@ -120,8 +121,11 @@ def jsonable(value: Any, levels: int = LEVELS) -> Any:
         return value
     if isinstance(value, Hit):
         found = {"document": value.document, "text": value.text, "score": round(value.score, 6)}
-        whole = {**found, "metadata": value.metadata} if value.metadata else found
-        return jsonable(whole, levels)
+        if value.metadata:
+            found["metadata"] = value.metadata
+            if value.citation != value.document:
+                found["citation"] = value.citation
+        return jsonable(found, levels)
     if isinstance(value, (Mapping, list, tuple)) and not levels:
         return "..."
     if isinstance(value, Mapping):

@@ -41,8 +41,10 @@ def test_run_prints_json(teola: CommandLine, page: Path) -> None:
     assert STATEMENT in found["outputs"]["answer"]
     assert set(found["outputs"]) == {"answer", "sources"}
     source = found["outputs"]["sources"][0]
-    assert set(source) == {"document", "text", "score"}
+    assert set(source) == {"document", "text", "score", "metadata", "citation"}
     assert source["document"] == "arrenholm.md"
+    assert source["metadata"] == {"section": "Arrenholm"}
+    assert source["citation"] == "arrenholm.md, section “Arrenholm”"
     assert STATEMENT in source["text"]
     assert found["latency_s"] > 0
     assert found["primitives"] > 5
@@ -51,7 +53,8 @@ def test_run_prints_json(teola: CommandLine, page: Path) -> None:
 def test_run_prints_answer_sources_and_how_it_went(teola: CommandLine, page: Path) -> None:
     ended = teola("run", "naive-rag", "-i", QUESTION, "-i", f"documents={page}")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.index(STATEMENT) < ended.out.index("Sources") < ended.out.index("  1  arren")
+    first = "  1  arrenholm.md, section “Arrenholm”"
+    assert ended.out.index(STATEMENT) < ended.out.index("Sources") < ended.out.index(first)
     assert ended.out.splitlines()[-1].startswith("ok · ")
     assert ended.out.splitlines()[-2].startswith("quoted, not generated: the extractive reader")
 

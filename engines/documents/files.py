@@ -13,10 +13,11 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 from teola.engine import Fingerprint, Source
@@ -66,6 +67,7 @@ _FORMATS = {
     ".pptx": Format.PPTX,
     ".xlsx": Format.XLSX,
 }
+_MARKDOWN = (".md", ".markdown")
 LIBRARIES = {
     Format.DOCX: "docx",
     Format.PPTX: "pptx",
@@ -97,6 +99,12 @@ def format_of(path: Path) -> Format:
 def lacks(format: Format) -> bool:
     """Whether a module that the format needs is not installed."""
     return format in LIBRARIES and find_spec(LIBRARIES[format]) is None
+
+
+def is_markdown(source: Source) -> bool:
+    """Whether its headings are looked for; it is read as any text is."""
+    path = Path(source.name) if source.path is None else source.path
+    return path.suffix.lower() in _MARKDOWN
 
 
 def check(path: Path, max_bytes: int) -> int:
@@ -131,7 +139,10 @@ def fingerprint(source: Source, max_bytes: int) -> Fingerprint:
 
 
 def _reading(source: Source) -> str:
-    """Equal where equal bytes become equal texts. Tables differ in what is between two cells."""
+    """Equal where equal bytes become equal texts and places. Tables differ in what is between two
+    cells."""
+    if is_markdown(source):
+        return "markdown"
     found = Format.TEXT if source.path is None else format_of(source.path)
     if found is Format.CSV and source.path is not None:
         return source.path.suffix.lower()
@@ -151,20 +162,37 @@ def inline_text(source: Source, max_bytes: int) -> str:
     return usable(source.name, tidy(_pieces(source.text)))
 
 
-def parsed_text(data: bytes) -> str:
-    """What the parser's process wrote, tidy."""
+def parsed_text(data: bytes, starts: Sequence[int]) -> tuple[str, list[int]]:
+    """What the parser's process wrote, tidy; and where the characters at `starts` are then. They
+    are in order, and no white space."""
     view = memoryview(data)
     blocks = (bytes(view[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK))
-    return tidy(codecs.iterdecode(blocks, "utf-8"))
+    return _tidy(codecs.iterdecode(blocks, "utf-8"), starts)
 
 
 def tidy(pieces: Iterable[str]) -> str:
     """A text with plain line ends, and at most about 100 characters of white space in a row: with
     more, a document could be all white space, and each step on its way would take it whole."""
+    return _tidy(pieces, ())[0]
+
+
+def _tidy(pieces: Iterable[str], starts: Sequence[int]) -> tuple[str, list[int]]:
     plain = io.IncrementalNewlineDecoder(None, translate=True)
-    ended = (plain.decode(piece).replace("\f", "\n") for piece in pieces)
-    text = "".join(_LONG_SPACE.sub(r"\1", piece) for piece in ended)
-    return text + plain.decode("", final=True)
+    parts: list[str] = []
+    moved: list[int] = []
+    before = length = 0  # characters of the pieces so far, and of what became of them
+    for piece in pieces:
+        # Cut at `starts`, before which all white space ends that is made shorter.
+        last = bisect_left(starts, before + len(piece), len(moved))
+        cuts = [start - before for start in starts[len(moved) : last]]
+        for number, (lo, hi) in enumerate(pairwise([0, *cuts, len(piece)])):
+            moved += [length] if number else []
+            ended = plain.decode(piece[lo:hi]).replace("\f", "\n")
+            parts.append(_LONG_SPACE.sub(r"\1", ended))
+            length += len(parts[-1])
+        before += len(piece)
+    parts.append(plain.decode("", final=True))
+    return "".join(parts), moved
 
 
 def usable(name: str, text: str) -> str:

@@ -16,9 +16,12 @@ from teola.extras import needs
 
 from . import files
 from .files import Format
-from .plain_splitting import split as split_plainly
+from .markdown import sections
+from .places import NOWHERE
+from .plain_splitting import pieces as pieces_plainly
 from .sandbox import Parsed, ParsingLimits, parse, rehearse
-from .splitting import split as split_by_llama_index
+from .splitting import Encode
+from .splitting import pieces as pieces_by_llama_index
 
 _PIPELINE = 4
 """To be raised when this package reads or splits anything differently."""
@@ -90,7 +93,9 @@ class FileLoader:
     async def split(
         self, source: Source, splitting: Splitting, encode: Callable[[str], list[int]]
     ) -> Passages:
-        """The chunks' texts, at most `splitting.chunk_size` tokens of `encode` each.
+        """The chunks' texts, at most `splitting.chunk_size` tokens of `encode` each, and their
+        places: pages, slides and sheets of files that have them, else sections where headings are
+        marked (not in plain text, notebooks and mails).
 
         Cancelling it ends the parsing process and the splitting. Raises DocumentError and
         MissingExtra.
@@ -99,24 +104,37 @@ class FileLoader:
         try:
             with _as_given(source):
                 parsed = await self._parsed(source)
-            own = self._splits_plainly(splitting)
-            split = split_plainly if own else split_by_llama_index
-            texts = await asyncio.to_thread(split, parsed.text, splitting, encode, cancelled)
-            return Passages(texts, parsed.hidden)
+            return await asyncio.to_thread(self._passages, parsed, splitting, encode, cancelled)
         finally:
             cancelled.set()
+
+    def _passages(
+        self, parsed: Parsed, splitting: Splitting, encode: Encode, cancelled: threading.Event
+    ) -> Passages:
+        cut = pieces_plainly if self._splits_plainly(splitting) else pieces_by_llama_index
+        pieces = cut(parsed.text, splitting, encode, cancelled)
+        places = parsed.places.of((piece.start, piece.end) for piece in pieces)
+        return Passages((piece.text for piece in pieces), parsed.hidden, places)
 
     def _splits_plainly(self, splitting: Splitting) -> bool:
         return splitting.estimated if self._splitter is None else self._splitter == "plain"
 
+    def _text(self, source: Source) -> Parsed:
+        """What is no other format: a text file, or the text given in place of one."""
+        if source.path is None:
+            text = files.inline_text(source, self._max_bytes)
+        else:
+            text = files.read_text(source.path, self._max_bytes)
+        return Parsed(text, places=sections(text) if files.is_markdown(source) else NOWHERE)
+
     async def _parsed(self, source: Source) -> Parsed:
         path = source.path
         if path is None:
-            return Parsed(await asyncio.to_thread(files.inline_text, source, self._max_bytes), 0)
+            return await asyncio.to_thread(self._text, source)
         files.check(path, self._max_bytes)
         kind = files.format_of(path)
         if kind is Format.TEXT:
-            return Parsed(await asyncio.to_thread(files.read_text, path, self._max_bytes), 0)
+            return await asyncio.to_thread(self._text, source)
         parsed = await parse(path, kind, self._limits, self._keep_hidden)
         if kind is Format.PDF and not parsed.text.strip():
             raise files.refusal(

@@ -4,14 +4,16 @@ A file made to blow up (a "bomb") must not take the service with it, so parsing 
 limits that the process sets for itself before it looks at the file: bytes of memory, seconds of
 CPU, bytes of text; and without the network, other programs or files to change, as far as Python
 knows what its code does: a fault in a C library can do whatever this account may. The text goes to
-stdout as UTF-8; how many hidden texts were left out is the last line of stderr. A refusal is exit
-status 3 with its reason on stderr, see sandbox.py.
+stdout as UTF-8; the last line of stderr is JSON: how many hidden texts were left out, and the kind,
+beginnings and names of the text's places. A refusal is exit status 3 with its reason on stderr, see
+sandbox.py.
 
 It is started as a script and imports nothing of ours but the module of its format, to start soon.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -74,7 +76,10 @@ def main(kind: str, path: str, max_text: int, memory: int, cpu_s: int, keep_hidd
         refuse("too much text")
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
-    sys.stderr.write(f"\n{extracted.hidden}\n")
+    places = extracted.places if len(extracted.places) <= formats.MOST_PLACES else ()
+    starts, names = zip(*places, strict=True) if places else ((), ())
+    told = {"hidden": extracted.hidden, "kind": extracted.kind, "starts": starts, "names": names}
+    sys.stderr.write(f"\n{json.dumps(told)}\n")
 
 
 def rehearse(kinds: Sequence[str]) -> None:

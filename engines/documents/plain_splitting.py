@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from teola.engine import Splitting
 
-from .splitting import Encode, TokenCounter, check, fit, gap
+from .splitting import Encode, LocatedText, TokenCounter, check, fit, fitting, gap
 
 _END: Final = re.compile(r"""\n[ \t]*+\n\s*+|[.!?…]["'”’»)\]]*+\s++|[。！？]\s*+|\n""")
 """After a paragraph, a sentence, a line (which may be a heading, a row, or a list's item)."""
@@ -39,6 +39,13 @@ class TextSpan(NamedTuple):
 def split(
     text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
 ) -> list[str]:
+    """The texts of `pieces`."""
+    return [piece.text for piece in pieces(text, splitting, encode, cancelled)]
+
+
+def pieces(
+    text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
+) -> list[LocatedText]:
     """Chunks of at most `splitting.chunk_size` tokens that together cover `text`.
 
     Raises InputError for sizes that make no sense.
@@ -46,9 +53,11 @@ def split(
     check(splitting)
     size = splitting.chunk_size
     count = TokenCounter(encode, size, cancelled or threading.Event())
-    chunks = (text[a:b].strip() for a, b in _chunks(_sentences(text, size, count), splitting))
-    pieces = (piece for chunk in chunks if chunk for piece in fit(chunk, size, count))
-    return [piece for piece in pieces if piece.strip()]
+    found: list[LocatedText] = []
+    for start, end in _chunks(_sentences(text, size, count), splitting):
+        chunk = text[start:end].lstrip()
+        found += fitting(chunk.rstrip(), end - len(chunk), size, count)
+    return found
 
 
 def _sentences(text: str, size: int, count: TokenCounter) -> Iterator[TextSpan]:

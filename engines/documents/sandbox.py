@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from teola.errors import DocumentError
 
 from ..environment import environment
 from .files import Format, lacks, parsed_text, refusal
+from .formats import LONGEST_NAME, MOST_PLACES
 from .parser import REFUSED, REHEARSE
+from .places import KINDS, NOWHERE, Places
 
 _SCRIPT = Path(__file__).with_name("parser.py")
 _CPU_SIGNAL = getattr(signal, "SIGXCPU", 24)
@@ -35,7 +40,8 @@ class Parsed:
     """The text of a file; hidden: how many texts in it a reader does not see and were left out."""
 
     text: str
-    hidden: int
+    hidden: int = 0
+    places: Places = NOWHERE
 
 
 async def parse(
@@ -64,9 +70,42 @@ async def parse(
             process.kill()
             await process.communicate()
     lines = errors.decode("utf-8", "replace").strip().splitlines()
+    last_line = lines[-1] if lines else ""
+    parsed = None
     if process.returncode == 0:
-        return Parsed(await asyncio.to_thread(parsed_text, text), int(lines[-1]))
-    raise _refused(path, format, limits, process.returncode, lines[-1] if lines else "")
+        parsed = await asyncio.to_thread(_parsed, text, last_line)
+    if parsed is None:
+        raise _refused(path, format, limits, process.returncode, last_line)
+    return parsed
+
+
+def _parsed(text: bytes, report: str) -> Parsed | None:
+    """What the process gave; None if it is not what parser.py writes: a file may have harmed it."""
+    try:
+        told = json.loads(report)
+        places = Places(told["kind"], told["starts"], told["names"])
+        if type(told["hidden"]) is not int or not _sound(places):
+            return None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    plain, starts = parsed_text(text, places.starts)
+    if len(starts) != len(places.names):
+        return None
+    return Parsed(plain, told["hidden"], replace(places, starts=starts))
+
+
+def _sound(places: Places) -> bool:
+    return (
+        places.kind in KINDS
+        and len(places.starts) == len(places.names) <= MOST_PLACES
+        and all(type(start) is int and start >= 0 for start in places.starts)
+        and all(a < b for a, b in pairwise(places.starts))
+        and all(_is_name(name) for name in places.names)
+    )
+
+
+def _is_name(name: Any) -> bool:
+    return type(name) is int or (type(name) is str and 0 < len(name) <= LONGEST_NAME)
 
 
 async def rehearse() -> list[Format]:

@@ -14,9 +14,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from teola.engine import Splitting
 from teola.errors import DocumentError, InputError
+
+if TYPE_CHECKING:
+    from llama_index.core.node_parser import SentenceSplitter
 
 _LONG_WORD = 100
 _CHARACTERS_PER_TOKEN = 8
@@ -29,6 +33,15 @@ _PART = 1 << 18
 _WINDOWS = (1 << 12, 1 << 15)
 
 Encode = Callable[[str], list[int]]
+
+
+class LocatedText(NamedTuple):
+    """A chunk's text, and from which character to which it stands in the whole text; it may begin
+    and end with white space, which is not counted at its beginning."""
+
+    text: str
+    start: int
+    end: int
 
 
 class SplittingCancelled(Exception):
@@ -72,6 +85,13 @@ class TokenCounter:
 def split(
     text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
 ) -> list[str]:
+    """The texts of `pieces`."""
+    return [piece.text for piece in pieces(text, splitting, encode, cancelled)]
+
+
+def pieces(
+    text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
+) -> list[LocatedText]:
     """Chunks of at most `splitting.chunk_size` tokens that together cover `text`.
 
     Raises InputError for sizes that make no sense, DocumentError for a text without end.
@@ -88,13 +108,37 @@ def split(
         chunking_tokenizer_fn=sentences,
     )
     try:
-        chunks = [chunk for part in _parts(text) for chunk in splitter.split_text(part)]
+        chunks = [
+            (chunk, at + start)
+            for at, part in _parts(text)
+            for chunk, start in _chunks(splitter, part)
+        ]
     except TimeoutError as error:  # NLTK's own, of each of its regular expressions
         raise DocumentError(
             "finding the sentences of a document takes too long; send it in smaller parts"
         ) from error
-    pieces = (piece for chunk in chunks for piece in fit(chunk, size, count))
-    return [piece for piece in pieces if piece.strip()]
+    return [piece for chunk, start in chunks for piece in fitting(chunk, start, size, count)]
+
+
+def _chunks(splitter: SentenceSplitter, text: str) -> Iterator[tuple[str, int]]:
+    """The chunks of `splitter.split_text(text)`, and where they begin.
+
+    Its two steps are taken one by one, and the second one, which looks only at sizes, gets numbers
+    for texts: a text that repeats itself does not tell where a chunk of it came from.
+    """
+    size, at = splitter.chunk_size, 0
+    splits = splitter._split(text, size)
+    texts = [split.text for split in splits]
+    starts = []
+    for number, split in enumerate(splits):
+        starts.append(text.index(split.text, at))
+        at = starts[-1] + len(split.text)
+        split.text = f"{number} "
+    for numbers in splitter._merge(splits, size):
+        first, last = (int(numbers.split()[i]) for i in (0, -1))
+        chunk = "".join(texts[first : last + 1])
+        if chunk.strip():
+            yield chunk.strip(), starts[first] + len(chunk) - len(chunk.lstrip())
 
 
 def check(splitting: Splitting) -> None:
@@ -107,14 +151,14 @@ def check(splitting: Splitting) -> None:
         )
 
 
-def _parts(text: str) -> Iterator[str]:
-    """`text` in parts of at most `_PART` characters."""
+def _parts(text: str) -> Iterator[tuple[int, str]]:
+    """`text` in parts of at most `_PART` characters, and where they begin."""
     start = 0
     while len(text) - start > _PART:
         end = gap(text, start + _PART // 2, start + _PART)
-        yield text[start:end]
+        yield start, text[start:end]
         start = end
-    yield text[start:]
+    yield start, text[start:]
 
 
 def gap(text: str, lo: int, hi: int) -> int:
@@ -157,3 +201,12 @@ def fit(chunk: str, size: int, count: TokenCounter) -> list[str]:
     space = max(chunk.rfind(" ", 1, middle + 1), chunk.rfind("\n", 1, middle + 1))
     at = space if space > middle // 2 else middle
     return fit(chunk[:at], size, count) + fit(chunk[at:], size, count)
+
+
+def fitting(chunk: str, start: int, size: int, count: TokenCounter) -> Iterator[LocatedText]:
+    """`fit` of a chunk that begins at character `start`, without pieces of white space."""
+    for text in fit(chunk, size, count):
+        blank, end = len(text) - len(text.lstrip()), start + len(text)
+        if blank < len(text):
+            yield LocatedText(text, start + blank, end)
+        start = end

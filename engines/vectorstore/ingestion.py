@@ -19,21 +19,21 @@ from teola.errors import EngineError, InputError
 from .database import Database
 from .ownership import lock
 from .publishing import Published, publish
-from .values import Vector, clean, vector
+from .values import Vector, check_place, clean, clean_place, vector
 
 COPY = """
-COPY pg_temp.staging (request, document, index, body, embedding)
+COPY pg_temp.staging (request, document, index, body, place, embedding)
 FROM STDIN (FORMAT BINARY)
 """
-COLUMN_TYPES = ("int4", "text", "int4", "text", "vector")
+COLUMN_TYPES = ("int4", "text", "int4", "text", "jsonb", "vector")
 LOOK_UP = """
 SELECT d.id, c.name FROM teola.documents d JOIN teola.collections c ON c.id = d.collection
 WHERE d.id = ANY(%s)
 """
 STORE = """
 WITH new AS (
-    INSERT INTO {chunks} (tenant, collection, document, index, body, embedding)
-    SELECT d.tenant, d.collection, d.id, s.index, s.body, s.embedding
+    INSERT INTO {chunks} (tenant, collection, document, index, body, place, embedding)
+    SELECT d.tenant, d.collection, d.id, s.index, s.body, s.place, s.embedding
     FROM pg_temp.staging s JOIN teola.documents d ON d.id = s.document
     WHERE s.request = ANY(%s) AND NOT d.ready
     ON CONFLICT (document, index) DO NOTHING
@@ -73,6 +73,8 @@ def read(number: int, request: Request, dimensions: int) -> Pieces:
     )
     if any(chunk.index < 0 for chunk in chunks):
         raise InputError("a chunk has a negative index: count from 0")
+    for chunk in chunks:
+        check_place(chunk.place)
     return Pieces(number, request.inputs["scope"], rows)
 
 
@@ -141,5 +143,6 @@ async def _copy(connection: AsyncConnection[Any], batch: Sequence[Pieces]) -> No
         copy.set_types(COLUMN_TYPES)
         for pieces in batch:
             for chunk, values in pieces.rows:
-                text = clean(chunk.text)
-                await copy.write_row((pieces.number, chunk.document, chunk.index, text, values))
+                place = clean_place(chunk.place)
+                at = (pieces.number, chunk.document, chunk.index)
+                await copy.write_row((*at, clean(chunk.text), place, values))

@@ -17,6 +17,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, sql
 
+from teola.citation import with_place
 from teola.engine import Hit
 from teola.errors import InputError
 
@@ -39,7 +40,7 @@ WITH words AS (
 
 BY_READING = """
 cut AS MATERIALIZED (
-    SELECT c.document, c.index, c.body, to_tsvector({language}, c.body) AS vector
+    SELECT c.document, c.index, c.body, c.place, to_tsvector({language}, c.body) AS vector
     FROM {chunks} c WHERE {conditions} AND EXISTS (SELECT FROM words)
 ), matched AS MATERIALIZED (
     SELECT * FROM cut
@@ -60,7 +61,7 @@ sizes AS MATERIALIZED (
     SELECT query, sum(chunks) OVER rarest AS total, sum(chunks) OVER rarest - chunks AS before
     FROM sizes WHERE chunks > 0 WINDOW rarest AS (ORDER BY chunks, lexeme)
 ), matched AS MATERIALIZED (
-    SELECT c.document, c.index, c.body, to_tsvector({language}, c.body) AS vector
+    SELECT c.document, c.index, c.body, c.place, to_tsvector({language}, c.body) AS vector
     FROM {chunks} c WHERE {conditions} AND to_tsvector({language}, c.body) @@ (
         SELECT string_agg(query::text, ' | ')::tsquery FROM totals
         WHERE total < {most} OR before = 0)
@@ -90,7 +91,7 @@ counted AS (
 ), ranked AS (
     SELECT *, row_number() OVER (ORDER BY score DESC, document, index) AS rank FROM scored
 )
-SELECT r.document, d.name, r.index, m.body, d.metadata, r.score
+SELECT r.document, d.name, r.index, m.body, m.place, d.metadata, r.score
 FROM ranked r JOIN matched m USING (document, index) JOIN teola.documents d ON d.id = r.document
 WHERE r.rank <= {top_k}
     OR (r.document, r.index) IN (SELECT * FROM unnest(%(near)s::text[], %(places)s::int[]))
@@ -169,8 +170,8 @@ async def ask(
     known = {"near": [d for d, _ in places], "places": [int(i) for _, i in places]}
     cursor = await connection.execute(search, {**values, **known})
     return [
-        Hit(f"{document}:{index}", name, body, 0.0, metadata, float(score))
-        async for document, name, index, body, metadata, score in cursor
+        Hit(f"{document}:{index}", name, body, 0.0, with_place(metadata, place), float(score))
+        async for document, name, index, body, place, metadata, score in cursor
     ]
 
 

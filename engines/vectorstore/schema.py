@@ -194,7 +194,7 @@ looks (embedders.py). A later step that changes chunks has to change each table 
 
 STAGING: LiteralString = """
 CREATE TEMP TABLE staging (
-    request int, document text, index int, body text, embedding vector
+    request int, document text, index int, body text, place jsonb, embedding vector
 ) ON COMMIT DELETE ROWS
 """
 """Where COPY writes: it is refused on tables with row-level security."""

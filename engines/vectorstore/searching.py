@@ -24,6 +24,7 @@ from typing import Any
 from pgvector import Vector as Wire
 from psycopg import AsyncConnection, sql
 
+from teola.citation import with_place
 from teola.engine import Hit, Request, Result, Scope
 from teola.errors import InputError
 from teola.filters import NAME, Comparison, comparisons
@@ -46,10 +47,10 @@ WORD_CHARS = 500
 become when it loses its capitals, breaks PostgreSQL's text search."""
 
 SEARCH = """
-SELECT q.number, h.document, d.name, h.index, h.body, d.metadata, 1 - h.distance
+SELECT q.number, h.document, d.name, h.index, h.body, h.place, d.metadata, 1 - h.distance
 FROM unnest(%(vectors)b::vector[]) WITH ORDINALITY AS q (embedding, number)
 CROSS JOIN LATERAL (
-    SELECT c.document, c.index, c.body, c.embedding <=> q.embedding AS distance
+    SELECT c.document, c.index, c.body, c.place, c.embedding <=> q.embedding AS distance
     FROM {chunks} c
     WHERE {conditions}
     ORDER BY {distance}, c.document, c.index
@@ -335,8 +336,8 @@ async def _run(
     cursor = await connection.execute(statement, values)
     hits: list[list[Hit]] = [[] for _ in vectors]
     known: dict[str, Any] = {}  # metadata, once for all hits of a document
-    async for number, document, name, index, body, metadata, score in cursor:
-        one = known.setdefault(document, metadata)
+    async for number, document, name, index, body, place, metadata, score in cursor:
+        one = with_place(known.setdefault(document, metadata), place)
         hit = Hit(f"{document}:{index}", name, body, float(score), one)
         hits[number - 1].append(hit)
     if indexed:

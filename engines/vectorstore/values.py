@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teola.engine import NAME_CHARACTERS, check_metadata
+from teola.engine import NAME_CHARACTERS, ChunkPlace, check_metadata
 from teola.errors import LONGEST_NAME, InputError
 
 Vector = NDArray[np.float32]
@@ -35,6 +35,27 @@ def check_key(what: str, text: str) -> None:
 def clean(text: str) -> str:
     """The text as PostgreSQL can hold it: without NUL characters and lone surrogates."""
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def check_place(place: ChunkPlace | None) -> None:
+    """Raise InputError unless a chunk's place is nothing, or texts and whole numbers by name."""
+    if place is None:
+        return
+    pairs = place.items() if isinstance(place, Mapping) else ()
+    if not pairs or any(
+        type(key) is not str or type(name) not in (str, int) for key, name in pairs
+    ):
+        raise InputError(
+            f"the place of a chunk is {repr(place)[:LONGEST_NAME]}: give None, or texts and whole "
+            'numbers by name, such as {"page": 12}'
+        )
+
+
+def clean_place(place: ChunkPlace | None) -> dict[str, str | int] | None:
+    """The place of a chunk as PostgreSQL can hold it."""
+    if place is None:
+        return None
+    return {key: clean(name) if isinstance(name, str) else name for key, name in place.items()}
 
 
 def json_text(metadata: Mapping[str, Any]) -> str:

@@ -123,7 +123,7 @@ def ask(console: Console, app: App, question: str, documents: Documents) -> Resu
     console.print(Padding(escape(str(result.answer)), (0, 2)))
     for hit in result["sources"]:
         excerpt = _excerpt(hit.text, str(result.answer))
-        line = f"[bold]{escape(hit.document)}[/] ({hit.score:.2f}) [dim]{escape(excerpt)}[/]"
+        line = f"[bold]{escape(hit.citation)}[/] ({hit.score:.2f}) [dim]{escape(excerpt)}[/]"
         console.print(Padding(line, (0, 4)))
     console.print(f"  [dim]{result.latency_s:.2f} s, {result.primitives} primitives ran[/]")
     return result

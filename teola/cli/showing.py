@@ -99,7 +99,7 @@ def _how(result: Result) -> Iterator[str]:
 
 def _show_hit(out: Console, number: int, hit: Hit) -> None:
     head = Text.assemble(
-        (f"{number:>3}  ", "dim"), (hit.document, "cyan"), (f"  {hit.score:.2f}", "dim")
+        (f"{number:>3}  ", "dim"), (hit.citation, "cyan"), (f"  {hit.score:.2f}", "dim")
     )
     out.print(head)
     if url := hit.metadata.get("url"):

@@ -349,9 +349,13 @@ class Preparer:
             if not texts:
                 raise DocumentError(f"document {source.name!r} holds no text")
             owned[claim.document] = len(texts)
-            if isinstance(texts, Passages) and texts.hidden:
-                hidden[source.name] = texts.hidden
-            chunks += [Chunk(claim.document, i, text, source.name) for i, text in enumerate(texts)]
+            passages = texts if isinstance(texts, Passages) else Passages(texts)
+            if passages.hidden:
+                hidden[source.name] = passages.hidden
+            chunks += [
+                Chunk(claim.document, i, text, source.name, place)
+                for i, (text, place) in enumerate(zip(passages, passages.places, strict=True))
+            ]
         return chunks, owned, hidden
 
 

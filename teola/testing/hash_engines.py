@@ -102,7 +102,13 @@ class MemoryStore(CountsStarts):
         self, stored: dict[str, tuple[list[float], Any]], query: list[float], k: int
     ) -> list[Hit]:
         hits = [
-            Hit(id, chunk.name, chunk.text, sum(a * b for a, b in zip(query, v, strict=True)))
+            Hit(
+                id,
+                chunk.name,
+                chunk.text,
+                sum(a * b for a, b in zip(query, v, strict=True)),
+                chunk.place or {},
+            )
             for id, (v, chunk) in stored.items()
         ]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]

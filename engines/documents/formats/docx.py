@@ -13,7 +13,7 @@ from docx.table import Table
 from docx.text.paragraph import Paragraph
 from docx.text.run import Run
 
-from . import Allowed, Extracted
+from . import Allowed, Extracted, joined
 from .archive import opened
 from .tables import line
 
@@ -26,23 +26,23 @@ def read(path: Path, allowed: Allowed) -> Extracted:
     """The text of a .docx file."""
     opened(path, allowed.unpacked_bytes).close()
     words = _Words(allowed.keep_hidden)
-    parts = list(words.parts(Document(str(path))._body))
-    return Extracted("\n\n".join(part for part in parts if part.strip()), words.hidden)
+    parts = [part for part in words.parts(Document(str(path))._body) if part[0].strip()]
+    return joined(parts, "\n\n", "section", words.hidden)
 
 
 class _Words:
     def __init__(self, keep_hidden: bool) -> None:
         self._keep_hidden, self.hidden = keep_hidden, 0
 
-    def parts(self, holder: Any) -> Iterator[str]:
-        """Paragraphs and tables of a document or of a cell."""
+    def parts(self, holder: Any) -> Iterator[tuple[str, str | None]]:
+        """Paragraphs and tables of a document or of a cell; headings also without their marks."""
         for part in _blocks(holder._element):
             if part.tag == qn("w:p"):
                 yield self._paragraph(Paragraph(part, holder))
             else:
-                yield "\n".join(filter(None, self._rows(Table(part, holder))))
+                yield "\n".join(filter(None, self._rows(Table(part, holder)))), None
 
-    def _paragraph(self, paragraph: Paragraph) -> str:
+    def _paragraph(self, paragraph: Paragraph) -> tuple[str, str | None]:
         shown, was_hidden = [], False
         for run in (Run(found, paragraph) for found in paragraph._p.xpath(_RUNS)):
             hidden = not self._keep_hidden and bool(run.font.hidden) and bool(run.text.strip())
@@ -54,13 +54,13 @@ class _Words:
         style = paragraph.style.name if paragraph.style is not None else None
         heading = _HEADING.fullmatch(style or "")
         if heading and text.strip():
-            return f"{'#' * int(heading[1] or 1)} {text}"
-        return f"* {text}" if (style or "").startswith("List") and text.strip() else text
+            return f"{'#' * int(heading[1] or 1)} {text}", text
+        return f"* {text}" if (style or "").startswith("List") and text.strip() else text, None
 
     def _rows(self, table: Table) -> Iterator[str]:
         for row in table.rows:
             cells = [""] * row.grid_cols_before
-            cells += [" ".join(self.parts(cell)) for cell in row.cells]
+            cells += [" ".join(text for text, _ in self.parts(cell)) for cell in row.cells]
             yield line(cells)
 
 

@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 
-from . import Allowed, Extracted
+from . import Allowed, Extracted, Name, short
 from .encodings import decoded
 from .tables import HtmlTable, number
 
@@ -49,7 +49,9 @@ _IMPLIED: Final = {
 }
 """Which open elements a start tag closes, and which it does not look beyond."""
 _DISPLAY_NONE: Final = re.compile(r"(?:^|;)\s*display\s*:\s*none\b", re.IGNORECASE)
-_MARK_ALONE: Final = re.compile(r"\*|#+")
+_HEADS: Final = "\0"
+"""Stands before each heading while the page is read; texts that are put in have none."""
+_MARK_ALONE: Final = re.compile(rf"\*|{_HEADS}?#+")
 _HEADING: Final = re.compile(r"h([1-6])")
 
 
@@ -89,6 +91,10 @@ class _Flow:
         if not self.gap:
             self.pieces.append(text)
 
+    def put_text(self, text: str) -> None:
+        """Put what stands in the page."""
+        self.put(text.replace(_HEADS, ""))
+
     def text(self) -> str:
         """Without runs of blank lines and marks that mark nothing."""
         lines = (line.rstrip() for line in "".join(self.pieces).split("\n"))
@@ -108,8 +114,16 @@ class TextOfHtml(HTMLParser):
         self._hidden, self._unseen = 0, False  # texts; whether the one that is hidden now has any
 
     def extracted(self) -> Extracted:
-        """What was collected."""
-        return Extracted(self._flows[0].text(), self._hidden)
+        """What was collected. A heading begins a section, which ends with the next one of any
+        level."""
+        before, *after = self._flows[0].text().split(_HEADS)
+        sections: list[tuple[int, Name]] = []
+        at = len(before)
+        for text in after:
+            if name := text.partition("\n")[0].lstrip("#").rstrip(" |").strip():
+                sections.append((at, short(name)))
+            at += len(text)
+        return Extracted("".join([before, *after]), self._hidden, "section", sections)
 
     def close(self) -> None:
         super().close()
@@ -126,7 +140,7 @@ class TextOfHtml(HTMLParser):
         if tag not in _VOID:
             self._start(tag, given)
         elif tag == "img" and self._shown and not self._hides(tag, given):
-            self._flows[-1].put(given.get("alt") or "")
+            self._flows[-1].put_text(given.get("alt") or "")
 
     def handle_endtag(self, tag: str) -> None:
         if tag in ("html", "body"):
@@ -147,7 +161,7 @@ class TextOfHtml(HTMLParser):
         if not self._shown:
             self._unseen = self._unseen or not data.isspace()
             return
-        self._flows[-1].put(data if self._count["pre"] else re.sub(r"\s+", " ", data))
+        self._flows[-1].put_text(data if self._count["pre"] else re.sub(r"\s+", " ", data))
 
     @property
     def _shown(self) -> bool:
@@ -175,7 +189,7 @@ class TextOfHtml(HTMLParser):
             table.cell(number(given.get("colspan"), 1), number(given.get("rowspan"), 0))
             self._flows.append(_Flow())
         elif heading := _HEADING.fullmatch(tag):
-            self._flows[-1].put("#" * int(heading[1]) + " ")
+            self._flows[-1].put(_HEADS + "#" * int(heading[1]) + " ")
         elif tag == "li":
             self._flows[-1].put("* ")
 

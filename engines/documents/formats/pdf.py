@@ -7,15 +7,17 @@ from pathlib import Path
 from pypdf import PdfReader
 from pypdf.errors import DependencyError, FileNotDecryptedError
 
-from . import Allowed, Extracted, Refused
-from .hyphens import joined
+from . import Allowed, Extracted, Refused, hyphens, joined
 
 
 def read(path: Path, allowed: Allowed) -> Extracted:
     """The text of a PDF file."""
     try:
         with path.open("rb") as file:
-            pages = (page.extract_text() for page in PdfReader(file).pages)
-            return Extracted(joined("\n".join(pages)))
+            pages = PdfReader(file).pages
+            texts = (
+                (hyphens.joined(page.extract_text()), number) for number, page in enumerate(pages, 1)
+            )
+            return joined(texts, "\n", "page")
     except (FileNotDecryptedError, DependencyError):
         raise Refused("encrypted") from None

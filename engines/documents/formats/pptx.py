@@ -8,7 +8,7 @@ from typing import Any
 
 from pptx import Presentation
 
-from . import Allowed, Extracted
+from . import Allowed, Extracted, joined
 from .archive import opened
 from .tables import line
 
@@ -16,7 +16,7 @@ from .tables import line
 def read(path: Path, allowed: Allowed) -> Extracted:
     """The text of a .pptx file."""
     opened(path, allowed.unpacked_bytes).close()
-    parts: list[str] = []
+    parts: list[tuple[str, int]] = []
     hidden = 0
     for number, slide in enumerate(Presentation(str(path)).slides, 1):
         if slide.element.get("show") in ("0", "false") and not allowed.keep_hidden:
@@ -26,8 +26,8 @@ def read(path: Path, allowed: Allowed) -> Extracted:
         if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
             texts.append(slide.notes_slide.notes_text_frame.text)
         if any(text.strip() for text in texts):
-            parts.append("\n\n".join([f"# Slide {number}", *texts]))
-    return Extracted("\n\n".join(parts), hidden)
+            parts.append(("\n\n".join([f"# Slide {number}", *texts]), number))
+    return joined(parts, "\n\n", "slide", hidden)
 
 
 def _texts(shapes: Iterable[Any]) -> Iterator[str]:

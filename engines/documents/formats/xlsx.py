@@ -8,7 +8,7 @@ from typing import Any
 
 from openpyxl import load_workbook
 
-from . import Allowed, Extracted
+from . import Allowed, Extracted, joined
 from .archive import opened
 from .tables import line
 
@@ -17,7 +17,7 @@ def read(path: Path, allowed: Allowed) -> Extracted:
     """The text of an .xlsx file; hidden sheets are hidden texts."""
     opened(path, allowed.unpacked_bytes).close()
     book = load_workbook(path, read_only=True, data_only=True, keep_links=False)
-    parts: list[str] = []
+    parts: list[tuple[str, str]] = []
     hidden = 0
     for sheet in book.worksheets:
         sheet.reset_dimensions()  # a file may claim a million rows
@@ -25,8 +25,8 @@ def read(path: Path, allowed: Allowed) -> Extracted:
         if rows and sheet.sheet_state != "visible" and not allowed.keep_hidden:
             hidden += 1
         elif rows:
-            parts.append(f"# {sheet.title}\n\n" + "\n".join(rows))
-    return Extracted("\n\n".join(parts), hidden)
+            parts.append((f"# {sheet.title}\n\n" + "\n".join(rows), sheet.title))
+    return joined(parts, "\n\n", "sheet", hidden)
 
 
 def _cells(sheet: Any) -> Iterator[list[str]]:

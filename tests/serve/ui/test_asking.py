@@ -75,7 +75,7 @@ def test_files_are_uploaded_and_their_names_stay_text(page: Page, tmp_path: Path
     page.until(lambda: len(page.all(".files li")) == 1)
     page.click("button.main")
     page.state("ok")
-    page.says(ODD, ".sources")
+    page.says(f"{ODD}, section “The lighthouse”", ".sources")
     assert page.all("main img") == []
     assert page.driver.title == "Query · Teola"
 

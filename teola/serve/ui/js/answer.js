@@ -76,7 +76,7 @@ function sources(name, hits) {
   return html`<details class="sources" open><summary>${name}
       <small>${plural(hits.length, "passage")}</small></summary>
     <ol>
-      ${hits.map((hit) => html`<li><b dir="auto">${visible(hit.document)}</b> <small class="digits">${
+      ${hits.map((hit) => html`<li><b dir="auto">${visible(hit.citation ?? hit.document)}</b> <small class="digits">${
         Number(hit.score).toFixed(2)
       }</small><p dir="auto">${shorter(visible(hit.text), 400)}</p></li>`)}
     </ol>
