@@ -15,9 +15,8 @@ def read(path: Path, allowed: Allowed) -> Extracted:
     try:
         with path.open("rb") as file:
             pages = PdfReader(file).pages
-            texts = (
-                (hyphens.joined(page.extract_text()), number) for number, page in enumerate(pages, 1)
-            )
+            numbered = enumerate(pages, 1)
+            texts = ((hyphens.joined(page.extract_text()), number) for number, page in numbered)
             return joined(texts, "\n", "page")
     except (FileNotDecryptedError, DependencyError):
         raise Refused("encrypted") from None
