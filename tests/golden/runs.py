@@ -1,9 +1,9 @@
-"""Whole runs of which every event, decision and trace is kept: each shipped application, agents,
-`Loop` and `Each`, in the simulator and on the live driver (in virtual time), with faults and without.
+"""Whole runs of which every event, decision and trace is known: each shipped application, agents,
+`Loop` and `Each`, in the simulator and on the live driver (in virtual time), and runs under faults.
 
-They are there for changes that are to change nothing. `runs.txt` has a digest of each run and of its
-stretches, so that one sees where two begin to differ; `python -m tests.golden FOLDER` writes the
-whole texts, to be compared by `diff`.
+They are there for changes that are to change nothing. `runs.txt` has a digest of each run and of
+its stretches, so that one sees where two begin to differ; `python -m tests.golden FOLDER` writes
+the whole texts, to be compared by `diff`.
 """
 
 from __future__ import annotations
@@ -204,7 +204,9 @@ def _simulated(app: App, routing: str, batching: str) -> list[str]:
             "scope": Tokens(0),
             "chunks": [Tokens(200 + 8 * n) for n in range(20 + 11 * k)],
         }
-        inputs = {name: given.get(name) for name in optimiser.plan({}, _sizes(app, given)).graph.inputs}
+        inputs = {
+            name: given.get(name) for name in optimiser.plan({}, _sizes(app, given)).graph.inputs
+        }
         sim.submit(
             partial(optimiser.plan, {}, _sizes(app, given)),
             inputs,
@@ -342,8 +344,11 @@ async def _living(app: App, routing: str, passes: str) -> list[str]:
             if isinstance(ending, BaseException):
                 lines.append(shown(ending))
             else:
-                lines.append(f"{shown(ending.state)} {shown(ending.outputs)} {traced(ending.trace)}")
-        await bench.settle()
+                lines.append(
+                    f"{shown(ending.state)} {shown(ending.outputs)} {traced(ending.trace)}"
+                )
+        while bench.live._tasks or bench.live._batches:  # calls that were aborted
+            await asyncio.sleep(0.01)
         await bench.live.stop()
         return lines
 
