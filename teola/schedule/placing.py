@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from teola.policies.batching.base import by_keys
+from teola.policies.batching.base import Attached, by_keys
 from teola.policies.routing.base import (
     ANY,
     HELD,
@@ -65,7 +65,7 @@ class Placing:
         known = profiles or (EngineProfile(),) * len(instances)
         self._view = QueueView(instances, known, line.asking, self.prefixes)
         routing.attach(self._view)
-        if by_keys(line.policy):
+        if isinstance(line.policy, Attached):
             line.policy.attach(self._view)
         self.early = type(routing).place is not RoutingPolicy.place
         """Whether it may bind what has no home."""

@@ -83,7 +83,8 @@ def _shown(value: Any) -> str:
 
 
 def _work(work: Work) -> str:
-    who = (work.tenant, work.app, work.program, work.admitted, work.behind_s)
+    asker = work.asker
+    who = (asker.tenant, asker.app, asker.program, work.began, work.behind_s)
     where = (work.affinity, work.home, work.avoid, work.found, work.priority)
     return (
         f"{work.run}/{work.primitive} {work.spec.component} of {work.total} seq {work.seq} "
