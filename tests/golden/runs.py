@@ -253,7 +253,7 @@ class Writer(KeyedModel):
     def text(self, prompt: str, decode: Any) -> str:
         if "Reply with one word" in prompt:
             return "no" if number(prompt) % 2 else "yes"
-        if decode.schema is not None or "look" in prompt and "send" in prompt:
+        if decode.schema is not None or ("look" in prompt and "send" in prompt):
             if "Calls so far" in prompt:
                 return json.dumps({"answer": f"answer {number(prompt) % 1000}"})
             made = [("look", {"query": "a b"}), ("look", {"query": "c"}), ("send", {"text": "$1"})]

@@ -63,7 +63,8 @@ def test_a_simulated_query_is_its_tenants() -> None:
         sim.submit(plan(*call("m")), {"question": Tokens(9)}, tenant=tenant, app=f"{tenant}-app")
     spy = sim.core.queues["llm"].line.policy = Spy()
     assert [result.state for result in sim.run()] == [State.OK] * 2
-    assert [(work.asker.tenant, work.asker.app) for work in spy.seen] == [("a", "a-app"), ("b", "b-app")]
+    askers = [(work.asker.tenant, work.asker.app) for work in spy.seen]
+    assert askers == [("a", "a-app"), ("b", "b-app")]
 
 
 @pytest.mark.parametrize(("batching", "second"), [("fair", "b"), ("fifo", "a")])
