@@ -112,6 +112,8 @@ class Work:
     affinity: int = -1
     asker: Asker = NOBODY
     began: float = 0.0
+    behind_s: float = 0.0
+    fused_tokens: int = 0
     avoid: int = -1
     tries: int = 0
     excused: int = 0
@@ -127,9 +129,7 @@ class Work:
     home: int = -1
     keys: tuple[Hashable, ...] = ()
     found: int = 0
-    fused_tokens: int = 0
     wanted: bool = False
-    behind_s: float = 0.0
     reason: Reason | None = None
 
     @property

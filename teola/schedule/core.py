@@ -56,7 +56,8 @@ class Core:
         self.queues = dict(queues)
         self.runs: dict[str, Run] = {}
         self._measure = measure
-        self._dirty: dict[str, EngineQueue] = {}
+        self.unsettled: dict[str, EngineQueue] = {}
+        """Queues to which something happened: a scheduling round is due at each of them."""
         self._seq = 0
         self._out: Outbox = []
         self._now = 0.0
@@ -73,7 +74,7 @@ class Core:
         for name, queue in self.queues.items():
             for id, i in [key for key in queue.works if key[0] == run]:
                 queue.withdraw(id, i, now, self._out)
-                self._dirty[name] = queue
+                self.unsettled[name] = queue
         return self._out.copy()
 
     def tell(self, run: str, event: RunEvent, now: float) -> list[Command]:
@@ -85,20 +86,15 @@ class Core:
     def handle(self, event: QueueEvent, now: float) -> list[Command]:
         """Handle an event of one engine."""
         self._out.clear()
-        queue = self._dirty[event.engine] = self.queues[event.engine]
+        queue = self.unsettled[event.engine] = self.queues[event.engine]
         self._route(_AT_QUEUE[type(event)](queue, event, now), now)
         return self._out.copy()
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether an engine's scheduling round is due."""
-        return bool(self._dirty)
 
     def flush(self, now: float) -> list[Command]:
         """One scheduling round at every engine that something happened to."""
         self._out.clear()
-        while self._dirty:
-            _, queue = self._dirty.popitem()
+        while self.unsettled:
+            _, queue = self.unsettled.popitem()
             lost, faults = queue.instances.lost, queue.faults
             if faults.error is None and not lost:
                 queue.dispatch(now, self._out)
@@ -132,7 +128,7 @@ class Core:
         id, i, now = command.run, command.primitive, self._now
         run = self.runs[id]
         spec = run.plan.specs[i]
-        queue = self._dirty[spec.engine] = self.queues[spec.engine]
+        queue = self.unsettled[spec.engine] = self.queues[spec.engine]
         if isinstance(command, Submit):
             self._submit(run, queue, command, now)
         elif isinstance(command, Withdraw):
@@ -171,8 +167,8 @@ class Core:
             command.affinity,
             run.asker,
             run.began,
-            fused_tokens=command.fused_tokens,
-            behind_s=run.behind_s,
+            run.behind_s,
+            command.fused_tokens,
         )
         if size is None:
             queue.hold(work)

@@ -327,21 +327,20 @@ class GraphRun:
         if plan.control[i] or i in self.known:
             self.out.append(Control(self.id, i))
         elif plan.head[i] == i:
-            self._ask(Submit(self.id, i, *self._continues(i)))
+            if self.fused:
+                self._ask(self._fused_submit(i))
+            else:
+                self._ask(Submit(self.id, i, self.instance.get(plan.sequence_of[i], -1)))
             rest = plan.rest[i]
             alone = rest >= 0 and self.waits[rest] == 1 and not self._short
             if alone and self.status[rest] == WAITING:
                 self._fuse(i, rest)
 
-    def _continues(self, i: int) -> tuple[int, int]:
-        """The instance that keeps the sequence which `i` goes on with (-1: none), and the planned
-        tokens of the pieces that are computed with it."""
-        if not self.fused:  # most runs
-            return self.instance.get(self.plan.sequence_of[i], -1), 0
-        specs = self.plan.specs
-        pieces = self.fused.get(i, ())
-        home = self.instance.get(self.before(i), -1)
-        return home, sum(specs[piece].planned_tokens for piece in pieces)
+    def _fused_submit(self, i: int) -> Submit:
+        """Primitive `i`, with the pieces of its prompt that are computed with it, if there are."""
+        specs, pieces = self.plan.specs, self.fused.get(i, ())
+        tokens = sum(specs[piece].planned_tokens for piece in pieces)
+        return Submit(self.id, i, self.instance.get(self.before(i), -1), tokens)
 
     def _stop(self, state: State, cause: Cause, failed: int = -1) -> None:
         plan = self.plan

@@ -231,7 +231,7 @@ def test_two_tenants_take_turns_under_fair() -> None:
     assert order == ["a0", "b0", "a1", "b1", "a2", "a3"]
 
 
-GONE = "del self._dirty[spec.engine]; queue.withdraw("
+GONE = "del self.unsettled[spec.engine]; queue.withdraw("
 SILENT = edited(Core._ask, "queue.withdraw(", GONE)
 
 

@@ -210,7 +210,8 @@ class Live(Driver[LiveQuery]):
             query.done.set_result(ending_of(query, command, outputs))
 
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
-        self.sequences.let_go(outputs)
+        if outputs and "sequence" in outputs:
+            self.sequences.let_go(outputs)
 
     async def drain(self, engine: str, instance: int) -> None:
         """Send an instance nothing more, and wait until what it has is done."""
