@@ -99,7 +99,9 @@ def routed_per_s(policy: str, calls: int = CALLS, warm_up: int = WARM_UP) -> int
         tokens = BLOCKS * 16 + chance.randint(0, 15)
         now = number * 0.01
         query, spans = f"q{number}", [(0, tokens)]
-        work = Work(SPEC, query, 0, tokens, now, number, asker=Asker(program=query), keys=keys, spans=spans)
+        work = Work(
+            SPEC, query, 0, tokens, now, number, asker=Asker(program=query), keys=keys, spans=spans
+        )
         took = routes.route(work, now)
         spent += took if number >= warm_up else 0.0
     return round(calls / spent)

@@ -2,8 +2,9 @@
 
 Records with slots compare by value (tests) and are quick to make and to read: a frozen one takes
 three times as long to make, a tuple with names twice. Nobody changes one. `run` is a query's id,
-`primitive` an index into its Plan, `lo..hi` a slice of the primitive's items. Long because it is one
-vocabulary, to be searched.
+`primitive` an index into its Plan, `lo..hi` a slice of the primitive's items.
+
+Long because it is one vocabulary, to be searched.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Writes the golden decisions anew: `python -m tests.golden`, after a change that means to change
-them. Look at what `git diff` says. `python -m tests.golden FOLDER` writes the whole runs to a folder
-instead, a file each, to be compared with those of another commit by `diff -r`."""
+them. Look at what `git diff` says.
+
+`python -m tests.golden FOLDER` writes the whole runs to a folder instead, a file each, to be
+compared with those of another commit by `diff -r`.
+"""
 
 from __future__ import annotations
 
