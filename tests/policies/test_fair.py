@@ -203,7 +203,7 @@ def _served(seed: int, inner: str, flows: int) -> tuple[list[Any], list[tuple[in
 
 
 def _values(w: Work) -> dict[str, Any]:
-    own = {name: getattr(w, name) for name in ("run", "tenant", "total", "arrival")}
+    own = {name: getattr(w, name) for name in ("run", "asker", "total", "arrival")}
     return own | {name: getattr(w.spec, name) for name in ("component", "cuttable", "estimate")}
 
 

@@ -7,15 +7,22 @@ from itertools import count
 
 import pytest
 
+from teola import Each, Generate
 from teola.engine import QueryContext
 from teola.policies.asker import Asker
 from teola.profile import paper
+from teola.runtime.growing import part_run
 from teola.runtime.live.query import query_of
 from teola.runtime.observe.trace import Trace
+from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
+from teola.schedule.core import Core
 from teola.schedule.events import State
+from teola.schedule.run import Run
 from teola.testing.hash_engines import HashModel
+from teola.workflow.build import Builder
+from teola.workflow.kinds import Kind
 from tests.planted import catches, edited
 from tests.recording import Bench
 from tests.schedule.plans import call, plan
@@ -74,3 +81,36 @@ def test_simulated_tenants_share_an_engine_as_the_policy_has_it(batching: str, s
     for tenant in ("a", "a", "a", "b"):
         sim.submit(plan(*call("m")), {"question": size}, tenant=tenant, id=f"{tenant}{next(ids)}")
     assert [result.id[0] for result in sim.run()][1] == second
+
+
+class Known(Core):
+    """Remembers who asked each run."""
+
+    askers: list[Asker]
+
+    def add(self, run: Run) -> None:
+        self.askers.append(run.asker)
+        super().add(run)
+
+
+@catches(
+    "asker-copied",
+    "each part has an asker of its own",
+    edited(part_run, "run.asker,", "type(run.asker)(run.asker.tenant, run.asker.app),"),
+)
+def test_a_query_and_all_its_parts_have_one_asker() -> None:
+    body = Generate(inputs={"context": "topic"})
+    each = Each(body, over="topics", item="topic", gives={"all": "answer"})
+    kinds = {"question": Kind.TEXT, "topics": Kind.TEXTS}
+    plan = Optimiser(Builder("each", each, kinds, {"all": "all"}), paper("13b")).plan
+    sim = Sim(paper("13b"))
+    core = sim.core = Known({}, sim._measure)
+    core.askers = []
+    given = {"question": Tokens(9), "topics": [Tokens(20)] * 3}
+    sim.submit(plan({}, {"topics": 3}), given, at=2.0, tenant="t")
+    (result,) = sim.run()
+    assert result.state is State.OK
+    first, *others = core.askers
+    assert len(others) == 3
+    assert all(asker is first for asker in others)
+    assert (first.tenant, first.app, first.program, first.admitted) == ("t", "each", result.id, 2.0)
