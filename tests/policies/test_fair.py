@@ -49,13 +49,13 @@ class Shared:
         take(self.policy, given or slots(BATCH), now)
         got: Counter[str] = Counter()
         for w, items in before.items():
-            got[w.tenant] += items - w.remaining
+            got[w.asker.tenant] += items - w.remaining
         self.queued = [w for w in self.queued if w.queued]
         self.given += got
         return +got
 
     def backlog(self) -> set[str]:
-        return {w.tenant for w in self.queued}
+        return {w.asker.tenant for w in self.queued}
 
 
 # --- shares ---------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _served(seed: int, inner: str, flows: int) -> tuple[list[Any], list[tuple[in
 
 
 def _values(w: Work) -> dict[str, Any]:
-    own = {name: getattr(w, name) for name in ("run", "tenant", "total", "arrival")}
+    own = {name: getattr(w, name) for name in ("run", "asker", "total", "arrival")}
     return own | {name: getattr(w.spec, name) for name in ("component", "cuttable", "estimate")}
 
 

@@ -7,14 +7,22 @@ from itertools import count
 
 import pytest
 
+from teola import Each, Generate
 from teola.engine import QueryContext
+from teola.policies.asker import Asker
 from teola.profile import paper
-from teola.runtime.driver import Driver
+from teola.runtime.growing import part_run
+from teola.runtime.live.query import query_of
 from teola.runtime.observe.trace import Trace
+from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
+from teola.schedule.core import Core
 from teola.schedule.events import State
+from teola.schedule.run import Run
 from teola.testing.hash_engines import HashModel
+from teola.workflow.build import Builder
+from teola.workflow.kinds import Kind
 from tests.planted import catches, edited
 from tests.recording import Bench
 from tests.schedule.plans import call, plan
@@ -27,7 +35,7 @@ LOADED_S = 1.0
 @catches(
     "loading-not-counted",
     "a query's age is counted from when its documents are loaded",
-    edited(Driver.begin, "query.trace.admitted", "now"),
+    edited(query_of, "began=asker.admitted", "began=done.get_loop().time()"),
 )
 async def test_loading_counts_as_a_query_s_age() -> None:
     """So who came first goes first, however long the documents took."""
@@ -37,10 +45,11 @@ async def test_loading_counts_as_a_query_s_age() -> None:
         admitted = asyncio.get_running_loop().time() - LOADED_S
         context = QueryContext("q", "b")
         trace = Trace("q", "rag", p, admitted)
-        ending = await bench.live.execute(p, {"question": "why?"}, context, trace)
+        asker = Asker("b", "rag", "q", admitted)
+        ending = await bench.live.execute(p, {"question": "why?"}, context, asker, trace)
     assert ending.state is State.OK
     (work,) = spy.seen
-    assert (work.tenant, work.app, work.admitted) == ("b", "rag", admitted)
+    assert (work.asker.tenant, work.asker.app, work.began) == ("b", "rag", admitted)
     assert work.arrival >= admitted + LOADED_S
 
 
@@ -53,7 +62,7 @@ def simulated(batching: str = "topology") -> Sim:
 @catches(
     "sim-one-tenant",
     "a simulation knows one tenant",
-    edited(Sim._arrive, "tenant=tenant", "tenant='default'"),
+    edited(Sim._arrive, "Asker(tenant,", "Asker('default',"),
 )
 def test_a_simulated_query_is_its_tenants() -> None:
     sim = simulated()
@@ -61,7 +70,8 @@ def test_a_simulated_query_is_its_tenants() -> None:
         sim.submit(plan(*call("m")), {"question": Tokens(9)}, tenant=tenant, app=f"{tenant}-app")
     spy = sim.core.queues["llm"].line.policy = Spy()
     assert [result.state for result in sim.run()] == [State.OK] * 2
-    assert [(work.tenant, work.app) for work in spy.seen] == [("a", "a-app"), ("b", "b-app")]
+    askers = [(work.asker.tenant, work.asker.app) for work in spy.seen]
+    assert askers == [("a", "a-app"), ("b", "b-app")]
 
 
 @pytest.mark.parametrize(("batching", "second"), [("fair", "b"), ("fifo", "a")])
@@ -71,3 +81,36 @@ def test_simulated_tenants_share_an_engine_as_the_policy_has_it(batching: str, s
     for tenant in ("a", "a", "a", "b"):
         sim.submit(plan(*call("m")), {"question": size}, tenant=tenant, id=f"{tenant}{next(ids)}")
     assert [result.id[0] for result in sim.run()][1] == second
+
+
+class Known(Core):
+    """Remembers who asked each run."""
+
+    askers: list[Asker]
+
+    def add(self, run: Run) -> None:
+        self.askers.append(run.asker)
+        super().add(run)
+
+
+@catches(
+    "asker-copied",
+    "each part has an asker of its own",
+    edited(part_run, "run.asker,", "type(run.asker)(run.asker.tenant, run.asker.app),"),
+)
+def test_a_query_and_all_its_parts_have_one_asker() -> None:
+    body = Generate(inputs={"context": "topic"})
+    each = Each(body, over="topics", item="topic", gives={"all": "answer"})
+    kinds = {"question": Kind.TEXT, "topics": Kind.TEXTS}
+    plan = Optimiser(Builder("each", each, kinds, {"all": "all"}), paper("13b")).plan
+    sim = Sim(paper("13b"))
+    core = sim.core = Known({}, sim._measure)
+    core.askers = []
+    given = {"question": Tokens(9), "topics": [Tokens(20)] * 3}
+    sim.submit(plan({}, {"topics": 3}), given, at=2.0, tenant="t")
+    (result,) = sim.run()
+    assert result.state is State.OK
+    first, *others = core.askers
+    assert len(others) == 3
+    assert all(asker is first for asker in others)
+    assert (first.tenant, first.app, first.program, first.admitted) == ("t", "each", result.id, 2.0)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from teola.engine import Usage
 from teola.errors import EngineError, EngineUnavailable, TeolaError
 
-from .openai_calls import CallPiece, pieces_of
+from .calls import CallPiece, pieces_of
 
 DONE: Final = "[DONE]"
 MAX_LINE: Final = 1 << 20
