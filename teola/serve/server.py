@@ -63,9 +63,10 @@ CLOSE_S: Final = 15.0
 FIRST_S: Final = 0.02
 """Pause between listening and starting the engines, in which first requests are answered: the
 libraries that engines import hold Python up for as long as a second."""
-GARBAGE: Final = (10_000, 10, 10)
+GARBAGE: Final = (10_000, 10, 50)
 """New objects before Python looks for cycles. At its default of 700 a server that keeps its last
-queries looks through them all the time: an eighth of what a small query cost."""
+queries looks through them all the time: an eighth of what a small query cost. To look through all
+that is alive holds up everybody, for 0.3 s where a query holds a million rows: seldom."""
 M_ARENA_MAX: Final = -8
 """As malloc.h of glibc has it."""
 

@@ -40,7 +40,7 @@ START_S: Final = 30.0
 MOST_DESCRIPTION: Final = 4_000
 """Characters of a foreign tool's description."""
 MOST_TOOLS: Final = 512
-MOST_LIST_CHARS: Final = 2**20
+MOST_LIST_CHARS: Final = 2**19
 """Tools of one server, and characters of their descriptions and schemas."""
 NAMED: Final = 128
 """Characters of a foreign tool's name that are read: of names here, 64 are."""
