@@ -11,13 +11,14 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from teola.engine import Usage
+from teola.engine import LeftOfMinute, Usage
 from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, TeolaError
 
 from .openai_calls import CallPiece, pieces_of
@@ -47,6 +48,9 @@ _GAVE_UP: Final = frozenset({"abort", "error", "cancelled", "canceled"})
 """Why a text may end, by what servers and gateways write; whatever else they write is its end."""
 _USED_UP: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """What servers call it that a key is worth nothing until somebody pays."""
+_SPAN: Final = re.compile(
+    r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?!s))?(?:(\d{1,6}(?:\.\d{0,9})?)s)?(?:(\d{1,7}(?:\.\d{0,9})?)ms)?"
+)
 _NUMBER: Final = re.compile(r"\d{1,9}(?:\.\d{0,9})?")
 _LIMIT: Final = re.compile(r"(?:context|model) length (?:is|of) (\d+)", re.IGNORECASE)
 _WORD: Final = re.compile(r"[\w.\-\[\]]{1,64}")
@@ -168,8 +172,11 @@ def finish_reason(reason: str | None, server: str) -> str:
 
 
 @contextmanager
-def as_engine_errors(server: str, model: str) -> Iterator[None]:
-    """Turns what the SDK, the connection and the decoding of events raise into EngineErrors."""
+def as_engine_errors(
+    server: str, model: str, heard: Callable[[Mapping[str, str]], None]
+) -> Iterator[None]:
+    """Turns what the SDK, the connection and the decoding of events raise into EngineErrors. heard:
+    is told the headers of answers that refuse."""
     import httpx
     import openai
 
@@ -178,6 +185,7 @@ def as_engine_errors(server: str, model: str) -> Iterator[None]:
     except TeolaError:
         raise
     except openai.APIStatusError as error:
+        heard(error.response.headers)
         after_s = retry_after(error.response.headers)
         raise refusal(server, model, error.status_code, error.body, after_s) from None
     except openai.APITimeoutError:
@@ -209,6 +217,42 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     except (ValueError, OverflowError):
         return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def left_of_minute(headers: Mapping[str, str]) -> LeftOfMinute | None:
+    """What an answer's headers say is left of its server's budgets: `x-ratelimit-remaining-requests`
+    and its kind (OpenAI, Groq, Azure OpenAI), `anthropic-ratelimit-requests-remaining` and its kind.
+    None: nothing that could be read."""
+    found: dict[str, float] = {}
+    for name in ("requests", "tokens"):
+        left = headers.get(f"x-ratelimit-remaining-{name}")
+        reset = headers.get(f"x-ratelimit-reset-{name}")
+        if left is None:
+            left = headers.get(f"anthropic-ratelimit-{name}-remaining")
+            reset = headers.get(f"anthropic-ratelimit-{name}-reset")
+        if left is None or not _NUMBER.fullmatch(left):
+            continue
+        reset_s = _seconds(reset) if reset is not None else None
+        if reset_s is not None:
+            found |= {name: float(left), f"{name}_reset_s": reset_s}
+    if not found:
+        return None
+    return LeftOfMinute(found.pop("requests", None), found.pop("tokens", None), **found)
+
+
+def _seconds(reset: str) -> float | None:
+    """As servers write when a budget is whole again: `1s`, `6m0s`, `120ms`, `59.7`, or a time of
+    RFC 3339."""
+    if _NUMBER.fullmatch(reset):
+        return float(reset)
+    if (parts := _SPAN.fullmatch(reset)) is not None and any(parts.groups()):
+        hours, minutes, seconds, milliseconds = (float(part or 0) for part in parts.groups())
+        return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+    try:
+        at = datetime.fromisoformat(reset.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+    return max(0.0, at - time.time())
 
 
 def refusal(

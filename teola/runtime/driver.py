@@ -380,7 +380,7 @@ class Driver(ABC, Generic[Q]):
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
         """A store holds these outputs of a primitive no longer."""
 
-    def waits(self, command: Waits, now: float) -> None:
+    def refused(self, command: Waits, now: float) -> None:
         """A server refused a work, which waits for it or goes elsewhere."""
         told = (
             "engine %(engine)s: instance %(instance)d refuses (%(error_type)s); "
@@ -484,7 +484,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
     Measure: lambda driver, command, now: driver.measure(command, now),
     SetTimer: lambda driver, command, now: driver.set_timer(command, now),
-    Waits: lambda driver, command, now: driver.waits(command, now),
+    Waits: lambda driver, command, now: driver.refused(command, now),
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),
     Retried: Driver._nothing,

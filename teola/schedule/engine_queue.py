@@ -261,7 +261,10 @@ class EngineQueue:
     def limits_told(self, event: LimitsTold, now: float) -> list[Output]:
         """A server told what is left of its budgets."""
         quota = self.instances.limit(event.instance, self.engine)
-        quota.told(event.requests, event.tokens, event.reset_s, now)
+        if event.requests is not None:
+            quota.key.requests.told(event.requests, event.requests_reset_s, now)
+        if event.tokens is not None:
+            quota.key.tokens.told(event.tokens, event.tokens_reset_s, now)
         return []
 
     def _blame(self, out: Outbox, i: int, cause: Cause, now: float) -> None:

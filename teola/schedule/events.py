@@ -227,13 +227,14 @@ class InstanceChanged:
 @dataclass(slots=True)
 class LimitsTold:
     """A server tells what is left of this minute's budgets of its key (None: it does not tell), and
-    in how many seconds they are whole again."""
+    in how many seconds each is whole again."""
 
     engine: str
     instance: int
     requests: float | None
     tokens: float | None
-    reset_s: float
+    requests_reset_s: float
+    tokens_reset_s: float
 
 
 # --- commands -------------------------------------------------------------------------------
@@ -420,9 +421,7 @@ QueueEvent = (
 )
 RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
 OfRun = Control | Measure | Release | Skipped | Fused | Finish
-OfEngine = (
-    Dispatch | AbortRequest | SetTimer | Retried | Waits | Ejected | Recovered | PolicyFailed
-)
+OfEngine = Dispatch | AbortRequest | SetTimer | Retried | Waits | Ejected | Recovered | PolicyFailed
 Command = OfRun | OfEngine
 
 Outbox = list[Any]

@@ -342,7 +342,8 @@ class Instances:
     def _room_of_weak(self, i: int, now: float) -> Slots | None:
         """Room of one that was ejected or refused something: none, that of a probe, or a share."""
         instance = self._all[i]
-        limits, health, quota = instance.limits, instance.health, instance.quota
+        limits = instance.limits
+        health, quota = instance.health, instance.quota
         more = quota.room(instance.calls, now) if quota is not None else limits.max_sequences
         if more < 1 or (health is not None and health.ejected(now)):
             return None

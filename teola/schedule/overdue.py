@@ -60,7 +60,9 @@ class Overdue:
             return self._factor
         return 2 * self._ordered[min(len(self._ordered) - 1, int(AT * len(self._ordered)))]
 
-    def sent(self, key: Key, instance: int, batch: int, expected_s: float | None, now: float) -> None:
+    def sent(
+        self, key: Key, instance: int, batch: int, expected_s: float | None, now: float
+    ) -> None:
         """A call goes to an instance. expected_s: until its first token (None: nobody knows)."""
         self._sent[key] = _Sent(batch, instance, now, expected_s)
         wait = UNKNOWN_S if expected_s is None else max(self._least_s, self.factor * expected_s)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from math import inf
+from math import ceil, inf
 from random import Random
 from typing import Final, Literal, NamedTuple
 
@@ -26,8 +26,12 @@ RAISE_S: Final = 30.0
 """After so long without a refusal, one call more than it ever took is tried."""
 MINUTE_S: Final = 60.5
 """A minute as the server counts it, which sees our calls a moment after they were sent."""
+SECONDS: Final = 3.0
+"""Who says to wait for longer means a budget, and not that it is full."""
 LATE: Final = 2
 """After so many calls without a first token it is on probation."""
+SHORT_S: Final = 59.0
+"""The same, where what it did not count must not be counted."""
 GRAIN_S: Final = 0.1
 """Calls are counted in pieces of a minute this long."""
 
@@ -69,6 +73,10 @@ class Budget:
         self._forget(now)
         mine = inf if self.most is None else self.most - self._used
         return min(mine, self._told) if now < self._told_until else mine
+
+    def used(self, now: float) -> float:
+        """How much was drawn in this minute, and surely not before."""
+        return sum(amount for begun, amount in self._drawn if begun > now - SHORT_S)
 
     @property
     def untouched(self) -> bool:
@@ -113,11 +121,26 @@ class Budget:
 class Key:
     """What all servers with one key share. limits: of the key, as far as one knows."""
 
-    __slots__ = ("_call_tokens", "requests", "tokens")
+    __slots__ = ("_call_tokens", "_learned_at", "requests", "tokens")
 
     def __init__(self, limits: MinuteLimits = MinuteLimits()) -> None:
         self.requests, self.tokens = Budget(limits.requests), Budget(limits.tokens)
         self._call_tokens = 0.0
+        self._learned_at: float | None = None
+
+    def refused(self, now: float, *, learn: bool) -> None:
+        """A call that was drawn was not taken. learn: because so many a minute are all it takes,
+        which nobody had said."""
+        self.requests.draw(-1, now)
+        self.tokens.draw(-self._call_tokens, now)
+        if learn and (self.requests.most is None or self._learned_at is not None):
+            self.requests.most, self._learned_at = max(1, round(self.requests.used(now))), now
+
+    def came_back(self, now: float) -> None:
+        """A call was taken: what was learned may be too little by now."""
+        if self._learned_at is not None and now >= self._learned_at + MINUTE_S:
+            self._learned_at = now
+            self.requests.most = ceil((self.requests.most or 1) * 1.05)
 
     def draw(self, tokens: int, now: float) -> None:
         """A call of about so many tokens, its answer included, is sent."""
@@ -149,13 +172,14 @@ class Quota:
 
     __slots__ = (
         "_batch",
+        "_before",
         "_ceiling",
         "_key",
+        "_overdue",
         "_raised_at",
         "_random",
         "_refused",
         "_sent",
-        "_overdue",
         "_streak",
         "closed_until",
         "probing",
@@ -177,6 +201,7 @@ class Quota:
         self._overdue = 0  # calls that gave no token in time, since one came back
         self._batch = 0  # those of earlier batches were refused together
         self._sent = self._refused = 0  # of them: in flight when the first was refused; refused
+        self._before = inf, 0  # window and ceiling, when the first of them was refused
         self._ceiling = 0  # calls at once that it took
         self._raised_at = 0.0
 
@@ -217,17 +242,6 @@ class Quota:
         if self._key is not None and more:
             self._key.tokens.draw(more, now)
 
-    def told(
-        self, requests: float | None, tokens: float | None, reset_s: float, now: float
-    ) -> bool:
-        """The server says what is left until then; whether that changes anything."""
-        key = self.key
-        if requests is not None:
-            key.requests.told(requests, reset_s, now)
-        if tokens is not None:
-            key.tokens.told(tokens, reset_s, now)
-        return requests is not None or tokens is not None
-
     def refused(self, why: Refusal, batch: int, after: int, calls: int, now: float) -> float:
         """A call of this batch was refused; until when it is left alone. after: the number of the
         next batch. calls: still in flight there."""
@@ -236,11 +250,14 @@ class Quota:
         if not together:
             self._batch, self._streak = after, self._streak + 1
             self._sent, self._refused = calls + 1, 0
+            self._before = self.window, self._ceiling
         self._refused += 1
         if why.kind == "away":
             self.probing = 1
         elif self._key is None or self._key.calls(now) >= 1:
-            self._narrow(now)
+            self._narrow(now, minutely=why.after_s is not None and why.after_s > SECONDS)
+        elif self._key is not None:
+            self._key.refused(now, learn=False)
         if not together or why.after_s is not None:
             wait = self._back_off()
             if why.after_s is not None and why.after_s > 0:
@@ -264,9 +281,18 @@ class Quota:
         delay = min(MOST_S, FIRST_S * 2.0 ** min(self._streak - 1, 6))
         return delay * self._random.uniform(0.5, 1.0)
 
-    def _narrow(self, now: float) -> None:
-        """It takes no more calls at once than it kept; of which none was kept, half as many."""
+    def _narrow(self, now: float, *, minutely: bool) -> None:
+        """It takes no more calls at once than it kept; of which none was kept, half as many, unless
+        it is so many a minute that it takes no more of."""
         kept = self._sent - self._refused
+        learn = (
+            kept <= 0 and minutely and self._key is not None and self._key.requests.used(now) > 1
+        )
+        if self._key is not None:
+            self._key.refused(now, learn=learn)
+        if learn:
+            self.window, self._ceiling = self._before
+            return
         if kept > 0:
             self._ceiling, self.window = kept, min(self.window, kept)
         else:
@@ -277,6 +303,8 @@ class Quota:
     def came_back(self, calls: int, now: float) -> None:
         """A call came back, of so many that were in flight."""
         self._streak = self._overdue = self.probing = 0
+        if self._key is not None:
+            self._key.came_back(now)
         if self.window == inf or calls < int(self.window):
             return
         if int(self.window) > self._ceiling:

@@ -123,8 +123,8 @@ class Requeue:
             return min((at for at in (asked, opens) if at is not None), default=None)
         wanted = self._placing.wake_at(now)
         due = next(iter(self._line.held.values())).arrival + MOST_HELD_S
-        times = (due, asked, wanted, opens)
-        return min(at for at in times if at is not None and (at > now or at == due))
+        times = (at for at in (due, asked, wanted) if at is not None and (at > now or at == due))
+        return min(times) if opens is None else min(*times, opens)
 
     def _elsewhere(self, old: Work, home: int, now: float) -> None:
         self._line.remove(old, now)

@@ -13,9 +13,9 @@ from teola.graph import Op
 from teola.policies import batching, routing
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
+    AbortRequest,
     CallEnded,
     Cause,
-    Completed,
     Dispatch,
     Failed,
     FirstToken,
@@ -31,7 +31,7 @@ from tests.recording import work
 
 class Server:
     """Takes `at_once` calls of `call_s` seconds, and `per_minute` in any minute. after_s: what its
-    refusals say. away: from when to when it is not there."""
+    refusals say. away, hangs: from when to when it is not there, and gives no token."""
 
     def __init__(
         self,
@@ -40,9 +40,10 @@ class Server:
         per_minute: int | None = None,
         after_s: float | None = None,
         away: tuple[float, float] = (0.0, 0.0),
+        hangs: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self.at_once, self.call_s, self.per_minute = at_once, call_s, per_minute
-        self.after_s, self.away = after_s, away
+        self.after_s, self.away, self.hangs = after_s, away, hangs
         self.running = self.calls = 0
         self.begun: deque[float] = deque()
 
@@ -74,6 +75,7 @@ class Refusing:
         self.ok: list[tuple[float, int]] = []
         self.failed: list[tuple[float, Cause]] = []
         self.waits: list[Waits] = []
+        self.aborted: list[tuple[float, int]] = []
         self._order, self._heap = count(), list[tuple[float, int, Callable[[], Any]]]()
 
     def at(self, when: float, do: Callable[[], Any]) -> None:
@@ -94,6 +96,7 @@ class Refusing:
                 lane=None,
                 cuttable=False,
                 retries=2,
+                members=(9,),
             ),
             self.now,
         )
@@ -123,8 +126,8 @@ class Refusing:
                 self.waits.append(command)
             elif isinstance(command, Tell) and isinstance(command.event, Failed):
                 self.failed.append((self.now, command.event.cause))
-            elif isinstance(command, Tell) and isinstance(command.event, Completed):
-                self.ok.append((self.now, command.event.instance))
+            elif isinstance(command, AbortRequest):
+                self.aborted.append((self.now, command.instance))
 
     def _take(self, sent: Dispatch, taken: Any) -> None:
         server, i = self.servers[sent.instance], taken.primitive
@@ -135,11 +138,15 @@ class Refusing:
             return
         server.running += 1
         server.begun.append(self.now)
+        if server.hangs[0] <= self.now < server.hangs[1]:
+            server.running -= 1
+            return
         first = FirstToken("e", sent.instance, taken.run, i)
         self.at(self.now + server.call_s / 2, lambda: self.queue.first_token(first, self.now))
 
         def ends() -> Any:
             server.running -= 1
+            self.ok.append((self.now, sent.instance))
             return self.queue.call_ended(event, self.now)
 
         self.at(self.now + server.call_s, ends)

@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 
+from teola.schedule.overdue import ENOUGH, UNKNOWN_S, Overdue
 from teola.schedule.quota import (
     LONGEST_S,
     MINUTE_S,
@@ -175,7 +176,7 @@ def test_a_call_larger_than_the_budget_goes_when_nothing_else_does() -> None:
 
 def test_a_refusal_for_a_budget_says_nothing_of_calls_at_once() -> None:
     quota = Quota("e/0")
-    quota.told(0, None, reset_s=20.0, now=0.0)
+    quota.key.requests.told(0, reset_s=20.0, now=0.0)
     quota.refused(Refusal("busy", 20.0), batch=0, after=1, calls=7, now=0.0)
     assert quota.window == inf
 
@@ -190,7 +191,7 @@ def test_twelve_calls_at_a_server_that_takes_three_are_all_answered() -> None:
     assert len(world.ok) == 12
     assert not world.failed
     assert len(world.waits) == 9
-    assert {wait.until for wait in world.waits} == {pytest.approx(1.01)}
+    assert all(wait.until == pytest.approx(1.01) for wait in world.waits)
     assert world.queue.again.budgeted == 0
     assert world.queue.idle
 
@@ -242,10 +243,12 @@ def test_who_is_there_takes_what_one_that_is_away_does_not() -> None:
 
 def test_requests_a_minute_are_learned_from_its_refusals() -> None:
     world = Refusing(Server(per_minute=60, call_s=0.2))
-    world.comes(180)
-    world.run(until=400.0)
-    assert len(world.ok) == 180
-    assert world.calls[0] <= 1.2 * 180
+    world.queue.instances.limit(0, "e", Key())
+    world.comes(600)
+    world.run(until=700.0)
+    assert len(world.ok) == 600
+    assert world.calls[0] <= 1.2 * 600
+    assert world.queue.instances.limit(0, "e").window >= 60
 
 
 def test_a_budget_that_is_known_is_used_and_never_passed() -> None:
@@ -268,3 +271,59 @@ def test_servers_of_one_key_share_its_budget() -> None:
     assert len(world.ok) == 10
     world.run(until=119.0)
     assert len(world.ok) == 20
+
+
+# --- first tokens that do not come ------------------------------------------------------------
+
+
+def test_a_call_that_gives_no_token_in_time_goes_elsewhere() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(call_s=0.1))
+    world.comes(4)
+    world.run(until=UNKNOWN_S - 1)
+    assert len(world.ok) == 2
+    world.run(until=UNKNOWN_S + 5)
+    assert [i for _, i in world.ok] == [1] * 4
+    assert world.aborted == [(UNKNOWN_S, 0)] * 2
+    assert world.queue.again.budgeted == 2
+
+
+def test_who_hangs_twice_is_tried_by_one_call_at_a_time_and_seldom() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(call_s=0.1))
+    world.comes(3000, every=0.2)
+    world.run(until=700.0)
+    assert len(world.ok) == 3000
+    assert world.calls[0] <= 0.5 * 300 + 12  # the first minute's, and then a few
+
+
+def test_who_hung_is_taken_back_when_it_answers() -> None:
+    world = Refusing(Server(hangs=(0.0, 1.0), call_s=0.1), Server(call_s=0.1))
+    world.comes(2)
+    world.comes(2, 0.1)
+    world.comes(3000, 2.0, every=0.05)
+    world.run(until=200.0)
+    assert len(world.ok) == 3004
+    assert world.calls[0] > 1000
+
+
+def test_the_only_server_keeps_what_it_has_and_is_tried_by_one_more() -> None:
+    world = Refusing(Server(hangs=(0.0, 1.0), call_s=0.1))
+    world.comes(2)
+    world.comes(3, UNKNOWN_S + 1)
+    world.run(until=UNKNOWN_S + 10)
+    assert not world.aborted
+    assert len(world.ok) == 3
+
+
+def test_what_is_late_goes_by_how_late_others_were() -> None:
+    overdue = Overdue(factor=8.0, least_s=1.0)
+    overdue.sent(("q", 0), 0, 0, 2.0, now=0.0)
+    assert overdue.next_at() == 16.0
+    overdue.came(("q", 0), 2.0)
+    for k in range(1, ENOUGH):
+        overdue.sent(("q", k), 0, k, 2.0, now=0.0)
+        overdue.came(("q", k), 3.0 if k != 7 else 6.0)
+    assert overdue.factor == 2 * 3.0
+    overdue.sent(("q", 99), 0, 99, 2.0, now=100.0)
+    assert [late.key for late in overdue.late(111.9)] == []
+    assert [(late.key, late.after_s) for late in overdue.late(112.0)] == [(("q", 99), 12.0)]
+    assert overdue.late(113.0) == []
