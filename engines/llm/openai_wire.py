@@ -220,9 +220,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def left_of_minute(headers: Mapping[str, str]) -> LeftOfMinute | None:
-    """What an answer's headers say is left of its server's budgets: `x-ratelimit-remaining-requests`
-    and its kind (OpenAI, Groq, Azure OpenAI), `anthropic-ratelimit-requests-remaining` and its kind.
-    None: nothing that could be read."""
+    """What an answer's headers say is left of its server's budgets.
+
+    They are `x-ratelimit-remaining-requests` and its kind (OpenAI, Groq, Azure OpenAI), or
+    `anthropic-ratelimit-requests-remaining` and its kind. None: nothing that could be read.
+    """
     found: dict[str, float] = {}
     for name in ("requests", "tokens"):
         left = headers.get(f"x-ratelimit-remaining-{name}")

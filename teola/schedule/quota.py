@@ -51,8 +51,8 @@ class MinuteLimits(NamedTuple):
     requests: int | None = None
     tokens: int | None = None
 
-    def __bool__(self) -> bool:
-        return self.requests is not None or self.tokens is not None
+
+UNLIMITED: Final = MinuteLimits()
 
 
 class Budget:
@@ -123,7 +123,7 @@ class Key:
 
     __slots__ = ("_call_tokens", "_learned_at", "requests", "tokens")
 
-    def __init__(self, limits: MinuteLimits = MinuteLimits()) -> None:
+    def __init__(self, limits: MinuteLimits = UNLIMITED) -> None:
         self.requests, self.tokens = Budget(limits.requests), Budget(limits.tokens)
         self._call_tokens = 0.0
         self._learned_at: float | None = None
@@ -285,14 +285,12 @@ class Quota:
         """It takes no more calls at once than it kept; of which none was kept, half as many, unless
         it is so many a minute that it takes no more of."""
         kept = self._sent - self._refused
-        learn = (
-            kept <= 0 and minutely and self._key is not None and self._key.requests.used(now) > 1
-        )
         if self._key is not None:
+            learn = kept <= 0 and minutely and self._key.requests.used(now) > 1
             self._key.refused(now, learn=learn)
-        if learn:
-            self.window, self._ceiling = self._before
-            return
+            if learn:
+                self.window, self._ceiling = self._before
+                return
         if kept > 0:
             self._ceiling, self.window = kept, min(self.window, kept)
         else:
