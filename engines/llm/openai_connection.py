@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
 from teola.engine import Delta, LeftOfMinute, QueryContext, ServerLimits, Usage
-from teola.errors import EngineError, InputError
+from teola.errors import EngineAway, EngineError, EngineUnavailable, InputError
 
 from . import openai_probe, openai_wire
 from .openai_calls import CallsText
@@ -122,7 +122,7 @@ class Connection:
         reason, usage, written = None, None, 0
         async with AsyncExitStack() as stack:
             events = await self._open_stream(context, body, stack)
-            while (data := await self._within(context, lambda: anext(events, None))) is not None:
+            while (data := await self._next(context, events, begun=written > 0)) is not None:
                 if data == openai_wire.DONE:
                     await _drain(events)
                     break
@@ -157,6 +157,18 @@ class Connection:
 
         events = openai_wire.events(await self._within(context, open_response))
         return await stack.enter_async_context(aclosing(events))
+
+    async def _next(
+        self, context: QueryContext, events: AsyncGenerator[str, None], *, begun: bool
+    ) -> str | None:
+        """The next event of an answer. begun: a part of it has come, so that a server which is lost
+        now has not just refused the call."""
+        try:
+            return await self._within(context, lambda: anext(events, None))
+        except EngineAway as error:
+            if begun:
+                raise EngineUnavailable(str(error)) from None
+            raise
 
     def _heard(self, headers: Mapping[str, str]) -> None:
         if self.on_left is not None and (left := openai_wire.left_of_minute(headers)) is not None:

@@ -46,7 +46,7 @@ class Overdue:
     """The calls of one engine that wait for their first token. factor, least_s: see above."""
 
     def __init__(self, factor: float = FACTOR, least_s: float = LEAST_S) -> None:
-        self._factor, self._least_s = factor, least_s
+        self._factor, self._least_s, self.unknown_s = factor, least_s, UNKNOWN_S
         self._sent: dict[Key, _Sent] = {}
         self._due: list[tuple[float, int, Key]] = []
         self._alarm: float | None = None
@@ -65,7 +65,9 @@ class Overdue:
     ) -> None:
         """A call goes to an instance. expected_s: until its first token (None: nobody knows)."""
         self._sent[key] = _Sent(batch, instance, now, expected_s)
-        wait = UNKNOWN_S if expected_s is None else max(self._least_s, self.factor * expected_s)
+        wait = (
+            self.unknown_s if expected_s is None else max(self._least_s, self.factor * expected_s)
+        )
         heappush(self._due, (now + wait, batch, key))
 
     def came(self, key: Key, now: float) -> None:

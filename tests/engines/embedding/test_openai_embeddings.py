@@ -15,6 +15,8 @@ import pytest
 
 from teola.engine import Chunk, QueryContext, Request
 from teola.errors import (
+    EngineAway,
+    EngineBusy,
     EngineError,
     EngineUnavailable,
     InputError,
@@ -209,9 +211,9 @@ async def test_cancelling_ends_the_request() -> None:
         (Fail(400, SECRET, code="bad_thing"), EngineError, False, r"invalid \(400.*bad_thing"),
         (Fail(401, SECRET), EngineError, False, r"refuses the API key \(401\)"),
         (Fail(404), EngineError, False, r"has no model 'fake-embedding' \(404\)"),
-        (Fail(429), EngineError, False, r"overloaded \(429\)"),
+        (Fail(429), EngineBusy, True, r"takes no more calls now \(429\)"),
         (Fail(500, SECRET), EngineError, True, r"failed \(500"),
-        (Fail(502, body=b""), EngineUnavailable, True, r"gateway \(502\)"),
+        (Fail(502, body=b""), EngineAway, True, r"gateway \(502\)"),
         (Hang(), EngineError, True, r"was silent for 0\.5 s"),
     ],
 )
