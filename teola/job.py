@@ -14,6 +14,7 @@ from teola.engine import QueryContext
 from teola.errors import DeadlineExceeded, InputError, TeolaError
 from teola.graph import Op
 from teola.passes import select
+from teola.policies.asker import Asker
 from teola.profile import Profile
 from teola.query_spec import QuerySpec, program_of
 from teola.result import Result
@@ -307,10 +308,11 @@ class Job:
             absent=absent(app.declared, self.given),
         )
         trace.step("optimise", began, loop.time())
+        asker = Asker(context.tenant, app.name, context.program, trace.admitted)
         told = listener.watcher, listener.streams, terms
         self.people.busy -= 1
         try:
-            return await runtime.live.execute(plan, values, context, trace, *told)
+            return await runtime.live.execute(plan, values, context, asker, trace, *told)
         finally:
             self.people.busy += 1
 

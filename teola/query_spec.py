@@ -60,7 +60,7 @@ class QuerySpec:
 
 
 def program_of(tenant: str, session: str) -> str:
-    """The program (`Work.program`) that a session is, of which there is one for each tenant: a
+    """The program (`Asker.program`) that a session is, of which there is one for each tenant: a
     digest, so that what clients send is neither kept nor long. Raises InputError."""
     if not isinstance(session, str):
         raise InputError(f"session must be a text, not {type(session).__name__}")

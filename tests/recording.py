@@ -12,6 +12,7 @@ from teola.graph import Op
 from teola.graph.ops import DECODES
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
+from teola.policies.asker import Asker
 from teola.policies.work import Size, Work, WorkSpec
 from teola.runtime.driver import Query
 from teola.runtime.live.live import Live
@@ -25,7 +26,6 @@ from teola.schedule.events import (
     Failed,
     Finish,
     Fused,
-    Outbox,
     QueueEvent,
     RunCommand,
     RunEvent,
@@ -34,8 +34,9 @@ from teola.schedule.events import (
     State,
     Submit,
 )
-from teola.schedule.graph_run import Asked, GraphRun
+from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
+from teola.schedule.run import Run
 from teola.schedule.validate import validate, validate_stored
 from teola.testing import bench
 
@@ -111,11 +112,14 @@ class RecordingCore(Core):
 
         return noted
 
-    def add(self, run: GraphRun) -> None:
+    def add(self, run: Run) -> None:
+        assert isinstance(run, GraphRun)
         self.log.plans[run.id] = run.plan
-        about = (run.id, run.tenant, run.app, run.program, run.behind_s)
-        self.log.calls.append(("add", about, run.admitted, []))
+        about = (run.id, run.asker, run.behind_s)
+        self.log.calls.append(("add", about, run.began, []))
         super().add(run)
+        story = self.log.story
+        run.attach(Noted(run.id, story, self._out.append), Noted(run.id, story, self._ask).asked)
 
     def tell(self, run: str, event: RunEvent, now: float) -> list[Command]:
         return self._note("tell", (run, event), now, super().tell(run, event, now))
@@ -144,18 +148,7 @@ class RecordingCore(Core):
         run = self.runs.get(id)
         if run is not None:
             self.log.story.append(Heard(id, event))
-            self._listen(run)
         super()._tell(id, event, now)
-
-    def _listen(self, run: GraphRun) -> None:
-        """Note each command of the run before it is performed."""
-        handle, story = GraphRun.handle, self.log.story
-
-        def said(event: RunEvent, now: float, out: Outbox, ask: Asked) -> Outbox:
-            noted = Noted(run.id, story, ask)
-            return handle(run, event, now, Noted(run.id, story, out.append), noted.asked)
-
-        run.handle = said  # type: ignore[assignment, method-assign]
 
 
 class Bench(bench.Bench):
@@ -236,11 +229,8 @@ def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]
     found: list[list[Command]] = []
     for what, given, now, _ in log.calls:
         if what == "add":
-            id, tenant, app, program, behind_s = given
-            plan = log.plans[id]
-            run = GraphRun(id, plan, tenant=tenant, app=app, program=program, behind_s=behind_s)
-            run.admitted = now
-            core.add(run)
+            id, asker, behind_s = given
+            core.add(GraphRun(id, log.plans[id], asker, began=now, behind_s=behind_s))
             found.append([])
         elif what == "tell":
             found.append(list(core.tell(given[0], given[1], now)))
@@ -262,7 +252,8 @@ def fresh(queue: EngineQueue, batching: str, routing: str = "least_loaded") -> E
 
 
 def work(seq: int = 0, **given: Any) -> Work:
-    """A queued work; `given` replaces defaults, of its spec too."""
+    """A queued work; `given` replaces defaults, of its spec and its asker too. admitted: its query,
+    which is when its run began."""
     spec: dict[str, Any] = {
         "engine": "e",
         "op": Op.EMBEDDING,
@@ -274,6 +265,8 @@ def work(seq: int = 0, **given: Any) -> Work:
     for name in WorkSpec.__dataclass_fields__:
         if name in given:
             spec[name] = given.pop(name)
+    who = {name: given.pop(name) for name in ("tenant", "app", "program") if name in given}
+    began = given.pop("admitted", 0.0)
     made = Work(
         **{
             "spec": WorkSpec(**spec),
@@ -282,6 +275,8 @@ def work(seq: int = 0, **given: Any) -> Work:
             "total": 1,
             "arrival": 0.0,
             "seq": seq,
+            "asker": Asker(**who, admitted=began),
+            "began": began,
             **given,
         }
     )

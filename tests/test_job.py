@@ -16,7 +16,7 @@ from teola.passes import select
 from teola.query_spec import Bounds, QuerySpec, program_of
 from teola.result import Result
 from teola.runtime.live.nesting import calling
-from teola.runtime.live.query import Progress, query_of
+from teola.runtime.live.query import Progress
 from tests.planted import catches, edited
 
 
@@ -173,7 +173,7 @@ def test_queries_inside_a_query_are_part_of_its_program() -> None:
 @catches(
     "session-unheard",
     "a query is a program by itself, whatever its session",
-    edited(query_of, "program=context.program", "program=''"),
+    edited(Job._execute, "context.program", "context.query_id"),
 )
 def test_every_way_of_asking_takes_a_session() -> None:
     def tell(question: str) -> str:
@@ -204,4 +204,4 @@ def _program() -> str:
     """Of the query that this function works for."""
     caller = calling.get()
     assert caller is not None
-    return caller.query.run.program
+    return caller.query.run.asker.program

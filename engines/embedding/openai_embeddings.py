@@ -35,9 +35,9 @@ from teola.errors import (
 )
 from teola.graph.ops import Op
 
-from ..llm import openai_probe
-from ..llm.openai_connection import Connection
-from ..llm.openai_wire import TooLong
+from ..openai import probe
+from ..openai.connection import Connection
+from ..openai.wire import TooLong
 from .encoder import Vector, unit
 from .model import sanitise
 from .texts import malformed, runnable, texts_of
@@ -115,7 +115,7 @@ class OpenAIEmbeddings:
             ops=frozenset({Op.EMBEDDING}),
             max_batch=self._max_batch,
             concurrency=self._concurrency,
-            description=f"{self._model or 'first model'} at {openai_probe.shown(self._url)}",
+            description=f"{self._model or 'first model'} at {probe.shown(self._url)}",
         )
 
     @property
@@ -140,9 +140,9 @@ class OpenAIEmbeddings:
         """
         await self._connection.open()
         server = self._connection.server
-        models: dict[str, openai_probe.Listed] = {}
+        models: dict[str, probe.Listed] = {}
         try:
-            listed = await openai_probe.probe(self._connection.client, server)
+            listed = await probe.probe(self._connection.client, server)
             models = {one.name: one for one in listed.models}
         except EngineUnavailable as error:
             if error.retryable or self._model is None:
@@ -157,7 +157,7 @@ class OpenAIEmbeddings:
         except EngineError as error:
             raise EngineUnavailable(str(error), retryable=error.retryable) from error
         self.dimensions = len(vector)
-        shown = openai_probe.shown(self._url)
+        shown = probe.shown(self._url)
         self.identity = f"{self._model}@{shown}:{self.dimensions}"
 
     async def close(self) -> None:

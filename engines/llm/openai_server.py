@@ -31,11 +31,12 @@ from teola.engine import (
 from teola.errors import EngineUnavailable, InputError, UnknownName
 from teola.graph.ops import DECODES, PREFILLS
 
-from . import block_keys, chat_prompt, openai_probe
+from ..openai import probe
+from ..openai.calls import CallsText
+from ..openai.connection import Connection
+from ..openai.wire import NoChatTemplate, NoTools
+from . import block_keys, chat_prompt
 from .dynamo_hints import Hints
-from .openai_calls import CallsText
-from .openai_connection import Connection
-from .openai_wire import NoChatTemplate, NoTools
 from .refused_tools import RefusedTools
 
 APIS: Final = ("auto", "chat", "completions")
@@ -79,7 +80,7 @@ class OpenAIServer:
         if api not in APIS:
             raise UnknownName("api", api, APIS, f"engine {name!r}")
         self.connection = Connection(name, url, api_key, timeout_s, connect_timeout_s)
-        self.served = openai_probe.Served(())
+        self.served = probe.Served(())
         """What the server told about itself, once started."""
         self.send_priority = send_priority
         self._name, self._model, self._api = name, model, api
@@ -108,7 +109,7 @@ class OpenAIServer:
             block_tokens=self.block_tokens,
             window=next((one.max_tokens for one in listed if one.name == self._model), None),
             looks_ahead=self._is_dynamo,
-            description=f"{self._model or 'first model'} at {openai_probe.shown(self._url)}",
+            description=f"{self._model or 'first model'} at {probe.shown(self._url)}",
         )
 
     @property
@@ -134,7 +135,7 @@ class OpenAIServer:
         """Ask the server who it is. Raises EngineUnavailable, within 10 s."""
         await self.connection.open()
         server = self.connection.server
-        self.served = await openai_probe.probe(self.connection.client, server)
+        self.served = await probe.probe(self.connection.client, server)
         if self._model is None and not self.served.models:
             raise EngineUnavailable(f"{server} lists no model: name one", retryable=False)
         self._model = self.connection.model = self._model or self.served.models[0].name

@@ -15,7 +15,7 @@ from typing import Final
 
 from teola.graph import OfferedTools
 
-from .openai_wire import NoTools
+from ..openai.wire import NoTools
 
 FORGET_S: Final = 600.0
 """After this long a server is asked again: it may have been started anew, or its model changed."""

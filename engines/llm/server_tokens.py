@@ -20,7 +20,7 @@ from anyio import fail_after
 from teola.engine import Reading, TextPart
 from teola.errors import EngineError
 
-from .openai_connection import Connection
+from ..openai.connection import Connection
 from .tokens import Encode, PromptTokens
 
 ROUTE_LIMIT_S: Final = 10.0

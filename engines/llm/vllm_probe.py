@@ -17,9 +17,9 @@ from typing import Any, Final
 from teola.engine import QueryContext
 from teola.errors import EngineError, EngineUnavailable
 
+from ..openai.connection import Connection
+from ..openai.probe import Served
 from . import vllm_metrics
-from .openai_connection import Connection
-from .openai_probe import Served
 
 PROBE_LIMIT_S: Final = 20.0
 METRICS_LIMIT_S: Final = 5.0

@@ -33,8 +33,9 @@ from teola.engine import (
 from teola.errors import EngineError
 from teola.kv import follow, root
 
-from . import block_keys, openai_wire, server_tokens, vllm_feed, vllm_metrics, vllm_probe
-from .openai_probe import Listed
+from ..openai import wire
+from ..openai.probe import Listed
+from . import block_keys, server_tokens, vllm_feed, vllm_metrics, vllm_probe
 from .openai_server import OpenAIServer, estimate
 from .server_tokens import ServerTokens
 from .vllm_events import REPORT_ALL, StoredBlocks
@@ -270,7 +271,7 @@ class VLLMServer:
         """Raises EngineError for a prompt that is longer than the model's window."""
         server, model, limit = self._connection.server, str(self.model), self.capabilities.window
         if limit is not None and len(ids) + output > limit:
-            raise openai_wire.too_long(server, model, limit, len(ids), output)
+            raise wire.too_long(server, model, limit, len(ids), output)
 
 
 def _unknown(call: Call) -> tuple[Sequence[int], Sequence[TextPart], Sequence[TextPart]]:

@@ -18,6 +18,7 @@ from typing import Final
 from experiments.replay.replay import Fleet
 from teola.graph import Op
 from teola.policies import batching, routing
+from teola.policies.asker import Asker
 from teola.policies.work import Slice, Work, WorkSpec
 from teola.profile import EngineProfile
 from teola.schedule.engine_queue import EngineQueue
@@ -98,7 +99,9 @@ def routed_per_s(policy: str, calls: int = CALLS, warm_up: int = WARM_UP) -> int
         tokens = BLOCKS * 16 + chance.randint(0, 15)
         now = number * 0.01
         query, spans = f"q{number}", [(0, tokens)]
-        work = Work(SPEC, query, 0, tokens, now, number, program=query, keys=keys, spans=spans)
+        work = Work(
+            SPEC, query, 0, tokens, now, number, asker=Asker(program=query), keys=keys, spans=spans
+        )
         took = routes.route(work, now)
         spent += took if number >= warm_up else 0.0
     return round(calls / spent)

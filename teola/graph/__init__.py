@@ -1,7 +1,18 @@
 """The graph is data: primitives, references between them, prompts; rendering. No I/O."""
 
 from teola.graph.graph import Edge, Graph
-from teola.graph.growth import NOBODY, Failures, Grow, Grower, Growth, Remarks, ToolStep
+from teola.graph.growth import (
+    NOBODY,
+    CountsTokens,
+    Failures,
+    Grow,
+    Grower,
+    Growth,
+    NamesCounter,
+    Remarks,
+    Spends,
+    ToolStep,
+)
 from teola.graph.inquiry import Inquiry, Wording
 from teola.graph.ops import (
     AggregateParams,
@@ -33,6 +44,7 @@ __all__ = [
     "ByHand",
     "ConditionParams",
     "Const",
+    "CountsTokens",
     "DecodeParams",
     "Edge",
     "EmbeddingParams",
@@ -45,6 +57,7 @@ __all__ = [
     "Guard",
     "IngestionParams",
     "Inquiry",
+    "NamesCounter",
     "OfferedTools",
     "Op",
     "Order",
@@ -57,6 +70,7 @@ __all__ = [
     "RerankParams",
     "Role",
     "SearchParams",
+    "Spends",
     "SqlParams",
     "ToolParams",
     "ToolStep",

@@ -8,9 +8,9 @@ run of a primitive of the kind GROW, that knows values and nothing of engines, t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 NOBODY: frozenset[str] = frozenset()
 
@@ -128,6 +128,29 @@ class Growth(Protocol):
         ...
 
 
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A Growth that cuts texts to what a model may read."""
+
+    def counts(self, tokens: Callable[[str], int], window: int | None) -> None:
+        """Count tokens so from now on; a prompt and its answer may have `window` together (None:
+        that is not known). Called once, before it begins."""
+        ...
+
+
+@runtime_checkable
+class Spends(Protocol):
+    """A Growth that bounds what its calls of LLMs take, with those of others inside it."""
+
+    def spent(self, key: str, prompt_tokens: int, generated_tokens: int) -> None:
+        """What the calls of a part have taken, which has ended."""
+        ...
+
+    def within(self, outer: Any, key: str) -> None:
+        """It is inside the part `key` of `outer`, another one, whose bounds hold, too."""
+        ...
+
+
 class Grower(Protocol):
     """What a component that grows leaves in its primitive; equal ones grow alike. bodies: the
     templates of its parts. at_once: parts that run beside each other. effect: some of them may
@@ -152,3 +175,11 @@ class Grower(Protocol):
     def planned(self, inputs: Mapping[str, Any]) -> Growth:
         """Of a simulated run, whose values say nothing: as many parts as are expected."""
         ...
+
+
+@runtime_checkable
+class NamesCounter(Protocol):
+    """A Grower whose Growths are CountsTokens. counts_by: the engine whose tokenizer counts."""
+
+    @property
+    def counts_by(self) -> str: ...

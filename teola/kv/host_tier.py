@@ -10,7 +10,7 @@ This module holds no KV either: who does copies it as `Swap` says, in the order 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from teola.kv.policies import Access, Policy
 from teola.kv.policies.lru import Lru
@@ -80,8 +80,15 @@ class HostTier:
         return slot
 
 
+@runtime_checkable
+class HasBelow(Protocol):
+    """A policy that makes that of the tier below it."""
+
+    def below(self) -> Policy:
+        """A fresh one."""
+        ...
+
+
 def below(policy: Policy) -> Policy:
-    """The policy of the tier below: as it says itself (`below`), else lru."""
-    made = getattr(policy, "below", None)
-    found: Policy = made() if callable(made) else Lru()
-    return found
+    """The policy of the tier below: as it says itself, else lru."""
+    return policy.below() if isinstance(policy, HasBelow) else Lru()

@@ -104,7 +104,7 @@ class BatchTimes(Observer):
         spec = work.spec
         if spec.op is Op.TOOL_CALL:
             if len(slices) == 1:
-                self._habits.ran(work.app, spec.component, now - sent)
+                self._habits.ran(work.asker.app, spec.component, now - sent)
             return
         units = 0
         for work, lo, hi in slices:

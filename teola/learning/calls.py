@@ -203,7 +203,7 @@ class CallTimes(Observer):
             instance.ages -= now - call.first
         self._tells = self._tells or cached is not None
         self._prefilled(call.batch, work, cached)
-        app, spec = work.app, work.spec
+        app, spec = work.asker.app, work.spec
         planned = spec.planned_tokens + work.fused_tokens
         if planned and not (failed or work.withdrawn):
             kept = None if spec.continues > work.fused_tokens else cached
@@ -269,7 +269,9 @@ class CallTimes(Observer):
     def _before(self, work: Work) -> float:
         """Tokens of the sequence that its prompt goes on with: as long as such prefixes are."""
         planned = max(0, work.spec.continues - work.fused_tokens)
-        like = self._prompts.get((work.app, work.spec.component, planned)) if planned else None
+        like = (
+            self._prompts.get((work.asker.app, work.spec.component, planned)) if planned else None
+        )
         return like.length if like else planned
 
     def _remember(self, work: Work, kept: int) -> None:
@@ -299,4 +301,4 @@ class CallTimes(Observer):
 
 def _kind(work: Work) -> tuple[str, str, int]:
     """Prompts that were planned alike turn out alike."""
-    return work.app, work.spec.component, work.spec.planned_tokens + work.fused_tokens
+    return work.asker.app, work.spec.component, work.spec.planned_tokens + work.fused_tokens

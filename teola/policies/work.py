@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from teola.graph import Op
+from teola.policies.asker import Asker
 from teola.policies.reason import Reason
 
 
@@ -14,7 +15,7 @@ class Estimate(NamedTuple):
     """What a profile says of a primitive before it runs, in seconds (zeros: no profile is known).
 
     rest_s: the longest path from its start to the end of its query (without a profile: its depth).
-    latest_s: how long after its query's admission it may start and not delay that path. total_s:
+    latest_s: how long after its run began it may start and not delay that path. total_s:
     all of the query's primitives one after another. base_s: what a batch costs whatever is in it.
     takes_s: the primitive alone. item_s: by how much each of its items makes a batch longer.
     """
@@ -28,6 +29,7 @@ class Estimate(NamedTuple):
 
 
 UNKNOWN: Final = Estimate()
+NOBODY: Final = Asker()
 
 
 class Size(NamedTuple):
@@ -79,8 +81,8 @@ class Work:
 
     total: items; of an LLM call, prompt tokens.
     arrival, seq: when it was queued, and the tie-break.
-    admitted: when its query was.
-    program: of which it is a call: its query, or a session of whoever asks.
+    asker: on whose behalf it is done, the same object as its run's.
+    began: when its run did: its query's admission; of a part's, when the part began.
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
     keys: of its prompt's full blocks, if a policy of its engine wants to know (see Size).
@@ -108,10 +110,10 @@ class Work:
     arrival: float
     seq: int
     affinity: int = -1
-    tenant: str = "default"
-    app: str = ""
-    admitted: float = 0.0
-    program: str = ""
+    asker: Asker = NOBODY
+    began: float = 0.0
+    behind_s: float = 0.0
+    fused_tokens: int = 0
     avoid: int = -1
     tries: int = 0
     excused: int = 0
@@ -127,9 +129,7 @@ class Work:
     home: int = -1
     keys: tuple[Hashable, ...] = ()
     found: int = 0
-    fused_tokens: int = 0
     wanted: bool = False
-    behind_s: float = 0.0
     reason: Reason | None = None
 
     @property

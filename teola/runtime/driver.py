@@ -1,8 +1,8 @@
-"""What both drivers share: performing the core's commands on queries and their stores.
+"""What both drivers share: the main loop (`Driver.run_once`), and how each command is performed.
 
 A driver owns time and the engines. It feeds events to the core, performs the commands that come
-back until there are none, and then lets the core hold a scheduling round. Long because each command
-has its place here, for both drivers.
+back until there are none, and then lets the core hold a scheduling round. docs/main-loop.md tells a
+query's way through it. Long because each command has its place here, for both drivers.
 """
 
 from __future__ import annotations
@@ -158,21 +158,85 @@ class Driver(ABC, Generic[Q]):
         self._todo: deque[Command] = deque()
         self._performing = False
 
-    def begin(self, query: Q, now: float) -> None:
-        """Start a query."""
-        self.queries[query.id] = query
-        query.run.admitted = query.trace.admitted
-        self.core.add(query.run)
-        self.tell(query.id, Started(query.store.counts()), now)
+    # --- the main loop ----------------------------------------------------------------------
+
+    def run_once(self, now: float) -> None:
+        """One turn of the main loop. Both drivers call it: `live` when something has come in, up to
+        64 times or 2 ms in one turn of its event loop; `sim` for each moment at which something
+        happens."""
+        # 1. What has come in. `live` has events of engines in an inbox, `sim` what its heap has for
+        #    this moment. Each event goes through `handle` (an engine's) or `tell` (a run's): the
+        #    core changes its state and answers with commands, which are performed at once. A
+        #    primitive that becomes ready by that is queued at its engine and not yet sent.
+        self.receive(now)
+        # 2. A scheduling round at each engine that something happened to. It comes after all that
+        #    came in together, so that what became ready at once can share a batch.
+        core = self.core
+        while core.unsettled:
+            try:
+                commands = core.flush(now)
+            except Exception as error:  # noqa: BLE001 - the driver's edge: see `broke`
+                self.broke(list(self.queries), error, now)
+                continue
+            # 3. Dispatches go to instances. What ends at once is in the inbox when this returns,
+            #    and comes in with the next turn; a run that a broken policy has failed may make
+            #    another round due, hence the loop.
+            self._perform(commands, now)
+
+    @abstractmethod
+    def receive(self, now: float) -> None:
+        """Give the core what has come in by now, event by event."""
+
+    def handle(self, event: QueueEvent, now: float) -> None:
+        """Give the core an event of an engine and perform what follows."""
+        try:
+            commands = self.core.handle(event, now)
+        except Exception as error:  # noqa: BLE001 - the driver's edge: see `broke`
+            self.broke(self._using(event.engine), error, now)
+            return
+        self._perform(commands, now)
 
     def tell(self, run: str, event: RunEvent, now: float) -> None:
         """Give the core an event of a run and perform what follows."""
         try:
             commands = self.core.tell(run, event, now)
-        except Exception as error:  # noqa: BLE001 - the driver's edge: see `broke`
+        except Exception as error:  # noqa: BLE001 - as above
             self.broke([run], error, now)
             return
         self._perform(commands, now)
+
+    def _perform(self, commands: Sequence[Command], now: float) -> None:
+        """Perform commands, each as `_PERFORM` has it, in the order in which they were given. What
+        is given meanwhile comes after them."""
+        if not commands:
+            return
+        todo = self._todo
+        todo.extend(commands)
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while todo:
+                command = todo.popleft()
+                try:
+                    _PERFORM[type(command)](self, command, now)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self.broke(_concerned(command), error, now)
+        finally:
+            self._performing = False
+
+    def broke(self, runs: Sequence[str], error: Exception, now: float) -> None:
+        """Handling an event or performing a command raised `error`, a bug; `runs` may have lost
+        something by it. To be called while it is handled."""
+        raise error
+
+    # --- queries ----------------------------------------------------------------------------
+
+    def begin(self, query: Q, now: float) -> None:
+        """Start a query."""
+        self.queries[query.id] = query
+        self.core.add(query.run)
+        self.tell(query.id, Started(query.store.counts()), now)
 
     def end(self, run: str, event: Cancelled | DeadlineReached, now: float) -> None:
         """End a run from outside. Its trace keeps what waited until then."""
@@ -190,15 +254,6 @@ class Driver(ABC, Generic[Q]):
             if work is not None and work.queued:
                 yield work
 
-    def handle(self, event: QueueEvent, now: float) -> None:
-        """Give the core an event of an engine and perform what follows."""
-        try:
-            commands = self.core.handle(event, now)
-        except Exception as error:  # noqa: BLE001 - as above
-            self.broke(self._using(event.engine), error, now)
-            return
-        self._perform(commands, now)
-
     def wrote(
         self, query: Q, head: int, place: tuple[str, int, int], k: int, item: Any, now: float
     ) -> bool:
@@ -213,16 +268,6 @@ class Driver(ABC, Generic[Q]):
             self.handle(FirstToken(engine, instance, query.id, head, to_client=True), now)
         return used
 
-    def flush(self, now: float) -> None:
-        """Scheduling rounds until no engine has anything more to send."""
-        while self.core.unsettled:
-            try:
-                commands = self.core.flush(now)
-            except Exception as error:  # noqa: BLE001 - as above
-                self.broke(list(self.queries), error, now)
-                continue
-            self._perform(commands, now)
-
     def _using(self, engine: str) -> list[str]:
         """The queries that have something to do at an engine."""
         return [
@@ -230,11 +275,6 @@ class Driver(ABC, Generic[Q]):
             for id, query in self.queries.items()
             if any(p.engine == engine for p in query.plan.primitives)
         ]
-
-    def broke(self, runs: Sequence[str], error: Exception, now: float) -> None:
-        """Handling an event or performing a command raised `error`, a bug; `runs` may have lost
-        something by it. To be called while it is handled."""
-        raise error
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         """See `Measuring`."""
@@ -254,23 +294,7 @@ class Driver(ABC, Generic[Q]):
 
         return next_reads(query.run, i, sent)
 
-    def _perform(self, commands: Sequence[Command], now: float) -> None:
-        if not commands:
-            return
-        todo = self._todo
-        todo.extend(commands)
-        if self._performing:
-            return
-        self._performing = True
-        try:
-            while todo:
-                command = todo.popleft()
-                try:
-                    _PERFORM[type(command)](self, command, now)
-                except Exception as error:  # noqa: BLE001 - as above
-                    self.broke(_concerned(command), error, now)
-        finally:
-            self._performing = False
+    # --- how commands are performed ---------------------------------------------------------
 
     def _traced(self, command: Dispatch, now: float) -> None:
         instance, batch, slices = command.instance, command.batch, command.slices
@@ -364,12 +388,21 @@ class Driver(ABC, Generic[Q]):
         self.parts.begin(query, i, growth, now)
 
     def decided(self, query: Q, i: int, result: Mapping[str, Any], now: float) -> None:
-        """A control primitive gave its outputs."""
+        """A control primitive gave its outputs. They are kept first if the query's steps are."""
+        if not self.keeps_first(query, i, result):
+            self.settle(query, i, result, now)
+
+    def keeps_first(self, query: Q, i: int, result: Mapping[str, Any]) -> bool:
+        """Whether these outputs are kept before anybody reads them; `settle` follows then."""
+        return False
+
+    def settle(self, query: Q, i: int, result: Mapping[str, Any], now: float) -> None:
+        """The outputs of a control primitive may be read from now on."""
         query.trace.ended(i, 0, now)
         p = query.plan.primitives[i]
         branch = result["branch"] if p.op is Op.CONDITION else None
         if branch is not None and self.learner is not None:
-            self.learner.habits.decided(query.run.app, p.component, branch)
+            self.learner.habits.decided(query.run.asker.app, p.component, branch)
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from teola.errors import QueryFailed
-from teola.graph import Grow, GrowParams, Growth, Ref
+from teola.graph import Grow, GrowParams, Growth, Ref, Spends
 from teola.runtime.observe.trace import Parent, Trace
 from teola.runtime.store import Store
 from teola.runtime.tally import Tally
@@ -32,7 +32,7 @@ class Growing:
     run; they are made when they begin. held_bytes: what it keeps of parts that have ended.
     missing: components of its parts that failed, and were optional. fed: it began while the list
     that it grows over is still being written, and was told so many items of it. over: it has ended,
-    whatever is still told."""
+    whatever is still told. spends: the growth, if it bounds what its parts spend."""
 
     query: Grown
     i: int
@@ -45,6 +45,11 @@ class Growing:
     missing: dict[str, Cause] = field(default_factory=dict)
     fed: int | None = None
     over: bool = False
+    spends: Spends | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        growth = self.growth
+        self.spends = growth if isinstance(growth, Spends) else None
 
 
 @dataclass(slots=True)
@@ -206,8 +211,9 @@ class Parts(Generic[Query]):
             return
         if place.grow.answers:
             query.grown_ends[growing.i] = part.trace.ends
-        if (spent := getattr(growing.growth, "spent", None)) is not None:
-            spent(key, part.trace.prompt_tokens, part.trace.completion_tokens)
+        if growing.spends is not None:
+            trace = part.trace
+            growing.spends.spent(key, trace.prompt_tokens, trace.completion_tokens)
         if finish.state in (State.OK, State.PARTIAL):
             for component, cause in zip(finish.missing, finish.reasons, strict=True):
                 growing.missing.setdefault(component, cause)
@@ -333,13 +339,11 @@ def part_trace(around: Grown, id: str, plan: Plan, place: Place, now: float) -> 
     return trace
 
 
-def part_run(around: Grown, id: str, plan: Plan, place: Place) -> GraphRun:
-    """For a part: the run of its plan, for the same tenant, application and program."""
+def part_run(around: Grown, id: str, plan: Plan, place: Place, now: float) -> GraphRun:
+    """For a part: the run of its plan, for the same asker."""
     run = around.run
     behind_s = run.behind_s + around.plan.specs[place.growing.i].estimate.rest_s
-    return GraphRun(
-        id, plan, tenant=run.tenant, app=run.app, program=run.program, behind_s=behind_s
-    )
+    return GraphRun(id, plan, run.asker, began=now, behind_s=behind_s)
 
 
 def told_port(query: Grown, head: int) -> str:

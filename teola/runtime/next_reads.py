@@ -33,7 +33,7 @@ def next_reads(run: GraphRun, i: int, sent: Callable[[int], bool]) -> tuple[Next
         found.append(NextRead(beginning.common, None))
     there = [_there(run, part) for part in beginning.parts]
     found = [NextRead(sum(there[:until]), seconds) for until, seconds in found]
-    if run.program == run.id:  # of a longer one nobody knows what its next query begins with
+    if run.asker.program == run.id:  # of a longer one nobody knows what its next query begins with
         found.append(NextRead(END, inf))
     return tuple(found)
 

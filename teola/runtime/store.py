@@ -20,6 +20,7 @@ from teola.graph import (
     Prompt,
     Ref,
 )
+from teola.plain_json import tiny_bytes
 from teola.runtime.gathering import gather
 from teola.runtime.observe.kept_values import KeptValues
 from teola.runtime.returned import LookedThrough
@@ -49,6 +50,8 @@ class Store:
         self.plan, self.inputs, self._nulls = plan, dict(inputs), nulls
         self.values: dict[int, Mapping[str, Any]] = {}
         self._slices: dict[int, dict[int, tuple[int, Mapping[str, Any]]]] = {}
+        self._arrived: dict[int, int] = {}
+        """Items in the slices of each primitive."""
         self._dropped: set[int] = set()
         self._lengths: dict[int, int] = {}
         self._bytes: dict[int, int] = {}
@@ -134,34 +137,43 @@ class Store:
         _, ref = self.plan.item_refs[i][0]
         return _as_list(self.read(ref))[lo:hi]
 
-    def put(self, i: int, result: Mapping[str, Any]) -> dict[str, int]:
-        """Keep the outputs of primitive `i`; their counts."""
+    def put(self, i: int, result: Mapping[str, Any], tiny: int | None = None) -> dict[str, int]:
+        """Keep the outputs of primitive `i`; their counts. tiny: their `tiny_bytes`, if the caller
+        knows them."""
         if i not in self._dropped:
             self.values[i] = result
             if (kept := self.kept) is not None:
                 if i in self.plan.pieces:
                     self.keep_pieces(i)
-                kept.gave(i, result)
+                kept.gave(i, result, tiny)
         return counts_of(result)
 
     def put_slice(
         self, i: int, lo: int, hi: int, total: int, result: Mapping[str, Any]
     ) -> dict[str, int]:
         """Keep items lo..hi of the outputs; once all `total` are there, they are joined."""
-        if self.weighs and i not in self._dropped:
-            size = result.nbytes if type(result) is LookedThrough else 0
-            for value in result.values() if not size else ():
-                size += bytes_of(value)
+        dropped, tiny = i in self._dropped, None
+        if self.weighs and not dropped:
+            if type(result) is LookedThrough:
+                size = result.nbytes
+            elif (tiny := tiny_bytes(result.values())) is not None:
+                size = tiny
+            else:
+                size = sum(map(bytes_of, result.values()))
             self._bytes[i] = self._bytes.get(i, 0) + size
             self.held_bytes += size
             self._tally.held_bytes += size
         if hi - lo >= total:
-            return self.put(i, result)
-        slices = self._slices.setdefault(i, {}) if i not in self._dropped else {}
+            return self.put(i, result, tiny)
+        if dropped:
+            return counts_of(result)
+        slices = self._slices.setdefault(i, {})
+        before = slices[lo][0] if lo in slices else lo  # another try may deliver a slice again
         slices[lo] = (hi, result)
-        if sum(hi - lo for lo, (hi, _) in slices.items()) >= total:
+        arrived = self._arrived[i] = self._arrived.get(i, 0) + hi - before
+        if arrived >= total:
             parts = [slices[lo][1] for lo in sorted(slices)]
-            del self._slices[i]
+            del self._slices[i], self._arrived[i]
             self.put(i, {port: joined([part[port] for part in parts]) for port in result})
         return counts_of(result)
 
@@ -175,7 +187,8 @@ class Store:
         """Primitive `i` is skipped: forget its outputs, also those that are still to come. What it
         held of them."""
         self._dropped.add(i)
-        self._slices.pop(i, None)
+        if self._slices.pop(i, None) is not None:
+            del self._arrived[i]
         return self.release(i)
 
     def release(self, i: int) -> Mapping[str, Any] | None:
@@ -189,7 +202,7 @@ class Store:
         """Forget everything: the query has ended."""
         self._tally.held_bytes -= self.held_bytes
         self.held_bytes = 0
-        for kept in (self.values, self.inputs, self._slices, self._bytes):
+        for kept in (self.values, self.inputs, self._slices, self._arrived, self._bytes):
             kept.clear()
 
     def control(self, i: int) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:

@@ -38,7 +38,7 @@ from teola.schedule.events import (
     Timer,
     Withdraw,
 )
-from teola.schedule.graph_run import GraphRun
+from teola.schedule.run import Run
 
 Measuring = Callable[[str, int], int | Size | None]
 """(run, primitive) -> items of its batchable input, or tokens of its prompt, with the keys of its
@@ -47,61 +47,61 @@ longer, and the core sends the command Measure for it."""
 
 
 class Core:
-    """Routes events between runs and queues. No clock, no I/O, no threads."""
+    """Routes events between runs and queues. No clock, no I/O, no threads.
+
+    All that its runs and queues say goes to one outbox, in the order in which it is said; `tell`,
+    `handle` and `flush` return what has come together there.
+    """
 
     def __init__(self, queues: Mapping[str, EngineQueue], measure: Measuring) -> None:
         self.queues = dict(queues)
-        self.runs: dict[str, GraphRun] = {}
+        self.runs: dict[str, Run] = {}
         self._measure = measure
-        self._dirty: dict[str, EngineQueue] = {}
+        self.unsettled: dict[str, EngineQueue] = {}
+        """Queues to which something happened: a scheduling round is due at each of them."""
         self._seq = 0
-        self._commands: Outbox = []
+        self._out: Outbox = []
         self._now = 0.0
-        self._asked = self._ask
 
-    def add(self, run: GraphRun) -> None:
+    def add(self, run: Run) -> None:
         """Admit a run; its Started event begins it."""
         self.runs[run.id] = run
+        run.attach(self._out, self._ask)
 
     def drop(self, run: str, now: float) -> list[Command]:
         """Forget a run that cannot go on, and what it has at the engines."""
-        self._commands = []
+        self._out.clear()
         self.runs.pop(run, None)
         for name, queue in self.queues.items():
             for id, i in [key for key in queue.works if key[0] == run]:
-                queue.withdraw(id, i, now, self._commands)
-                self._dirty[name] = queue
-        return self._commands
+                queue.withdraw(id, i, now, self._out)
+                self.unsettled[name] = queue
+        return self._out.copy()
 
     def tell(self, run: str, event: RunEvent, now: float) -> list[Command]:
         """Handle an event of one run. Runs that have ended ignore it."""
-        self._commands = []
+        self._out.clear()
         self._tell(run, event, now)
-        return self._commands
+        return self._out.copy()
 
     def handle(self, event: QueueEvent, now: float) -> list[Command]:
         """Handle an event of one engine."""
-        self._commands = []
-        queue = self._dirty[event.engine] = self.queues[event.engine]
+        self._out.clear()
+        queue = self.unsettled[event.engine] = self.queues[event.engine]
         self._route(_AT_QUEUE[type(event)](queue, event, now), now)
-        return self._commands
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether an engine's scheduling round is due."""
-        return bool(self._dirty)
+        return self._out.copy()
 
     def flush(self, now: float) -> list[Command]:
         """One scheduling round at every engine that something happened to."""
-        self._commands = []
-        while self._dirty:
-            _, queue = self._dirty.popitem()
+        self._out.clear()
+        while self.unsettled:
+            _, queue = self.unsettled.popitem()
             lost, faults = queue.instances.lost, queue.faults
             if faults.error is None and not lost:
-                queue.dispatch(now, self._commands)
+                queue.dispatch(now, self._out)
             if lost or faults.error is not None:
                 self._route(queue.give_up(now), now)
-        return self._commands
+        return self._out.copy()
 
     def _route(self, outputs: list[Output], now: float) -> None:
         """Commands to the driver, what concerns a run to that run."""
@@ -109,17 +109,17 @@ class Core:
             if isinstance(output, Tell):
                 self._tell(output.run, output.event, now)
             else:
-                self._commands.append(output)
+                self._out.append(output)
 
     def _tell(self, id: str, event: RunEvent, now: float) -> None:
         run = self.runs.get(id)
         if run is None:
             return
         self._now = now
-        run.handle(event, now, self._commands, self._asked)
+        run.handle(event, now)
         if run.state is not None:
             del self.runs[id]
-            if run.program == id:
+            if run.asker.program == id:
                 for queue in self.queues.values():
                     queue.placing.paused(ProgramPaused(queue.engine, id, ended=True), now)
 
@@ -129,16 +129,16 @@ class Core:
         id, i, now = command.run, command.primitive, self._now
         run = self.runs[id]
         spec = run.plan.specs[i]
-        queue = self._dirty[spec.engine] = self.queues[spec.engine]
+        queue = self.unsettled[spec.engine] = self.queues[spec.engine]
         if isinstance(command, Submit):
             self._submit(run, queue, command, now)
         elif isinstance(command, Withdraw):
-            queue.withdraw(id, i, now, self._commands)
+            queue.withdraw(id, i, now, self._out)
         else:
             return self._recall(run, queue, command, now)
         return True
 
-    def _recall(self, run: GraphRun, queue: EngineQueue, command: Recall, now: float) -> bool:
+    def _recall(self, run: Run, queue: EngineQueue, command: Recall, now: float) -> bool:
         work, into = queue.works.get((run.id, command.primitive)), run.plan.specs[command.into]
         if work is None:
             return False
@@ -146,10 +146,10 @@ class Core:
         if work.flying or work.tries or tokens > queue.instances.least:
             work.wanted = True  # so large a prompt would have to wait for an idle instance
             return False
-        queue.withdraw(run.id, command.primitive, now, self._commands)
+        queue.withdraw(run.id, command.primitive, now, self._out)
         return True
 
-    def _submit(self, run: GraphRun, queue: EngineQueue, command: Submit, now: float) -> None:
+    def _submit(self, run: Run, queue: EngineQueue, command: Submit, now: float) -> None:
         id, i = run.id, command.primitive
         spec = run.plan.specs[i]
         size: int | Size | None = 1
@@ -166,19 +166,14 @@ class Core:
             now,
             self._seq,
             command.affinity,
-            run.tenant,
-            run.app,
-            run.admitted,
-            run.program,
-            behind_s=run.behind_s,
+            run.asker,
+            run.began,
+            run.behind_s,
+            command.fused_tokens,
         )
-        if run.fused:
-            work.fused_tokens = sum(
-                run.plan.specs[piece].planned_tokens for piece in run.fused.get(i, ())
-            )
         if size is None:
             queue.hold(work)
-            self._commands.append(Measure(id, i))
+            self._out.append(Measure(id, i))
             return
         if not isinstance(size, int):
             work.keys = size.keys

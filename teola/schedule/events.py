@@ -3,6 +3,8 @@
 Records with slots compare by value (tests) and are quick to make and to read: a frozen one takes
 three times as long to make, a tuple with names twice. Nobody changes one. `run` is a query's id,
 `primitive` an index into its Plan, `lo..hi` a slice of the primitive's items.
+
+Long because it is one vocabulary, to be searched.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Cause:
     refused: Refusal | None = None
 
 
-# --- events for a GraphRun ------------------------------------------------------------------
+# --- events for a run -----------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -141,8 +143,9 @@ class PrefixChanged:
 
 @dataclass(slots=True)
 class ProgramPaused:
-    """A program (Work.program) has an answer. reason: what it waits for until its next call, in its
-    own words ("tool", "person"). ended: there is none, as the core knows of queries by itself."""
+    """A program (Asker.program) has an answer. reason: what it waits for until its next call, in
+    its own words ("tool", "person"). ended: there is none, as the core knows of queries by itself.
+    """
 
     engine: str
     program: str
@@ -242,17 +245,19 @@ class LimitsTold:
 
 @dataclass(slots=True)
 class Submit:
-    """GraphRun -> core: queue the primitive (a group's head). affinity: the instance that keeps the
-    sequence which it continues (-1: none)."""
+    """Run -> core: queue the primitive (a group's head). affinity: the instance that keeps the
+    sequence which it continues (-1: none). fused_tokens: planned tokens of the pieces of its prompt
+    that are computed with it."""
 
     run: str
     primitive: int
     affinity: int
+    fused_tokens: int = 0
 
 
 @dataclass(slots=True)
 class Withdraw:
-    """GraphRun -> core: the query does not want this primitive any more."""
+    """Run -> core: the query does not want this primitive any more."""
 
     run: str
     primitive: int
@@ -260,7 +265,7 @@ class Withdraw:
 
 @dataclass(slots=True)
 class Recall:
-    """GraphRun -> core: take a piece of a prompt back from its queue, if nothing of it was sent and
+    """Run -> core: take a piece of a prompt back from its queue, if nothing of it was sent and
     there is room to compute it with the rest of its prompt, which `into` leads. The core answers
     whether it did."""
 

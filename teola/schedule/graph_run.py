@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from teola.errors import DeadlineExceeded, QueryCancelled
 from teola.graph import Ref
+from teola.policies.asker import Asker
 from teola.schedule.events import (
     Again,
     Cancelled,
@@ -33,6 +34,7 @@ from teola.schedule.events import (
     Withdraw,
 )
 from teola.schedule.plan import Absence, Plan
+from teola.schedule.run import Ask
 
 WAITING: Final = 0
 RUNNING: Final = 1
@@ -42,30 +44,30 @@ FAILED: Final = 4
 CANCELLED: Final = 5
 NAMES: Final = ("waiting", "running", "done", "skipped", "failed", "cancelled")
 
-Asked = Callable[[Submit | Withdraw | Recall], object]
-"""Who takes what a run asks of the queues."""
-
 
 class GraphRun:
     """State of one query, or of a part of one. `handle` takes events and gives commands; nothing
-    else happens. program: whose calls its own are, if not those of a program that it is alone.
-    behind_s: of a part, the time of what follows it in its query, as far as that is known.
-    known: primitives that no engine is to do, since what they gave before is known."""
+    else happens.
+
+    asker, behind_s: see Run. By default it is asked by nobody in particular.
+    known: primitives that no engine is to do, since what they gave before is known.
+    out: where its commands go. A run that belongs to no core keeps them here itself, with what it
+        wants of the queues.
+    """
 
     def __init__(
         self,
         id: str,
         plan: Plan,
+        asker: Asker | None = None,
         *,
-        tenant: str = "default",
-        app: str = "",
-        program: str = "",
+        began: float = 0.0,
         behind_s: float = 0.0,
     ) -> None:
-        self.behind_s, self.known = behind_s, frozenset[int]()
-        self.id, self.plan, self.tenant, self.app = id, plan, tenant, app or plan.graph.name
-        self.program = program or id
-        self.admitted = 0.0
+        self.id, self.plan = id, plan
+        self.asker = asker or Asker(app=plan.graph.name, program=id, admitted=began)
+        self.began, self.behind_s = began, behind_s
+        self.known = frozenset[int]()
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)
         self.readers = list(plan.readers)
@@ -80,24 +82,21 @@ class GraphRun:
         """Pieces of prompts that are computed with the rest of them, which is the key."""
         self._short = False
         self._absence = Absence(plan, {})
-        self._out: Outbox = []
-        self._ask: Asked = self._out.append
+        self.out: Outbox = []
+        self._ask: Ask = self.out.append
         self._unsettled: list[int] = []
 
-    def handle(
-        self, event: RunEvent, now: float, out: Outbox | None = None, ask: Asked | None = None
-    ) -> Outbox:
-        """Add to `out` (none given: a new one) the commands that follow from `event`, and return
-        it. Events after the end change nothing. ask: takes those for the queues instead, at once.
-        """
-        out = [] if out is None else out
+    def attach(self, out: Outbox, ask: Ask) -> None:
+        """From now on it belongs to a core; see Run."""
+        self.out, self._ask = out, ask
+
+    def handle(self, event: RunEvent, now: float) -> None:
+        """Add to `out` the commands that follow from `event`; what is for the queues is asked of
+        them at once. Events after the end change nothing."""
         if self.state is None:
-            self._out, self._ask = out, ask or out.append
             _HANDLERS[type(event)](self, event)
             if self.left == 0 and self.state is None:
                 self._finish(State.PARTIAL if self.missing else State.OK, None)
-            self._out = []  # what others added is not for a run to keep
-        return out
 
     def ended(self, i: int) -> bool:
         """Whether primitive `i` is done, skipped, failed or cancelled."""
@@ -223,11 +222,11 @@ class GraphRun:
                 for source in plan.sources[i]:
                     if readers[source] == 1 and status[source] == DONE:  # as `_let_go`, for most
                         readers[source] = 0
-                        self._out.append(Release(self.id, source))
+                        self.out.append(Release(self.id, source))
                     else:
                         self._let_go(source)
             if readers[i] == 0 and status[i] == DONE:
-                self._out.append(Release(self.id, i))
+                self.out.append(Release(self.id, i))
             for child in plan.children[i]:
                 waits[child] -= 1
                 if status[child] == WAITING:
@@ -250,7 +249,7 @@ class GraphRun:
         self.fused[rest] = (*self.fused.pop(piece, ()), piece)
         self.status[piece] = DONE
         self._absence.counts[piece] = {"sequence": 1}
-        self._out.append(Fused(self.id, piece))
+        self.out.append(Fused(self.id, piece))
         self._settled(piece)
 
     def _keeps(self, i: int) -> bool:
@@ -298,7 +297,7 @@ class GraphRun:
         self.readers[source] -= 1
         if self.readers[source] == 0:
             if self.status[source] == DONE:
-                self._out.append(Release(self.id, source))
+                self.out.append(Release(self.id, source))
             else:
                 self._drop(source)
 
@@ -315,7 +314,7 @@ class GraphRun:
         self._absence.counts.pop(i, None)
         if before == RUNNING and not self.plan.control[i] and self.plan.head[i] == i:
             self._ask(Withdraw(self.id, i))
-        self._out.append(Skipped(self.id, i))
+        self.out.append(Skipped(self.id, i))
         if before != DONE:
             self._settled(i)
 
@@ -326,13 +325,22 @@ class GraphRun:
             return
         self.status[i] = RUNNING
         if plan.control[i] or i in self.known:
-            self._out.append(Control(self.id, i))
+            self.out.append(Control(self.id, i))
         elif plan.head[i] == i:
-            self._ask(Submit(self.id, i, self.instance.get(self.before(i), -1)))
+            if self.fused:
+                self._ask(self._fused_submit(i))
+            else:
+                self._ask(Submit(self.id, i, self.instance.get(plan.sequence_of[i], -1)))
             rest = plan.rest[i]
             alone = rest >= 0 and self.waits[rest] == 1 and not self._short
             if alone and self.status[rest] == WAITING:
                 self._fuse(i, rest)
+
+    def _fused_submit(self, i: int) -> Submit:
+        """Primitive `i`, with the pieces of its prompt that are computed with it, if there are."""
+        specs, pieces = self.plan.specs, self.fused.get(i, ())
+        tokens = sum(specs[piece].planned_tokens for piece in pieces)
+        return Submit(self.id, i, self.instance.get(self.before(i), -1), tokens)
 
     def _stop(self, state: State, cause: Cause, failed: int = -1) -> None:
         plan = self.plan
@@ -347,7 +355,7 @@ class GraphRun:
     def _finish(self, state: State, cause: Cause | None, failed: int = -1) -> None:
         self.state = state
         missing, reasons = tuple(self.missing), tuple(self.reasons)
-        self._out.append(Finish(self.id, state, cause, missing, failed, reasons))
+        self.out.append(Finish(self.id, state, cause, missing, failed, reasons))
 
 
 _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from teola.policies.batching.base import by_keys
+from teola.policies.batching.base import Attached, by_keys
 from teola.policies.routing.base import (
     ANY,
     HELD,
@@ -66,7 +66,7 @@ class Placing:
         self.profiles = known
         self._view = QueueView(instances, known, line.asking, self.prefixes)
         routing.attach(self._view)
-        if by_keys(line.policy):
+        if isinstance(line.policy, Attached):
             line.policy.attach(self._view)
         self.early = type(routing).place is not RoutingPolicy.place
         """Whether it may bind what has no home."""
@@ -87,8 +87,10 @@ class Placing:
     def bind(self, work: Work, now: float, *, may_hold: bool = False) -> bool:
         """Bind a work that is about to be queued, or leave it free. Whether it is to be held
         instead, if that may be."""
-        self._came(work)
-        self._view.consider(work.keys)
+        if self._coming:
+            self._came(work)
+        if work.keys:
+            self._view.consider(work.keys)
         at, before = work.home, work.affinity
         if self.early:
             at = ANY if work.spec.cuttable else self._place(work, now)
@@ -104,7 +106,8 @@ class Placing:
             self._comes(work, at, work.found // block_tokens)
         if self.explaining is not None:
             self.explaining.bound(work, before, held, now)
-        self._view.consider(None)
+        if work.keys:
+            self._view.consider(None)
         return held
 
     def _place(self, work: Work, now: float) -> int:

@@ -16,6 +16,7 @@ from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.graph_run import DONE, NAMES, RUNNING, WAITING, GraphRun
 from teola.schedule.instances import Instance
+from teola.schedule.run import Run
 
 
 def validate(core: Core, now: float) -> None:
@@ -23,17 +24,21 @@ def validate(core: Core, now: float) -> None:
     for queue in core.queues.values():
         validate_queue(queue, now)
     for run in core.runs.values():
-        validate_run(run)
-        _validate_submitted(core, run)
+        if isinstance(run, GraphRun):
+            validate_run(run)
+            _validate_submitted(core, run)
     for name, queue in core.queues.items():
         for (id, i), work in queue.works.items():
             owner = core.runs.get(id)
             group = (i, *work.spec.members)
-            wanted = owner is not None and not all(map(owner.ended, group))
+            wanted = owner is not None
+            if isinstance(owner, GraphRun):
+                wanted = not all(map(owner.ended, group))
             streamed = work.spec.members and not work.prefilling and not work.queued
             assert work.withdrawn or wanted or streamed, (
                 f"{name} works on primitive {i} of {id!r}, which nobody waits for"
             )
+            _validate_owner(work, owner)
 
 
 def _validate_submitted(core: Core, run: GraphRun) -> None:
@@ -45,9 +50,16 @@ def _validate_submitted(core: Core, run: GraphRun) -> None:
         work = core.queues[plan.primitives[i].engine].works.get((run.id, i))
         assert work is not None, f"{plan.ids[i]} of {run.id!r} runs, but no engine knows it"
         assert not work.withdrawn, f"{plan.ids[i]} of {run.id!r} runs, but was withdrawn"
-        told = (work.tenant, work.app, work.admitted, work.program, work.spec)
-        known = (run.tenant, run.app, run.admitted, run.program, plan.specs[i])
-        assert told == known, f"{plan.ids[i]} of {run.id!r} is queued as {told} and not {known}"
+        assert work.spec == plan.specs[i], f"{plan.ids[i]} of {run.id!r} is queued as {work.spec}"
+
+
+def _validate_owner(work: Work, run: Run | None) -> None:
+    """A work is its run's, which it shares the asker with."""
+    if run is None:
+        return
+    where = f"primitive {work.primitive} of {run.id!r} "
+    assert work.asker is run.asker, f"{where}is asked by {work.asker} and not by {run.asker}"
+    assert work.began == run.began, f"{where}began {work.began} and not {run.began}"
 
 
 # --- runs -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, Self
 
 from teola.engine import Engine, QueryContext
+from teola.policies.asker import Asker
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
@@ -95,7 +96,8 @@ class Bench:
         id = id or f"q{next(self._ids)}"
         context = QueryContext(id, tenant, now + deadline_s, part_of=part_of)
         trace = Trace(id, "bench", plan, now)
-        work = self.live.execute(plan, inputs, context, trace, watcher, terms=terms)
+        asker = Asker(tenant, "bench", context.program, now)
+        work = self.live.execute(plan, inputs, context, asker, trace, watcher, terms=terms)
         return asyncio.ensure_future(work)
 
     async def run(self, plan: Plan, inputs: Mapping[str, Any], **more: Any) -> Ending:

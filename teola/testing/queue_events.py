@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph import Op
+from teola.policies.asker import Asker
 from teola.policies.batching.base import BatchingPolicy
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.work import Estimate, Work, WorkSpec
@@ -199,10 +200,8 @@ def _work(k: int, now: float, draw: Random, continuous: bool) -> Work:
         total=total,
         arrival=now,
         seq=k,
-        tenant=f"t{query % 3}",
-        app=f"a{query % 2}",
-        admitted=max(0.0, now - draw.uniform(0, 1)),
-        program=f"p{query % 4}",
+        asker=Asker(f"t{query % 3}", f"a{query % 2}", f"p{query % 4}"),
+        began=max(0.0, now - draw.uniform(0, 1)),
         keys=keys,
     )
 
@@ -228,7 +227,7 @@ class EqualWorks(QueueWorld):
         spec = WorkSpec("e", Op.SEARCHING, "c", Op.SEARCHING, True, 1, retries=2)
         for k in range(12):
             self.now = float(k // 2)
-            self.queue.submit(Work(spec, "q", k, 1, self.now, k, admitted=0.0), self.now)
+            self.queue.submit(Work(spec, "q", k, 1, self.now, k), self.now)
         self.round()
         super().run(until, steps)
         if self.order != sorted(self.order) or len(self.order) < 12:
@@ -295,9 +294,8 @@ class Newcomers(QueueWorld):
             total=total,
             arrival=self.now,
             seq=k,
-            tenant=like.get("tenant", "default"),
-            admitted=self.now,
-            program=run,
+            asker=Asker(like.get("tenant", "default"), program=run, admitted=self.now),
+            began=self.now,
             keys=keys,
         )
         self.queue.submit(work, self.now)

@@ -9,8 +9,8 @@ from itertools import count
 from typing import Any, Final
 
 from teola.graph import Op
-from teola.policies.batching.base import BatchingPolicy
-from teola.policies.routing.base import RoutingPolicy
+from teola.policies.batching.base import Attached, BatchingPolicy, by_keys, priorities
+from teola.policies.routing.base import EngineView, RoutingPolicy
 from teola.policies.work import Slice, Slots, Work
 from teola.profile import Cost, EngineProfile, StepTime
 from teola.schedule.engine_queue import EngineQueue
@@ -39,9 +39,11 @@ class AskedPolicy:
 
     def __init__(self, inner: BatchingPolicy, where: str) -> None:
         self._inner, self._where = inner, where
+        self.wants_keys, self.priority = by_keys(inner), priorities(inner)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    def attach(self, view: EngineView) -> None:
+        if isinstance(self._inner, Attached):
+            self._inner.attach(view)
 
     def add(self, work: Work, now: float) -> None:
         self._inner.add(work, now)

@@ -13,10 +13,10 @@ from typing import Any
 from teola.engine import Call, Delta
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.query_spec import program_of
-from teola.runtime.live.query import query_of
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.graph_run import GraphRun
 from tests.planted import catches, edited
 from tests.recording import Bench
 from tests.remembered import remembered
@@ -100,7 +100,7 @@ def simulated(asked: Asked) -> tuple[list[int], list[int]]:
 @catches(
     "sessions-unheard",
     "a live query is a program by itself, whatever its session",
-    edited(query_of, "program=context.program", "program=''"),
+    edited(GraphRun.__init__, "asker or Asker(", "Asker("),
 )
 async def test_what_a_session_asks_again_waits_for_what_it_asked_before() -> None:
     held, sent = await live(ASKED)

@@ -92,9 +92,9 @@ def test_a_query_is_overtaken_only_by_those_that_come_less_than_its_length_after
             for served in take(policy, slots(weight=1), now=k / 4):
                 del queued[served.seq]
                 for older in queued.values():
-                    if older.admitted < served.admitted:
+                    if older.began < served.began:
                         length = older.spec.estimate.total_s
-                        assert served.admitted < older.admitted + LENGTH * length
+                        assert served.began < older.began + LENGTH * length
 
 
 # --- now or later ---------------------------------------------------------------------------

@@ -49,13 +49,13 @@ class Shared:
         take(self.policy, given or slots(BATCH), now)
         got: Counter[str] = Counter()
         for w, items in before.items():
-            got[w.tenant] += items - w.remaining
+            got[w.asker.tenant] += items - w.remaining
         self.queued = [w for w in self.queued if w.queued]
         self.given += got
         return +got
 
     def backlog(self) -> set[str]:
-        return {w.tenant for w in self.queued}
+        return {w.asker.tenant for w in self.queued}
 
 
 # --- shares ---------------------------------------------------------------------------------

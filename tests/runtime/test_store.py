@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -94,6 +95,18 @@ def test_a_slice_that_comes_twice_counts_once() -> None:
     assert s.read(Ref("a", "out")) is None
     s.put_slice(0, 2, 4, 4, {"out": [2, 3]})
     assert s.read(Ref("a", "out")) == [0, 1, 2, 3]
+
+
+MANY = 20_000
+
+
+def test_what_a_slice_costs_does_not_grow_with_those_before_it() -> None:
+    s = store(tool("a"))
+    began = process_time()
+    for k in reversed(range(MANY)):
+        s.put_slice(0, k, k + 1, MANY, {"out": [k]})
+    assert process_time() - began < 4, "to look at all slices each time would take 10 s and more"
+    assert s.values[0]["out"] == [*range(MANY)]
 
 
 # --- references -----------------------------------------------------------------------------

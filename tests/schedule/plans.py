@@ -24,6 +24,7 @@ from teola.graph import (
     ToolParams,
     Value,
 )
+from teola.schedule.events import Outbox, RunEvent
 from teola.schedule.graph_run import NAMES, GraphRun
 from teola.schedule.plan import Plan
 
@@ -113,6 +114,13 @@ def run(plan: Plan) -> GraphRun:
     return GraphRun("q", plan)
 
 
+def heard(run: GraphRun, event: RunEvent, now: float = 1.0) -> Outbox:
+    """What a run of no core says to an event, and what it wants of the queues."""
+    run.out.clear()
+    run.handle(event, now)
+    return run.out.copy()
+
+
 def status(run: GraphRun) -> dict[str, str]:
     return {id: NAMES[run.status[i]] for i, id in enumerate(run.plan.ids)}
 
@@ -125,6 +133,7 @@ __all__ = [
     "aggregate",
     "call",
     "condition",
+    "heard",
     "nothing",
     "plan",
     "run",

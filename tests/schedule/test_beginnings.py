@@ -12,6 +12,7 @@ from teola import Generate
 from teola.engine import NextRead
 from teola.graph import Op, Part, Prompt, Ref, Role
 from teola.passes import PIPELINE, optimise
+from teola.policies.asker import Asker
 from teola.profile import Profile
 from teola.runtime.next_reads import END, next_reads
 from teola.schedule import beginnings as module
@@ -57,7 +58,7 @@ def generating(mode: str, pieces: int, passes: Sequence[str] = ()) -> Plan:
 
 
 def run_of(made: Plan, *, notes: int = 1, program: str = "") -> GraphRun:
-    run = GraphRun("q", made, program=program)
+    run = GraphRun("q", made, Asker(program=program or "q"))
     run.handle(Started({"question": 1, "notes": notes}), 0.0)
     return run
 
@@ -115,7 +116,7 @@ def test_what_other_queries_say_too_is_not_known_to_be_read_by_nobody() -> None:
 @catches(
     "session-ends-with-its-query",
     "what a session has said is taken to be read by nobody again",
-    edited(next_reads, "run.program == run.id", "True"),
+    edited(next_reads, "run.asker.program == run.id", "True"),
 )
 def test_of_a_session_nobody_knows_what_comes_next() -> None:
     run = run_of(twice(), program="s")

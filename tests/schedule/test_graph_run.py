@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from weakref import ref
 
 import pytest
 
@@ -18,7 +17,6 @@ from teola.schedule.events import (
     Failed,
     Finish,
     Release,
-    RunCommand,
     Skipped,
     State,
     Submit,
@@ -33,6 +31,7 @@ from tests.schedule.plans import (
     aggregate,
     call,
     condition,
+    heard,
     plan,
     run,
     status,
@@ -103,7 +102,7 @@ def test_a_call_goes_to_the_instance_that_holds_its_prefix() -> None:
     assert t.start() == [("submit", "late"), ("submit", "m.ahead")]
     t.done("late")
     i = t.run.plan.index["m.ahead"]
-    (submit,) = t.run.handle(Completed(i, {"sequence": 1}, None, 3), 1.0)
+    (submit,) = heard(t.run, Completed(i, {"sequence": 1}, None, 3), 1.0)
     assert submit == Submit("q", t.run.plan.index["m.prefill"], affinity=3)
 
 
@@ -132,7 +131,7 @@ def test_a_call_that_fails_while_it_streams_ends_the_query() -> None:
     t.start()
     t.done("m.prefill")
     t.done("m.0")
-    commands = t.run.handle(Failed(t.run.plan.index["m.prefill"], CAUSE), 1.0)
+    commands = heard(t.run, Failed(t.run.plan.index["m.prefill"], CAUSE), 1.0)
     finish = commands[-1]
     assert isinstance(finish, Finish)
     assert (finish.state, finish.cause) == (State.FAILED, CAUSE)
@@ -302,7 +301,7 @@ def test_a_failure_withdraws_all_that_was_submitted() -> None:
 def test_the_end_from_outside(event: Any, state: State, error: type[Exception]) -> None:
     t = told(tool("a"), tool("b", "a"))
     t.start()
-    withdraw, finish = t.run.handle(event, 9.0)
+    withdraw, finish = heard(t.run, event, 9.0)
     assert withdraw == Withdraw("q", 0)
     assert finish.state is state  # type: ignore[union-attr]
     assert isinstance(finish.cause.error, error)  # type: ignore[union-attr]
@@ -316,40 +315,35 @@ def test_an_optional_component_that_fails_is_named_once() -> None:
     t.start()
     assert t.fail("a0") == []
     assert t.fail("a1") == [("submit", "b")]
-    (*_, finish) = t.run.handle(Completed(2, {"out": 1}), 1.0)
+    (*_, finish) = heard(t.run, Completed(2, {"out": 1}), 1.0)
     assert finish == Finish("q", State.PARTIAL, None, ("a",), reasons=(CAUSE,))
 
 
 def test_the_commands_are_what_they_say() -> None:
     """The names above stand for these tuples."""
     r = run(plan(condition("if"), guarded("a", "then"), tool("b")))
-    assert r.handle(START, 0.0) == [Control("q", 0), Submit("q", 2, -1)]
-    assert r.handle(Completed(0, {"branch": 1}, "otherwise"), 0.0) == [
+    assert heard(r, START, 0.0) == [Control("q", 0), Submit("q", 2, -1)]
+    assert heard(r, Completed(0, {"branch": 1}, "otherwise"), 0.0) == [
         Skipped("q", 1),
         Release("q", 0),
     ]
 
 
-class Box(list[RunCommand]):
-    """An outbox that tells when it is gone."""
-
-
 @catches(
     "not-asked",
     "what is for a queue goes out",
-    edited(GraphRun._ready, "self._ask(Submit", "self._out.append(Submit"),
+    edited(GraphRun._ready, "self._ask(Submit", "self.out.append(Submit"),
 )
 @catches(
-    "outbox-kept",
-    "a run keeps what all runs said at its last event",
-    edited(GraphRun.handle, "self._out = []", "pass"),
+    "no-core",
+    "a run keeps to itself what its core is to perform",
+    edited(GraphRun.attach, "self.out, self._ask = out, ask", "self._ask = ask"),
 )
-def test_what_is_for_a_queue_is_asked_and_nothing_is_kept_of_the_rest() -> None:
+def test_what_is_for_a_queue_is_asked_of_it_at_once() -> None:
     r = run(plan(condition("if"), guarded("a", "then"), tool("b")))
-    out, asked = Box(), Box()
-    assert r.handle(START, 0.0, out, asked.append) is out
+    out: list[Any] = []
+    asked: list[Any] = []
+    r.attach(out, asked.append)
+    r.handle(START, 0.0)
     assert out == [Control("q", 0)]
     assert asked == [Submit("q", 2, -1)]
-    gone = ref(out)
-    del out
-    assert gone() is None

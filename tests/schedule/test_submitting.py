@@ -6,6 +6,7 @@ from typing import Any
 
 from teola.graph import Op
 from teola.policies import batching, routing
+from teola.policies.asker import Asker
 from teola.policies.batching.topology import Topology
 from teola.policies.work import Estimate, Work
 from teola.profile import Cost, EngineProfile, Profile, StepTime
@@ -67,8 +68,8 @@ class Bed:
         """Start a query. sizes: of its primitives by id; the rest goes to GraphRun."""
         sizes = more.pop("sizes", {})
         self._sizes |= {(id, name): size for name, size in sizes.items()}
-        run = GraphRun(id, p, **more)
-        run.admitted = admitted
+        who = {name: more.pop(name) for name in ("tenant", "app") if name in more}
+        run = GraphRun(id, p, Asker(program=id, admitted=admitted, **who), began=admitted, **more)
         self.core.add(run)
         self.core.tell(id, START, now)
 
@@ -114,17 +115,21 @@ PROFILE = Profile(
 )
 
 
-@catches("no-app", "works name no application", edited(Core._submit, "run.app,", "'',"))
+@catches(
+    "no-app",
+    "works name no application",
+    edited(Core._submit, "run.asker,", "type(run.asker)('t'),"),
+)
 @catches("no-depth", "all depths are 0", edited(Plan._specs, "self.depth[i]", "0"))
 @catches(
     "tenant-lost",
     "works of all tenants look alike",
-    edited(Core._submit, "run.tenant,", "'default',"),
+    edited(Core._submit, "run.asker,", "type(run.asker)(app=run.asker.app),"),
 )
 @catches(
     "age-from-queueing",
     "a query's age is counted from when a primitive is queued",
-    edited(Core._submit, "run.admitted,", "now,"),
+    edited(Core._submit, "run.began,", "now,"),
 )
 @catches(
     "no-estimate",
@@ -143,7 +148,7 @@ def test_a_work_says_what_the_plan_and_the_run_know() -> None:
         ("q", 0, "a"),
         ("q", 1, "b"),
     ]
-    assert {(w.tenant, w.app, w.admitted) for w in found.values()} == {("t", "rag", 4.0)}
+    assert {(w.asker.tenant, w.asker.app, w.began) for w in found.values()} == {("t", "rag", 4.0)}
     assert [(w.spec.depth, w.arrival, w.total) for w in found.values()] == [
         (1, 5.0, 1),
         (0, 6.0, 3),
@@ -210,7 +215,7 @@ def test_a_call_follows_its_prefix_although_another_instance_is_idle() -> None:
 @catches(
     "one-tenant",
     "policy `fair` sees one tenant",
-    edited(Core._submit, "run.tenant,", "'default',"),
+    edited(Core._submit, "run.asker,", "type(run.asker)(),"),
 )
 def test_two_tenants_take_turns_under_fair() -> None:
     bed = Bed(max_batch=TOKENS, llm="fair")
@@ -226,7 +231,7 @@ def test_two_tenants_take_turns_under_fair() -> None:
     assert order == ["a0", "b0", "a1", "b1", "a2", "a3"]
 
 
-GONE = "del self._dirty[spec.engine]; queue.withdraw("
+GONE = "del self.unsettled[spec.engine]; queue.withdraw("
 SILENT = edited(Core._ask, "queue.withdraw(", GONE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -125,9 +126,13 @@ CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "too many calls": (lambda c, r: _limit(c, "llm", max_sequences=1), "calls"),
     "too many tokens": (lambda c, r: _limit(c, "llm", max_batch=60), "tokens in prefilling"),
     "too many batches": (lambda c, r: _limit(c, "python", concurrency=0), "1 batches"),
-    "another tenant": (
-        lambda c, r: setattr(c.queues["python"].works["q", 1], "tenant", "t"),
-        "is queued as",
+    "another asker": (
+        lambda c, r: setattr(c.queues["python"].works["q", 1], "asker", replace(r.asker)),
+        "is asked by",
+    ),
+    "another beginning": (
+        lambda c, r: setattr(c.queues["python"].works["q", 1], "began", 7.0),
+        "began 7.0",
     ),
     "unknown to its engine": (
         lambda c, r: c.queues["llm"].withdraw("other5", 0, 1.0),

@@ -7,7 +7,7 @@ from typing import Any
 from teola.errors import EngineError
 from teola.schedule.events import Cause, Completed, Failed, Finish, Started
 from teola.schedule.graph_run import GraphRun
-from tests.schedule.plans import Guard, plan, run, tool
+from tests.schedule.plans import Guard, heard, plan, run, tool
 
 START = Started({"question": 1, "notes": 2})
 CAUSE = Cause(EngineError("it broke"))
@@ -29,18 +29,18 @@ class Told:
         ]
 
     def start(self, **counts: int) -> list[tuple[str, str]]:
-        return self._named(self.run.handle(Started({**START.counts, **counts}), 0.0))
+        return self._named(heard(self.run, Started({**START.counts, **counts}), 0.0))
 
     def done(self, id: str, count: int = 1, **more: Any) -> list[tuple[str, str]]:
         i = self.run.plan.index[id]
         counts = dict.fromkeys(self.run.plan.primitives[i].outputs, count)
-        return self._named(self.run.handle(Completed(i, counts, **more), 1.0))
+        return self._named(heard(self.run, Completed(i, counts, **more)))
 
     def fail(self, id: str) -> list[tuple[str, str]]:
-        return self._named(self.run.handle(Failed(self.run.plan.index[id], CAUSE), 1.0))
+        return self._named(heard(self.run, Failed(self.run.plan.index[id], CAUSE)))
 
     def tell(self, event: Any) -> list[tuple[str, str]]:
-        return self._named(self.run.handle(event, 1.0))
+        return self._named(heard(self.run, event))
 
 
 def told(*primitives: Any, **more: Any) -> Told:

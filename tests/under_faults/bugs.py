@@ -272,7 +272,9 @@ BUGS: Final = {
     ),
     "tenants-alike": Bug(
         "the queues are not told whose a query is",
-        edited(Core._submit, "run.tenant,", "'default',"),
+        edited(
+            Core._submit, "run.asker,", "type(run.asker)('default', program=run.asker.program),"
+        ),
     ),
     "dropped-returns": Bug(
         "a late result of what was skipped comes back",

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
+from teola.policies.asker import Asker
 from teola.policies.batching import BATCHING
 from teola.policies.routing import RoutingPolicy
 from teola.policies.routing.e2 import E2
@@ -292,12 +293,15 @@ class World:
         part_of = program_of(asked.tenant, asked.session) if asked.session else ""
         context = QueryContext(asked.id, asked.tenant, now + asked.deadline_s, part_of=part_of)
         trace = Trace(asked.id, asked.template, plan, now)
+        asker = Asker(asked.tenant, asked.template, context.program, now)
 
         def watch(told: Any) -> None:
             if isinstance(told, Token):
                 asked.tokens.append(told.text)
 
-        work = self.live.execute(plan, given, context, trace, watch if asked.streams else None)
+        work = self.live.execute(
+            plan, given, context, asker, trace, watch if asked.streams else None
+        )
         with suppress(TimeoutError):
             async with asyncio.timeout(asked.gone_s):
                 asked.ending = await work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from math import inf
 from sys import maxsize
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from teola.engine import NextRead
 
@@ -38,7 +38,7 @@ class Access(NamedTuple):
 class Policy(Protocol):
     """Orders the blocks that are cached and referenced by nobody. No I/O, clock or chance.
 
-    Its class may declare `looks_ahead = True`: then `Access.reads` is worked out for it.
+    What else it may have: `LooksAhead`, and `below` (teola.kv.host_tier).
 
     It is told of runs of blocks, as they follow one another in a request; a method takes at most
     O(log n) for each block of the run, n being all blocks. now: seconds of the caller's clock.
@@ -71,6 +71,14 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class LooksAhead(Protocol):
+    """looks_ahead: `Access.reads` is worked out for it."""
+
+    @property
+    def looks_ahead(self) -> bool: ...
+
+
 def looks_ahead(policy: Any) -> bool:
     """Whether a policy wants to know when blocks are read again."""
-    return bool(getattr(policy, "looks_ahead", False))
+    return isinstance(policy, LooksAhead) and bool(policy.looks_ahead)

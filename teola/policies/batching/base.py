@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, runtime_checkable
 
 from teola.policies.routing.base import EngineView
 from teola.policies.work import Slice, Slots, Work
@@ -12,17 +12,11 @@ from teola.policies.work import Slice, Slots, Work
 class BatchingPolicy(Protocol):
     """No I/O, no clock, no randomness; ties are broken by (arrival, seq).
 
-    A policy's class may declare `eager = True` (or a property), if it never holds back the only
-    work that is queued for an engine whose batches do not disturb each other, and keeps nothing of
-    it: it is not asked about such a work then.
+    What else it may have is told by the protocols below: `Attached`, `WantsKeys`, `Prioritises`.
 
-    It may have a method `priority(work, now) -> int`, asked when an LLM call is sent: how urgent
-    the server's own queue is to take it; more is sooner. It has to be the order in which `choose`
-    would have sent them.
-
-    If its class declares `wants_keys = True`, LLM calls come with the keys of their prompts'
-    blocks, and `attach(view)` is called once, before anything else: the view
-    (teola.policies.routing) knows which instance keeps which.
+    A policy's class may also declare `eager = True` (or a property), if it never holds back the
+    only work that is queued for an engine whose batches do not disturb each other, and keeps
+    nothing of it: it is not asked about such a work then.
     """
 
     def add(self, work: Work, now: float) -> None:
@@ -48,25 +42,42 @@ def is_eager(policy: Any) -> bool:
     return "eager" in vars(type(policy)) and bool(policy.eager)
 
 
-class ByKeys(Protocol):
-    """A policy that goes by what instances keep."""
-
-    wants_keys: bool
+@runtime_checkable
+class Attached(Protocol):
+    """A policy that is given the view of its engine: instances, what they hold, profiles."""
 
     def attach(self, view: EngineView) -> None:
         """Called once, before anything else."""
         ...
 
 
-def by_keys(policy: Any) -> TypeGuard[ByKeys]:
+@runtime_checkable
+class WantsKeys(Protocol):
+    """wants_keys: LLM calls come with the keys of their prompts' blocks, and the view knows which
+    instance keeps which."""
+
+    @property
+    def wants_keys(self) -> bool: ...
+
+
+@runtime_checkable
+class Prioritises(Protocol):
+    """A policy that knows how urgent the server's own queue is to take an LLM call."""
+
+    def priority(self, work: Work, now: float) -> int:
+        """More is sooner; asked when the call is sent. It has to be the order in which `choose`
+        would have sent them."""
+        ...
+
+
+def by_keys(policy: Any) -> bool:
     """Whether a policy wants the keys of prompts."""
-    return bool(getattr(policy, "wants_keys", False))
+    return isinstance(policy, WantsKeys) and bool(policy.wants_keys)
 
 
 def priorities(policy: Any) -> Callable[[Work, float], int]:
     """The policy's `priority`; of one that has none, all works are equal."""
-    found: Callable[[Work, float], int] = getattr(policy, "priority", _equal)
-    return found
+    return policy.priority if isinstance(policy, Prioritises) else _equal
 
 
 def _equal(work: Work, now: float) -> int:

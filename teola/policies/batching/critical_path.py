@@ -297,7 +297,7 @@ class CriticalPath:
 
 def _due(work: Work) -> float:
     """What queries are ordered by."""
-    return work.admitted + LENGTH * (work.spec.estimate.total_s + work.behind_s)
+    return work.began + LENGTH * (work.spec.estimate.total_s + work.behind_s)
 
 
 def _since(work: Work) -> float:
@@ -306,4 +306,4 @@ def _since(work: Work) -> float:
     spec = work.spec
     if spec.ahead and not work.wanted and spec.estimate.base_s > 0:
         return inf
-    return max(work.arrival, work.admitted + work.spec.estimate.latest_s)
+    return max(work.arrival, work.began + work.spec.estimate.latest_s)

@@ -27,14 +27,14 @@ from sys import maxsize
 from typing import Final
 
 from teola.errors import InputError, UnknownName
-from teola.policies.batching.base import BatchingPolicy, by_keys, is_eager, priorities
+from teola.policies.batching.base import Attached, BatchingPolicy, by_keys, is_eager, priorities
 from teola.policies.routing.base import EngineView
 from teola.policies.work import Slice, Slots, Work
 
 BY: Final[Mapping[str, Callable[[Work], str]]] = {
-    "tenant": lambda work: work.tenant,
-    "app": lambda work: work.app,
-    "both": lambda work: f"{work.tenant}/{work.app}",
+    "tenant": lambda work: work.asker.tenant,
+    "app": lambda work: work.asker.app,
+    "both": lambda work: f"{work.asker.tenant}/{work.asker.app}",
 }
 """What makes a flow, and its name, by which `weights` knows it."""
 
@@ -95,7 +95,7 @@ class Fair:
     def _inner(self) -> BatchingPolicy:
         """The policy of a flow."""
         made = self._make()
-        if self._view is not None and by_keys(made):
+        if self._view is not None and isinstance(made, Attached):
             made.attach(self._view)
         return made
 

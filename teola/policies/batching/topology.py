@@ -77,7 +77,7 @@ class Topology:
 
     def priority(self, work: Work, now: float) -> int:
         """Queries by age in ms, the deeper primitives of one query first."""
-        return -round(1000 * work.admitted) * DEEP + min(work.spec.depth, DEEP - 1)
+        return -round(1000 * work.began) * DEEP + min(work.spec.depth, DEEP - 1)
 
     def wake_at(self, now: float) -> float | None:
         return None

@@ -151,7 +151,7 @@ class GraphAware(RoutingPolicy):
         return round(self._costs.answer)
 
     def _choose(self, work: Work, offers: Offers, now: float) -> int:
-        program = self.programs.get(work.program)
+        program = self.programs.get(work.asker.program)
         may_hold = holdable(work, now) and now < work.arrival + self.held_s
         if program is not None and program.at >= 0:
             self._lost(work, program, offers)
@@ -160,7 +160,7 @@ class GraphAware(RoutingPolicy):
         if best < 0 or not may_hold:
             return best
         if self.siblings and program is not None and self._follows(work, program, offers, now):
-            self._following.setdefault(work.program, {})[_key(work)] = work
+            self._following.setdefault(work.asker.program, {})[_key(work)] = work
             self._by = Because.SIBLINGS, ()
             return HELD
         if self.ahead and (due := self._due(work, best, offers)) > now:
@@ -186,7 +186,7 @@ class GraphAware(RoutingPolicy):
         the call pushes it out."""
         programs, tokens = self.programs, work.total + self._answer
         for i in compress(range(len(programs.owners)), programs.owners):
-            others = programs.owned[i] - programs.owns(work.program, i)
+            others = programs.owned[i] - programs.owns(work.asker.program, i)
             pushed = min(others + tokens - self._room[i], offers.missing[i])
             if pushed > 0:
                 offers.costs[i] += prefill_s(self.view.profiles[i], pushed, work.total)
@@ -215,7 +215,7 @@ class GraphAware(RoutingPolicy):
         """What a program that comes back does not find is not its own any more."""
         found = work.total - offers.missing[program.at]
         if 2 * found < work.total and offers.costs[program.at] < inf:
-            self.programs.lost(work.program, max(0, found - program.common))
+            self.programs.lost(work.asker.program, max(0, found - program.common))
 
     def _long(self, work: Work, i: int, offers: Offers) -> bool:
         """Whether a call finds hardly anything, and takes more than a step to compute."""
@@ -230,7 +230,7 @@ class GraphAware(RoutingPolicy):
             return False
         if not self.gate:
             return True
-        others = self.programs.claimed[i] - self.programs.claims(work.program, i)
+        others = self.programs.claimed[i] - self.programs.claims(work.asker.program, i)
         return others + work.total + self._answer <= self._room[i]
 
     def _follows(self, work: Work, program: Program, offers: Offers, now: float) -> bool:
@@ -248,7 +248,7 @@ class GraphAware(RoutingPolicy):
         """When a piece of a prompt is to be sent, of which the rest comes later."""
         if work.spec.op is not Op.PARTIAL_PREFILLING or not offers.seen[i].calls:
             return -inf
-        latest = work.admitted + work.spec.estimate.latest_s
+        latest = work.began + work.spec.estimate.latest_s
         return latest - self._prefill_s(work, i, offers)
 
     def free(self, now: float) -> Iterator[Work]:
@@ -285,9 +285,9 @@ class GraphAware(RoutingPolicy):
             del self._oldest[bisect_left(self._oldest, (work.arrival, work.seq))]
         self._early.pop(key, None)
         self._again.pop(key, None)
-        followers = self._following.get(work.program)
+        followers = self._following.get(work.asker.program)
         if followers is not None and followers.pop(key, None) is not None and not followers:
-            del self._following[work.program]
+            del self._following[work.asker.program]
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class GraphAware(RoutingPolicy):
 
     def _led(self, work: Work) -> None:
         """Whoever followed this call need not wait for it."""
-        followers = self._following.get(work.program) if self._following else None
+        followers = self._following.get(work.asker.program) if self._following else None
         if followers:
             self._again |= followers
 

@@ -1,8 +1,8 @@
 """Who owns which part of the instances' KV memory, and will read it again.
 
-A program (`Work.program`) owns what its last call left: its KV lies where that ran. It is *claimed*
-while the program has a call there, or is away and to be waited for (`Returns`). What others brought
-first, as a common system prompt, is nobody's.
+A program (`Asker.program`) owns what its last call left: its KV lies where that ran. It is
+*claimed* while the program has a call there, or is away and to be waited for (`Returns`). What
+others brought first, as a common system prompt, is nobody's.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Programs:
 
     def has(self, work: Work, i: int) -> bool:
         """Whether a call is known to be on its way to instance `i`."""
-        program = self._all.get(work.program)
+        program = self._all.get(work.asker.program)
         return (
             program is not None and program.at == i and (work.run, work.primitive) in program.works
         )
@@ -86,9 +86,9 @@ class Programs:
     def joined(self, work: Work, i: int, found: int, answer: int, now: float) -> None:
         """A call goes to instance `i`, which keeps so many tokens of its prompt. answer: as many
         tokens as it is expected to have."""
-        program = self._all.get(work.program)
+        program = self._all.get(work.asker.program)
         if program is None:
-            program = self._all[work.program] = Program(work.program, common=found)
+            program = self._all[work.asker.program] = Program(work.asker.program, common=found)
         key = work.run, work.primitive
         self._unclaim(program)
         if key not in program.works:
@@ -99,7 +99,7 @@ class Programs:
         tokens = max(0, work.total + answer - program.common)
         tokens = max(program.tokens, tokens) if program.at == i else tokens
         self._owns(program, i, tokens)
-        program.category = work.app, work.spec.component
+        program.category = work.asker.app, work.spec.component
         self._claim(program)
 
     def _back(self, program: Program, now: float) -> None:
@@ -114,13 +114,13 @@ class Programs:
 
     def prefilled(self, work: Work) -> None:
         """A call has given its first token."""
-        program = self._all.get(work.program)
+        program = self._all.get(work.asker.program)
         if program is not None:
             program.begun.discard((work.run, work.primitive))
 
     def left(self, work: Work, now: float, generated: int | None = None) -> None:
         """A call has ended, or is not on its way any more. generated: tokens of its answer."""
-        program = self._all.get(work.program)
+        program = self._all.get(work.asker.program)
         key = work.run, work.primitive
         if program is None or key not in program.works:
             return

@@ -34,7 +34,7 @@ from teola.engine import (
     near,
 )
 from teola.errors import EngineUnavailable, TeolaError
-from teola.runtime.live.turns import Turns
+from teola.runtime.hosts.turns import Turns
 from teola.runtime.observe.noting import note, working_for
 from teola.threads import LastingPool
 

@@ -36,9 +36,9 @@ class Drives(Protocol):
 
     def tell(self, run: str, event: RunEvent, now: float) -> None: ...
 
-    def settle(self, query: LiveQuery, i: int, result: Mapping[str, Any], now: float) -> None:
-        """A control primitive gave its outputs."""
-        ...
+    def decided(self, query: LiveQuery, i: int, result: Mapping[str, Any], now: float) -> None: ...
+
+    def settle(self, query: LiveQuery, i: int, result: Mapping[str, Any], now: float) -> None: ...
 
     def undecided(self, query: LiveQuery, i: int, error: Exception, now: float) -> None: ...
 
@@ -73,19 +73,19 @@ class Controls:
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             driver.undecided(query, i, error, driver.loop.time())
         else:
-            self.decided(query, i, result, driver.loop.time())
+            driver.decided(query, i, result, driver.loop.time())
         finally:
             caller.end()
         driver.wake()
 
-    def decided(self, query: LiveQuery, i: int, result: Mapping[str, Any], now: float) -> None:
-        """Primitive `i` gave its outputs, which are kept before anybody reads them if the query's
-        steps are."""
+    def keeps_first(self, query: LiveQuery, i: int, result: Mapping[str, Any]) -> bool:
+        """Whether these outputs of primitive `i` are a step that is kept; they are settled when
+        that is done."""
         steps, op = query.terms.steps, query.plan.primitives[i].op
         if steps is None or op not in (Op.CONDITION, Op.WAIT):
-            self._driver.settle(query, i, result, now)
-        else:
-            self._aside(query, i, self._kept(query, i, steps, result))
+            return False
+        self._aside(query, i, self._kept(query, i, steps, result))
+        return True
 
     async def _kept(
         self, query: LiveQuery, i: int, steps: Steps, result: Mapping[str, Any]
@@ -123,7 +123,7 @@ class Controls:
         def then(answer: Any) -> None:
             query.asking.pop(i, None)
             output = params.read(answer, inquiry.about) if params.read else answer
-            self.decided(query, i, {port: output}, self._driver.loop.time())
+            self._driver.decided(query, i, {port: output}, self._driver.loop.time())
             self._driver.wake()
 
         self._put(query, i, inquiry, params.wait_s, then)

@@ -19,6 +19,7 @@ from teola.engine import QueryContext, Request, Result
 from teola.errors import QueryCancelled, TeolaError
 from teola.graph import Growth
 from teola.learning import Learner
+from teola.policies.asker import Asker
 from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
 from teola.runtime.growing import Place
@@ -106,6 +107,7 @@ class Live(Driver[LiveQuery]):
         plan: Plan,
         inputs: Mapping[str, Any],
         context: QueryContext,
+        asker: Asker,
         trace: Trace,
         watcher: Watcher | None = None,
         streams: bool = True,
@@ -117,7 +119,7 @@ class Live(Driver[LiveQuery]):
         trace.plan = plan
         id = context.query_id
         done: asyncio.Future[Ending] = self.loop.create_future()
-        query = query_of(context, plan, inputs, trace, done, watcher, streams, terms)
+        query = query_of(context, asker, plan, inputs, trace, done, watcher, streams, terms)
         if context.deadline != float("inf"):
             query.late = partial(self._late, id, DeadlineReached())
             query.timer = self.loop.call_at(context.deadline, query.late)
@@ -210,7 +212,8 @@ class Live(Driver[LiveQuery]):
             query.done.set_result(ending_of(query, command, outputs))
 
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
-        self.sequences.let_go(outputs)
+        if outputs and "sequence" in outputs:
+            self.sequences.let_go(outputs)
 
     async def drain(self, engine: str, instance: int) -> None:
         """Send an instance nothing more, and wait until what it has is done."""
@@ -247,16 +250,19 @@ class Live(Driver[LiveQuery]):
             self._scheduled = True
             self.loop.call_soon(self._drain)
 
+    def receive(self, now: float) -> None:
+        inbox, handle = self._inbox, self.handle
+        while inbox:
+            handle(inbox.popleft(), now)
+
     def _drain(self) -> None:
-        """What has come in, then a scheduling round; again while what was dispatched has ended at
-        once, but not for long: others use the loop."""
+        """The main loop, until nothing has come in. What was dispatched may have ended at once, and
+        is in the inbox then; but this goes on for a while only, as others use the event loop."""
         began, inbox = self.loop.time(), self._inbox
         now = began
         try:
             for _ in range(ROUNDS):
-                while inbox:
-                    self.handle(inbox.popleft(), now)
-                self.flush(now)
+                self.run_once(now)
                 if not inbox:
                     break
                 now = self.loop.time()
@@ -381,12 +387,8 @@ class Live(Driver[LiveQuery]):
     def recall(self, query: LiveQuery, i: int, now: float) -> None:
         self._controls.recall(query, i, now)
 
-    def decided(self, query: LiveQuery, i: int, result: Mapping[str, Any], now: float) -> None:
-        self._controls.decided(query, i, result, now)
-
-    def settle(self, query: LiveQuery, i: int, result: Mapping[str, Any], now: float) -> None:
-        """A control primitive gave its outputs, which are kept if they have to be."""
-        super().decided(query, i, result, now)
+    def keeps_first(self, query: LiveQuery, i: int, result: Mapping[str, Any]) -> bool:
+        return self._controls.keeps_first(query, i, result)
 
     # --- LLM calls --------------------------------------------------------------------------
 

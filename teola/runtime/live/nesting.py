@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from teola.engine import QueryContext
 from teola.errors import InputError, Overloaded, QueryCancelled
-from teola.graph import Growth
+from teola.graph import Spends
 from teola.run_secrets import OF_NONE, Secrets
 from teola.runtime.live.people import People
 from teola.runtime.live.steps import Steps
@@ -33,7 +33,7 @@ DEEPEST: Final = 16
 """Queries inside each other. An app that runs itself ends here and not where memory does."""
 
 Place = tuple[str, int]
-Spender = tuple[Growth, str]
+Spender = tuple[Spends, str]
 """A run of an agent, and the key of a part of it."""
 
 

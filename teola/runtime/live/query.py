@@ -13,14 +13,18 @@ from teola.graph import (
     QUERY,
     AggregateParams,
     Aggregation,
+    CountsTokens,
     DecodeParams,
     GrowParams,
     Growth,
+    NamesCounter,
     Op,
     Primitive,
+    Spends,
     ToolStep,
 )
 from teola.graph.ops import DECODES
+from teola.policies.asker import Asker
 from teola.runtime.driver import Query
 from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
@@ -112,8 +116,8 @@ class LiveQuery(Query):
         and the key of that part. What it takes counts against that one's bounds."""
         query = self
         while (place := query.place) is not None:
-            if hasattr(place.growing.growth, "within"):
-                return place.growing.growth, place.key
+            if place.growing.spends is not None:
+                return place.growing.spends, place.key
             query = cast("LiveQuery", place.growing.query)
         return query.terms.spender
 
@@ -252,6 +256,7 @@ def as_failure(error: Exception) -> TeolaError:
 
 def query_of(
     context: QueryContext,
+    asker: Asker,
     plan: Plan,
     inputs: Mapping[str, Any],
     trace: Trace,
@@ -261,8 +266,7 @@ def query_of(
     terms: Terms,
 ) -> LiveQuery:
     """A query that is part of none."""
-    id = context.query_id
-    run = GraphRun(id, plan, tenant=context.tenant, app=trace.app, program=context.program)
+    run = GraphRun(context.query_id, plan, asker, began=asker.admitted)
     tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens, terms.most_bytes)
     kept = trace.values = kept_in(terms.values, inputs)
     store = Store(plan, inputs, tally=tally, kept=kept)
@@ -295,13 +299,13 @@ def growth_of(query: LiveQuery, i: int, hosts: Mapping[tuple[str, int], LocalHos
     its engine."""
     params = query.plan.primitives[i].params
     assert isinstance(params, GrowParams)
-    growth = params.grower.growth(query.store.resolve(i))
-    host = hosts.get((getattr(params.grower, "counts_by", ""), 0))
-    if host is not None and (counts := getattr(growth, "counts", None)) is not None:
-        counts(host.count_tokens, host.engine.spec.window)
-    within = getattr(growth, "within", None)
-    if within is not None and (around := query.spender) is not None:
-        within(*around)
+    grower, growth = params.grower, params.grower.growth(query.store.resolve(i))
+    if isinstance(grower, NamesCounter) and isinstance(growth, CountsTokens):
+        host = hosts.get((grower.counts_by, 0))
+        if host is not None:
+            growth.counts(host.count_tokens, host.engine.spec.window)
+    if isinstance(growth, Spends) and (around := query.spender) is not None:
+        growth.within(*around)
     return growth
 
 
@@ -315,7 +319,7 @@ def part_of(around: LiveQuery, id: str, plan: Plan, place: Place, now: float) ->
     if place.recorded:  # else nobody could look at it
         trace.values = kept_in(around.terms.values, inputs)
     store = Store(plan, inputs, tally=around.tally, nulls=nulls, kept=trace.values)
-    run = part_run(around, id, plan, place)
+    run = part_run(around, id, plan, place, now)
     watcher, terms, tally = around.watcher, around.terms, around.tally
     part = LiveQuery(context, plan, store, run, trace, None, watcher, answers, terms, tally, place)
     part.tell_step("started")

@@ -86,17 +86,19 @@ class KeptValues:
 
     # --- while it runs ------------------------------------------------------------------------
 
-    def gave(self, i: int, outputs: Mapping[str, Any]) -> None:
+    def gave(self, i: int, outputs: Mapping[str, Any], tiny: int | None = None) -> None:
         """Primitive `i` gave these outputs. Small ones are kept as they are, at once: this is done
-        for every primitive."""
+        for every primitive. tiny: their `tiny_bytes`, if the caller knows them."""
         room = self.room
         if room.left <= 0:
             return
-        if room.hide is None and (size := tiny_bytes(outputs.values())) is not None:
-            self._outputs[i] = outputs
-            room.left -= size
-            self._bytes += size
-            return
+        if room.hide is None:
+            size = tiny_bytes(outputs.values()) if tiny is None else tiny
+            if size is not None:
+                self._outputs[i] = outputs
+                room.left -= size
+                self._bytes += size
+                return
         self._outputs[i] = self._excerpts(outputs)
 
     def read(self, i: int, pieces: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ class Prefix(Tokens):
 
 def salt_of(query: Query, profile: EngineProfile) -> int:
     """Whoever has the same one shares prefixes: a tenant's queries, where they are kept."""
-    return number_of(query.run.tenant if profile.keeps_prefixes else f"query {query.id}")
+    return number_of(query.run.asker.tenant if profile.keeps_prefixes else f"query {query.id}")
 
 
 def said(

@@ -146,14 +146,14 @@ class Stepper:
         profile, salt = self.profile, salt_of(query, self.profile)
         found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
         ends = ends_of_parts(query, id[1]) if self._looks_ahead else ()
-        category = query.run.app, query.plan.primitives[id[1]].component
+        category = query.run.asker.app, query.plan.primitives[id[1]].component
         sequence = TokenSequence(
             id,
             found.tokens,
             length,
             tuple([delivery.at for delivery in deliveries]),
             found.keys,
-            access=Access(category, 0, query.run.program, self._reads(query, id[1], ends)),
+            access=Access(category, 0, query.run.asker.program, self._reads(query, id[1], ends)),
         )
         called = self.calls[id] = Called(batch, deliveries, found, sequence, ends)
         if profile.prefix_reuse:

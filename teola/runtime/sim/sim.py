@@ -24,6 +24,7 @@ from teola.learning import Learner
 from teola.learning.at_work import WAITS
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
+from teola.policies.asker import Asker
 from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
 from teola.runtime.driver import Driver, Query, queue_of
@@ -158,7 +159,7 @@ class Sim(Driver[Query]):
     ) -> str:
         """Let a query arrive at time `at`; inputs are Tokens or lists of them, or None for one that
         it comes without. plan: a function is asked for it then, when more is known. program: whose
-        calls its own are (GraphRun). Raises UnknownName for an input that the graph has not, and
+        calls its own are (Asker). Raises UnknownName for an input that the graph has not, and
         InputError for one that it lacks; where the plan is a function, `run` does."""
         id = id or f"q{self._count}"
         if isinstance(plan, Plan):
@@ -181,16 +182,19 @@ class Sim(Driver[Query]):
         with seldom_collecting():
             while heap and heap[0][0] <= until:
                 self.now = now = heap[0][0]
-                while heap and heap[0][0] == now:
-                    _, _, call, arguments = heappop(heap)
-                    call(*arguments)
-                self.flush(now)
+                self.run_once(now)
                 while idle:
                     idle.popitem()[0].kick(now)
         if heap:
             return self.results
         self._check_names()
         return [*self.results, *self.unfinished]
+
+    def receive(self, now: float) -> None:
+        heap = self._heap
+        while heap and heap[0][0] == now:
+            _, _, call, arguments = heappop(heap)
+            call(*arguments)
 
     @property
     def unfinished(self) -> list[SimulatedQuery]:
@@ -393,7 +397,7 @@ class Sim(Driver[Query]):
                 continue
             cost = profile.cost(work.spec.op)
             component = query.plan.primitives[work.primitive].component
-            known = self.profile.habit(query.run.app, component).seconds
+            known = self.profile.habit(query.run.asker.app, component).seconds
             if known is not None:
                 own = max(own, known)
                 continue
@@ -448,7 +452,8 @@ class Sim(Driver[Query]):
             plan = plan()
             self._check_inputs(plan, inputs)
             self._add_engines(plan)
-        run = GraphRun(id, plan, tenant=tenant, app=app, program=program)
+        asker = Asker(tenant, app or plan.graph.name, program or id, self.now)
+        run = GraphRun(id, plan, asker, began=self.now)
         trace = Trace(id, app, plan, self.now)
         self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)
 
@@ -477,7 +482,7 @@ class Sim(Driver[Query]):
         self._add_engines(plan)
         trace = part_trace(around, id, plan, place, now)
         store = Store(plan, place.grow.inputs, weighs=False, tally=around.tally)
-        run = part_run(around, id, plan, place)
+        run = part_run(around, id, plan, place, now)
         return Query(id, plan, store, run, trace, around.tally, place)
 
     def finished(self, query: Query, command: Finish, now: float) -> None:

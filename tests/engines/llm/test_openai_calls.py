@@ -11,8 +11,8 @@ from teola.engine import Call, TextPart
 from teola.errors import EngineError
 from teola.graph import OfferedTools, Role
 from teola_engines.llm import refused_tools
-from teola_engines.llm.openai_calls import CallPiece, CallsText, pieces_of
-from teola_engines.llm.openai_wire import NoTools, TooLong, finish_reason, read_piece, refusal
+from teola_engines.openai.calls import CallPiece, CallsText, pieces_of
+from teola_engines.openai.wire import NoTools, TooLong, finish_reason, read_piece, refusal
 from tests.engines.llm.openai_calls import PROMPT, a_call, answer, started
 from tests.fake_openai import Fail, FakeOpenAI, Says
 from tests.planted import catches, edited

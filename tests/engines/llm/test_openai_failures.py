@@ -17,9 +17,9 @@ from teola.errors import (
     UnknownName,
 )
 from teola.graph.prompt import Role
-from teola_engines.llm import OpenAIServer, openai_connection
-from teola_engines.llm.openai_connection import Connection
-from teola_engines.llm.openai_wire import TooLong
+from teola_engines.llm import OpenAIServer
+from teola_engines.openai.connection import DRAIN_LIMIT_S, Connection
+from teola_engines.openai.wire import TooLong
 from tests.engines.llm.openai_calls import PROMPT, SECRET, a_call, answer, started
 from tests.fake_openai import Fail, FakeOpenAI, Hang, Stream
 from tests.planted import catches, edited
@@ -212,7 +212,7 @@ async def test_a_start_that_cannot_succeed_says_what_to_do():
 
 
 async def test_a_silent_server_is_given_up_within_ten_seconds(monkeypatch):
-    monkeypatch.setattr("teola_engines.llm.openai_probe.START_LIMIT_S", 0.3)
+    monkeypatch.setattr("teola_engines.openai.probe.START_LIMIT_S", 0.3)
     with silent_port() as port:
         message, retryable = await refused_start(f"http://127.0.0.1:{port}/v1")
     assert "does not answer within" in message
@@ -260,7 +260,7 @@ async def test_closing_that_is_given_up_leaves_no_connection_open():
     "old-connections-half-closed",
     "the end of an answer gives up closing what is too old",
     edited(
-        "teola_engines.llm.openai_connection:_drain",
+        "teola_engines.openai.connection:_drain",
         "with suppress(ValueError, httpx.TransportError), move_on_after(DRAIN_LIMIT_S):",
         "with suppress(TimeoutError): # as asyncio ends it\n"
         "      async with asyncio.timeout(DRAIN_LIMIT_S):",
@@ -272,7 +272,7 @@ async def test_an_answer_that_ends_leaves_no_old_connection_open(monkeypatch):
     close = AnyIOStream.aclose
 
     async def close_slowly(stream):
-        await asyncio.sleep(2 * openai_connection.DRAIN_LIMIT_S)
+        await asyncio.sleep(2 * DRAIN_LIMIT_S)
         await close(stream)
 
     with FakeOpenAI() as server:

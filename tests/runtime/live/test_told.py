@@ -8,8 +8,9 @@ from itertools import count
 import pytest
 
 from teola.engine import QueryContext
+from teola.policies.asker import Asker
 from teola.profile import paper
-from teola.runtime.driver import Driver
+from teola.runtime.live.query import query_of
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
@@ -27,7 +28,7 @@ LOADED_S = 1.0
 @catches(
     "loading-not-counted",
     "a query's age is counted from when its documents are loaded",
-    edited(Driver.begin, "query.trace.admitted", "now"),
+    edited(query_of, "began=asker.admitted", "began=done.get_loop().time()"),
 )
 async def test_loading_counts_as_a_query_s_age() -> None:
     """So who came first goes first, however long the documents took."""
@@ -37,10 +38,11 @@ async def test_loading_counts_as_a_query_s_age() -> None:
         admitted = asyncio.get_running_loop().time() - LOADED_S
         context = QueryContext("q", "b")
         trace = Trace("q", "rag", p, admitted)
-        ending = await bench.live.execute(p, {"question": "why?"}, context, trace)
+        asker = Asker("b", "rag", "q", admitted)
+        ending = await bench.live.execute(p, {"question": "why?"}, context, asker, trace)
     assert ending.state is State.OK
     (work,) = spy.seen
-    assert (work.tenant, work.app, work.admitted) == ("b", "rag", admitted)
+    assert (work.asker.tenant, work.asker.app, work.began) == ("b", "rag", admitted)
     assert work.arrival >= admitted + LOADED_S
 
 
@@ -53,7 +55,7 @@ def simulated(batching: str = "topology") -> Sim:
 @catches(
     "sim-one-tenant",
     "a simulation knows one tenant",
-    edited(Sim._arrive, "tenant=tenant", "tenant='default'"),
+    edited(Sim._arrive, "Asker(tenant,", "Asker('default',"),
 )
 def test_a_simulated_query_is_its_tenants() -> None:
     sim = simulated()
@@ -61,7 +63,8 @@ def test_a_simulated_query_is_its_tenants() -> None:
         sim.submit(plan(*call("m")), {"question": Tokens(9)}, tenant=tenant, app=f"{tenant}-app")
     spy = sim.core.queues["llm"].line.policy = Spy()
     assert [result.state for result in sim.run()] == [State.OK] * 2
-    assert [(work.tenant, work.app) for work in spy.seen] == [("a", "a-app"), ("b", "b-app")]
+    askers = [(work.asker.tenant, work.asker.app) for work in spy.seen]
+    assert askers == [("a", "a-app"), ("b", "b-app")]
 
 
 @pytest.mark.parametrize(("batching", "second"), [("fair", "b"), ("fifo", "a")])

@@ -73,7 +73,7 @@ def test_an_unknown_policy_is_refused() -> None:
 @catches(
     "nobody-asked",
     "the policy is not told whose the blocks are",
-    edited(Stepper._begin, "0, query.run.program,", "0, None,"),
+    edited(Stepper._begin, "0, query.run.asker.program,", "0, None,"),
 )
 def test_a_policy_is_told_whose_the_blocks_are() -> None:
     told = set[object]()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from teola.runtime.live.turns import Turns
+from teola.runtime.hosts.turns import Turns
 
 
 class Works:

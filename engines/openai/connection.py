@@ -19,8 +19,8 @@ from anyio import CancelScope, current_time, fail_after, move_on_after
 from teola.engine import Delta, LeftOfMinute, QueryContext, ServerLimits, Usage
 from teola.errors import EngineAway, EngineError, EngineUnavailable, InputError
 
-from . import openai_probe, openai_wire
-from .openai_calls import CallsText
+from . import probe, wire
+from .calls import CallsText
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -40,8 +40,8 @@ class Connection:
     def __init__(
         self, name: str, url: str, api_key: str | None, timeout_s: float, connect_timeout_s: float
     ) -> None:
-        self.url = openai_probe.api_url(url)
-        self.server = f"{name} at {openai_probe.shown(self.url)}"
+        self.url = probe.api_url(url)
+        self.server = f"{name} at {probe.shown(self.url)}"
         self.model: str | None = None
         self._api_key = api_key
         self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
@@ -123,20 +123,20 @@ class Connection:
         async with AsyncExitStack() as stack:
             events = await self._open_stream(context, body, stack)
             while (data := await self._next(context, events, begun=written > 0)) is not None:
-                if data == openai_wire.DONE:
+                if data == wire.DONE:
                     await _drain(events)
                     break
                 with self.translated():
-                    piece = openai_wire.read_piece(data, self.server, str(self.model))
+                    piece = wire.read_piece(data, self.server, str(self.model))
                 usage = piece.usage or usage
-                if reason != openai_wire.REFUSED:
+                if reason != wire.REFUSED:
                     reason = piece.finish_reason or reason
                 text = calls.feed(piece.text, piece.calls) if calls is not None else piece.text
                 if text or empty:
                     empty = False
                     written += len(text)
                     yield Delta(text)
-        reason = openai_wire.finish_reason(reason, self.server)
+        reason = wire.finish_reason(reason, self.server)
         if calls is not None and (text := calls.end()):
             yield Delta(text)
         yield Delta("", reason, usage or estimate(written))
@@ -155,7 +155,7 @@ class Connection:
             self._heard(response.headers)
             return cast("AsyncIterator[bytes]", response.iter_bytes())
 
-        events = openai_wire.events(await self._within(context, open_response))
+        events = wire.events(await self._within(context, open_response))
         return await stack.enter_async_context(aclosing(events))
 
     async def _next(
@@ -171,7 +171,7 @@ class Connection:
             raise
 
     def _heard(self, headers: Mapping[str, str]) -> None:
-        if self.on_left is not None and (left := openai_wire.left_of_minute(headers)) is not None:
+        if self.on_left is not None and (left := wire.left_of_minute(headers)) is not None:
             self.on_left(left)
 
     def limits(
@@ -229,7 +229,7 @@ class Connection:
 
     def translated(self) -> AbstractContextManager[None]:
         """Turns what the SDK and the connection raise into EngineErrors."""
-        return openai_wire.as_engine_errors(self.server, str(self.model), self._heard)
+        return wire.as_engine_errors(self.server, str(self.model), self._heard)
 
 
 async def _drain(events: AsyncGenerator[str, None]) -> None:

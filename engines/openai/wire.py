@@ -21,7 +21,7 @@ from typing import Any, Final
 from teola.engine import LeftOfMinute, Usage
 from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, TeolaError
 
-from .openai_calls import CallPiece, pieces_of
+from .calls import CallPiece, pieces_of
 
 DONE: Final = "[DONE]"
 MAX_LINE: Final = 1 << 20

@@ -1,0 +1,2 @@
+"""What engines share that speak to an OpenAI-compatible server: the connection, what comes over it,
+and finding out who answers."""

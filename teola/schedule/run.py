@@ -1,0 +1,55 @@
+"""Run: what a core needs of whatever runs in it. A query's graph is one (`GraphRun`).
+
+Anything else that wants work of the engines' queues can be another: the rows of a table, a single
+call of a gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from teola.policies.asker import Asker
+from teola.policies.work import WorkSpec
+from teola.schedule.events import Outbox, Recall, RunEvent, State, Submit, Withdraw
+
+Ask = Callable[[Submit | Withdraw | Recall], object]
+"""Takes what a run wants of the queues and does it at once; of a Recall it answers whether it was
+done."""
+
+
+class HasSpecs(Protocol):
+    """What a run goes by. specs: of its primitives, by their index."""
+
+    @property
+    def specs(self) -> Sequence[WorkSpec]: ...
+
+
+class Run(Protocol):
+    """A state machine in a core: events in, commands out.
+
+    id: its name in the core and in all commands.
+    asker: on whose behalf it runs.
+    began: when it was admitted to the core, on the driver's clock. A part begins later than the
+        query that it belongs to.
+    behind_s: the time of what follows it in its query, in seconds, as far as that is known.
+    state: how it ended (None: it goes on).
+    """
+
+    id: str
+    asker: Asker
+    began: float
+    behind_s: float
+    state: State | None
+
+    @property
+    def plan(self) -> HasSpecs: ...
+
+    def attach(self, out: Outbox, ask: Ask) -> None:
+        """Called once, before anything else. out: takes its commands for the driver. ask: takes
+        what it wants of the queues."""
+        ...
+
+    def handle(self, event: RunEvent, now: float) -> None:
+        """Something happened. Events after its end change nothing."""
+        ...
