@@ -430,6 +430,37 @@ class PrefixChange(NamedTuple):
     cleared: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What a server that others run takes. account: equal for all that draw from one budget, such
+    as one API key at one url. requests_per_minute, tokens_per_minute: None where nobody said."""
+
+    account: str
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+class LeftOfMinute(NamedTuple):
+    """What a server says is left of its budgets, and in how many seconds each is whole again. None:
+    it does not say."""
+
+    requests: float | None
+    tokens: float | None
+    requests_reset_s: float = 0.0
+    tokens_reset_s: float = 0.0
+
+
+@runtime_checkable
+class CallsServer(Protocol):
+    """Calls a server that others run, and that takes only so much."""
+
+    server_limits: ServerLimits
+
+    def on_left(self, told: Callable[[LeftOfMinute], None]) -> None:
+        """From now on `told` is called with what answers say is left. Called on the event loop."""
+        ...
+
+
 @runtime_checkable
 class TellsPrefixes(Protocol):
     """A language model that tells what its prefix cache keeps."""

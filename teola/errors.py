@@ -9,7 +9,9 @@
     ├── GraphError                      a graph that breaks a rule (a bug in a pass or a component)
     ├── EngineError (RuntimeError)      an engine failed; `retryable`: another try may help
     │   ├── EngineUnavailable           it could not be reached or started
+    │   │   ├── EngineAway              its server, which others run, is not there now
     │   │   └── ToolLost                a tool's server was lost while it worked on a call
+    │   ├── EngineBusy                  its server takes no more calls now
     │   └── OutputError                 it answered, but not in the form that was asked for
     ├── ToolError                       a tool refuses, for a reason that its model is to read
     ├── QueryError                      how a query ended, when not with an answer
@@ -128,6 +130,20 @@ class EngineUnavailable(EngineError):
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message, retryable=retryable)
+
+
+class EngineAway(EngineUnavailable):
+    """An engine's server, which others run, is not there now: it took no call, or lost one before
+    anything came back."""
+
+
+class EngineBusy(EngineError):
+    """An engine's server takes no more calls now. after_s: in how many seconds it may take some, if
+    it says so."""
+
+    def __init__(self, message: str, *, after_s: float | None = None) -> None:
+        super().__init__(message, retryable=True)
+        self.after_s = after_s
 
 
 class ToolLost(EngineUnavailable):

@@ -75,7 +75,8 @@ class FakeOpenAI:
 
     answer: a text, or a function of the messages. models: what GET /v1/models answers, an object
     or bytes, to be replaced at will. tokenizes: it has /tokenize and /detokenize, where a character
-    is a token, and the metrics of a vLLM.
+    is a token, and the metrics of a vLLM. at_once: completions that it works on; others are refused
+    and told to come back `retry_after`. working: on how many it does.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class FakeOpenAI:
         prefill_s_per_token: float = 0.0,
         tokenizes: bool = False,
         dynamo: bool = False,
+        at_once: int | None = None,
+        retry_after: str = "1",
     ) -> None:
         self._answer = answer if callable(answer) else lambda messages: answer
         self.model, self.vllm, self.api_key = model, vllm, api_key
@@ -104,6 +107,7 @@ class FakeOpenAI:
         self.connections = self.connected = 0
         self.in_flight = 0
         self.cursed: dict[str, Fail | Stream | Says | Hang] = {}
+        self.at_once, self.retry_after, self.working = at_once, retry_after, 0
         self._script: list[Fail | Stream | Says | Hang] = []
         self._cache: dict[str, set[int]] = {}
         self._changed = threading.Condition()
@@ -235,6 +239,10 @@ class FakeOpenAI:
             return Fail(404, message, "NotFoundError", 404 if self.vllm else "model_not_found")
         if seen.path.endswith("chat/completions") and not self.chat_template:
             return Fail(400, NO_TEMPLATE, "BadRequestError", 400)
+        if self.at_once is not None and self.working >= self.at_once:
+            message = "Rate limit reached for requests"
+            headers = {"retry-after": self.retry_after}
+            return Fail(429, message, "requests", "rate_limit_exceeded", headers=headers)
         prompt, output = len(prompt_text(body)) // 4 + 1, int(body.get("max_tokens", 16))
         if prompt + output > self.context_tokens:
             message = CONTEXT_LENGTH.format(

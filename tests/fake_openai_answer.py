@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fail:
-    """An error status; the body is the documented one, unless given."""
+    """An error status; the body is the documented one, unless given. headers: besides."""
 
     status: int
     message: str = "scripted failure"
     type: str = "invalid_request_error"
     code: str | int | None = None
     body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,14 @@ class Answer:
             return await self._fail(refused)
         if seen.path == "/v1/models":
             return await self._whole(server.models)
+        server.working += 1
+        try:
+            return await self._work()
+        finally:
+            server.working -= 1
+
+    async def _work(self) -> None:
+        server, seen = self._server, self._seen
         behaviour = server.next_behaviour(seen.body)
         if isinstance(behaviour, Fail):
             return await self._fail(behaviour)
@@ -142,14 +151,17 @@ class Answer:
         body = failure.body
         if body is None:
             body = json.dumps({"error": {**error, "code": failure.code}}).encode()
-        await self._bytes(failure.status, body)
+        await self._bytes(failure.status, body, failure.headers)
 
     async def _whole(self, value: object) -> None:
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         await self._bytes(200, body)
 
-    async def _bytes(self, status: int, body: bytes) -> None:
+    async def _bytes(
+        self, status: int, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> None:
         head = f"HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self._writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         await self._writer.drain()
 

@@ -11,12 +11,20 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from teola.engine import EngineKind, EngineSpec, QueryContext, Request, Result, any_wanted
+from teola.engine import (
+    EngineKind,
+    EngineSpec,
+    LeftOfMinute,
+    QueryContext,
+    Request,
+    Result,
+    any_wanted,
+)
 from teola.errors import (
     EngineError,
     EngineUnavailable,
@@ -81,6 +89,8 @@ class OpenAIEmbeddings:
         concurrency: int = 4,
         timeout_s: float = 60.0,
         connect_timeout_s: float = 5.0,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
     ) -> None:
         if encoding_format not in get_args(Encoding):
             where = f"engine {name!r}"
@@ -91,6 +101,7 @@ class OpenAIEmbeddings:
             if value is not None and value < 1:
                 raise InputError(f"engine {name!r}: {option} must be at least 1")
         self._connection = Connection(name, url, api_key, timeout_s, connect_timeout_s)
+        self.server_limits = self._connection.limits(requests_per_minute, tokens_per_minute)
         self._name, self._model = name, model
         self._dimensions, self._encoding = dimensions, encoding_format
         self._max_batch, self._max_tokens = max_batch, max_tokens
@@ -115,6 +126,10 @@ class OpenAIEmbeddings:
     @property
     def _url(self) -> str:
         return self._connection.url
+
+    def on_left(self, told: Callable[[LeftOfMinute], None]) -> None:
+        """See CallsServer."""
+        self._connection.on_left = told
 
     # --- life ---------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ Nothing is retried here: whether a failed call may be repeated is the scheduler'
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
@@ -23,6 +23,7 @@ from teola.engine import (
     EngineKind,
     EngineSpec,
     Keys,
+    LeftOfMinute,
     QueryContext,
     SequenceHandle,
     Usage,
@@ -51,6 +52,8 @@ class OpenAIServer:
     None finds out. send_priority: for a vLLM started with --scheduling-policy priority.
     agent_hints: the server is an NVIDIA Dynamo, which is told what is known of calls; None finds
     out. salt_key: secret that keeps tenants' prefix caches apart on a vLLM.
+    requests_per_minute, tokens_per_minute: what the API key may draw, prompts and answers together;
+    None learns it from what the server says and refuses.
     Raises InputError (url), UnknownName (api).
     """
 
@@ -71,6 +74,8 @@ class OpenAIServer:
         send_priority: bool = False,
         agent_hints: bool | None = None,
         salt_key: str = "",
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
     ) -> None:
         if api not in APIS:
             raise UnknownName("api", api, APIS, f"engine {name!r}")
@@ -85,6 +90,7 @@ class OpenAIServer:
         self._agent_hints, self._hints = agent_hints, Hints()
         self._chats = api != "completions"
         self._refused = RefusedTools()
+        self.server_limits = self.connection.limits(requests_per_minute, tokens_per_minute)
 
     @property
     def spec(self) -> EngineSpec:
@@ -118,6 +124,10 @@ class OpenAIServer:
     @property
     def _url(self) -> str:
         return self.connection.url
+
+    def on_left(self, told: Callable[[LeftOfMinute], None]) -> None:
+        """See CallsServer."""
+        self.connection.on_left = told
 
     # --- life ---------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ old, which only those leave to finish, and a connection half closed is open for 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
-from teola.engine import Delta, QueryContext, Usage
-from teola.errors import EngineError
+from teola.engine import Delta, LeftOfMinute, QueryContext, ServerLimits, Usage
+from teola.errors import EngineAway, EngineError, EngineUnavailable, InputError
 from teola.loopback import without_proxy
 
 from . import probe, wire
@@ -46,6 +47,8 @@ class Connection:
         self._api_key = api_key
         self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
         self._client: AsyncOpenAI | None = None
+        self.on_left: Callable[[LeftOfMinute], None] | None = None
+        """Is told what answers say is left of the server's budgets."""
 
     @property
     def client(self) -> AsyncOpenAI:
@@ -85,7 +88,8 @@ class Connection:
         """Send a request and drop its answer. Raises EngineError, EngineUnavailable."""
         self._check_deadline(context)
         endpoint = self._endpoint(body)
-        await self._within(context, lambda: endpoint.with_raw_response.create(**body))
+        answer = await self._within(context, lambda: endpoint.with_raw_response.create(**body))
+        self._heard(answer.headers)
 
     async def post(self, context: QueryContext, path: str, body: Mapping[str, Any]) -> bytes:
         """The answer to a request that no method of the SDK is for, as it came.
@@ -99,6 +103,7 @@ class Connection:
         answer = await self._within(
             context, lambda: client.post(path, body=dict(body), cast_to=httpx.Response)
         )
+        self._heard(answer.headers)
         return answer.content
 
     async def stream(
@@ -119,7 +124,7 @@ class Connection:
         reason, usage, written = None, None, 0
         async with AsyncExitStack() as stack:
             events = await self._open_stream(context, body, stack)
-            while (data := await self._within(context, lambda: anext(events, None))) is not None:
+            while (data := await self._next(context, events, begun=written > 0)) is not None:
                 if data == wire.DONE:
                     await _drain(events)
                     break
@@ -149,10 +154,43 @@ class Connection:
         async def open_response() -> AsyncIterator[bytes]:
             stream = endpoint.with_streaming_response.create(**body, **options)
             response = await stack.enter_async_context(stream)
+            self._heard(response.headers)
             return cast("AsyncIterator[bytes]", response.iter_bytes())
 
         events = wire.events(await self._within(context, open_response))
         return await stack.enter_async_context(aclosing(events))
+
+    async def _next(
+        self, context: QueryContext, events: AsyncGenerator[str, None], *, begun: bool
+    ) -> str | None:
+        """The next event of an answer. begun: a part of it has come, so that a server which is lost
+        now has not just refused the call."""
+        try:
+            return await self._within(context, lambda: anext(events, None))
+        except EngineAway as error:
+            if begun:
+                raise EngineUnavailable(str(error)) from None
+            raise
+
+    def _heard(self, headers: Mapping[str, str]) -> None:
+        if self.on_left is not None and (left := wire.left_of_minute(headers)) is not None:
+            self.on_left(left)
+
+    def limits(
+        self, requests_per_minute: int | None, tokens_per_minute: int | None
+    ) -> ServerLimits:
+        """What its API key may draw, with a name for it that tells neither key nor url.
+
+        Raises InputError.
+        """
+        given = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
+        for option, value in given.items():
+            if value is not None and (isinstance(value, bool) or value < 1):
+                raise InputError(
+                    f"{self.server}: {option} is {value!r}: give a whole number from 1"
+                )
+        account = hashlib.sha256(f"{self.url}\n{self._api_key or ''}".encode()).hexdigest()[:16]
+        return ServerLimits(account, requests_per_minute, tokens_per_minute)
 
     def _endpoint(self, body: Mapping[str, Any]) -> Any:
         """The SDK's resource; untyped, because request bodies are made for any server."""
@@ -193,7 +231,7 @@ class Connection:
 
     def translated(self) -> AbstractContextManager[None]:
         """Turns what the SDK and the connection raise into EngineErrors."""
-        return wire.as_engine_errors(self.server, str(self.model))
+        return wire.as_engine_errors(self.server, str(self.model), self._heard)
 
 
 async def _drain(events: AsyncGenerator[str, None]) -> None:

@@ -8,14 +8,18 @@ No message repeats what a server says in words, because servers quote prompts.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from teola.engine import Usage
-from teola.errors import EngineError, EngineUnavailable, TeolaError
+from teola.engine import LeftOfMinute, Usage
+from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, TeolaError
 
 from .calls import CallPiece, pieces_of
 
@@ -42,6 +46,12 @@ REFUSED: Final = "refusal"
 _LENGTH: Final = frozenset({"length", "max_tokens", "max_output_tokens"})
 _GAVE_UP: Final = frozenset({"abort", "error", "cancelled", "canceled"})
 """Why a text may end, by what servers and gateways write; whatever else they write is its end."""
+_USED_UP: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+"""What servers call it that a key is worth nothing until somebody pays."""
+_SPAN: Final = re.compile(
+    r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?!s))?(?:(\d{1,6}(?:\.\d{0,9})?)s)?(?:(\d{1,7}(?:\.\d{0,9})?)ms)?"
+)
+_NUMBER: Final = re.compile(r"\d{1,9}(?:\.\d{0,9})?")
 _LIMIT: Final = re.compile(r"(?:context|model) length (?:is|of) (\d+)", re.IGNORECASE)
 _WORD: Final = re.compile(r"[\w.\-\[\]]{1,64}")
 
@@ -166,8 +176,11 @@ def finish_reason(reason: str | None, server: str) -> str:
 
 
 @contextmanager
-def as_engine_errors(server: str, model: str) -> Iterator[None]:
-    """Turns what the SDK, the connection and the decoding of events raise into EngineErrors."""
+def as_engine_errors(
+    server: str, model: str, heard: Callable[[Mapping[str, str]], None]
+) -> Iterator[None]:
+    """Turns what the SDK, the connection and the decoding of events raise into EngineErrors. heard:
+    is told the headers of answers that refuse."""
     import httpx
     import openai
 
@@ -176,30 +189,90 @@ def as_engine_errors(server: str, model: str) -> Iterator[None]:
     except TeolaError:
         raise
     except openai.APIStatusError as error:
-        raise refusal(server, model, error.status_code, error.body) from None
+        heard(error.response.headers)
+        after_s = retry_after(error.response.headers)
+        raise refusal(server, model, error.status_code, error.body, after_s) from None
     except openai.APITimeoutError:
-        raise EngineUnavailable(f"{server} accepts no connection: is it running?") from None
+        raise EngineAway(f"{server} accepts no connection: is it running?") from None
     except openai.APIConnectionError as error:
         why = type(error.__cause__ or error).__name__
-        raise EngineUnavailable(f"no connection to {server} ({why}): is it running?") from None
+        raise EngineAway(f"no connection to {server} ({why}): is it running?") from None
     except httpx.TransportError as error:
         why = type(error).__name__
-        raise EngineUnavailable(f"the connection to {server} broke off ({why})") from None
+        raise EngineAway(f"the connection to {server} broke off ({why})") from None
     except UnicodeEncodeError:
         raise EngineError(f"the prompt for {server} is not valid Unicode") from None
     except ValueError:
         raise EngineError(f"{server} sent what is no completion stream: check its url") from None
 
 
-def refusal(server: str, model: str, status: int, body: object) -> EngineError:
-    """The error that an HTTP status and its body (or an error event in a stream) stand for."""
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """In how many seconds a server wants to be asked again, if it says so: as a number or as the
+    date of HTTP (RFC 9110, section 10.2.3), or in milliseconds as OpenAI's do."""
+    try:
+        if (milliseconds := headers.get("retry-after-ms")) is not None:
+            seconds = float(milliseconds) / 1000
+        elif (said := headers.get("retry-after")) is None:
+            return None
+        elif _NUMBER.fullmatch(said):
+            seconds = float(said)
+        else:
+            seconds = parsedate_to_datetime(said).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def left_of_minute(headers: Mapping[str, str]) -> LeftOfMinute | None:
+    """What an answer's headers say is left of its server's budgets.
+
+    They are `x-ratelimit-remaining-requests` and its kind (OpenAI, Groq, Azure OpenAI), or
+    `anthropic-ratelimit-requests-remaining` and its kind. None: nothing that could be read.
+    """
+    found: dict[str, float] = {}
+    for name in ("requests", "tokens"):
+        left = headers.get(f"x-ratelimit-remaining-{name}")
+        reset = headers.get(f"x-ratelimit-reset-{name}")
+        if left is None:
+            left = headers.get(f"anthropic-ratelimit-{name}-remaining")
+            reset = headers.get(f"anthropic-ratelimit-{name}-reset")
+        if left is None or not _NUMBER.fullmatch(left):
+            continue
+        reset_s = _seconds(reset) if reset is not None else None
+        if reset_s is not None:
+            found |= {name: float(left), f"{name}_reset_s": reset_s}
+    if not found:
+        return None
+    return LeftOfMinute(found.pop("requests", None), found.pop("tokens", None), **found)
+
+
+def _seconds(reset: str) -> float | None:
+    """As servers write when a budget is whole again: `1s`, `6m0s`, `120ms`, `59.7`, or a time of
+    RFC 3339."""
+    if _NUMBER.fullmatch(reset):
+        return float(reset)
+    if (parts := _SPAN.fullmatch(reset)) is not None and any(parts.groups()):
+        hours, minutes, seconds, milliseconds = (float(part or 0) for part in parts.groups())
+        return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+    try:
+        at = datetime.fromisoformat(reset.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+    return max(0.0, at - time.time())
+
+
+def refusal(
+    server: str, model: str, status: int, body: object, after_s: float | None = None
+) -> EngineError:
+    """The error that an HTTP status and its body (or an error event in a stream) stand for.
+    after_s: when the server wants to be asked again."""
     fields = body if isinstance(body, Mapping) else {}
     if isinstance(fields.get("error"), Mapping):
         fields = fields["error"]
     code, message = fields.get("code"), str(fields.get("message") or "")
     if type(code) is int and status == 500:
         status = code
-    instead = _refusal(server, model, status, code, message, fields)
+    instead = _refusal(server, model, status, code, message, fields, after_s)
     about_tools = status in _NO_TOOLS and _TOOLS.search(message)
     if about_tools and not isinstance(instead, (NoChatTemplate, TooLong)):
         any_tools = bool(_KNOWS_NONE.search(message)) and not _ONE_OF_THEM.search(message)
@@ -209,7 +282,13 @@ def refusal(server: str, model: str, status: int, body: object) -> EngineError:
 
 
 def _refusal(
-    server: str, model: str, status: int, code: object, message: str, fields: Mapping[str, Any]
+    server: str,
+    model: str,
+    status: int,
+    code: object,
+    message: str,
+    fields: Mapping[str, Any],
+    after_s: float | None,
 ) -> EngineError:
     if status in (400, 413, 422):
         return _bad_request(server, model, code, message, fields)
@@ -219,10 +298,17 @@ def _refusal(
         )
     if status == 404:
         return EngineError(f"{server} has no model {model!r} (404): name one of its /v1/models")
+    if any(word in _USED_UP for word in (code, fields.get("type")) if isinstance(word, str)):
+        return EngineError(
+            f"the quota of the API key at {server} is used up ({status}, insufficient_quota): "
+            "look at its account there, or give another key"
+        )
     if status in (429, 503):
-        return EngineError(f"{server} is overloaded ({status}): send less, or add instances")
-    if status in (408, 502, 504):
-        return EngineUnavailable(f"{server} is out of reach behind its gateway ({status})")
+        return EngineBusy(f"{server} takes no more calls now ({status})", after_s=after_s)
+    if status in (502, 504):
+        return EngineAway(f"{server} is out of reach behind its gateway ({status})")
+    if status == 408:
+        return EngineUnavailable(f"{server} waited too long for the request ({status})")
     about = _about(code, fields)
     return EngineError(f"{server} failed ({status}{about}): see its log", retryable=status >= 500)
 

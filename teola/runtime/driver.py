@@ -53,6 +53,7 @@ from teola.schedule.events import (
     SetTimer,
     Skipped,
     Started,
+    Waits,
 )
 from teola.schedule.faults import PolicyFailed
 from teola.schedule.graph_run import GraphRun
@@ -412,6 +413,23 @@ class Driver(ABC, Generic[Q]):
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
         """A store holds these outputs of a primitive no longer."""
 
+    def refused(self, command: Waits, now: float) -> None:
+        """A server refused a work, which waits for it or goes elsewhere."""
+        told = (
+            "engine %(engine)s: instance %(instance)d refuses (%(error_type)s); "
+            "the call waits for %(for_s).1f s"
+        )
+        note(
+            log,
+            logging.INFO,
+            "engine_refuses",
+            told,
+            engine=command.engine,
+            instance=command.instance,
+            for_s=round(max(0.0, command.until - now), 1),
+            error_type=type(command.cause.error).__name__,
+        )
+
     def ejected(self, command: Ejected, now: float) -> None:
         """An instance is left alone for a while."""
         note(
@@ -499,6 +517,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
     Measure: lambda driver, command, now: driver.measure(command, now),
     SetTimer: lambda driver, command, now: driver.set_timer(command, now),
+    Waits: lambda driver, command, now: driver.refused(command, now),
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),
     Retried: Driver._nothing,

@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from teola.engine import BatchEngine, Engine, EngineKind, LanguageModel, Loader
+from teola.engine import (
+    BatchEngine,
+    CallsServer,
+    Engine,
+    EngineKind,
+    LanguageModel,
+    Loader,
+    near,
+)
 from teola.errors import InputError, UnknownName
 from teola.learning import Learner
 from teola.policies import batching, routing
@@ -27,6 +35,7 @@ from teola.runtime.pools import (
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Limits
+from teola.schedule.quota import Key, MinuteLimits
 
 REGISTRY: Final = Factories[Engine](
     "engine type", "teola.engines", {}, [BatchEngine, LanguageModel, Loader]
@@ -252,13 +261,22 @@ def queue_for(
     config: EngineConfig,
     profile: EngineProfile | None = None,
     learner: Learner | None = None,
+    keys: dict[str, Key] | None = None,
 ) -> EngineQueue:
     """The scheduler's queue of an engine with these instances; complete when they have been
-    started. profile: the engine's, if it is known. learner: is told what they do. It says why LLM
-    calls go where they go, for traces are always recorded."""
+    started. profile: the engine's, if it is known. learner: is told what they do. keys: of servers
+    that others run, by account; what is new is added. It says why LLM calls go where they go, for
+    traces are always recorded."""
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
     policies = config.batching, config.batching_options, config.routing, config.routing_options
-    return queue_of(name, limits, profile, *policies, learner, explains=True)
+    queue = queue_of(name, limits, profile, *policies, learner, explains=True)
+    keys = {} if keys is None else keys
+    for i, engine in enumerate(map(near, engines)):
+        if isinstance(engine, CallsServer):
+            of = engine.server_limits
+            limited = MinuteLimits(of.requests_per_minute, of.tokens_per_minute)
+            queue.instances.limit(i, name, keys.setdefault(of.account, Key(limited)))
+    return queue
 
 
 def merged(

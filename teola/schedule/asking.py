@@ -85,6 +85,10 @@ class Asking:
         """How many works are bound to an instance."""
         return sum(self._bound.values())
 
+    def bound_to(self, i: int) -> int:
+        """How many works are bound to instance `i`."""
+        return self._bound.get(i, 0)
+
     def for_instance(self, i: int) -> tuple[int, int, int]:
         """How many works are bound to instance `i`, what of their prompts is to be computed, and
         all tokens of those."""

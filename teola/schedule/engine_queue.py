@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from teola.errors import EngineUnavailable
+from teola.errors import EngineError, EngineUnavailable
 from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
+from teola.policies.routing.destinations import wait_s
 from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
 from teola.schedule.events import (
@@ -35,6 +36,7 @@ from teola.schedule.events import (
     InstanceDraining,
     InstanceUp,
     InstanceWaits,
+    LimitsTold,
     MemberCompleted,
     OfEngine,
     Outbox,
@@ -47,9 +49,11 @@ from teola.schedule.events import (
     Sized,
     Tell,
     Timer,
+    Waits,
 )
 from teola.schedule.faults import Faults, PolicyFailed
 from teola.schedule.instances import Instances, Limits
+from teola.schedule.overdue import Late, Overdue
 from teola.schedule.placing import Placing
 from teola.schedule.requeue import Requeue
 from teola.schedule.waiting_line import WaitingLine
@@ -82,6 +86,8 @@ class EngineQueue:
         self.placing = Placing(routing, self.line, self.instances, profiles)
         self._priority, self._next_batch = priorities(batching), 0
         self.again = Requeue(self.works, self.line, self.placing, self.instances)
+        self.overdue = Overdue() if self.continuous else None
+        """None where batches end by themselves."""
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
         self.observer = Observer()
@@ -170,16 +176,27 @@ class EngineQueue:
         """A slice of what `key` names has come back: add to `out` what follows."""
         work = self.works[key]
         del work.flying[lo, hi]
-        weight = hi - lo - work.found if work.prefilling or not self.continuous else 0
+        begun = self.continuous and not work.prefilling  # it gave a token
+        weight = 0 if begun else hi - lo - work.found
         work.prefilling = False
-        health = self.instances.land(instance, batch, hi - lo, weight).health
+        if self.overdue is not None:
+            self.overdue.left(key)
+        here = self.instances.land(instance, batch, hi - lo, weight)
+        health = here.health
         if self.placing.follows:
             self.placing.finished(instance, work, now, type(outcome) is Cause, *usage)
         if work.withdrawn and not work.flying:
             del self.works[key]
         if isinstance(outcome, Cause):
-            self._failed(out, work, lo, hi, instance, outcome, now)
+            if outcome.refused is not None and not begun:
+                self._refused(out, work, lo, hi, (instance, batch), outcome, now)
+            else:
+                self._failed(out, work, lo, hi, instance, outcome, now)
             return
+        if here.quota is not None:
+            self.instances.came_back(instance, batch, now)
+            if usage[1] is not None:
+                here.quota.settled(usage[1] - _answer(work), now)
         if health is not None:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
@@ -210,6 +227,46 @@ class EngineQueue:
         out.append(Tell(work.run, Failed(work.primitive, cause)))
         self.withdraw(work.run, work.primitive, now, out)
 
+    def _refused(
+        self,
+        out: Outbox,
+        work: Work,
+        lo: int,
+        hi: int,
+        place: tuple[int, int],
+        cause: Cause,
+        now: float,
+    ) -> None:
+        """A server did not take a slice: leave it alone for a while, and queue the slice where it
+        stood, if the rules allow. place: the instance and the batch."""
+        (i, batch), why = place, cause.refused
+        assert why is not None
+        until = self.instances.refused(i, self.engine, why, batch, self._next_batch, now)
+        if not self._one and self.line.asking.bound_to(i):
+            self.again.unbind(i, now)
+        if work.withdrawn:
+            return
+        work = self.works[work.run, work.primitive]
+        if not self.again.may_move(work, cause, now):
+            out.append(Tell(work.run, Failed(work.primitive, cause)))
+            self.withdraw(work.run, work.primitive, now, out)
+            return
+        self.again.back(work, lo, hi, i, now)
+        if not any(one.usable(now) for one in self.instances):
+            until = self.instances.opens_at(now) or until
+        else:
+            until = now
+        out.append(Waits(self.engine, i, work.run, work.primitive, until, cause))
+
+    def limits_told(self, event: LimitsTold, now: float) -> list[Output]:
+        """A server told what is left of its budgets."""
+        quota = self.instances.limit(event.instance, self.engine)
+        if event.requests is not None:
+            quota.key.requests.told(event.requests, event.requests_reset_s, now)
+        if event.tokens is not None:
+            quota.key.tokens.told(event.tokens, event.tokens_reset_s, now)
+        return []
+
     def _blame(self, out: Outbox, i: int, cause: Cause, now: float) -> None:
         """The instance may be at fault: eject it if that is certain enough, but never the last."""
         if not (cause.retryable and self.instances[i].up and self.instances.others(i, now)):
@@ -229,6 +286,8 @@ class EngineQueue:
         if not work.prefilling:
             return []
         work.prefilling = False
+        if self.overdue is not None:
+            self.overdue.came((event.run, event.primitive), now)
         self.instances.prefilled(event.instance, work.missing)
         self.observer.first(event.instance, work, now)
         if self.placing.follows:
@@ -299,7 +358,24 @@ class EngineQueue:
     def woken(self, event: Timer, now: float) -> list[Output]:
         """The timer fired, perhaps a little early: it may be set again for the same time."""
         self._timer = None
-        return []
+        out: Outbox = []
+        for late in self.overdue.late(now) if self.overdue is not None else ():
+            self._late(out, late, now)
+        return out
+
+    def _late(self, out: Outbox, late: Late, now: float) -> None:
+        """A call has given no token in time: it goes elsewhere, if there is another instance. Of an
+        instance that was late twice, no more than one call at a time is wanted."""
+        (run, primitive), i = late.key, late.instance
+        others = self.instances.others(i, now)
+        self.instances.limit(i, self.engine).late(self.instances[i].calls, now, others=others)
+        self.instances.changed.add(i)
+        if not others:
+            return
+        told = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
+        cause = Cause(EngineError(told, retryable=True), retryable=True)
+        out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
+        self._ended(out, late.key, 0, self.works[late.key].total, i, late.batch, cause, now)
 
     def refuse(self, why: EngineUnavailable | None) -> None:
         """No instance could be started, so what is queued fails for that reason; None: they are."""
@@ -317,6 +393,7 @@ class EngineQueue:
         if alone is not None:
             slots = self.instances.room(0, now)
             if slots is None:
+                self._wake_at(self.instances.opens_at(now), out)
                 return out
             if alone.total <= slots.weight and alone.avoid != 0:
                 sent = self._send(0, [Slice(alone, 0, alone.total)], now)
@@ -329,10 +406,15 @@ class EngineQueue:
         wake = self.again.wake(now) if self.line.count else None
         if wake is None and self.line.ready and not self.instances.busy:
             self._stalled(now)
+        self._wake_at(wake, out)
+        return out
+
+    def _wake_at(self, wake: float | None, out: Outbox) -> None:
         if wake is not None and wake != self._timer:
             self._timer = wake
             out.append(SetTimer(self.engine, wake))
-        return out
+        if self.overdue is not None and (due := self.overdue.alarm()) is not None:
+            out.append(SetTimer(self.engine, due))
 
     def _stalled(self, now: float) -> None:
         """Work waits, every instance could take it, and nothing is to come that would change the
@@ -409,7 +491,12 @@ class EngineQueue:
                 self.line.remove(work, now)
             items += hi - lo
             found += work.found
+            if self.overdue is not None and work.spec.members:
+                expected = self._expected_s(i, items - found)
+                self.overdue.sent((work.run, work.primitive), i, batch, expected, now)
         self.instances.send(i, batch, items, len(slices), found)
+        if (quota := self.instances[i].quota) is not None:
+            quota.sent([_tokens(*slice) for slice in slices], now, together=not continuous)
         if self.placing.follows:
             self.placing.dispatched(i, slices, now)
         sent = Dispatch(self.engine, i, batch, tuple(slices))
@@ -417,6 +504,14 @@ class EngineQueue:
             self._batches[batch] = sent
         self.observer.sent(i, batch, slices, now)
         return sent
+
+    def _expected_s(self, i: int, tokens: int) -> float | None:
+        """Seconds to the first token of a call on instance `i`, with so many tokens to be computed
+        there by then besides what is pending; None: nobody knows."""
+        profile = self.placing.profiles[i]
+        if not profile.timed:
+            return None
+        return wait_s(profile, self.instances[i].weight + tokens)
 
     @property
     def retries(self) -> int:
@@ -432,3 +527,15 @@ class EngineQueue:
     def idle(self) -> bool:
         """Nothing queued, nothing in flight."""
         return not self.works and not self.instances.busy
+
+
+def _answer(work: Work) -> int:
+    """Tokens that an LLM call is expected to generate."""
+    return work.spec.expected_output or work.spec.planned_output
+
+
+def _tokens(work: Work, lo: int, hi: int) -> int:
+    """About so many tokens a slice has, with its answer."""
+    if work.spec.item_tokens:
+        return (hi - lo) * work.spec.item_tokens
+    return hi - lo + _answer(work)

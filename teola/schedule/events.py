@@ -16,6 +16,7 @@ from typing import Any
 
 from teola.policies.work import Size, Slice
 from teola.schedule.faults import PolicyFailed
+from teola.schedule.quota import Refusal
 
 
 class State(Enum):
@@ -33,11 +34,12 @@ class State(Enum):
 @dataclass(slots=True)
 class Cause:
     """Why something failed. error: the exception itself, for the caller. lost: it was going on on
-    an instance that is gone."""
+    an instance that is gone. refused: the server did not take it, which is no failure."""
 
     error: Exception
     retryable: bool = False
     lost: bool = False
+    refused: Refusal | None = None
 
 
 # --- events for a run -----------------------------------------------------------------------
@@ -225,6 +227,19 @@ class InstanceChanged:
     free_tokens: int
 
 
+@dataclass(slots=True)
+class LimitsTold:
+    """A server tells what is left of this minute's budgets of its key (None: it does not tell), and
+    in how many seconds each is whole again."""
+
+    engine: str
+    instance: int
+    requests: float | None
+    tokens: float | None
+    requests_reset_s: float
+    tokens_reset_s: float
+
+
 # --- commands -------------------------------------------------------------------------------
 
 
@@ -364,6 +379,19 @@ class Recovered:
 
 
 @dataclass(slots=True)
+class Waits:
+    """A work was refused and is queued where it stood. until: before then no instance takes it
+    (now, if one does)."""
+
+    engine: str
+    instance: int
+    run: str
+    primitive: int
+    until: float
+    cause: Cause
+
+
+@dataclass(slots=True)
 class SetTimer:
     """Send Timer(engine) at time `at`."""
 
@@ -391,13 +419,14 @@ QueueEvent = (
     | InstanceUp
     | InstanceWaits
     | InstanceChanged
+    | LimitsTold
     | Sized
     | PrefixChanged
     | ProgramPaused
 )
 RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
 OfRun = Control | Measure | Release | Skipped | Fused | Finish
-OfEngine = Dispatch | AbortRequest | SetTimer | Retried | Ejected | Recovered | PolicyFailed
+OfEngine = Dispatch | AbortRequest | SetTimer | Retried | Waits | Ejected | Recovered | PolicyFailed
 Command = OfRun | OfEngine
 
 Outbox = list[Any]

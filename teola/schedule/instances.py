@@ -17,6 +17,7 @@ from teola.engine import EngineKind
 from teola.policies.routing.base import Capacity, Load, Loads
 from teola.policies.work import Slots
 from teola.schedule.health import Health
+from teola.schedule.quota import Key, Quota, Refusal
 
 
 class Limits(NamedTuple):
@@ -55,8 +56,9 @@ class Instance:
     computed of calls that have given none; context: tokens of all calls. batches: slices left in
     each. free: tokens its KV memory could take when it last told, less what was sent since (None:
     it does not tell). up: it can be reached. gone: nothing need wait for it, though it may come
-    back. health: None while nothing ever failed there. ejections, restarts: how often so far.
-    waiting: batches that have left their places to others."""
+    back. health: None while nothing ever failed there. quota: None while nobody said that its
+    server takes only so much. ejections, restarts: how often so far. waiting: batches that have
+    left their places to others."""
 
     limits: Limits
     up: bool = True
@@ -70,6 +72,7 @@ class Instance:
     waiting: int = 0
     batches: dict[int, int] = field(default_factory=dict)
     health: Health | None = None
+    quota: Quota | None = None
 
     @property
     def running(self) -> int:
@@ -85,7 +88,16 @@ class Instance:
 
     def usable(self, now: float) -> bool:
         """Whether it may be sent anything."""
-        return self.up and (self.health is None or not self.health.ejected(now))
+        return (
+            self.up
+            and (self.health is None or not self.health.ejected(now))
+            and (self.quota is None or not self.quota.closed(now))
+        )
+
+    @property
+    def calls(self) -> int:
+        """In flight, as its server counts them: a batch is one."""
+        return self.entries if self.limits.continuous else len(self.batches)
 
 
 class Instances:
@@ -97,7 +109,7 @@ class Instances:
             Slots(i, one.max_batch, one.max_sequences, True) for i, one in enumerate(limits)
         ]
         self._open = Loads(Load(i, 0.0) for i in range(len(limits)))
-        self._weak: dict[int, Health] = {}
+        self._weak: set[int] = set()
         self._gone = 0
         self.lost = not limits
         """Whether all are gone."""
@@ -119,7 +131,8 @@ class Instances:
 
     @property
     def weak(self) -> Iterable[int]:
-        """Those that were ejected, of which only the time tells whether they are usable."""
+        """Those that were ejected or refused something, of which only the time tells whether they
+        are usable."""
         return self._weak
 
     def others(self, i: int, now: float) -> bool:
@@ -151,7 +164,8 @@ class Instances:
         instance.restarts += 1
         if instance.health is not None:
             instance.health.reset()
-            self._weak.pop(i, None)
+        if instance.quota is not None:
+            instance.quota.restored()
         self._changed(i)
 
     def failed(self, i: int, now: float, *, lost: bool) -> float | None:
@@ -161,9 +175,50 @@ class Instances:
         until = health.failed(now, lost=lost)
         if until is not None:
             instance.ejections += 1
-            self._weak[i] = health
+            self._weak.add(i)
             self.stale.add(i)
         return until
+
+    def limit(self, i: int, engine: str, key: Key | None = None) -> Quota:
+        """What the server of instance `i` takes, of which something is known now. key: what it
+        shares with others."""
+        instance = self._all[i]
+        if instance.quota is None:
+            instance.quota = Quota(f"{engine}/{i}", key)
+            self._weak.add(i)
+            self.stale.add(i)
+        return instance.quota
+
+    def refused(
+        self, i: int, engine: str, why: Refusal, batch: int, after: int, now: float
+    ) -> float:
+        """A slice of this batch was refused by instance `i`; until when that is left alone. after:
+        the number of the next batch."""
+        quota, instance = self.limit(i, engine), self._all[i]
+        if instance.limits.continuous or batch not in instance.batches:  # with its last slice
+            self._changed(i)
+            quota.refused(why, batch, after, instance.calls, now)
+        return quota.closed_until
+
+    def came_back(self, i: int, batch: int, now: float) -> None:
+        """A slice of this batch came back from instance `i`."""
+        instance = self._all[i]
+        if instance.quota is None:
+            return
+        if instance.limits.continuous or batch not in instance.batches:
+            instance.quota.came_back(instance.calls + 1, now)
+
+    def opens_at(self, now: float) -> float | None:
+        """When the first of those that take nothing now, for no reason but the time, takes
+        something; None: there are none."""
+        if not self._weak:
+            return None
+        times = (
+            quota.opens_at(now)
+            for i in self._weak
+            if (quota := self._all[i].quota) is not None and self._all[i].up and quota.closed(now)
+        )
+        return min(times, default=None)
 
     def _changed(self, i: int) -> None:
         self.changed.add(i)
@@ -232,9 +287,9 @@ class Instances:
     def open(self, now: float) -> Loads:
         """Instances with room. How much one may take that was ejected depends on the time."""
         if self._weak:
-            self.changed |= self._weak.keys()
-            for i in [i for i, health in self._weak.items() if health.well(now)]:
-                del self._weak[i]
+            self.changed |= self._weak
+            for i in [i for i in self._weak if self._well(i, now)]:
+                self._weak.discard(i)
                 self.stale.add(i)
         for i in self.changed:
             if self._takes(i, now):
@@ -242,6 +297,11 @@ class Instances:
             else:
                 self._open.drop(i)
         return self._open
+
+    def _well(self, i: int, now: float) -> bool:
+        """Whether what instance `i` takes depends on the time no more."""
+        instance = self._all[i]
+        return instance.quota is None and (instance.health is None or instance.health.well(now))
 
     def _takes(self, i: int, now: float) -> bool:
         """Whether there is `room`."""
@@ -267,7 +327,7 @@ class Instances:
         if not instance.up:
             return None
         if self._weak and i in self._weak:
-            return self._room_of_weak(i, self._weak[i], now)
+            return self._room_of_weak(i, now)
         if limits.continuous:
             return self._room_of_llm(i, limits.max_batch, limits.max_sequences)
         return self._whole[i] if instance.running < limits.concurrency else None
@@ -279,19 +339,21 @@ class Instances:
             return None
         return Slots(i, left, entries - running, instance.weight == 0, running)
 
-    def _room_of_weak(self, i: int, health: Health, now: float) -> Slots | None:
-        """Room of an instance that was ejected: none, that of a probe, or its share."""
+    def _room_of_weak(self, i: int, now: float) -> Slots | None:
+        """Room of one that was ejected or refused something: none, that of a probe, or a share."""
         instance = self._all[i]
         limits = instance.limits
-        if health.ejected(now):
+        health, quota = instance.health, instance.quota
+        more = quota.room(instance.calls, now) if quota is not None else limits.max_sequences
+        if more < 1 or (health is not None and health.ejected(now)):
             return None
-        if health.half_open(now):
+        if health is not None and health.half_open(now):
             return None if instance.entries else Slots(i, limits.max_batch, 1, True)
-        share = health.share(now)
+        share = health.share(now) if health is not None else 1.0
         weight = max(1, int(limits.max_batch * share))
         entries = max(1, int(limits.max_sequences * share))
         if limits.continuous:
-            return self._room_of_llm(i, weight, entries)
+            return self._room_of_llm(i, weight, int(min(entries, instance.entries + more)))
         if instance.running >= max(1, int(limits.concurrency * share)):
             return None
         return Slots(i, weight, entries, True)

@@ -63,6 +63,7 @@ class Placing:
         """Whether one of them wants the keys of prompts."""
         self.prefixes = PrefixIndex(blocks) if self.by_keys else None
         known = profiles or (EngineProfile(),) * len(instances)
+        self.profiles = known
         self._view = QueueView(instances, known, line.asking, self.prefixes)
         routing.attach(self._view)
         if isinstance(line.policy, Attached):

@@ -61,6 +61,21 @@ class Requeue:
         spans = [(lo, hi), *old.spans]
         self._again(replace(old, spans=spans, home=-1, avoid=avoid, queued=True), now)
 
+    def may_move(self, work: Work, cause: Cause, now: float) -> bool:
+        """Whether what a server refused may go on waiting, or elsewhere. That it takes no more now
+        costs no try; that it is not there costs one, while another is."""
+        assert cause.refused is not None
+        if cause.refused.kind == "busy" or not any(one.usable(now) for one in self._instances):
+            work.excused += 1
+        return work.tries < work.spec.retries + work.excused
+
+    def back(self, old: Work, lo: int, hi: int, instance: int, now: float) -> None:
+        """Queue the refused slice where it stood, with what is still queued of its primitive."""
+        self._line.remove(old, now)
+        elsewhere = old.home == instance and len(self._instances) > 1
+        home = -1 if elsewhere else old.home
+        self._again(replace(old, spans=[(lo, hi), *old.spans], home=home, queued=True), now)
+
     def unbind(self, i: int, now: float) -> None:
         """What should have gone to instance `i` may go elsewhere, and is computed anew there.
 
@@ -103,11 +118,13 @@ class Requeue:
     def wake(self, now: float) -> float | None:
         """When to begin a round though nothing has happened."""
         asked = self._line.asking.wake(now) if self._line.ready else None
+        opens = self._instances.opens_at(now)
         if not self._line.held:
-            return asked
+            return min((at for at in (asked, opens) if at is not None), default=None)
         wanted = self._placing.wake_at(now)
         due = next(iter(self._line.held.values())).arrival + MOST_HELD_S
-        return min(at for at in (due, asked, wanted) if at is not None and (at > now or at == due))
+        times = (at for at in (due, asked, wanted) if at is not None and (at > now or at == due))
+        return min(times) if opens is None else min(*times, opens)
 
     def _elsewhere(self, old: Work, home: int, now: float) -> None:
         self._line.remove(old, now)

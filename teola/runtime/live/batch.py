@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from teola.engine import Request, Result
-from teola.errors import EngineError, InputError, QueryCancelled, TeolaError
+from teola.errors import (
+    EngineAway,
+    EngineBusy,
+    EngineError,
+    InputError,
+    QueryCancelled,
+    TeolaError,
+)
 from teola.graph import Primitive, ToolParams
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.observe.noting import queries_of, working_for
 from teola.runtime.outputs import misnumbered
 from teola.runtime.values import RemoteList
+from teola.schedule.quota import Refusal
 
 GONE: Final = QueryCancelled("the query ended before its batch ran")
 
@@ -45,6 +53,13 @@ def may_try_again(p: Primitive, error: Exception) -> bool:
     if isinstance(p.params, ToolParams) and p.params.retries is not None:
         return True
     return isinstance(error, TeolaError) and error.retryable
+
+
+def refusal_of(error: Exception) -> Refusal | None:
+    """What a server says that did not take a call; None: it took it."""
+    if isinstance(error, EngineBusy):
+        return Refusal("busy", error.after_s)
+    return Refusal("away") if isinstance(error, EngineAway) else None
 
 
 def too_much(most: float) -> InputError:

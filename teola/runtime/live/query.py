@@ -29,6 +29,7 @@ from teola.runtime.driver import Query
 from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.batch import refusal_of
 from teola.runtime.live.nesting import Caller, Spender, Terms
 from teola.runtime.observe.kept_values import kept_in
 from teola.runtime.observe.trace import Trace
@@ -175,7 +176,7 @@ class LiveQuery(Query):
         if self.run.state is None:
             self.trace.failed(i, lo, now, error)
             self.store.keep_pieces(i)
-        return Cause(error, again)
+        return Cause(error, again, refused=refusal_of(error) if again else None)
 
     def left_alone(self) -> None:
         """It has ended: so do the queries that its components began, and its tests."""

@@ -15,6 +15,8 @@ import pytest
 
 from teola.engine import Chunk, QueryContext, Request
 from teola.errors import (
+    EngineAway,
+    EngineBusy,
     EngineError,
     EngineUnavailable,
     InputError,
@@ -25,8 +27,8 @@ from teola.errors import (
 from teola.graph.ops import EmbeddingParams, Op
 from teola_engines.embedding import OpenAIEmbeddings
 from teola_engines.embedding.openai_embeddings import MOST_TOKENS, read
-from teola_engines.llm.openai_connection import Connection
-from teola_engines.llm.openai_wire import BadRequest
+from teola_engines.openai.connection import Connection
+from teola_engines.openai.wire import BadRequest
 from tests.fake_embeddings import FakeEmbeddings, as_base64, vector_of
 from tests.fake_openai import Fail, Hang
 from tests.planted import catches, edited
@@ -212,9 +214,9 @@ async def test_cancelling_ends_the_request() -> None:
         (Fail(400, SECRET, code="bad_thing"), BadRequest, False, r"invalid \(400.*bad_thing"),
         (Fail(401, SECRET), EngineError, False, r"refuses the API key \(401\)"),
         (Fail(404), EngineError, False, r"has no model 'fake-embedding' \(404\)"),
-        (Fail(429), EngineError, False, r"overloaded \(429\)"),
+        (Fail(429), EngineBusy, True, r"takes no more calls now \(429\)"),
         (Fail(500, SECRET), EngineError, True, r"failed \(500"),
-        (Fail(502, body=b""), EngineUnavailable, True, r"gateway \(502\)"),
+        (Fail(502, body=b""), EngineAway, True, r"gateway \(502\)"),
         (Hang(), EngineError, True, r"was silent for 0\.5 s"),
     ],
 )

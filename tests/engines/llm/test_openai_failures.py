@@ -8,7 +8,14 @@ import pytest
 from httpcore._backends.anyio import AnyIOStream
 
 from teola.engine import TextPart, Usage
-from teola.errors import EngineError, EngineUnavailable, InputError, UnknownName
+from teola.errors import (
+    EngineAway,
+    EngineBusy,
+    EngineError,
+    EngineUnavailable,
+    InputError,
+    UnknownName,
+)
 from teola.graph.prompt import Role
 from teola_engines.llm import OpenAIServer
 from teola_engines.openai.connection import DRAIN_LIMIT_S, Connection
@@ -41,11 +48,13 @@ WIDE = Fail(400, "The decoder prompt (length 9) is longer than the maximum model
         (Fail(403), EngineError, False, r"refuses the API key \(403\)"),
         (Fail(404), EngineError, False, r"has no model 'fake-model' \(404\): .*/v1/models"),
         (Fail(422, SECRET), BadRequest, False, "refuses the request"),
-        (Fail(429), EngineError, False, r"overloaded \(429\)"),
-        (Fail(503, body=b"busy"), EngineError, False, r"overloaded \(503\)"),
+        (Fail(429), EngineBusy, True, r"takes no more calls now \(429\)"),
+        (Fail(503, body=b"busy"), EngineBusy, True, r"takes no more calls now \(503\)"),
+        (Fail(429, SECRET, code="insufficient_quota"), EngineError, False, r"is used up \(429"),
         (Fail(500, SECRET), EngineError, True, r"failed \(500"),
         (Fail(500, body=b"<html>" + SECRET.encode()), EngineError, True, r"failed \(500"),
-        (Fail(502, body=b""), EngineUnavailable, True, r"gateway \(502\)"),
+        (Fail(502, body=b""), EngineAway, True, r"gateway \(502\)"),
+        (Stream("reset", 0), EngineAway, True, "broke off"),
         (Stream("reset", 2), EngineUnavailable, True, "broke off"),
         (Stream("cut", 2), EngineUnavailable, True, "broke off"),
         (Stream("end", 2), EngineError, True, "ended its stream before the answer was complete"),
@@ -66,7 +75,8 @@ async def test_failures_are_told_in_one_line(behaviour, kind, retryable, says, c
             texts = []
             with pytest.raises(kind, match=says) as caught:
                 await collect(engine, texts)
-            assert texts == (["The", " answer"] if isinstance(behaviour, Stream) else [])
+            sent = behaviour.tokens if isinstance(behaviour, Stream) else 0
+            assert texts == ["The", " answer"][:sent]
             _check(caught.value, kind, retryable, server)
             if not isinstance(behaviour, Stream) and getattr(behaviour, "status", 0) != 200:
                 server.script(behaviour)

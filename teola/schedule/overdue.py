@@ -1,0 +1,115 @@
+"""First tokens that do not come: when a call is overdue, by how long others took. Sans I/O.
+
+A call is due `factor` times what its first token was expected to take, and not before `least_s`.
+What is expected goes by learned times, the call's size and what is pending on its instance. Once
+`ENOUGH` first tokens have come, the factor is twice the 99th percentile of measured to expected.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+FACTOR: Final = 8.0
+LEAST_S: Final = 5.0
+UNKNOWN_S: Final = 60.0
+"""When a first token is due where no time is known."""
+ENOUGH: Final = 50
+KEPT: Final = 200
+"""Of the newest first tokens it is remembered how much longer they took than expected."""
+AT: Final = 0.99
+
+Key = tuple[str, int]
+
+
+class Late(NamedTuple):
+    """A call that has given no token in time. after_s: since it was sent."""
+
+    key: Key
+    instance: int
+    batch: int
+    after_s: float
+
+
+@dataclass(slots=True)
+class _Sent:
+    batch: int
+    instance: int
+    at: float
+    expected_s: float | None
+
+
+class Overdue:
+    """The calls of one engine that wait for their first token. factor, least_s: see above."""
+
+    def __init__(self, factor: float = FACTOR, least_s: float = LEAST_S) -> None:
+        self._factor, self._least_s, self.unknown_s = factor, least_s, UNKNOWN_S
+        self._sent: dict[Key, _Sent] = {}
+        self._due: list[tuple[float, int, Key]] = []
+        self._alarm: float | None = None
+        self._newest: deque[float] = deque()
+        self._ordered: list[float] = []
+
+    @property
+    def factor(self) -> float:
+        """How many times the expected time a first token may take."""
+        if len(self._ordered) < ENOUGH:
+            return self._factor
+        return 2 * self._ordered[min(len(self._ordered) - 1, int(AT * len(self._ordered)))]
+
+    def sent(
+        self, key: Key, instance: int, batch: int, expected_s: float | None, now: float
+    ) -> None:
+        """A call goes to an instance. expected_s: until its first token (None: nobody knows)."""
+        self._sent[key] = _Sent(batch, instance, now, expected_s)
+        wait = (
+            self.unknown_s if expected_s is None else max(self._least_s, self.factor * expected_s)
+        )
+        heappush(self._due, (now + wait, batch, key))
+
+    def came(self, key: Key, now: float) -> None:
+        """It has given a token."""
+        sent = self._sent.pop(key, None)
+        if sent is None or not sent.expected_s:
+            return
+        ratio = (now - sent.at) / sent.expected_s
+        self._newest.append(ratio)
+        insort(self._ordered, ratio)
+        if len(self._newest) > KEPT:
+            del self._ordered[bisect_left(self._ordered, self._newest.popleft())]
+
+    def left(self, key: Key) -> None:
+        """It has ended, or nobody waits for it."""
+        self._sent.pop(key, None)
+
+    def alarm(self) -> float | None:
+        """When to look for late ones, if nobody is to look sooner already."""
+        at = self.next_at()
+        if at is None or (self._alarm is not None and self._alarm <= at):
+            return None
+        self._alarm = at
+        return at
+
+    def late(self, now: float) -> list[Late]:
+        """Those that are due by now, each once."""
+        found = []
+        if self._alarm is not None and self._alarm <= now:
+            self._alarm = None
+        while (at := self.next_at()) is not None and at <= now:
+            _, batch, key = heappop(self._due)
+            sent = self._sent[key]
+            found.append(Late(key, sent.instance, batch, now - sent.at))
+        return found
+
+    def next_at(self) -> float | None:
+        """When the next one is due."""
+        while self._due:
+            at, batch, key = self._due[0]
+            sent = self._sent.get(key)
+            if sent is not None and sent.batch == batch:
+                return at
+            heappop(self._due)
+        return None

@@ -1,0 +1,315 @@
+"""What a server that others run takes of us now: for how long nothing, how many calls at once, how
+much in a minute. Sans I/O.
+
+    open ──busy──▶ closed until its Retry-After, else 1 s doubled to 30 s ──▶ open, fewer at once
+         ──away──▶ closed for 1 s doubled to 30 s ──▶ one probe at a time, until one comes back
+
+How many at once is not known until the server first refuses: what it kept of those in flight then
+is what it takes. From there the number grows again as long as all of it is used, slowly, because
+each refusal closes the server: up to what it took before, and beyond that by one call in 30 s.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import ceil, inf
+from random import Random
+from typing import Final, Literal, NamedTuple
+
+LONGEST_S: Final = 300.0
+"""A server that says to wait for longer is asked again after this time."""
+FIRST_S: Final = 1.0
+MOST_S: Final = 30.0
+"""How long a server that does not say is left alone: at first, and at most."""
+RAISE_S: Final = 30.0
+"""After so long without a refusal, one call more than it ever took is tried."""
+MINUTE_S: Final = 60.5
+"""A minute as the server counts it, which sees our calls a moment after they were sent."""
+SECONDS: Final = 3.0
+"""Who says to wait for longer means a budget, and not that it is full."""
+LATE: Final = 2
+"""After so many calls without a first token it is on probation."""
+SHORT_S: Final = 59.0
+"""The same, where what it did not count must not be counted."""
+GRAIN_S: Final = 0.1
+"""Calls are counted in pieces of a minute this long."""
+
+
+class Refusal(NamedTuple):
+    """A server does not take a call. kind: `busy`, it takes no more now (429, 503), or `away`, it
+    is not there (no connection, reset before the first token, 502, 504). after_s: when it is to be
+    asked again, if it says so."""
+
+    kind: Literal["busy", "away"]
+    after_s: float | None = None
+
+
+class MinuteLimits(NamedTuple):
+    """Of one server or key, in any minute. None: not limited, or not known."""
+
+    requests: int | None = None
+    tokens: int | None = None
+
+
+UNLIMITED: Final = MinuteLimits()
+
+
+class Budget:
+    """What may be drawn in any minute. most: None until somebody says it; the server may say what
+    is left of it."""
+
+    __slots__ = ("_drawn", "_told", "_told_until", "_used", "most")
+
+    def __init__(self, most: int | None) -> None:
+        self.most = most
+        self._drawn: deque[list[float]] = deque()  # [from when, how much]
+        self._used = 0.0
+        self._told = inf
+        self._told_until = 0.0
+
+    def left(self, now: float) -> float:
+        """How much may be drawn."""
+        self._forget(now)
+        mine = inf if self.most is None else self.most - self._used
+        return min(mine, self._told) if now < self._told_until else mine
+
+    def used(self, now: float) -> float:
+        """How much was drawn in this minute, and surely not before."""
+        return sum(amount for begun, amount in self._drawn if begun > now - SHORT_S)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was drawn in this minute."""
+        return not self._drawn
+
+    def draw(self, amount: float, now: float) -> None:
+        """Take so much of it; less than nothing gives something back."""
+        self._forget(now)
+        if not self._drawn or now >= self._drawn[-1][0] + GRAIN_S:
+            self._drawn.append([now, 0.0])
+        self._drawn[-1][1] += amount
+        self._used += amount
+        self._told -= amount
+
+    def told(self, left: float, reset_s: float, now: float) -> None:
+        """The server says that so much is left, until that time."""
+        self._told, self._told_until = left, now + reset_s
+
+    def opens_at(self, wanted: float, now: float) -> float:
+        """When so much may be drawn, if nothing else is (all of it, where that is less)."""
+        self._forget(now)
+        at = self._told_until if now < self._told_until and self._told < wanted else now
+        if self.most is None:
+            return at
+        missing = min(wanted, self.most) - (self.most - self._used)
+        for begun, amount in self._drawn:
+            if missing <= 0:
+                break
+            missing -= amount
+            at = max(at, begun + GRAIN_S + MINUTE_S)
+        return at
+
+    def _forget(self, now: float) -> None:
+        drawn = self._drawn
+        while drawn and now >= drawn[0][0] + GRAIN_S + MINUTE_S:
+            self._used -= drawn.popleft()[1]
+        if not drawn:
+            self._used = 0.0
+
+
+class Key:
+    """What all servers with one key share. limits: of the key, as far as one knows."""
+
+    __slots__ = ("_call_tokens", "_learned_at", "requests", "tokens")
+
+    def __init__(self, limits: MinuteLimits = UNLIMITED) -> None:
+        self.requests, self.tokens = Budget(limits.requests), Budget(limits.tokens)
+        self._call_tokens = 0.0
+        self._learned_at: float | None = None
+
+    def refused(self, now: float, *, learn: bool) -> None:
+        """A call that was drawn was not taken. learn: because so many a minute are all it takes,
+        which nobody had said."""
+        self.requests.draw(-1, now)
+        self.tokens.draw(-self._call_tokens, now)
+        if learn and (self.requests.most is None or self._learned_at is not None):
+            self.requests.most, self._learned_at = max(1, round(self.requests.used(now))), now
+
+    def came_back(self, now: float) -> None:
+        """A call was taken: what was learned may be too little by now."""
+        if self._learned_at is not None and now >= self._learned_at + MINUTE_S:
+            self._learned_at = now
+            self.requests.most = ceil((self.requests.most or 1) * 1.05)
+
+    def draw(self, tokens: int, now: float) -> None:
+        """A call of about so many tokens, its answer included, is sent."""
+        self._call_tokens += (tokens - self._call_tokens) / 8 if self._call_tokens else tokens
+        self.requests.draw(1, now)
+        self.tokens.draw(tokens, now)
+
+    def calls(self, now: float) -> float:
+        """How many calls like those before may be sent now."""
+        tokens = self.tokens.left(now)
+        if tokens < inf and not self._call_tokens:
+            tokens = 1.0 if tokens > 0 else 0.0
+        elif tokens < inf:
+            # one that is larger than the whole budget goes when nothing else does
+            whole = self.tokens.untouched and tokens > 0
+            tokens = max(tokens / self._call_tokens, 1.0 if whole else 0.0)
+        return max(0.0, min(self.requests.left(now), tokens))
+
+    def opens_at(self, now: float) -> float:
+        """When one such call may be sent."""
+        return max(
+            self.requests.opens_at(1, now), self.tokens.opens_at(max(1.0, self._call_tokens), now)
+        )
+
+
+class Quota:
+    """State of one instance. Times in seconds, on the driver's clock. key: what it shares with
+    others. seed: of what spreads its back-off."""
+
+    __slots__ = (
+        "_batch",
+        "_before",
+        "_ceiling",
+        "_key",
+        "_overdue",
+        "_raised_at",
+        "_random",
+        "_refused",
+        "_sent",
+        "_streak",
+        "closed_until",
+        "probing",
+        "refusals",
+        "window",
+    )
+
+    def __init__(self, seed: str, key: Key | None = None) -> None:
+        self.closed_until = 0.0
+        self.probing = 0
+        """It was away or late, and nothing came back since: no more calls than these (0: any)."""
+        self.window = inf
+        """Calls at once that it takes."""
+        self.refusals = 0
+        """So far."""
+        self._key = key
+        self._random = Random(seed)
+        self._streak = 0  # refusals of calls sent one after another, with nothing back between
+        self._overdue = 0  # calls that gave no token in time, since one came back
+        self._batch = 0  # those of earlier batches were refused together
+        self._sent = self._refused = 0  # of them: in flight when the first was refused; refused
+        self._before = inf, 0  # window and ceiling, when the first of them was refused
+        self._ceiling = 0  # calls at once that it took
+        self._raised_at = 0.0
+
+    @property
+    def key(self) -> Key:
+        """Its budgets, made when they first matter."""
+        if self._key is None:
+            self._key = Key()
+        return self._key
+
+    def closed(self, now: float) -> bool:
+        """Whether nothing may be sent to it."""
+        return now < self.closed_until or (self._key is not None and self._key.calls(now) < 1)
+
+    def room(self, calls: int, now: float) -> float:
+        """How many calls may be sent now, if so many are in flight."""
+        if now < self.closed_until:
+            return 0
+        most = min(self.probing, self.window) if self.probing else self.window
+        left = int(most) - calls if most < inf else inf
+        if self._key is not None:
+            left = min(left, int(few) if (few := self._key.calls(now)) < inf else inf)
+        return max(0, left)
+
+    def opens_at(self, now: float) -> float:
+        """When something may be sent to it, if not now."""
+        at = self.closed_until
+        return max(at, self._key.opens_at(max(at, now))) if self._key is not None else at
+
+    def sent(self, tokens: Sequence[int], now: float, *, together: bool) -> None:
+        """Slices of about so many tokens each go there. together: as one call."""
+        if self._key is not None:
+            for each in (sum(tokens),) if together else tokens:
+                self._key.draw(each, now)
+
+    def settled(self, more: int, now: float) -> None:
+        """A call had so many more tokens than one thought."""
+        if self._key is not None and more:
+            self._key.tokens.draw(more, now)
+
+    def refused(self, why: Refusal, batch: int, after: int, calls: int, now: float) -> float:
+        """A call of this batch was refused; until when it is left alone. after: the number of the
+        next batch. calls: still in flight there."""
+        self.refusals += 1
+        together = batch < self._batch
+        if not together:
+            self._batch, self._streak = after, self._streak + 1
+            self._sent, self._refused = calls + 1, 0
+            self._before = self.window, self._ceiling
+        self._refused += 1
+        if why.kind == "away":
+            self.probing = 1
+        elif self._key is None or self._key.calls(now) >= 1:
+            self._narrow(now, minutely=why.after_s is not None and why.after_s > SECONDS)
+        elif self._key is not None:
+            self._key.refused(now, learn=False)
+        if not together or why.after_s is not None:
+            wait = self._back_off()
+            if why.after_s is not None and why.after_s > 0:
+                wait = max(min(why.after_s, LONGEST_S), wait / 4)
+            self.closed_until = max(self.closed_until, now + wait)
+        return self.closed_until
+
+    def late(self, calls: int, now: float, *, others: bool) -> None:
+        """A call gave no token in time, of so many in flight. After two of them, one at a time is
+        tried there, more and more seldom; of the only server, besides those that hang there."""
+        self._overdue += 1
+        if self._overdue < LATE:
+            return
+        self.probing = 1 if others else calls + 1
+        if others:
+            self._streak += 1
+            self.closed_until = max(self.closed_until, now + self._back_off())
+
+    def _back_off(self) -> float:
+        """Seconds to leave it alone that does not say for how long."""
+        delay = min(MOST_S, FIRST_S * 2.0 ** min(self._streak - 1, 6))
+        return delay * self._random.uniform(0.5, 1.0)
+
+    def _narrow(self, now: float, *, minutely: bool) -> None:
+        """It takes no more calls at once than it kept; of which none was kept, half as many, unless
+        it is so many a minute that it takes no more of."""
+        kept = self._sent - self._refused
+        if self._key is not None:
+            learn = kept <= 0 and minutely and self._key.requests.used(now) > 1
+            self._key.refused(now, learn=learn)
+            if learn:
+                self.window, self._ceiling = self._before
+                return
+        if kept > 0:
+            self._ceiling, self.window = kept, min(self.window, kept)
+        else:
+            self._ceiling = max(1, self._sent - 1)
+            self.window = max(1, min(self.window, self._sent) // 2)
+        self._raised_at = now
+
+    def came_back(self, calls: int, now: float) -> None:
+        """A call came back, of so many that were in flight."""
+        self._streak = self._overdue = self.probing = 0
+        if self._key is not None:
+            self._key.came_back(now)
+        if self.window == inf or calls < int(self.window):
+            return
+        if int(self.window) > self._ceiling:
+            self._ceiling, self._raised_at = int(self.window), now
+        top = self._ceiling + (now >= self._raised_at + RAISE_S)
+        self.window = max(self.window, min(self.window + 1 / self.window, top))
+
+    def restored(self) -> None:
+        """It was replaced by a fresh one."""
+        self.closed_until, self._streak, self._overdue, self.probing = 0.0, 0, 0, 0

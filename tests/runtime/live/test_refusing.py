@@ -1,0 +1,77 @@
+"""Servers that refuse, are away or hang, on real sockets: queries wait, or others take them."""
+
+import asyncio
+
+from teola.schedule.events import State
+from teola_engines.llm import OpenAIServer
+from tests.fake_openai import Fail, FakeOpenAI, Hang
+from tests.recording import Bench
+from tests.schedule.plans import call, plan
+
+BUSY = Fail(429, "slow down", headers={"retry-after-ms": "200"})
+
+
+async def asked(bench: Bench, number: int) -> list[State]:
+    p = plan(*call("m"))
+    runs = (bench.run(p, {"question": "why is it so?"}) for _ in range(number))
+    return [ending.state for ending in await asyncio.gather(*runs)]
+
+
+def engines(*servers: FakeOpenAI) -> dict[str, list[OpenAIServer]]:
+    return {"llm": [OpenAIServer(url=server.url, model="fake-model") for server in servers]}
+
+
+async def test_twelve_queries_at_a_server_that_takes_three_are_answered() -> None:
+    with FakeOpenAI("a b", token_delay_s=0.01, at_once=3, retry_after="0.2") as server:
+        async with Bench(engines(server)) as bench:
+            assert await asked(bench, 12) == [State.OK] * 12
+            quota = bench.live.core.queues["llm"].instances[0].quota
+            assert quota is not None
+            assert quota.window < 12
+    assert len(server.calls) <= 12 + 9
+
+
+async def test_others_take_what_one_of_a_pool_refuses() -> None:
+    with FakeOpenAI("a b", at_once=0, retry_after="60") as bad, FakeOpenAI("a b") as good:
+        async with Bench(engines(bad, good)) as bench:
+            assert await asked(bench, 20) == [State.OK] * 20
+            assert await asked(bench, 20) == [State.OK] * 20
+    assert len(good.calls) == 40
+    assert len(bad.calls) <= 20  # those of the first turn, before it had refused any
+
+
+async def test_a_refusal_costs_no_try() -> None:
+    with FakeOpenAI("a b") as server:
+        server.script(*[BUSY] * 5)
+        async with Bench(engines(server)) as bench:
+            assert await asked(bench, 1) == [State.OK]
+            assert bench.live.core.queues["llm"].retries == 0
+    assert len(server.calls) == 6
+
+
+async def test_a_server_that_restarts_is_waited_for() -> None:
+    with FakeOpenAI("a b") as server:
+        server.script(Fail(502, body=b""), Fail(504, body=b""))
+        async with Bench(engines(server)) as bench:
+            assert await asked(bench, 1) == [State.OK]
+    assert len(server.calls) == 3
+
+
+async def test_a_quota_that_is_used_up_fails_at_once() -> None:
+    with FakeOpenAI("a b") as server:
+        server.script(Fail(429, "You exceeded your current quota", "insufficient_quota"))
+        async with Bench(engines(server)) as bench:
+            assert await asked(bench, 1) == [State.FAILED]
+    assert len(server.calls) == 1
+
+
+async def test_a_call_that_hangs_goes_elsewhere() -> None:
+    with FakeOpenAI("a b") as hanging, FakeOpenAI("a b") as good:
+        hanging.script(Hang())
+        async with Bench(engines(hanging, good)) as bench:
+            queue = bench.live.core.queues["llm"]
+            assert queue.overdue is not None
+            queue.overdue.unknown_s = 0.3
+            assert await asked(bench, 2) == [State.OK] * 2
+            assert await asyncio.to_thread(hanging.wait, lambda: not hanging.in_flight)
+    assert len(good.calls) == 2

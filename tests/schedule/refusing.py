@@ -1,0 +1,152 @@
+"""A queue in made-up time whose instances are servers that refuse."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from teola.errors import EngineAway, EngineBusy
+from teola.graph import Op
+from teola.policies import batching, routing
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import (
+    AbortRequest,
+    CallEnded,
+    Cause,
+    Dispatch,
+    Failed,
+    FirstToken,
+    SetTimer,
+    Tell,
+    Timer,
+    Waits,
+)
+from teola.schedule.instances import Limits
+from teola.schedule.quota import Refusal
+from tests.recording import work
+
+
+class Server:
+    """Takes `at_once` calls of `call_s` seconds, and `per_minute` in any minute. after_s: what its
+    refusals say. away, hangs: from when to when it is not there, and gives no token."""
+
+    def __init__(
+        self,
+        at_once: int = 1000,
+        call_s: float = 1.0,
+        per_minute: int | None = None,
+        after_s: float | None = None,
+        away: tuple[float, float] = (0.0, 0.0),
+        hangs: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
+        self.at_once, self.call_s, self.per_minute = at_once, call_s, per_minute
+        self.after_s, self.away, self.hangs = after_s, away, hangs
+        self.running = self.calls = 0
+        self.begun: deque[float] = deque()
+
+    def refuses(self, now: float) -> Cause | None:
+        self.calls += 1
+        while self.begun and self.begun[0] <= now - 60:
+            self.begun.popleft()
+        if self.away[0] <= now < self.away[1]:
+            return Cause(EngineAway("refused"), True, refused=Refusal("away"))
+        full = self.per_minute is not None and len(self.begun) >= self.per_minute
+        if self.running >= self.at_once or full:
+            after_s = self.after_s
+            if full and after_s is None:
+                after_s = self.begun[0] + 60 - now
+            error = EngineBusy("full", after_s=after_s)
+            return Cause(error, True, refused=Refusal("busy", after_s))
+        return None
+
+
+class Refusing:
+    """Calls come, are sent, refused or answered. ok, failed: of those that ended; waits: what the
+    queue told."""
+
+    def __init__(self, *servers: Server, router: str = "least_loaded") -> None:
+        limits = [Limits(100_000, 64, 1, continuous=True)] * len(servers)
+        self.queue = EngineQueue("e", limits, batching.make("fifo"), routing.make(router))
+        self.servers = servers
+        self.now = 0.0
+        self.ok: list[tuple[float, int]] = []
+        self.failed: list[tuple[float, Cause]] = []
+        self.waits: list[Waits] = []
+        self.aborted: list[tuple[float, int]] = []
+        self._order, self._heap = count(), list[tuple[float, int, Callable[[], Any]]]()
+
+    def at(self, when: float, do: Callable[[], Any]) -> None:
+        heappush(self._heap, (when, next(self._order), do))
+
+    def comes(self, number: int, when: float = 0.0, *, every: float = 0.0) -> None:
+        for k in range(number):
+            self.at(when + k * every, lambda: self.submit())
+
+    def submit(self) -> list[Any]:
+        k = next(self._order)
+        self.queue.submit(
+            work(
+                k,
+                run=f"q{k}",
+                arrival=self.now,
+                op=Op.PREFILLING,
+                lane=None,
+                cuttable=False,
+                retries=2,
+                members=(9,),
+            ),
+            self.now,
+        )
+        return []
+
+    def run(self, until: float) -> None:
+        """Everything until then."""
+        while self._heap and self._heap[0][0] <= until:
+            self.now, _, do = heappop(self._heap)
+            self._perform(do())
+            self._perform(self.queue.dispatch(self.now))
+            self.queue.instances.validate(self.now)
+        self.now = until
+
+    @property
+    def calls(self) -> list[int]:
+        return [server.calls for server in self.servers]
+
+    def _perform(self, commands: Any) -> None:
+        for command in commands or ():
+            if isinstance(command, Dispatch):
+                for work_, _, _ in command.slices:
+                    self._take(command, work_)
+            elif isinstance(command, SetTimer):
+                self.at(command.at, lambda: self.queue.woken(Timer("e"), self.now))
+            elif isinstance(command, Waits):
+                self.waits.append(command)
+            elif isinstance(command, Tell) and isinstance(command.event, Failed):
+                self.failed.append((self.now, command.event.cause))
+            elif isinstance(command, AbortRequest):
+                self.aborted.append((self.now, command.instance))
+
+    def _take(self, sent: Dispatch, taken: Any) -> None:
+        server, i = self.servers[sent.instance], taken.primitive
+        cause = server.refuses(self.now)
+        event = CallEnded("e", sent.batch, taken.run, i, cause or {"text": 1}, None, 9)
+        if cause is not None:
+            self.at(self.now + 0.01, lambda: self.queue.call_ended(event, self.now))
+            return
+        server.running += 1
+        server.begun.append(self.now)
+        if server.hangs[0] <= self.now < server.hangs[1]:
+            server.running -= 1
+            return
+        first = FirstToken("e", sent.instance, taken.run, i)
+        self.at(self.now + server.call_s / 2, lambda: self.queue.first_token(first, self.now))
+
+        def ends() -> Any:
+            server.running -= 1
+            self.ok.append((self.now, sent.instance))
+            return self.queue.call_ended(event, self.now)
+
+        self.at(self.now + server.call_s, ends)

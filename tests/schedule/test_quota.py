@@ -1,0 +1,329 @@
+"""What a server takes: closed, calls at once, budgets; and a queue whose servers refuse."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from teola.schedule.overdue import ENOUGH, UNKNOWN_S, Overdue
+from teola.schedule.quota import (
+    LONGEST_S,
+    MINUTE_S,
+    MOST_S,
+    Budget,
+    Key,
+    MinuteLimits,
+    Quota,
+    Refusal,
+)
+from tests.schedule.refusing import Refusing, Server
+
+BUSY, AWAY = Refusal("busy"), Refusal("away")
+
+
+# --- the state of one server ------------------------------------------------------------------
+
+
+def test_what_it_kept_of_those_in_flight_is_what_it_takes() -> None:
+    quota = Quota("e/0")
+    for left in range(11, 2, -1):  # of twelve, nine are refused
+        quota.refused(BUSY, batch=left, after=100, calls=left, now=1.0)
+    assert quota.window == 3
+    assert quota.refusals == 9
+    assert quota.room(3, 50.0) == 0
+    assert quota.room(2, 50.0) == 1
+
+
+def test_calls_that_end_meanwhile_do_not_narrow_it() -> None:
+    quota = Quota("e/0")
+    quota.refused(BUSY, batch=0, after=9, calls=5, now=1.0)
+    quota.refused(BUSY, batch=1, after=9, calls=1, now=1.1)  # three more came back
+    assert quota.window == 4
+
+
+def test_who_kept_none_takes_half_as_many_and_one_at_least() -> None:
+    quota = Quota("e/0")
+    quota.refused(BUSY, batch=0, after=1, calls=0, now=1.0)
+    assert quota.window == 1
+    quota.refused(BUSY, batch=1, after=2, calls=0, now=9.0)
+    assert quota.window == 1
+
+
+def test_it_grows_to_what_it_took_and_by_one_in_half_a_minute_beyond() -> None:
+    quota = Quota("e/0")
+    for batch in range(3):
+        quota.refused(BUSY, batch=batch, after=3, calls=5 - batch, now=0.0)
+    assert quota.window == 3
+    for _ in range(50):
+        quota.came_back(3, now=29.0)
+    assert quota.window == 3
+    for _ in range(2):
+        quota.came_back(3, now=31.0)
+    assert int(quota.window) == 3  # a third of a call at a time
+    for _ in range(4):
+        quota.came_back(3, now=31.0)
+    assert quota.window == 4
+    quota.came_back(4, now=32.0)  # it took four
+    for _ in range(50):
+        quota.came_back(4, now=61.0)
+    assert quota.window == 4
+    for _ in range(50):
+        quota.came_back(4, now=62.0)
+    assert quota.window == 5
+    quota.came_back(2, now=200.0)  # not all of it was used
+    assert quota.window == 5
+
+
+def test_back_off_doubles_within_bounds_and_begins_anew_when_one_came_back() -> None:
+    quota, waits, now = Quota("e/0"), [], 0.0
+    for batch in range(8):
+        until = quota.refused(BUSY, batch=batch, after=batch + 1, calls=0, now=now)
+        waits.append(until - now)
+        now = until
+    for k, wait in enumerate(waits):
+        most = min(MOST_S, 2.0**k)
+        assert most / 2 <= wait <= most
+    quota.came_back(1, now)
+    assert quota.refused(BUSY, batch=9, after=10, calls=0, now=now) <= now + 1
+
+
+def test_back_off_is_spread_by_the_seed_alone() -> None:
+    def waits(seed: str) -> float:
+        return Quota(seed).refused(AWAY, batch=0, after=1, calls=0, now=0.0)
+
+    assert waits("e/0") == waits("e/0")
+    assert len({waits(f"e/{i}") for i in range(20)}) == 20
+
+
+@pytest.mark.parametrize(("said", "waits"), [(2.5, 2.5), (299.0, 299.0), (4000.0, LONGEST_S)])
+def test_retry_after_is_believed_up_to_five_minutes(said: float, waits: float) -> None:
+    until = Quota("e/0").refused(Refusal("busy", said), batch=0, after=1, calls=0, now=7.0)
+    assert until == 7.0 + waits
+
+
+def test_who_says_to_come_back_at_once_is_not_asked_without_end() -> None:
+    quota, now = Quota("e/0"), 0.0
+    for batch in range(10):
+        now = quota.refused(Refusal("busy", 0.0), batch=batch, after=batch + 1, calls=0, now=now)
+    assert now > 60
+
+
+def test_one_refused_together_with_others_does_not_double_it() -> None:
+    quota = Quota("e/0")
+    until = quota.refused(BUSY, batch=0, after=5, calls=4, now=0.0)
+    assert quota.refused(BUSY, batch=1, after=5, calls=3, now=0.0) == until
+    assert quota.refused(Refusal("busy", 20.0), batch=2, after=5, calls=2, now=0.0) == 20.0
+
+
+def test_who_was_away_is_probed_by_one_call_until_one_comes_back() -> None:
+    quota = Quota("e/0")
+    until = quota.refused(AWAY, batch=0, after=1, calls=0, now=0.0)
+    assert quota.room(0, until - 0.001) == 0
+    assert quota.closed(until - 0.001)
+    assert quota.room(0, until) == 1
+    assert quota.room(1, until) == 0
+    assert quota.window == inf
+    quota.came_back(1, until)
+    assert quota.room(1, until) == inf
+
+
+# --- budgets ----------------------------------------------------------------------------------
+
+
+def test_a_budget_holds_in_any_minute() -> None:
+    budget = Budget(3)
+    for now in (0.0, 20.0, 40.0):
+        assert budget.left(now) >= 1
+        budget.draw(1, now)
+    assert budget.left(40.0) == 0
+    opens = budget.opens_at(1, 40.0)
+    assert MINUTE_S <= opens <= MINUTE_S + 0.5
+    assert budget.left(opens) == 1
+    assert 20 + MINUTE_S <= budget.opens_at(2, 40.0) <= 20.5 + MINUTE_S
+
+
+def test_what_the_server_says_is_left_holds_until_it_is_whole_again() -> None:
+    budget = Budget(None)
+    budget.told(2, reset_s=30.0, now=10.0)
+    budget.draw(1, 11.0)
+    assert budget.left(11.0) == 1
+    budget.draw(1, 12.0)
+    assert budget.left(39.9) == 0
+    assert budget.opens_at(1, 12.0) == 40.0
+    assert budget.left(40.0) == inf
+
+
+def test_tokens_are_drawn_as_expected_and_settled_as_used() -> None:
+    key = Key(MinuteLimits(tokens=1000))
+    assert key.calls(0.0) == 1  # how many tokens a call has is not known
+    key.draw(200, 0.0)
+    assert key.calls(0.0) == 4
+    quota = Quota("e/0", key)
+    quota.settled(400, 1.0)
+    assert key.calls(1.0) == 2
+    quota.settled(-100, 1.0)
+    assert key.calls(1.0) == 2.5
+
+
+def test_a_call_larger_than_the_budget_goes_when_nothing_else_does() -> None:
+    key = Key(MinuteLimits(tokens=100))
+    key.draw(500, 0.0)
+    assert key.calls(1.0) == 0
+    opens = key.opens_at(1.0)
+    assert key.calls(opens) == 1
+
+
+def test_a_refusal_for_a_budget_says_nothing_of_calls_at_once() -> None:
+    quota = Quota("e/0")
+    quota.key.requests.told(0, reset_s=20.0, now=0.0)
+    quota.refused(Refusal("busy", 20.0), batch=0, after=1, calls=7, now=0.0)
+    assert quota.window == inf
+
+
+# --- a queue whose servers refuse -------------------------------------------------------------
+
+
+def test_twelve_calls_at_a_server_that_takes_three_are_all_answered() -> None:
+    world = Refusing(Server(at_once=3, after_s=1.0))
+    world.comes(12)
+    world.run(until=30.0)
+    assert len(world.ok) == 12
+    assert not world.failed
+    assert len(world.waits) == 9
+    assert all(wait.until == pytest.approx(1.01) for wait in world.waits)
+    assert world.queue.again.budgeted == 0
+    assert world.queue.idle
+
+
+def test_its_limit_is_learned_and_seldom_tried() -> None:
+    world = Refusing(Server(at_once=3, after_s=0.5))
+    world.comes(600, every=0.3)  # as fast as it can, and a little more
+    world.run(until=300.0)
+    assert len(world.ok) == 600
+    assert world.calls[0] <= 1.03 * 600
+
+
+def test_the_order_of_those_refused_stays() -> None:
+    world = Refusing(Server(at_once=1, after_s=1.0, call_s=0.2))
+    world.comes(6)
+    world.run(until=1.0)
+    waiting = [work.seq for work in world.queue.works.values() if work.queued]
+    world.run(until=60.0)
+    assert len(world.ok) == 6
+    assert len(waiting) == 5
+
+
+def test_others_of_its_pool_take_what_one_refuses() -> None:
+    world = Refusing(Server(at_once=0, after_s=30.0), Server(call_s=0.1))
+    world.comes(50, every=0.05)
+    world.run(until=20.0)
+    assert [i for _, i in world.ok] == [1] * 50
+    assert world.calls[0] <= 3
+    assert not world.failed
+
+
+def test_a_server_that_is_not_there_is_waited_for() -> None:
+    world = Refusing(Server(away=(0.0, 10.0), call_s=0.1))
+    world.comes(40)
+    world.run(until=60.0)
+    assert len(world.ok) == 40
+    assert min(at for at, _ in world.ok) < 10 + 16  # the back-off doubles
+    assert world.calls[0] <= 40 + 40 + 6  # all at once at first, then one at a time
+
+
+def test_who_is_there_takes_what_one_that_is_away_does_not() -> None:
+    world = Refusing(Server(away=(0.0, 1e9), call_s=0.1), Server(call_s=0.1))
+    world.comes(100, every=0.05)
+    world.run(until=60.0)
+    assert len(world.ok) == 100
+    assert world.calls[0] <= 6
+    assert not world.failed
+
+
+def test_requests_a_minute_are_learned_from_its_refusals() -> None:
+    world = Refusing(Server(per_minute=60, call_s=0.2))
+    world.queue.instances.limit(0, "e", Key())
+    world.comes(600)
+    world.run(until=700.0)
+    assert len(world.ok) == 600
+    assert world.calls[0] <= 1.2 * 600
+    assert world.queue.instances.limit(0, "e").window >= 60
+
+
+def test_a_budget_that_is_known_is_used_and_never_passed() -> None:
+    server = Server(per_minute=60, call_s=0.2)
+    world = Refusing(server)
+    world.queue.instances.limit(0, "e", Key(MinuteLimits(requests=60)))
+    world.comes(300)
+    world.run(until=180.0)
+    assert server.calls == len(world.ok)  # none refused
+    assert len(world.ok) >= 0.95 * 3 * 60
+
+
+def test_servers_of_one_key_share_its_budget() -> None:
+    key, servers = Key(MinuteLimits(requests=10)), (Server(call_s=0.1), Server(call_s=0.1))
+    world = Refusing(*servers)
+    for i in range(2):
+        world.queue.instances.limit(i, "e", key)
+    world.comes(100)
+    world.run(until=59.0)
+    assert len(world.ok) == 10
+    world.run(until=119.0)
+    assert len(world.ok) == 20
+
+
+# --- first tokens that do not come ------------------------------------------------------------
+
+
+def test_a_call_that_gives_no_token_in_time_goes_elsewhere() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(call_s=0.1))
+    world.comes(4)
+    world.run(until=UNKNOWN_S - 1)
+    assert len(world.ok) == 2
+    world.run(until=UNKNOWN_S + 5)
+    assert [i for _, i in world.ok] == [1] * 4
+    assert world.aborted == [(UNKNOWN_S, 0)] * 2
+    assert world.queue.again.budgeted == 2
+
+
+def test_who_hangs_twice_is_tried_by_one_call_at_a_time_and_seldom() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(call_s=0.1))
+    world.comes(1000, every=0.2)
+    world.run(until=400.0)
+    assert len(world.ok) == 1000
+    assert world.calls[0] <= 0.5 * 300 + 12  # the first minute's, and then a few
+
+
+def test_who_hung_is_taken_back_when_it_answers() -> None:
+    world = Refusing(Server(hangs=(0.0, 1.0), call_s=0.1), Server(call_s=0.1))
+    world.comes(2)
+    world.comes(2, 0.1)
+    world.comes(600, 2.0, every=0.2)
+    world.run(until=200.0)
+    assert len(world.ok) == 604
+    assert world.calls[0] > 200
+
+
+def test_the_only_server_keeps_what_it_has_and_is_tried_by_one_more() -> None:
+    world = Refusing(Server(hangs=(0.0, 1.0), call_s=0.1))
+    world.comes(2)
+    world.comes(3, UNKNOWN_S + 1)
+    world.run(until=UNKNOWN_S + 10)
+    assert not world.aborted
+    assert len(world.ok) == 3
+
+
+def test_what_is_late_goes_by_how_late_others_were() -> None:
+    overdue = Overdue(factor=8.0, least_s=1.0)
+    overdue.sent(("q", 0), 0, 0, 2.0, now=0.0)
+    assert overdue.next_at() == 16.0
+    overdue.came(("q", 0), 2.0)
+    for k in range(1, ENOUGH):
+        overdue.sent(("q", k), 0, k, 2.0, now=0.0)
+        overdue.came(("q", k), 3.0 if k != 7 else 6.0)
+    assert overdue.factor == 2 * 3.0
+    overdue.sent(("q", 99), 0, 99, 2.0, now=100.0)
+    assert [late.key for late in overdue.late(111.9)] == []
+    assert [(late.key, late.after_s) for late in overdue.late(112.0)] == [(("q", 99), 12.0)]
+    assert overdue.late(113.0) == []
