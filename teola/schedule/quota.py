@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import ceil, inf
-from random import Random
 from typing import Final, Literal, NamedTuple
+from zlib import crc32
 
 LONGEST_S: Final = 300.0
 """A server that says to wait for longer is asked again after this time."""
@@ -177,8 +177,8 @@ class Quota:
         "_key",
         "_overdue",
         "_raised_at",
-        "_random",
         "_refused",
+        "_seed",
         "_sent",
         "_streak",
         "closed_until",
@@ -196,7 +196,7 @@ class Quota:
         self.refusals = 0
         """So far."""
         self._key = key
-        self._random = Random(seed)
+        self._seed = seed
         self._streak = 0  # refusals of calls sent one after another, with nothing back between
         self._overdue = 0  # calls that gave no token in time, since one came back
         self._batch = 0  # those of earlier batches were refused together
@@ -279,7 +279,8 @@ class Quota:
     def _back_off(self) -> float:
         """Seconds to leave it alone that does not say for how long."""
         delay = min(MOST_S, FIRST_S * 2.0 ** min(self._streak - 1, 6))
-        return delay * self._random.uniform(0.5, 1.0)
+        spread = crc32(f"{self._seed}/{self.refusals}/{self._streak}".encode()) / 2**32
+        return delay * (0.5 + spread / 2)
 
     def _narrow(self, now: float, *, minutely: bool) -> None:
         """It takes no more calls at once than it kept; of which none was kept, half as many, unless
