@@ -431,7 +431,7 @@ class PrefixChange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLimits:
+class AccountLimits:
     """What a server that others run takes. account: equal for all that draw from one budget, such
     as one API key at one url. requests_per_minute, tokens_per_minute: None where nobody said."""
 
@@ -454,7 +454,7 @@ class LeftOfMinute(NamedTuple):
 class CallsServer(Protocol):
     """Calls a server that others run, and that takes only so much."""
 
-    server_limits: ServerLimits
+    account_limits: AccountLimits
 
     def on_left(self, told: Callable[[LeftOfMinute], None]) -> None:
         """From now on `told` is called with what answers say is left. Called on the event loop."""

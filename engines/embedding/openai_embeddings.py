@@ -101,7 +101,7 @@ class OpenAIEmbeddings:
             if value is not None and value < 1:
                 raise InputError(f"engine {name!r}: {option} must be at least 1")
         self._connection = Connection(name, url, api_key, timeout_s, connect_timeout_s)
-        self.server_limits = self._connection.limits(requests_per_minute, tokens_per_minute)
+        self.account_limits = self._connection.limits(requests_per_minute, tokens_per_minute)
         self._name, self._model = name, model
         self._dimensions, self._encoding = dimensions, encoding_format
         self._max_batch, self._max_tokens = max_batch, max_tokens

@@ -90,7 +90,7 @@ class OpenAIServer:
         self._agent_hints, self._hints = agent_hints, Hints()
         self._chats = api != "completions"
         self._refused = RefusedTools()
-        self.server_limits = self.connection.limits(requests_per_minute, tokens_per_minute)
+        self.account_limits = self.connection.limits(requests_per_minute, tokens_per_minute)
 
     @property
     def spec(self) -> EngineSpec:

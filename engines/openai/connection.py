@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
-from teola.engine import Delta, LeftOfMinute, QueryContext, ServerLimits, Usage
+from teola.engine import AccountLimits, Delta, LeftOfMinute, QueryContext, Usage
 from teola.errors import EngineAway, EngineError, EngineUnavailable, InputError
 from teola.loopback import without_proxy
 
@@ -178,7 +178,7 @@ class Connection:
 
     def limits(
         self, requests_per_minute: int | None, tokens_per_minute: int | None
-    ) -> ServerLimits:
+    ) -> AccountLimits:
         """What its API key may draw, with a name for it that tells neither key nor url.
 
         Raises InputError.
@@ -190,7 +190,7 @@ class Connection:
                     f"{self.server}: {option} is {value!r}: give a whole number from 1"
                 )
         account = hashlib.sha256(f"{self.url}\n{self._api_key or ''}".encode()).hexdigest()[:16]
-        return ServerLimits(account, requests_per_minute, tokens_per_minute)
+        return AccountLimits(account, requests_per_minute, tokens_per_minute)
 
     def _endpoint(self, body: Mapping[str, Any]) -> Any:
         """The SDK's resource; untyped, because request bodies are made for any server."""

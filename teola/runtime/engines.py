@@ -35,7 +35,7 @@ from teola.runtime.pools import (
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Limits
-from teola.schedule.quota import Key, MinuteLimits
+from teola.schedule.quota import Account, MinuteLimits
 
 REGISTRY: Final = Factories[Engine](
     "engine type", "teola.engines", {}, [BatchEngine, LanguageModel, Loader]
@@ -261,21 +261,21 @@ def queue_for(
     config: EngineConfig,
     profile: EngineProfile | None = None,
     learner: Learner | None = None,
-    keys: dict[str, Key] | None = None,
+    accounts: dict[str, Account] | None = None,
 ) -> EngineQueue:
     """The scheduler's queue of an engine with these instances; complete when they have been
-    started. profile: the engine's, if it is known. learner: is told what they do. keys: of servers
-    that others run, by account; what is new is added. It says why LLM calls go where they go, for
+    started. profile: the engine's, if it is known. learner: is told what they do. accounts: of servers
+    that others run, by name; what is new is added. It says why LLM calls go where they go, for
     traces are always recorded."""
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
     policies = config.batching, config.batching_options, config.routing, config.routing_options
     queue = queue_of(name, limits, profile, *policies, learner, explains=True)
-    keys = {} if keys is None else keys
+    accounts = {} if accounts is None else accounts
     for i, engine in enumerate(map(near, engines)):
         if isinstance(engine, CallsServer):
-            of = engine.server_limits
+            of = engine.account_limits
             limited = MinuteLimits(of.requests_per_minute, of.tokens_per_minute)
-            queue.instances.limit(i, name, keys.setdefault(of.account, Key(limited)))
+            queue.instances.limit(i, name, accounts.setdefault(of.account, Account(limited)))
     return queue
 
 

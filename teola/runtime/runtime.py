@@ -47,7 +47,7 @@ from teola.runtime.remembering import Memory
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
-from teola.schedule.quota import Key
+from teola.schedule.quota import Account
 from teola.tools.named_tools import NamedTool, ToolsByName
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Runtime:
         self._engines: dict[str, list[Engine]] = {}
         self._started: dict[str, asyncio.Task[None]] = {}
         self._refusing: dict[str, float] = {}
-        self._keys: dict[str, Key] = {}
+        self._accounts: dict[str, Account] = {}
         self._work: weakref.WeakSet[Coroutine[Any, Any, Any]] = weakref.WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -250,7 +250,7 @@ class Runtime:
         if name not in queues:
             own = self.profile_for([name]).engine(self.spec(name).name)
             queues[name] = queue_for(
-                name, engines, self.configs[name], own, self.learner, self._keys
+                name, engines, self.configs[name], own, self.learner, self._accounts
             )
         return queues[name]
 
@@ -293,7 +293,7 @@ class Runtime:
         for host in hosts:
             self.live.hosts[name, host.instance] = host
             self.live.prefixes.watch(self.live.core.queues[name], host.instance, host)
-            self.live.limits.watch(name, host.instance, host)
+            self.live.accounts.watch(name, host.instance, host)
         told, count = "engine %(engine)s runs, after %(start_s).1f s", len(hosts)
         took = round(self.loop.time() - began, 3)
         note(log, logging.INFO, "engine_started", told, engine=name, instances=count, start_s=took)

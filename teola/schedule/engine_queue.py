@@ -262,9 +262,9 @@ class EngineQueue:
         """A server told what is left of its budgets."""
         quota = self.instances.limit(event.instance, self.engine)
         if event.requests is not None:
-            quota.key.requests.told(event.requests, event.requests_reset_s, now)
+            quota.account.requests.told(event.requests, event.requests_reset_s, now)
         if event.tokens is not None:
-            quota.key.tokens.told(event.tokens, event.tokens_reset_s, now)
+            quota.account.tokens.told(event.tokens, event.tokens_reset_s, now)
         return []
 
     def _blame(self, out: Outbox, i: int, cause: Cause, now: float) -> None:

@@ -46,7 +46,7 @@ class Refusal(NamedTuple):
 
 
 class MinuteLimits(NamedTuple):
-    """Of one server or key, in any minute. None: not limited, or not known."""
+    """Of one account, in any minute. None: not limited, or not known."""
 
     requests: int | None = None
     tokens: int | None = None
@@ -55,7 +55,7 @@ class MinuteLimits(NamedTuple):
 UNLIMITED: Final = MinuteLimits()
 
 
-class Budget:
+class MinuteBudget:
     """What may be drawn in any minute. most: None until somebody says it; the server may say what
     is left of it."""
 
@@ -118,13 +118,13 @@ class Budget:
             self._used = 0.0
 
 
-class Key:
-    """What all servers with one key share. limits: of the key, as far as one knows."""
+class Account:
+    """What all instances share that draw on one API key of one server. limits: as far as one knows."""
 
     __slots__ = ("_call_tokens", "_learned_at", "requests", "tokens")
 
     def __init__(self, limits: MinuteLimits = UNLIMITED) -> None:
-        self.requests, self.tokens = Budget(limits.requests), Budget(limits.tokens)
+        self.requests, self.tokens = MinuteBudget(limits.requests), MinuteBudget(limits.tokens)
         self._call_tokens = 0.0
         self._learned_at: float | None = None
 
@@ -167,14 +167,14 @@ class Key:
 
 
 class Quota:
-    """State of one instance. Times in seconds, on the driver's clock. key: what it shares with
+    """State of one instance. Times in seconds, on the driver's clock. account: what it shares with
     others. seed: of what spreads its back-off."""
 
     __slots__ = (
+        "_account",
         "_batch",
         "_before",
         "_ceiling",
-        "_key",
         "_overdue",
         "_raised_at",
         "_refused",
@@ -187,7 +187,7 @@ class Quota:
         "window",
     )
 
-    def __init__(self, seed: str, key: Key | None = None) -> None:
+    def __init__(self, seed: str, account: Account | None = None) -> None:
         self.closed_until = 0.0
         self.probing = 0
         """It was away or late, and nothing came back since: no more calls than these (0: any)."""
@@ -195,7 +195,7 @@ class Quota:
         """Calls at once that it takes."""
         self.refusals = 0
         """So far."""
-        self._key = key
+        self._account = account
         self._seed = seed
         self._streak = 0  # refusals of calls sent one after another, with nothing back between
         self._overdue = 0  # calls that gave no token in time, since one came back
@@ -206,15 +206,17 @@ class Quota:
         self._raised_at = 0.0
 
     @property
-    def key(self) -> Key:
+    def account(self) -> Account:
         """Its budgets, made when they first matter."""
-        if self._key is None:
-            self._key = Key()
-        return self._key
+        if self._account is None:
+            self._account = Account()
+        return self._account
 
     def closed(self, now: float) -> bool:
         """Whether nothing may be sent to it."""
-        return now < self.closed_until or (self._key is not None and self._key.calls(now) < 1)
+        return now < self.closed_until or (
+            self._account is not None and self._account.calls(now) < 1
+        )
 
     def room(self, calls: int, now: float) -> float:
         """How many calls may be sent now, if so many are in flight."""
@@ -222,25 +224,25 @@ class Quota:
             return 0
         most = min(self.probing, self.window) if self.probing else self.window
         left = int(most) - calls if most < inf else inf
-        if self._key is not None:
-            left = min(left, int(few) if (few := self._key.calls(now)) < inf else inf)
+        if self._account is not None:
+            left = min(left, int(few) if (few := self._account.calls(now)) < inf else inf)
         return max(0, left)
 
     def opens_at(self, now: float) -> float:
         """When something may be sent to it, if not now."""
         at = self.closed_until
-        return max(at, self._key.opens_at(max(at, now))) if self._key is not None else at
+        return max(at, self._account.opens_at(max(at, now))) if self._account is not None else at
 
     def sent(self, tokens: Sequence[int], now: float, *, together: bool) -> None:
         """Slices of about so many tokens each go there. together: as one call."""
-        if self._key is not None:
+        if self._account is not None:
             for each in (sum(tokens),) if together else tokens:
-                self._key.draw(each, now)
+                self._account.draw(each, now)
 
     def settled(self, more: int, now: float) -> None:
         """A call had so many more tokens than one thought."""
-        if self._key is not None and more:
-            self._key.tokens.draw(more, now)
+        if self._account is not None and more:
+            self._account.tokens.draw(more, now)
 
     def refused(self, why: Refusal, batch: int, after: int, calls: int, now: float) -> float:
         """A call of this batch was refused; until when it is left alone. after: the number of the
@@ -254,10 +256,10 @@ class Quota:
         self._refused += 1
         if why.kind == "away":
             self.probing = 1
-        elif self._key is None or self._key.calls(now) >= 1:
+        elif self._account is None or self._account.calls(now) >= 1:
             self._narrow(now, minutely=why.after_s is not None and why.after_s > SECONDS)
-        elif self._key is not None:
-            self._key.refused(now, learn=False)
+        elif self._account is not None:
+            self._account.refused(now, learn=False)
         if not together or why.after_s is not None:
             wait = self._back_off()
             if why.after_s is not None and why.after_s > 0:
@@ -286,9 +288,9 @@ class Quota:
         """It takes no more calls at once than it kept; of which none was kept, half as many, unless
         it is so many a minute that it takes no more of."""
         kept = self._sent - self._refused
-        if self._key is not None:
-            learn = kept <= 0 and minutely and self._key.requests.used(now) > 1
-            self._key.refused(now, learn=learn)
+        if self._account is not None:
+            learn = kept <= 0 and minutely and self._account.requests.used(now) > 1
+            self._account.refused(now, learn=learn)
             if learn:
                 self.window, self._ceiling = self._before
                 return
@@ -302,8 +304,8 @@ class Quota:
     def came_back(self, calls: int, now: float) -> None:
         """A call came back, of so many that were in flight."""
         self._streak = self._overdue = self.probing = 0
-        if self._key is not None:
-            self._key.came_back(now)
+        if self._account is not None:
+            self._account.came_back(now)
         if self.window == inf or calls < int(self.window):
             return
         if int(self.window) > self._ceiling:

@@ -11,8 +11,8 @@ from teola.schedule.quota import (
     LONGEST_S,
     MINUTE_S,
     MOST_S,
-    Budget,
-    Key,
+    Account,
+    MinuteBudget,
     MinuteLimits,
     Quota,
     Refusal,
@@ -132,7 +132,7 @@ def test_who_was_away_is_probed_by_one_call_until_one_comes_back() -> None:
 
 
 def test_a_budget_holds_in_any_minute() -> None:
-    budget = Budget(3)
+    budget = MinuteBudget(3)
     for now in (0.0, 20.0, 40.0):
         assert budget.left(now) >= 1
         budget.draw(1, now)
@@ -144,7 +144,7 @@ def test_a_budget_holds_in_any_minute() -> None:
 
 
 def test_what_the_server_says_is_left_holds_until_it_is_whole_again() -> None:
-    budget = Budget(None)
+    budget = MinuteBudget(None)
     budget.told(2, reset_s=30.0, now=10.0)
     budget.draw(1, 11.0)
     assert budget.left(11.0) == 1
@@ -155,28 +155,28 @@ def test_what_the_server_says_is_left_holds_until_it_is_whole_again() -> None:
 
 
 def test_tokens_are_drawn_as_expected_and_settled_as_used() -> None:
-    key = Key(MinuteLimits(tokens=1000))
-    assert key.calls(0.0) == 1  # how many tokens a call has is not known
-    key.draw(200, 0.0)
-    assert key.calls(0.0) == 4
-    quota = Quota("e/0", key)
+    account = Account(MinuteLimits(tokens=1000))
+    assert account.calls(0.0) == 1  # how many tokens a call has is not known
+    account.draw(200, 0.0)
+    assert account.calls(0.0) == 4
+    quota = Quota("e/0", account)
     quota.settled(400, 1.0)
-    assert key.calls(1.0) == 2
+    assert account.calls(1.0) == 2
     quota.settled(-100, 1.0)
-    assert key.calls(1.0) == 2.5
+    assert account.calls(1.0) == 2.5
 
 
 def test_a_call_larger_than_the_budget_goes_when_nothing_else_does() -> None:
-    key = Key(MinuteLimits(tokens=100))
-    key.draw(500, 0.0)
-    assert key.calls(1.0) == 0
-    opens = key.opens_at(1.0)
-    assert key.calls(opens) == 1
+    account = Account(MinuteLimits(tokens=100))
+    account.draw(500, 0.0)
+    assert account.calls(1.0) == 0
+    opens = account.opens_at(1.0)
+    assert account.calls(opens) == 1
 
 
 def test_a_refusal_for_a_budget_says_nothing_of_calls_at_once() -> None:
     quota = Quota("e/0")
-    quota.key.requests.told(0, reset_s=20.0, now=0.0)
+    quota.account.requests.told(0, reset_s=20.0, now=0.0)
     quota.refused(Refusal("busy", 20.0), batch=0, after=1, calls=7, now=0.0)
     assert quota.window == inf
 
@@ -243,7 +243,7 @@ def test_who_is_there_takes_what_one_that_is_away_does_not() -> None:
 
 def test_requests_a_minute_are_learned_from_its_refusals() -> None:
     world = Refusing(Server(per_minute=60, call_s=0.2))
-    world.queue.instances.limit(0, "e", Key())
+    world.queue.instances.limit(0, "e", Account())
     world.comes(600)
     world.run(until=700.0)
     assert len(world.ok) == 600
@@ -254,7 +254,7 @@ def test_requests_a_minute_are_learned_from_its_refusals() -> None:
 def test_a_budget_that_is_known_is_used_and_never_passed() -> None:
     server = Server(per_minute=60, call_s=0.2)
     world = Refusing(server)
-    world.queue.instances.limit(0, "e", Key(MinuteLimits(requests=60)))
+    world.queue.instances.limit(0, "e", Account(MinuteLimits(requests=60)))
     world.comes(300)
     world.run(until=180.0)
     assert server.calls == len(world.ok)  # none refused
@@ -262,10 +262,10 @@ def test_a_budget_that_is_known_is_used_and_never_passed() -> None:
 
 
 def test_servers_of_one_key_share_its_budget() -> None:
-    key, servers = Key(MinuteLimits(requests=10)), (Server(call_s=0.1), Server(call_s=0.1))
+    account, servers = Account(MinuteLimits(requests=10)), (Server(call_s=0.1), Server(call_s=0.1))
     world = Refusing(*servers)
     for i in range(2):
-        world.queue.instances.limit(i, "e", key)
+        world.queue.instances.limit(i, "e", account)
     world.comes(100)
     world.run(until=59.0)
     assert len(world.ok) == 10

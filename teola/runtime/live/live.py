@@ -24,11 +24,11 @@ from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
 from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.accounts import AccountWatch
 from teola.runtime.live.batch import GONE, as_retryable, results_of
 from teola.runtime.live.call import LiveCall, call_of
 from teola.runtime.live.controls import Controls, recalling
 from teola.runtime.live.entering import entered
-from teola.runtime.live.limits import LimitsWatch
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.outcomes import keeps, outcome_of, results_kept
@@ -92,7 +92,7 @@ class Live(Driver[LiveQuery]):
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._memory = MemoryWatch(loop, self.post)
         self.prefixes = PrefixWatch(loop, self.post)
-        self.limits = LimitsWatch(loop, self.post)
+        self.accounts = AccountWatch(loop, self.post)
         self._sizing = Sizing(loop, self.hosts, self._inbox.append, self.wake)
         self.sequences = KeptSequences()
         self.asking: set[People] = set()

@@ -11,7 +11,7 @@ from teola.runtime.hosts.local import LocalHost
 from teola.schedule.events import LimitsTold, QueueEvent
 
 
-class LimitsWatch:
+class AccountWatch:
     """Tells the core what servers tell: of one turn of the loop the last, and only if something has
     changed. post: takes the events."""
 
