@@ -35,7 +35,7 @@ from teola.runtime.pools import (
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Limits
-from teola.schedule.quota import Account, MinuteLimits
+from teola.schedule.quota import ApiAccount, MinuteLimits
 
 REGISTRY: Final = Factories[Engine](
     "engine type", "teola.engines", {}, [BatchEngine, LanguageModel, Loader]
@@ -261,12 +261,12 @@ def queue_for(
     config: EngineConfig,
     profile: EngineProfile | None = None,
     learner: Learner | None = None,
-    accounts: dict[str, Account] | None = None,
+    accounts: dict[str, ApiAccount] | None = None,
 ) -> EngineQueue:
     """The scheduler's queue of an engine with these instances; complete when they have been
-    started. profile: the engine's, if it is known. learner: is told what they do. accounts: of servers
-    that others run, by name; what is new is added. It says why LLM calls go where they go, for
-    traces are always recorded."""
+    started. profile: the engine's, if it is known. learner: is told what they do. accounts: of
+    servers that others run, by name; what is new is added. It says why LLM calls go where they go,
+    for traces are always recorded."""
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
     policies = config.batching, config.batching_options, config.routing, config.routing_options
     queue = queue_of(name, limits, profile, *policies, learner, explains=True)
@@ -275,7 +275,7 @@ def queue_for(
         if isinstance(engine, CallsServer):
             of = engine.account_limits
             limited = MinuteLimits(of.requests_per_minute, of.tokens_per_minute)
-            queue.instances.limit(i, name, accounts.setdefault(of.account, Account(limited)))
+            queue.instances.limit(i, name, accounts.setdefault(of.account, ApiAccount(limited)))
     return queue
 
 

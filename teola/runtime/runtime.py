@@ -47,7 +47,7 @@ from teola.runtime.remembering import Memory
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
-from teola.schedule.quota import Account
+from teola.schedule.quota import ApiAccount
 from teola.tools.named_tools import NamedTool, ToolsByName
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Runtime:
         self._engines: dict[str, list[Engine]] = {}
         self._started: dict[str, asyncio.Task[None]] = {}
         self._refusing: dict[str, float] = {}
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, ApiAccount] = {}
         self._work: weakref.WeakSet[Coroutine[Any, Any, Any]] = weakref.WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

@@ -17,7 +17,7 @@ from teola.engine import EngineKind
 from teola.policies.routing.base import Capacity, Load, Loads
 from teola.policies.work import Slots
 from teola.schedule.health import Health
-from teola.schedule.quota import Account, Quota, Refusal
+from teola.schedule.quota import ApiAccount, Quota, Refusal
 
 
 class Limits(NamedTuple):
@@ -179,7 +179,7 @@ class Instances:
             self.stale.add(i)
         return until
 
-    def limit(self, i: int, engine: str, account: Account | None = None) -> Quota:
+    def limit(self, i: int, engine: str, account: ApiAccount | None = None) -> Quota:
         """What the server of instance `i` takes, of which something is known now. account: what it
         shares with others."""
         instance = self._all[i]

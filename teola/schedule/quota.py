@@ -118,8 +118,8 @@ class MinuteBudget:
             self._used = 0.0
 
 
-class Account:
-    """What all instances share that draw on one API key of one server. limits: as far as one knows."""
+class ApiAccount:
+    """What instances share that draw on one API key of one server. limits: as far as one knows."""
 
     __slots__ = ("_call_tokens", "_learned_at", "requests", "tokens")
 
@@ -187,7 +187,7 @@ class Quota:
         "window",
     )
 
-    def __init__(self, seed: str, account: Account | None = None) -> None:
+    def __init__(self, seed: str, account: ApiAccount | None = None) -> None:
         self.closed_until = 0.0
         self.probing = 0
         """It was away or late, and nothing came back since: no more calls than these (0: any)."""
@@ -206,10 +206,10 @@ class Quota:
         self._raised_at = 0.0
 
     @property
-    def account(self) -> Account:
+    def account(self) -> ApiAccount:
         """Its budgets, made when they first matter."""
         if self._account is None:
-            self._account = Account()
+            self._account = ApiAccount()
         return self._account
 
     def closed(self, now: float) -> bool:

@@ -11,7 +11,7 @@ from teola.schedule.quota import (
     LONGEST_S,
     MINUTE_S,
     MOST_S,
-    Account,
+    ApiAccount,
     MinuteBudget,
     MinuteLimits,
     Quota,
@@ -155,7 +155,7 @@ def test_what_the_server_says_is_left_holds_until_it_is_whole_again() -> None:
 
 
 def test_tokens_are_drawn_as_expected_and_settled_as_used() -> None:
-    account = Account(MinuteLimits(tokens=1000))
+    account = ApiAccount(MinuteLimits(tokens=1000))
     assert account.calls(0.0) == 1  # how many tokens a call has is not known
     account.draw(200, 0.0)
     assert account.calls(0.0) == 4
@@ -167,7 +167,7 @@ def test_tokens_are_drawn_as_expected_and_settled_as_used() -> None:
 
 
 def test_a_call_larger_than_the_budget_goes_when_nothing_else_does() -> None:
-    account = Account(MinuteLimits(tokens=100))
+    account = ApiAccount(MinuteLimits(tokens=100))
     account.draw(500, 0.0)
     assert account.calls(1.0) == 0
     opens = account.opens_at(1.0)
@@ -243,7 +243,7 @@ def test_who_is_there_takes_what_one_that_is_away_does_not() -> None:
 
 def test_requests_a_minute_are_learned_from_its_refusals() -> None:
     world = Refusing(Server(per_minute=60, call_s=0.2))
-    world.queue.instances.limit(0, "e", Account())
+    world.queue.instances.limit(0, "e", ApiAccount())
     world.comes(600)
     world.run(until=700.0)
     assert len(world.ok) == 600
@@ -254,7 +254,7 @@ def test_requests_a_minute_are_learned_from_its_refusals() -> None:
 def test_a_budget_that_is_known_is_used_and_never_passed() -> None:
     server = Server(per_minute=60, call_s=0.2)
     world = Refusing(server)
-    world.queue.instances.limit(0, "e", Account(MinuteLimits(requests=60)))
+    world.queue.instances.limit(0, "e", ApiAccount(MinuteLimits(requests=60)))
     world.comes(300)
     world.run(until=180.0)
     assert server.calls == len(world.ok)  # none refused
@@ -262,7 +262,10 @@ def test_a_budget_that_is_known_is_used_and_never_passed() -> None:
 
 
 def test_servers_of_one_key_share_its_budget() -> None:
-    account, servers = Account(MinuteLimits(requests=10)), (Server(call_s=0.1), Server(call_s=0.1))
+    account, servers = (
+        ApiAccount(MinuteLimits(requests=10)),
+        (Server(call_s=0.1), Server(call_s=0.1)),
+    )
     world = Refusing(*servers)
     for i in range(2):
         world.queue.instances.limit(i, "e", account)
