@@ -660,7 +660,7 @@ class EmbedderIdentity:
     sentence: Any = None
 
 
-class Admission(NamedTuple):
+class EmbedderAdmission(NamedTuple):
     """What a store says to an embedder that wants to search a collection. collection: the store's
     number of it, None if there is none of that name. notice: what whoever searches has to know.
     unsure: `sentence` is needed to tell."""
@@ -683,7 +683,7 @@ class DocumentStore(BatchEngine, Protocol):
 
     async def admit(
         self, tenant: str, collection: str, embedder: EmbedderIdentity, *, remember: bool = True
-    ) -> Admission:
+    ) -> EmbedderAdmission:
         """What the embedder has to know that wants to search the collection. remember: whether the
         collection's embedder may be written down, if it is not yet. Raises InputError, with what to
         do, if the collection was indexed with another one."""
