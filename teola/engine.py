@@ -470,6 +470,19 @@ class HasDatabase(Protocol):
         ...
 
 
+@runtime_checkable
+class Reindexes(Protocol):
+    """A DocumentStore that can embed a collection anew."""
+
+    async def reindexing(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Reindexing, bool]:
+        """Begin for `embedder`, with its `sentence`, or go on where somebody stopped; False if the
+        collection is this embedder's already. Whoever calls closes it. Raises UnknownName, and
+        InputError if another one is at it."""
+        ...
+
+
 def near(engine: Engine) -> Engine:
     """The engine, or what stands here for one that runs elsewhere and can be asked at once."""
     return engine.near if isinstance(engine, StandsFor) else engine
@@ -773,19 +786,6 @@ class Reindexing(Protocol):
 
     async def close(self) -> None:
         """Nobody works on it any more; what was stored is there for the next one. Repeatable."""
-        ...
-
-
-@runtime_checkable
-class Reindexes(Protocol):
-    """A DocumentStore that can embed a collection anew."""
-
-    async def reindexing(
-        self, tenant: str, collection: str, embedder: EmbedderIdentity
-    ) -> tuple[Reindexing, bool]:
-        """Begin for `embedder`, with its `sentence`, or go on where somebody stopped; False if the
-        collection is this embedder's already. Whoever calls closes it. Raises UnknownName, and
-        InputError if another one is at it."""
         ...
 
 
