@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 from pgvector import Vector as Wire
 from psycopg import AsyncConnection, sql
@@ -61,11 +61,18 @@ BY_INDEX = "c.embedding <=> q.embedding"
 EXACTLY = "(c.embedding <=> q.embedding) + 0"
 """The same number, in a form that no index serves."""
 
+COLLECTIONS = "SELECT id, name, indexed, version FROM teola.collections WHERE "
 IN_COLLECTION = "c.collection = {collection}"
-VISIBLE = """c.document <> ALL (ARRAY(
-    SELECT id FROM teola.documents WHERE collection = {collection} AND NOT ready UNION ALL
-    SELECT id FROM teola.documents WHERE collection = {collection} AND died <= {version} UNION ALL
-    SELECT id FROM teola.documents WHERE collection = {collection} AND born > {version}))"""
+VISIBLE: LiteralString = """c.document NOT IN (
+    SELECT id FROM teola.documents WHERE collection = {collection}
+        AND (NOT ready OR died <= {version} OR born > {version}))"""
+VISIBLE_BY_INDEX: LiteralString = """c.document NOT IN (
+    SELECT id FROM teola.documents WHERE collection = {collection}
+        AND (NOT ready OR died IS NOT NULL) AND (NOT ready OR died <= {version}) UNION ALL
+    SELECT id FROM teola.documents WHERE collection = {collection} AND born > {version})"""
+"""The same, where plans may not merge what several indexes give. Both list what is hidden once, and
+look into that list for each chunk."""
+
 IN_DOCUMENTS = "c.document = ANY (%(documents)s)"
 NAMED = """c.document = ANY (ARRAY(
     SELECT id FROM teola.documents WHERE collection = {collection} AND name = %(name)s))"""
@@ -236,11 +243,14 @@ async def _with_words(
 async def _collections(
     connection: AsyncConnection[Any], hold: HeldVersions
 ) -> dict[int, Collection]:
-    cursor = await connection.execute(
-        "SELECT id, name, indexed, version FROM teola.collections WHERE id = ANY(%s) UNION ALL"
-        " SELECT id, name, indexed, version FROM teola.collections WHERE name = ANY(%s)",
-        (list(hold.ids), list(hold.names)),
+    known = hold.pinned
+    statement = " UNION ALL ".join(
+        [COLLECTIONS + "name = ANY(%(names)s)"] * bool(hold.names)
+        + [COLLECTIONS + "id = ANY(%(ids)s)"] * bool(known)
     )
+    if not statement:
+        return {}
+    cursor = await connection.execute(statement, {"names": list(hold.names), "ids": list(known)})
     return {row[0]: Collection(*row) async for row in cursor}
 
 
@@ -312,13 +322,13 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
 
 
 def _conditions(
-    question: SearchRequest, home: SearchedVersion
+    question: SearchRequest, home: SearchedVersion, visible: LiteralString = VISIBLE
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """Which chunks `c` are in scope, and the values in that; the collection is a literal, so that
     the plan can use its own indexes."""
     values = question.values
     optional = {"documents": IN_DOCUMENTS, "name": NAMED}
-    conditions = [IN_COLLECTION, VISIBLE]
+    conditions = [IN_COLLECTION, visible]
     conditions += [text for key, text in optional.items() if values[key] is not None]
     if question.comparisons:
         tests, compared = where(question.comparisons)
@@ -333,7 +343,8 @@ def _statement(
     question: SearchRequest, home: SearchedVersion, *, indexed: bool
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """The search for the nearest without its vectors."""
-    conditions, values = _conditions(question, home)
+    visible = VISIBLE_BY_INDEX if indexed else VISIBLE
+    conditions, values = _conditions(question, home, visible)
     search = sql.SQL(SEARCH).format(
         conditions=conditions,
         distance=sql.SQL(BY_INDEX if indexed else EXACTLY),

@@ -390,7 +390,7 @@ class Model:
 @catches(
     "versions-unseen",
     "a search finds whatever is stored",
-    edited(_conditions, "VISIBLE]", "VISIBLE.split(' UNION')[0] + '))']"),
+    edited(_conditions, "[IN_COLLECTION, visible]", "[IN_COLLECTION]"),
 )
 @settings(
     max_examples=15,
