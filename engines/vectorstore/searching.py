@@ -165,7 +165,7 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
             raise InputError("a hybrid search needs the text `question` beside its vectors")
         words = asked[:QUESTION_CHARS].replace("\0", " ").split()
         question = " ".join(word for word in words if len(word) <= WORD_CHARS)
-    asker = Searcher(request.context.query_id, scope.collection)
+    asker = Searcher(request.context.whole_id, scope.collection)
     goes_on = not request.context.life.over
     return SearchRequest(
         number, asker, goes_on, scope, top_k, vectors, name, rest, language, question

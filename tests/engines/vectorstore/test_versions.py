@@ -279,6 +279,7 @@ async def test_a_query_sees_one_version_until_it_ends_or_waits(
     await settled(store, other)
     assert await seen(store, corner, "reads") == before
     assert await seen(store, corner, "reads", filters={"name": "a"}) == {"a": {"A"}}
+    assert await seen(store, corner, "reads/loop/2") == before, "a part of the query"
     assert await seen(other, corner, "begins") == {"d": {"D"}}
     store.unpin("reads")
     assert await seen(store, corner, "reads") == {"d": {"D"}}
