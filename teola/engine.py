@@ -140,6 +140,11 @@ class QueryContext:
         """Whose calls its own are; see docs/routing.md."""
         return self.part_of or self.query_id
 
+    @property
+    def whole_id(self) -> str:
+        """Id of the whole query, of which this may be a part, such as a turn of a loop."""
+        return self.query_id.partition("/")[0]
+
 
 class Request(NamedTuple):
     """One slice of one primitive, with its inputs resolved to values.
@@ -690,8 +695,8 @@ class DocumentStore(BatchEngine, Protocol):
     collection other than `UNNAMED`, a name is one document: what is stored under a name takes the
     place of what was there, in one transaction, unless that was asked for later.
 
-    A query (`QueryContext.query_id`) sees one version of a collection from its first search in it
-    to its end.
+    A query (`QueryContext.whole_id`) sees one version of a collection from its first search in it
+    to its end, which `release` tells.
     """
 
     async def admit(
@@ -728,7 +733,8 @@ class DocumentStore(BatchEngine, Protocol):
         ...
 
     async def release(self, owner: str) -> None:
-        """End of the owner's query, however it ended: what is still pending is deleted."""
+        """End of the owner's query, however it ended: what is still pending is deleted, and what
+        only it could see."""
         ...
 
     def unpin(self, owner: str) -> None:
