@@ -10,7 +10,7 @@ from teola import App, Embedding, Generate, Indexing, QueryExpansion, Rerank, Se
 index = Indexing()
 expand = QueryExpansion(n=3)
 embed = Embedding(inputs={"texts": "queries"})
-search = Search(top_k=16)
+search = Search(mode="auto", top_k=16)
 rerank = Rerank(top_k=3)
 generate = Generate(mode="refine")
 

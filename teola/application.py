@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from teola.engine import Splitting
 from teola.errors import InputError
-from teola.graph import DecodeParams, SearchParams, WaitParams
+from teola.graph import DecodeParams, WaitParams
 from teola.passes import select
 from teola.profile import Profile
 from teola.runtime.default_runtime import default_runtime
@@ -107,12 +107,13 @@ class Application:
         return list(self.users)
 
     @cached_property
-    def word_searches(self) -> Mapping[str, str]:
-        """Components that search by words, too, unless a query says otherwise -> their engines."""
+    def word_searches(self) -> Mapping[str, tuple[str, str]]:
+        """Components that search by words, too, unless a query says otherwise -> their engines, and
+        the modes that they have."""
         return {
-            p.component: p.engine
-            for p in all_primitives(self.builder)
-            if isinstance(p.params, SearchParams) and p.params.language is not None
+            name: (c.engine, c.config.mode)
+            for name, c in self.builder.inside.items()
+            if isinstance(c, Search) and c.config.mode != "vector"
         }
 
     def _users(self) -> dict[str, str]:

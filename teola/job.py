@@ -97,7 +97,7 @@ class Job:
         self.runtime.fitting.look(self.runtime.configs)
         self.overrides: Mapping[str, Mapping[str, Any]] = nested(ask.overrides)
         app.builder.configure(self.overrides)
-        self._check_word_searches()
+        self.overrides = self._settled(self.overrides)
         self.passes = select(app.passes if ask.passes is None else ask.passes)
         self.id = id or uuid.uuid4().hex
         self.people = People(self.id) if self.caller is None else self._people_around()
@@ -106,16 +106,22 @@ class Job:
         self.replaced: tuple[str, ...] = ()
         self.trace: Trace | None = None
 
-    def _check_word_searches(self) -> None:
-        """Raise InputError for a hybrid search on an engine that has no full text."""
-        for component, engine in self.app.word_searches.items():
-            mode = self.overrides.get(component, {}).get("mode", "hybrid")
-            if mode == "hybrid" and not self.runtime.spec(engine).full_text:
+    def _settled(self, given: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+        """The overrides, with searches by vectors alone where a component leaves that open and its
+        engine has no full text. Raises InputError for one that wants words there."""
+        settled = dict(given)
+        for component, (engine, declared) in self.app.word_searches.items():
+            mode = given.get(component, {}).get("mode", declared)
+            if mode == "vector" or self.runtime.spec(engine).full_text:
+                continue
+            if mode == "hybrid":
                 raise InputError(
                     f"component {component!r} of application {self.app.name!r} searches by words, "
                     f"too, which engine {engine!r} does not do: set {component}.mode=vector, or "
                     "give it an engine with full_text, such as Teola's 'vectorstore'"
                 )
+            settled[component] = {**given.get(component, {}), "mode": "vector"}
+        return settled
 
     def _tenant(self, ask: QuerySpec) -> str:
         if ask.tenant is not None:

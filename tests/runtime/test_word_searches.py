@@ -51,7 +51,7 @@ def test_a_hybrid_search_reads_the_question_and_one_by_vectors_does_not() -> Non
 def test_wrong_modes_are_refused_early() -> None:
     with pytest.raises(InputError, match=r'declare it as Search\(mode="hybrid"\)'):
         searching(app(), mode="hybrid")
-    with pytest.raises(InputError, match=r"search\.mode: .*'vector' or 'hybrid'"):
+    with pytest.raises(InputError, match=r"search\.mode: .*'vector', 'hybrid' or 'auto'"):
         Search(mode="both")
     with pytest.raises(InputError, match=r"search\.language: "):
         Search(mode="hybrid", language="x'; --")
@@ -70,6 +70,20 @@ def test_an_engine_without_full_text_refuses_before_anything_runs() -> None:
         with pytest.raises(InputError, match=told):
             made.run(QUESTION)
         made.job(QuerySpec(QUESTION, {"search.mode": "vector"}))
+
+
+def test_what_is_left_open_is_by_words_where_the_engine_can() -> None:
+    engines = {"embedding": HashEmbedder, "vectorstore": MemoryStore, "rerank": HashReranker}
+    made, asked = app(mode="auto"), QuerySpec(QUESTION, {"search.top_k": 2})
+    assert searching(made).params == SearchParams(4, "simple")
+    with Runtime() as runtime:
+        made.runtime = runtime
+        assert made.job(asked).overrides == {"search": {"top_k": 2}}
+    with Runtime(engines) as runtime:
+        made.runtime = runtime
+        assert made.job(asked).overrides == {"search": {"top_k": 2, "mode": "vector"}}
+        with pytest.raises(InputError, match="searches by words"):
+            made.job(QuerySpec(QUESTION, {"search.mode": "hybrid"}))
 
 
 def test_the_lexical_score_is_added_by_its_weight() -> None:

@@ -28,6 +28,7 @@ _STORE: dict[str, Any] = {"exact_below": 1_000_000}
 """Every search exact, as that of all others; by default a large collection gets an index."""
 _REFINED = {
     "expand.max_tokens": EXPANSION_TOKENS,
+    "search.mode": "vector",  # as all others search
     "search.top_k": SEARCH_TOP_K,
     "rerank.top_k": RERANK_TOP_K,
 }

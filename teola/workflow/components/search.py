@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -12,20 +12,24 @@ from teola.workflow.block import Block
 from teola.workflow.component import Component, Config
 from teola.workflow.kinds import Kind
 
+WORDS: Final = ("hybrid", "auto")
+"""Modes that search by words, too."""
+
 
 class SearchConfig(Config):
-    """top_k: hits for each vector. mode: `vector`, the nearest chunks, or `hybrid`, those fused
-    with what a full-text search finds. language: that the full-text search cuts words by, a text
-    search configuration of PostgreSQL (`english`, `german`, ...; `simple`: words as they are)."""
+    """top_k: hits for each vector. mode: `vector`, the nearest chunks; `hybrid`, those fused with
+    what a full-text search finds; or `auto`, `hybrid` where the engine has a full text and `vector`
+    elsewhere. language: that the full-text search cuts words by, a text search configuration of
+    PostgreSQL (`english`, `german`, ...; `simple`: words as they are)."""
 
     top_k: int = Field(4, ge=1, le=200)
-    mode: Literal["vector", "hybrid"] = "vector"
+    mode: Literal["vector", "hybrid", "auto"] = "vector"
     language: str = Field("simple", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
 
 
 class Search(Component):
-    """The union of the `top_k` best chunks for each vector, within the query's scope. In mode
-    `hybrid` it also reads `question`, a text, and hits have a lexical score."""
+    """The union of the `top_k` best chunks for each vector, within the query's scope. In the modes
+    `hybrid` and `auto` it also reads `question`, a text, and hits have a lexical score."""
 
     default_name = "search"
     default_engine = "vectorstore"
@@ -35,14 +39,14 @@ class Search(Component):
 
     def __init__(self, name: str | None = None, **options: Any) -> None:
         # By vectors alone, what a template calls `question` is none of a search's business.
-        if options.get("mode") == "hybrid":
+        if options.get("mode") in WORDS:
             self.needs = {**type(self).needs, "question": Kind.TEXT}  # type: ignore[misc]
         super().__init__(name, **options)
 
     def decompose(self, block: Block) -> None:
         vectors, config = block.read("vectors"), block.config
         inputs: dict[str, Value] = {"vectors": vectors.ref, "scope": block.read("scope").ref}
-        if config.mode == "hybrid":
+        if config.mode in WORDS:
             if "question" not in self.needs:
                 raise InputError(
                     f"{self.name}.mode: its template has it search by vectors only; declare it "
@@ -54,7 +58,7 @@ class Search(Component):
             Op.SEARCHING,
             inputs,
             ("hits",),
-            SearchParams(config.top_k, config.language if config.mode == "hybrid" else None),
+            SearchParams(config.top_k, config.language if config.mode in WORDS else None),
             items=vectors.items,
         )
         union = block.add(
