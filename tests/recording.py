@@ -119,7 +119,7 @@ class RecordingCore(Core):
         self.log.calls.append(("add", about, run.began, []))
         super().add(run)
         story = self.log.story
-        run.attach(Noted(run.id, story, self._out.append), Noted(run.id, story, self._ask).asked)
+        run.attach(Noted(run.id, story, self._out.append), Noted(run.id, story, self._asked).asked)
 
     def tell(self, run: str, event: RunEvent, now: float) -> list[Command]:
         return self._note("tell", (run, event), now, super().tell(run, event, now))

@@ -7,6 +7,7 @@ primitives (Aggregate, Condition).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from inspect import isasyncgen, isawaitable, isgenerator
 from typing import Any
 
@@ -29,6 +30,15 @@ from teola.runtime.values import RemoteList, bytes_of, counts_of, joined, text_o
 from teola.schedule.plan import Plan
 
 
+@dataclass(slots=True)
+class _Arriving:
+    """Slices of a primitive's outputs that have come, by their first item, each with the item
+    behind its last one. items: how many there are in all of them."""
+
+    slices: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    items: int = 0
+
+
 class Store:
     """Values by primitive and port. `inputs` are the caller's, by name. held_bytes: of what batches
     computed, about; only if it `weighs` that. tally: of the whole query, if this is a part's.
@@ -49,9 +59,7 @@ class Store:
         self.weighs, self._tally = weighs, tally or Tally()
         self.plan, self.inputs, self._nulls = plan, dict(inputs), nulls
         self.values: dict[int, Mapping[str, Any]] = {}
-        self._slices: dict[int, dict[int, tuple[int, Mapping[str, Any]]]] = {}
-        self._arrived: dict[int, int] = {}
-        """Items in the slices of each primitive."""
+        self._slices: dict[int, _Arriving] = {}
         self._dropped: set[int] = set()
         self._lengths: dict[int, int] = {}
         self._bytes: dict[int, int] = {}
@@ -167,13 +175,16 @@ class Store:
             return self.put(i, result, tiny)
         if dropped:
             return counts_of(result)
-        slices = self._slices.setdefault(i, {})
+        arriving = self._slices.get(i)
+        if arriving is None:
+            arriving = self._slices[i] = _Arriving()
+        slices = arriving.slices
         before = slices[lo][0] if lo in slices else lo  # another try may deliver a slice again
         slices[lo] = (hi, result)
-        arrived = self._arrived[i] = self._arrived.get(i, 0) + hi - before
-        if arrived >= total:
+        arriving.items += hi - before
+        if arriving.items >= total:
             parts = [slices[lo][1] for lo in sorted(slices)]
-            del self._slices[i], self._arrived[i]
+            del self._slices[i]
             self.put(i, {port: joined([part[port] for part in parts]) for port in result})
         return counts_of(result)
 
@@ -187,8 +198,7 @@ class Store:
         """Primitive `i` is skipped: forget its outputs, also those that are still to come. What it
         held of them."""
         self._dropped.add(i)
-        if self._slices.pop(i, None) is not None:
-            del self._arrived[i]
+        self._slices.pop(i, None)
         return self.release(i)
 
     def release(self, i: int) -> Mapping[str, Any] | None:
@@ -202,7 +212,7 @@ class Store:
         """Forget everything: the query has ended."""
         self._tally.held_bytes -= self.held_bytes
         self.held_bytes = 0
-        for kept in (self.values, self.inputs, self._slices, self._arrived, self._bytes):
+        for kept in (self.values, self.inputs, self._slices, self._bytes):
             kept.clear()
 
     def control(self, i: int) -> Mapping[str, Any] | Coroutine[Any, Any, Mapping[str, Any]]:

@@ -62,11 +62,12 @@ class Core:
         self._seq = 0
         self._out: Outbox = []
         self._now = 0.0
+        self._asked = self._ask  # one for all runs
 
     def add(self, run: Run) -> None:
         """Admit a run; its Started event begins it."""
         self.runs[run.id] = run
-        run.attach(self._out, self._ask)
+        run.attach(self._out, self._asked)
 
     def drop(self, run: str, now: float) -> list[Command]:
         """Forget a run that cannot go on, and what it has at the engines."""
