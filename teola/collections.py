@@ -18,7 +18,7 @@ from teola.app import App
 from teola.engine import DocumentStore, Source
 from teola.errors import DocumentError, InputError, QueryError, UnknownName
 from teola.graph import Op, ToolStep
-from teola.query_spec import QuerySpec
+from teola.query.spec import QuerySpec
 from teola.runtime.default_runtime import default_runtime
 from teola.runtime.documents import collected, readable
 from teola.runtime.live.query import Progress, Token

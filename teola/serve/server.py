@@ -27,6 +27,7 @@ from starlette.types import ASGIApp
 
 from teola.app import App
 from teola.errors import InputError, TeolaError, reason_of
+from teola.query import query_files
 from teola.runtime.live import loops
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
@@ -40,7 +41,6 @@ from teola.serve.chat import openai_api
 from teola.serve.chat.own_calls import OwnCalls
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.direct import Direct, asked_of
-from teola.serve.intake import uploads
 from teola.serve.intake.bounds import Bounded
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.intake.listed_documents import Intake
@@ -51,7 +51,7 @@ from teola.serve.openapi.published import publish
 from teola.serve.problems import NotFound, Problem, answer, problem
 
 if TYPE_CHECKING:
-    from teola.journal.journal import Journal
+    from teola.query.journal.journal import Journal
     from teola.serve.journal.background import Background
     from teola.serve.journal.keeper import Keeper
 
@@ -243,7 +243,7 @@ def serve(
     """
     limits = limits or ServerLimits(runtime.max_queries)
     _share_arenas()
-    uploads.sweep()
+    query_files.sweep()
     runtime.new_loop = loops.quick
     board, readiness = board_for(runtime, apps, limits), Readiness()
     keeper = _keeper(journal, board, apps)
@@ -288,7 +288,7 @@ def serve(
     if telemetry is not None and not server.force_exit:
         runtime.start(telemetry.close()).result()
     listener.close()
-    uploads.clear()
+    query_files.clear()
     note(log, logging.INFO, "stopped", "stopped")
 
 

@@ -8,10 +8,10 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from teola.plain_json import SPACED, written
-from teola.result import Result, jsonable
+from teola.query.event_log import Event
+from teola.query.result import Result, jsonable
 from teola.serve.board import Entry
 from teola.serve.chat.conversation import TOOL_CALLS
-from teola.serve.client_event import Event
 from teola.serve.problems import problem_of, waits_for_people
 
 _FINGERPRINT: Final = f"teola-{version('teola')}"
@@ -27,7 +27,7 @@ def completion(entry: Entry, model: str, said: str, steps: bool = False) -> dict
     found = {**head, "choices": [choice], "usage": usage(entry)}
     if not steps:
         return found
-    events = (json.loads(event.data) for event in entry.events if event.kind == "step")
+    events = (json.loads(e.data) for _, e in entry.events.after(0) if e.kind == "step")
     return {**found, "x_teola": {"steps": [e for e in events if e["state"] != "started"]}}
 
 

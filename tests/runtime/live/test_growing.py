@@ -10,7 +10,7 @@ import pytest
 
 from teola import App, Component, Condition, Each, Generate, Loop, Runtime, component
 from teola.errors import QueryFailed, TemplateError
-from teola.query_spec import Bounds, QuerySpec
+from teola.query.spec import Bounds, QuerySpec
 from teola.runtime.growing import Parts
 from teola.runtime.live.query import Token
 from teola.workflow.component import Template

@@ -12,7 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from teola.query_spec import program_of
+from teola.query.spec import program_of
 from teola.serve.access.auth import KeyFile
 from teola.serve.journal import keeper
 from tests.planted import catches, edited

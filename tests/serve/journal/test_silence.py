@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from teola import Runtime
-from teola.result import Result
+from teola.query.result import Result
 from teola.serve import board
 from teola.serve.board import Entry
 from teola.serve.journal import keeper

@@ -1,0 +1,186 @@
+"""One life of a query, wherever it is lived: it begins, waits, is answered, goes on and ends."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.query.conftest import Process
+from tests.query.mail import LOG
+from tests.query.sides import PROGRAM, SERVER, TAKEN, Ended, Side
+from tests.serve.databases import rows
+
+ROW = "SELECT state, holder FROM teola_journal.queries WHERE id = %s"
+REST = """
+SELECT (SELECT count(*) FROM teola_journal.steps), (SELECT count(*) FROM teola_journal.asks),
+    (SELECT count(*) FROM teola_journal.files)
+"""
+CRASH = """
+UPDATE teola_journal.queries SET state = 'running', holder = 4711 WHERE id = %s
+"""
+ANSWERED = "UPDATE teola_journal.asks SET answer = %s WHERE query = %s AND id = %s"
+
+
+def nothing_left(dsn: str) -> bool:
+    """Whether no step, question or document of any query is kept."""
+    return rows(dsn, REST) == [(0, 0, 0)]
+
+
+def test_it_waits_is_answered_and_ends(kind: str, process: Process, dsn: str) -> None:
+    with process(kind) as here:
+        id = here.ask("mail", "tides")
+        (asked,) = here.asks(id)
+        assert (asked["ask"], asked["question"]) == ("first.ask", "Send?\nAbout tides.")
+        assert rows(dsn, "SELECT state, left_s > 100 FROM teola_journal.queries") == [
+            ("waiting", True)
+        ]
+        assert here.answer(id, "perhaps") == "invalid_input"
+        assert here.answer(id, "yes", "other") == "unknown_name"
+        assert here.answer(id, "yes") == TAKEN
+        assert [one["ask"] for one in here.asks(id)] == ["second.ask"]
+        assert here.answer(id, "yes", "first.ask") == "answered"
+        assert here.answer(id, "quite") == TAKEN
+        assert here.end(id) == Ended("ok", "yes quite: About tides.", "")
+        assert here.answer(id, "quite") == "answered"
+        assert here.asks(id) == []
+    assert LOG == ["draft tides", "send yes"]
+    assert rows(dsn, ROW, id) == [("ok", None)]
+    assert nothing_left(dsn)
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_another_process_goes_on_and_nothing_is_done_twice(
+    kind: str, second: str, process: Process, dsn: str
+) -> None:
+    """Also of the other kind: filed by a program and ended by a server, and the other way round."""
+    with process(kind) as one:
+        id = one.ask("mail", "tides")
+        before = one.asks(id)
+    with process(second) as other:
+        assert other.asks(id) == before
+        assert other.answer(id, "yes") == TAKEN
+    with process(second) as third:
+        assert third.answer(id, "quite") == TAKEN
+        assert third.end(id) == Ended("ok", "yes quite: About tides.", "")
+    assert LOG == ["draft tides", "send yes"]
+    assert rows(dsn, ROW, id) == [("ok", None)]
+    assert nothing_left(dsn)
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_of_two_answers_one_counts(kind: str, second: str, process: Process) -> None:
+    with process(kind) as one, process(second) as other, ThreadPoolExecutor(2) as pool:
+        id = one.ask("mail", "tides")
+
+        def say(side: Side) -> str:
+            return side.answer(id, "yes", "first.ask")
+
+        assert sorted(pool.map(say, (one, other))) == ["answered", TAKEN]
+    assert LOG == ["draft tides"]
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_it_is_given_up(kind: str, second: str, process: Process, dsn: str, tmp_path: Path) -> None:
+    """By the process that began it, or by another, with all that is kept of it."""
+    file = tmp_path / "notes.txt"
+    file.write_text("Mara keeps the lamp.")
+    with process(kind) as one:
+        ids = [one.ask("mail", "tides"), one.ask("read", "lamp", file)]
+        one.cancel(ids[0])
+        assert one.asks(ids[0]) == []
+        assert one.answer(ids[0], "yes") in ("answered", "unknown_name")
+    with process(second) as other:
+        assert other.asks(ids[1])
+        other.cancel(ids[1])
+        assert other.asks(ids[1]) == []
+        assert other.answer(ids[1], "yes", app="read") == "answered"
+    assert [rows(dsn, ROW, id) for id in ids] == [[("cancelled", None)]] * 2
+    assert nothing_left(dsn)
+
+
+def test_another_version_leaves_it_as_it_was(kind: str, process: Process, dsn: str) -> None:
+    with process(kind) as one:
+        id = one.ask("mail", "tides")
+    with process(PROGRAM, version="2") as other:
+        assert other.answer(id, "yes") == "code_changed"
+    with process(kind) as third:
+        third.go_on(id)
+        assert [one["ask"] for one in third.asks(id)] == ["second.ask"], "the answer is there"
+    assert LOG == ["draft tides"]
+
+
+def crashed(dsn: str, id: str) -> None:
+    """What is left where a process dies that has just taken an answer."""
+    rows(dsn, ANSWERED, json.dumps("yes"), id, "first.ask")
+    rows(dsn, CRASH, id)
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_a_crash_loses_nothing(kind: str, second: str, process: Process, dsn: str) -> None:
+    with process(kind) as one:
+        id = one.ask("mail", "tides")
+    crashed(dsn, id)
+    with process(second) as other:
+        other.go_on(id)
+        assert [one["ask"] for one in other.asks(id)] == ["second.ask"]
+        assert other.answer(id, "quite") == TAKEN
+        assert other.end(id) == Ended("ok", "yes quite: About tides.", "")
+    assert LOG == ["draft tides", "send yes"]
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_how_it_failed_reads_the_same_everywhere(
+    kind: str, second: str, process: Process, dsn: str
+) -> None:
+    with process(kind) as one:
+        id = one.ask("mail", "tides")
+    with process(second) as other:
+        assert other.answer(id, "yes") == TAKEN
+        assert other.answer(id, "fail") == TAKEN
+        ended = other.end(id)
+        assert (ended.state, ended.output) == ("failed", None)
+        assert "no stamps" in ended.error
+    with process(SERVER) as third:
+        told = third.client.get(f"/v1/queries/{id}/events").text  # type: ignore[attr-defined]
+        last = json.loads(told.rpartition("data: ")[2])["error"]
+        assert (last["code"], last["retryable"], last["query_id"]) == ("failed", False, id)
+        assert "no stamps" in last["message"]
+        assert third.end(id).error == ended.error
+    assert nothing_left(dsn)
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_its_documents_come_along(
+    kind: str, second: str, process: Process, dsn: str, tmp_path: Path
+) -> None:
+    """They are where it began by the time it is answered no more."""
+    file = tmp_path / "notes.txt"
+    file.write_text("Mara keeps the lamp.")
+    with process(kind) as one:
+        id = one.ask("read", "lamp", file)
+    file.unlink()
+    with process(second) as other:
+        assert other.answer(id, "yes", app="read") == TAKEN
+        assert other.end(id) == Ended("ok", "yes: Mara keeps the lamp.", "")
+    assert nothing_left(dsn)
+
+
+KEY, OTHER = "a key that nobody guesses", "another key that is as long"
+
+
+def test_it_lies_there_sealed(kind: str, process: Process, dsn: str) -> None:
+    with process(kind, key=KEY) as one:
+        id = one.ask("mail", "tides")
+    kept: list[tuple[Any, ...]] = rows(dsn, "SELECT request FROM teola_journal.queries")
+    kept += rows(dsn, "SELECT value FROM teola_journal.steps WHERE value IS NOT NULL")
+    kept += rows(dsn, "SELECT told FROM teola_journal.asks")
+    assert len(kept) == 3
+    assert "tides" not in str(kept)
+    with process(SERVER, key=OTHER) as other:
+        assert other.answer(id, "yes") == "journal_unreadable"
+    with process(kind, key=KEY) as third:
+        assert third.answer(id, "yes") == TAKEN
