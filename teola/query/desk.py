@@ -112,9 +112,11 @@ class Desk(Generic[U]):
             await query.may_run()
             self.on_start(query)
             result = await query.ran()
-        except (asyncio.CancelledError, QueryCancelled) as error:
-            why = QueryCancelled("the query was cancelled")
-            result = _without(job, "cancelled", error if isinstance(error, TeolaError) else why)
+        except asyncio.CancelledError:
+            query.interrupted = not query.unwanted
+            result = _without(job, "cancelled", QueryCancelled("the query was cancelled"))
+        except QueryCancelled as error:
+            result = _without(job, "cancelled", error)
         except DeadlineExceeded as error:
             result = _without(job, "deadline", error)
         except TeolaError as error:

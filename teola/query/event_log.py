@@ -1,6 +1,7 @@
 """EventLog: what the clients of a query are told, numbered from 1, in bounded memory.
 
-Texts of tokens stand behind one another in one buffer, with where each ends and its number. Of all
+Texts of tokens stand behind one another in one buffer, with where each ends and its number; a long
+one, such as a whole answer, is held as it is, which copies nothing. Of all
 other events `most` are held; of those beyond, the oldest become one event that says how many they
 were. So whoever comes late, or again, hears all that was said, and numbers stay as they were.
 """
@@ -24,6 +25,8 @@ MOST_EVENTS: Final = 4_096
 """Events of a query that are held, but for its tokens."""
 LEFT_OUT: Final = "left_out"
 """Kind of the event that stands for those that are held no more."""
+LONG_TEXT: Final = 4_096
+"""Characters of a token from which on it is held as it is."""
 PASSING: Final = ("primitive", "step")
 """Kinds of events that may be left out, in this order: the others say how a query stands."""
 
@@ -65,7 +68,7 @@ class Event:
         """Bytes that it holds, about; a result is not its own."""
         told = self.told
         size = getsizeof(self) + getsizeof(told)
-        if isinstance(told, ToolStep):
+        if isinstance(told, (ToolStep, Token)):
             size += sum(getsizeof(part) for part in told)
         return size
 
@@ -95,16 +98,16 @@ class EventLog:
         arrays = self._ends.itemsize * len(self._ends) * 2
         return len(self._text) + arrays + self._size
 
-    def add(self, event: Event) -> None:
-        """Add the next event."""
+    def add(self, event: Event, *, shared: bool = False) -> None:
+        """Add the next event. shared: what it holds is a part of the answer, and not counted."""
         self._numbers += 1
-        if isinstance(event.told, Token):
+        if isinstance(event.told, Token) and len(event.told.text) < LONG_TEXT:
             self._text += event.text.encode("utf-8", "surrogatepass")
             self._ends.append(len(self._text))
             self._tokens.append(self._numbers)
             return
         self._others.append((self._numbers, event))
-        self._size += event.nbytes
+        self._size += 0 if shared else event.nbytes
         if len(self._others) - bool(self._left_out) > self.most:
             self._leave_out()
 

@@ -82,6 +82,7 @@ class Underway:
     noted: that row has what it waits for.
     unkept: why it has not, if it waits.
     unwanted: somebody cancelled it.
+    interrupted: what it ran in was cancelled: by what is around it, or by the end of its runtime.
     given_back: it has not ended, but goes on elsewhere or later.
 
     watcher: is told what happens in it. stops: once nothing else can run, it waits for people;
@@ -106,7 +107,7 @@ class Underway:
         self.result: Result | None = None
         self.task: asyncio.Task[None] | None = None
         self.kept = run > 1
-        self.noted = self.unwanted = self.given_back = False
+        self.noted = self.unwanted = self.interrupted = self.given_back = False
         self.unkept: TeolaError | None = None
         self._watcher, self._stops = watcher, stops
         self._accepted: asyncio.Event | None = None
@@ -171,12 +172,16 @@ class Underway:
     # --- who follows it -------------------------------------------------------------------
 
     def tell(
-        self, kind: str, told: Mapping[str, Any] | Token | Progress | ToolStep | Result
+        self,
+        kind: str,
+        told: Mapping[str, Any] | Token | Progress | ToolStep | Result,
+        *,
+        shared: bool = False,
     ) -> None:
-        """Add an event and wake whoever waits for it."""
+        """Add an event and wake whoever waits for it. shared: see EventLog."""
         if not self.keeping.options.events:
             return
-        self.events.add(Event(kind, told))
+        self.events.add(Event(kind, told), shared=shared)
         known = len(self.events)
         for waiter, after in self._waiting.items():
             if known > after and not waiter.done():

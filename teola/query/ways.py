@@ -215,6 +215,8 @@ async def _until_it_waits(query: Underway) -> Result:
     except asyncio.CancelledError:
         await _given_up(query)
         raise
+    if query.interrupted:
+        raise asyncio.CancelledError
     if query.result is not None:
         return query.result
     result, lost = query.job.waiting(), query.unkept

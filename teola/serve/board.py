@@ -96,7 +96,7 @@ class Entry(Underway):
         if isinstance(event, Token):
             if self.first_token_s is None:
                 self.first_token_s = time.time() - self.created
-            self.tell("token", event)
+            self.tell("token", event, shared=self.mode != "stream")
         elif isinstance(event, ToolStep):
             self.tell("step", event)
         else:

@@ -1,4 +1,4 @@
-"""Agents of programs whose calls wait for people in a journal: another process goes on with them."""
+"""Agents whose calls wait for people in a journal: another process goes on with them."""
 
 from __future__ import annotations
 
