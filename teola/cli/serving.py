@@ -172,6 +172,7 @@ def serve(
             where.max_queries,
             where.max_queries_per_tenant,
             drain_s=where.drain_s,
+            events=where.max_events,
             max_wait_s=where.max_wait_s,
             shares=server.Shares(where.tenant_weights, where.max_rate_per_tenant),
             query=server.QueryLimits(

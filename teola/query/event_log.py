@@ -27,6 +27,8 @@ LEFT_OUT: Final = "left_out"
 """Kind of the event that stands for those that are held no more."""
 LONG_TEXT: Final = 4_096
 """Characters of a token from which on it is held as it is."""
+PLACE: Final = 96
+"""Bytes of an event's place and number."""
 PASSING: Final = ("primitive", "step")
 """Kinds of events that may be left out, in this order: the others say how a query stands."""
 
@@ -107,7 +109,7 @@ class EventLog:
             self._tokens.append(self._numbers)
             return
         self._others.append((self._numbers, event))
-        self._size += 0 if shared else event.nbytes
+        self._size += PLACE if shared else event.nbytes + PLACE
         if len(self._others) - bool(self._left_out) > self.most:
             self._leave_out()
 
@@ -156,13 +158,13 @@ class EventLog:
         last = 0
         for number, event in self._others:
             if number in gone or event.kind == LEFT_OUT:
-                self._size -= event.nbytes
+                self._size -= event.nbytes + PLACE
                 last = max(last, number)
             else:
                 kept.append((number, event))
         self._left_out += len(gone)
         stands_for = Event(LEFT_OUT, {"events": self._left_out})
-        self._size += stands_for.nbytes
+        self._size += stands_for.nbytes + PLACE
         behind = next((k for k, (number, _) in enumerate(kept) if number > last), len(kept))
         kept.insert(behind, (last, stands_for))
         self._others = kept

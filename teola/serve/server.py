@@ -28,6 +28,7 @@ from starlette.types import ASGIApp
 from teola.app import App
 from teola.errors import InputError, TeolaError, reason_of
 from teola.query import query_files
+from teola.query.event_log import MOST_EVENTS
 from teola.runtime.live import loops
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
@@ -89,6 +90,7 @@ class ServerLimits:
     drain_s: seconds that queries get to end when the server stops.
     max_wait_s, shares: see Admission.
     query: limits of each query.
+    events: of each query that are held for its clients, besides its tokens.
     """
 
     queries: int
@@ -97,11 +99,12 @@ class ServerLimits:
     max_wait_s: float | None = None
     shares: Shares = NO_SHARES
     query: QueryLimits = field(default_factory=QueryLimits)
+    events: int = MOST_EVENTS
 
 
 def board_for(runtime: Runtime, apps: Mapping[str, App], limits: ServerLimits) -> Board:
     """An empty board for queries of `apps`."""
-    board = Board(limits.queries, limits.queries_of_tenant)
+    board = Board(limits.queries, limits.queries_of_tenant, limits.events)
     board.limits = limits.query
     board.admission = admission_for(runtime, apps, limits.max_wait_s, limits.shares)
     return board

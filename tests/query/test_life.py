@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from teola import App, Each, component
 from tests.query.conftest import Process
 from tests.query.mail import LOG
-from tests.query.sides import PROGRAM, SERVER, TAKEN, Ended, Side
+from tests.query.sides import PROGRAM, SERVER, TAKEN, Ended, Server, Side
 from tests.serve.databases import rows
 
 ROW = "SELECT state, holder FROM teola_journal.queries WHERE id = %s"
@@ -23,6 +24,11 @@ CRASH = """
 UPDATE teola_journal.queries SET state = 'running', holder = 4711 WHERE id = %s
 """
 ANSWERED = "UPDATE teola_journal.asks SET answer = %s WHERE query = %s AND id = %s"
+
+
+@component(outputs="length", pure=True)
+def counted(topic: str) -> int:
+    return len(topic)
 
 
 def nothing_left(dsn: str) -> bool:
@@ -145,7 +151,8 @@ def test_how_it_failed_reads_the_same_everywhere(
         assert (ended.state, ended.output) == ("failed", None)
         assert "no stamps" in ended.error
     with process(SERVER) as third:
-        told = third.client.get(f"/v1/queries/{id}/events").text  # type: ignore[attr-defined]
+        assert isinstance(third, Server)
+        told = third.client.get(f"/v1/queries/{id}/events").text
         last = json.loads(told.rpartition("data: ")[2])["error"]
         assert (last["code"], last["retryable"], last["query_id"]) == ("failed", False, id)
         assert "no stamps" in last["message"]
@@ -184,3 +191,14 @@ def test_it_lies_there_sealed(kind: str, process: Process, dsn: str) -> None:
         assert other.answer(id, "yes") == "journal_unreadable"
     with process(kind, key=KEY) as third:
         assert third.answer(id, "yes") == TAKEN
+
+
+def test_a_servers_defaults_let_each_take_five_thousand(process: Process) -> None:
+    """What counts is how many primitives are in it at once, not in all."""
+    each = Each(counted, over="topics", item="topic", gives={"all": "length"})
+    app = App("many", each, inputs={"topics": "texts"}, outputs={"all": "all"})
+    with process(SERVER, apps={"many": app}) as server:
+        assert isinstance(server, Server)
+        body = {"inputs": {"topics": ["x"] * 5_000}}
+        found = server.client.post("/v1/apps/many/queries", json=body, timeout=120).json()
+        assert (found["state"], found["outputs"]["all"]) == ("ok", [1] * 5_000)

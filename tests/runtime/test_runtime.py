@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from teola import App, Generate, Progress, Result, Runtime, Token, component
-from teola.query import ways
 from teola.errors import (
     DeadlineExceeded,
     EngineUnavailable,
@@ -19,6 +18,7 @@ from teola.errors import (
     QueryFailed,
     UnknownName,
 )
+from teola.query import ways
 from teola.runtime.engines import EngineConfig
 from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
