@@ -17,8 +17,8 @@ from teola.profile import Profile
 from teola.profile import load as load_profile
 from teola.query import ways
 from teola.query.application import Application
-from teola.query.asking import Asking, Reply, asking, parameters_of, replying
 from teola.query.job import Job
+from teola.query.parameters import ResumeCall, RunCall, parameters_of, resume_call, run_call
 from teola.query.result import Result
 from teola.query.spec import DEADLINE_S, Overrides, Passes, QuerySpec
 from teola.runtime.documents import collected
@@ -45,8 +45,8 @@ class App(Application):
 
     # --- running --------------------------------------------------------------------------
 
-    @parameters_of(asking)
-    def run(self, asked: Asking) -> Result:
+    @parameters_of(run_call)
+    def run(self, asked: RunCall) -> Result:
         """Answer one query; inputs by keyword or as a mapping.
 
         overrides: parameters of components for this query, {"search.top_k": 4} or {"search":
@@ -63,13 +63,13 @@ class App(Application):
         """
         return ways.wait(self, asked)
 
-    @parameters_of(asking)
-    async def arun(self, asked: Asking) -> Result:
+    @parameters_of(run_call)
+    async def arun(self, asked: RunCall) -> Result:
         """`run` for async code; cancelling it cancels the query."""
         return await ways.awaited(self, asked)
 
-    @parameters_of(replying)
-    def resume(self, reply: Reply) -> Result:
+    @parameters_of(resume_call)
+    def resume(self, reply: ResumeCall) -> Result:
         """Answer what a query of this app waits for, and wait on: for its end, or until it waits
         again. ask: id of the question, where it has asked several. Without an answer, go on with a
         query in the runtime's journal whose process has died. secrets: see `run`; they are kept in
@@ -81,8 +81,8 @@ class App(Application):
         """
         return ways.resume(self, reply)
 
-    @parameters_of(replying)
-    async def aresume(self, reply: Reply) -> Result:
+    @parameters_of(resume_call)
+    async def aresume(self, reply: ResumeCall) -> Result:
         """`resume` for async code."""
         return await ways.resumed(self, reply)
 
@@ -116,8 +116,8 @@ class App(Application):
         ]
         return ways.wait_for_all(jobs, on_done)
 
-    @parameters_of(asking)
-    def stream(self, asked: Asking) -> Iterator[Token | Progress | ToolStep | Result]:
+    @parameters_of(run_call)
+    def stream(self, asked: RunCall) -> Iterator[Token | Progress | ToolStep | Result]:
         """Tokens of the final answer, progress, and steps of agents (`ToolStep` of teola.tools) as
         they come; the Result is the last item.
 
@@ -127,8 +127,8 @@ class App(Application):
         """
         return ways.follow(ways.job_of(self, asked.spec), asked.on_ask)
 
-    @parameters_of(asking)
-    def astream(self, asked: Asking) -> AsyncIterator[Token | Progress | ToolStep | Result]:
+    @parameters_of(run_call)
+    def astream(self, asked: RunCall) -> AsyncIterator[Token | Progress | ToolStep | Result]:
         """`stream` for async code."""
         return ways.follow_here(ways.job_of(self, asked.spec), asked.on_ask)
 

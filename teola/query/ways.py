@@ -15,11 +15,11 @@ from typing import Any, Final, TypeVar
 from teola.errors import InputError, TeolaError
 from teola.graph import Inquiry, ToolStep
 from teola.query.application import Application
-from teola.query.asking import NOTHING, Asking, OnAsk, Reply
 from teola.query.desk import Desk, Found, desk_of
 from teola.query.job import Job
 from teola.query.journal.lost import JournalLost
 from teola.query.journal.rows import Taken
+from teola.query.parameters import NOTHING, OnAsk, ResumeCall, RunCall
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.query.underway import Underway
@@ -40,7 +40,7 @@ def job_of(app: Application, spec: QuerySpec) -> Job:
     return desk_of(app.home).job(app, spec)
 
 
-def wait(app: Application, asked: Asking) -> Result:
+def wait(app: Application, asked: RunCall) -> Result:
     """Its result, in a thread that can be blocked; an interrupt cancels the query."""
     job = job_of(app, asked.spec)
     future = job.runtime.start(_until_it_waits(_query(job, asked.on_ask)))
@@ -51,7 +51,7 @@ def wait(app: Application, asked: Asking) -> Result:
         raise
 
 
-async def awaited(app: Application, asked: Asking) -> Result:
+async def awaited(app: Application, asked: RunCall) -> Result:
     """`wait` from any loop; cancelling this cancels the query."""
     job = job_of(app, asked.spec)
     return (await _there(job.runtime, _until_it_waits(_query(job, asked.on_ask)))).checked()
@@ -89,13 +89,13 @@ def wait_for_all(
 # --- answers --------------------------------------------------------------------------------
 
 
-def resume(app: Application, reply: Reply) -> Result:
+def resume(app: Application, reply: ResumeCall) -> Result:
     """Answer what a query waits for, and wait on."""
     runtime = app.home
     return _result(runtime.start(_resumed(app, runtime, reply))).checked()
 
 
-async def resumed(app: Application, reply: Reply) -> Result:
+async def resumed(app: Application, reply: ResumeCall) -> Result:
     """`resume` from any loop."""
     runtime = app.home
     return (await _there(runtime, _resumed(app, runtime, reply))).checked()
@@ -108,7 +108,7 @@ async def _there(runtime: Runtime, work: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(runtime.start(work, blocks=False))
 
 
-async def _resumed(app: Application, runtime: Runtime, reply: Reply) -> Result:
+async def _resumed(app: Application, runtime: Runtime, reply: ResumeCall) -> Result:
     desk, id, tenant = desk_of(runtime), reply.query_id, reply.tenant
     query = desk.find(id, tenant)
     row: Taken | None = None

@@ -1,9 +1,9 @@
 """What users say when they ask or answer a query: parameters that several methods of App have in
 common, each declared once.
 
-    def asking(...) -> Asking              the parameters, and what becomes of them
-    @parameters_of(asking)                 a method that takes them, and is given their Asking
-    def run(self, asked: Asking) -> Result
+    def run_call(...) -> RunCall      the parameters, and what becomes of them
+    @parameters_of(run_call)          a method that takes them, and is given their RunCall
+    def run(self, asked: RunCall) -> Result
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-class Asking(NamedTuple):
+class RunCall(NamedTuple):
     """A query as it is asked, and who answers what it asks."""
 
     spec: QuerySpec
     on_ask: OnAsk | None
 
 
-def asking(
+def run_call(
     inputs: Mapping[str, Any] | None = None,
     /,
     *,
@@ -46,13 +46,13 @@ def asking(
     secrets: Mapping[str, str] | None = None,
     on_ask: OnAsk | None = None,
     **more: Any,
-) -> Asking:
+) -> RunCall:
     """Parameters of `App.run`, where they are described."""
     what = by_name(inputs, more), overrides or {}, passes, deadline_s, tenant
-    return Asking(QuerySpec(*what, session=session, secrets=secrets or {}), on_ask)
+    return RunCall(QuerySpec(*what, session=session, secrets=secrets or {}), on_ask)
 
 
-class Reply(NamedTuple):
+class ResumeCall(NamedTuple):
     """An answer to what query `query_id` of a tenant's asks, in question `ask` (None: the only one
     that is open). secrets: for tools, where another process began the query."""
 
@@ -63,16 +63,16 @@ class Reply(NamedTuple):
     secrets: Mapping[str, str]
 
 
-def replying(
+def resume_call(
     query_id: str,
     answer: Any = NOTHING,
     *,
     ask: str | None = None,
     tenant: str = "default",
     secrets: Mapping[str, str] | None = None,
-) -> Reply:
+) -> ResumeCall:
     """Parameters of `App.resume`, where they are described."""
-    return Reply(query_id, answer, ask, tenant, secrets or {})
+    return ResumeCall(query_id, answer, ask, tenant, secrets or {})
 
 
 def parameters_of(
