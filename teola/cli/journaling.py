@@ -63,7 +63,7 @@ def seal(
     engines = Engines(dsn=dsn, data_dir=data_dir, learn="off", debug=debug)
     with engines.configured(configuration, ()) as runtime:
         how = where.journal, where.journal_days, where.journal_key
-        journal = part("journal.journal").journal_of(runtime, *how)
+        journal = part("query.journal.journal").journal_of(runtime, *how)
         if journal is None:
             raise InputError("there is no journal: server.journal is false, or has no PostgreSQL")
         done = asyncio.run(_sealed(journal, again))

@@ -186,7 +186,7 @@ def serve(
             ),
         )
         how = where.journal, where.journal_days, where.journal_key
-        journal = part("journal.journal").journal_of(runtime, *how)
+        journal = part("query.journal.journal").journal_of(runtime, *how)
         server.serve(
             runtime,
             served,
