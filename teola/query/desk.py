@@ -29,6 +29,7 @@ from teola.query.job import Job
 from teola.query.journal import durable
 from teola.query.journal.journal import LOOK, Journal, journal_of
 from teola.query.journal.lost import (
+    AWAY,
     UNREADABLE,
     Answered,
     JournalLost,
@@ -69,8 +70,8 @@ class Desk(Generic[U]):
         self.on_start: Callable[[U], None] = lambda query: None
         self.on_end: Callable[[U, Result], None] = lambda query, result: None
         self._life: asyncio.Task[None] | None = None
-        self._tried, self._lost = asyncio.Event(), JournalLost("")
-        self._reached = False
+        self._tried, self._reached = asyncio.Event(), False
+        self._lost: TeolaError = JournalLost(AWAY)
 
     # --- beginning and ending -------------------------------------------------------------
 
@@ -321,16 +322,16 @@ class Desk(Generic[U]):
                     journal.away, self._reached = False, True
                     self._tried.set()
                     await journal.write_rest(session)
-                    await self._note_rest()
+                    await self.note_rest()
                     async for news in session.notifies():
                         journal.wake(None if news.payload == LOOK else news.payload)
-            except TeolaError as error:
-                self._lost = error if isinstance(error, JournalLost) else JournalLost(str(error))
+            except Exception as error:  # noqa: BLE001 - the task's edge: who waits for it is told
+                self._lost = error if isinstance(error, TeolaError) else _bug(error, "")
                 self._tried.set()
             await asyncio.sleep(AGAIN_S)
 
-    async def _note_rest(self) -> None:
-        """Write what queries wait for that began to while the journal was away."""
+    async def note_rest(self) -> None:
+        """Write down what queries wait for that began to wait while the journal was away."""
         for query in list(self.running.values()):
             if query.waiting and isinstance(query.unkept, JournalLost):
                 await query.note()

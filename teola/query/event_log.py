@@ -83,9 +83,9 @@ class EventLog:
     def __init__(self, most: int = MOST_EVENTS) -> None:
         self.most = most
         self._text = bytearray()
-        self._ends = array("Q")
+        self._ends = array("I")
         """Where in the text each token ends."""
-        self._tokens = array("Q")
+        self._tokens = array("I")
         """The number of each."""
         self._others: deque[tuple[int, Event]] = deque()
         self._numbers = self._left_out = self._size = 0

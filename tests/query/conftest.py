@@ -10,7 +10,7 @@ import pytest
 from teola import App, Runtime
 from tests.query.mail import LOG, engines, mail_apps
 from tests.query.sides import PROGRAM, SERVER, Program, Server, Side
-from tests.serve.journal.conftest import Serve, dsn, postgres, serve  # noqa: F401
+from tests.serve.journal.conftest import Serve, dsn, made, postgres, serve  # noqa: F401
 
 Process = Callable[..., AbstractContextManager[Side]]
 

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from teola import App, Each, component
+from teola.errors import UnknownName
+from teola_engines.vectorstore import EmbeddedPostgres
 from tests.query.conftest import Process
 from tests.query.mail import LOG
-from tests.query.sides import PROGRAM, SERVER, TAKEN, Ended, Server, Side
+from tests.query.sides import PROGRAM, SERVER, TAKEN, Ended, Program, Server, Side
+from tests.serve.conftest import soon
 from tests.serve.databases import rows
+from tests.serve.journal.conftest import shut
 
 ROW = "SELECT state, holder FROM teola_journal.queries WHERE id = %s"
 REST = """
@@ -202,3 +206,35 @@ def test_a_servers_defaults_let_each_take_five_thousand(process: Process) -> Non
         body = {"inputs": {"topics": ["x"] * 5_000}}
         found = server.client.post("/v1/apps/many/queries", json=body, timeout=120).json()
         assert (found["state"], found["outputs"]["all"]) == ("ok", [1] * 5_000)
+
+
+def test_it_is_written_down_once_the_journal_is_there(
+    process: Process, made: str, postgres: EmbeddedPostgres
+) -> None:
+    """Until then a program's query waits in memory, and says so."""
+    shut(postgres, made, True)
+    try:
+        with process(PROGRAM) as here:
+            assert isinstance(here, Program)
+            waiting = here.apps["mail"].run(topic="tides")
+            assert waiting.state == "waiting"
+            assert "not in the journal yet" in waiting.notices[0]
+            shut(postgres, made, False)
+            soon(lambda: rows(made, ROW, waiting.query_id) == [("waiting", None)])
+    finally:
+        shut(postgres, made, False)
+    with process(SERVER) as other:
+        assert other.answer(waiting.query_id, "no") == TAKEN
+
+
+def test_a_tenants_queries_are_answered_for_that_tenant_only(process: Process) -> None:
+    with process(PROGRAM) as here:
+        assert isinstance(here, Program)
+        mail = here.apps["mail"]
+        id = mail.run(topic="tides", tenant="red").query_id
+        with pytest.raises(UnknownName):
+            mail.resume(id, "yes")
+        with pytest.raises(UnknownName):
+            mail.cancel(id)
+        assert mail.waiting() == []
+        assert mail.resume(id, "yes", tenant="red").state == "waiting"

@@ -265,10 +265,8 @@ class Keeper:
 
     async def _deliver(self) -> None:
         """Tell queries that wait here what people have answered, anywhere."""
+        await self._board.desk.note_rest()
         waiting = {entry.id: entry for entry in self._journaled() if entry.waiting}
-        for entry in waiting.values():
-            if entry.unkept is not None:
-                await entry.note()
         if not waiting:
             return
         tenants = {id: entry.job.tenant for id, entry in waiting.items()}
