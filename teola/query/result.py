@@ -37,11 +37,6 @@ class Failure:
         after = error.retry_after_s if isinstance(error, Overloaded) else 0.0
         return cls(type(error).__name__, type(cause).__name__ if ours else "", retryable, after)
 
-    @classmethod
-    def of_json(cls, told: Mapping[str, Any] | None) -> Failure:
-        """As `to_json` has it; None: of a row that tells nothing of it."""
-        return cls(**told) if told else cls()
-
     def to_json(self) -> dict[str, Any]:
         """The failure as JSON values."""
         return asdict(self)

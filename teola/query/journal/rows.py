@@ -22,6 +22,8 @@ from teola.workflow.kinds import Kind
 
 FAILURE: Final = "failure"
 """Beside a result in the journal: what its error is."""
+_KINDS: Final = {"cancelled": "QueryCancelled", "deadline": "DeadlineExceeded"}
+"""Errors of rows that do not say it, by the state that they ended in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ class Kept:
         error: TeolaError | None = None
         if self.state not in ("ok", "partial"):
             told = str(whole.get("error", f"query {self.id} ended {self.state}"))
-            error = Failure.of_json(whole.get(FAILURE)).error(told)
+            kind = {"kind": _KINDS.get(self.state, "QueryFailed")}
+            error = Failure(**whole.get(FAILURE, kind)).error(told)
         return Result(
             self.app,
             self.id,
