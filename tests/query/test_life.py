@@ -85,12 +85,15 @@ def test_another_process_goes_on_and_nothing_is_done_twice(
 def test_of_two_answers_one_counts(kind: str, second: str, process: Process) -> None:
     with process(kind) as one, process(second) as other, ThreadPoolExecutor(2) as pool:
         id = one.ask("mail", "tides")
+        assert one.answer(id, "perhaps") == "invalid_input"  # nor do both import jsonschema at once
 
         def say(side: Side) -> str:
             return side.answer(id, "yes", "first.ask")
 
         assert sorted(pool.map(say, (one, other))) == ["answered", TAKEN]
-    assert LOG == ["draft tides"]
+        assert other.answer(id, "quite") == TAKEN, "wherever it is, it goes on"
+        assert other.end(id) == Ended("ok", "yes quite: About tides.", "")
+    assert LOG == ["draft tides", "send yes"]
 
 
 @pytest.mark.parametrize("second", [PROGRAM, SERVER])
