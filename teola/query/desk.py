@@ -276,8 +276,9 @@ class Desk(Generic[U]):
         if not kept.ended and not await journal.give_up(ended(result, kept.tenant)):
             await journal.cancel(kept.tenant, kept.id)
 
-    async def elsewhere(self, id: str, tenant: str) -> Result:
-        """How a query ended that another process runs, or what it waits for."""
+    async def elsewhere(self, id: str, tenant: str) -> Result | Taken:
+        """How a query ended that another process runs, or what it waits for; its row, if that
+        process has died, or given it back."""
         journal = await self.ready()
         with journal.hearing(id) as heard:
             while True:
@@ -285,15 +286,15 @@ class Desk(Generic[U]):
                 kept = await self.kept(id, tenant)
                 if kept.ended:
                     return await asyncio.to_thread(kept.ending)
-                asks = [
-                    one for one in await durable.asks_of(journal, tenant, id) if not one.answered
-                ]
-                if kept.state == "waiting" and asks:
-                    inquiries = tuple(durable.as_inquiry(id, one.told) for one in asks)
-                    return Result(kept.app, id, "waiting", {}, 0.0, asks=inquiries)
+                asks = await durable.asks_of(journal, tenant, id)
+                open = [durable.as_inquiry(id, one.told) for one in asks if not one.answered]
+                if kept.state == "waiting" and open:
+                    return Result(kept.app, id, "waiting", {}, 0.0, asks=tuple(open))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await heard.wait()
+                if (row := await journal.take_from_dead(tenant, id)) is not None:
+                    return row
 
     # --- the journal ----------------------------------------------------------------------
 

@@ -119,7 +119,10 @@ async def _resumed(app: Application, runtime: Runtime, reply: ResumeCall) -> Res
     if row is not None:
         query = await _taken(desk, row, app, reply.secrets)
     if query is None or (query.kept and query.waiting):  # others may answer it, too
-        return await desk.elsewhere(id, tenant)
+        found = await desk.elsewhere(id, tenant)
+        if isinstance(found, Result):
+            return found
+        query = await _taken(desk, found, app, reply.secrets)
     return await _until_it_waits(query)
 
 

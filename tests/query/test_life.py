@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from teola import App, Each, component
 from teola.errors import UnknownName
+from teola.query import desk
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.query.conftest import Process
 from tests.query.mail import LOG
@@ -241,3 +243,22 @@ def test_a_tenants_queries_are_answered_for_that_tenant_only(process: Process) -
             mail.cancel(id)
         assert mail.waiting() == []
         assert mail.resume(id, "yes", tenant="red").state == "waiting"
+
+
+def test_who_waits_for_another_process_goes_on_when_that_dies(
+    process: Process, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "LOOK_S", 0.1)
+    with process(PROGRAM) as one:
+        id = one.ask("mail", "tides")
+    crashed(dsn, id)
+    with psycopg.connect(dsn, autocommit=True) as alive, process(PROGRAM) as other:
+        alive.execute("SELECT pg_advisory_lock(4711)")
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(other.go_on, id)
+            with pytest.raises(TimeoutError):
+                going.result(0.5)
+            alive.close()
+            going.result(30)
+        assert [one["ask"] for one in other.asks(id)] == ["second.ask"]
+    assert LOG == ["draft tides"]

@@ -310,9 +310,7 @@ class Journal:
         """Make this server's what nobody runs: of these apps (with their digests), or to be ended
         without running, the oldest first. mine: ours already, but not running. apart: not these.
         """
-        then = asyncio.get_running_loop().time() - GRACE_S
-        gone = [holder for holder, since in self._gone.items() if since <= then]
-        values: dict[str, Any] = {"me": self.token, "gone": gone, "most": most}
+        values: dict[str, Any] = {"me": self.token, "gone": self._long_gone(), "most": most}
         values |= {
             "mine": list(mine),
             "apps": list(apps),
@@ -323,6 +321,11 @@ class Journal:
         async with session.transaction(), self.database.cursor(session, Taken) as cursor:
             await cursor.execute(statements.TAKE, values)
             return sorted(await cursor.fetchall(), key=lambda row: row.created)
+
+    def _long_gone(self) -> list[int]:
+        """Processes that have not shown for GRACE_S that they live."""
+        then = asyncio.get_running_loop().time() - GRACE_S
+        return [holder for holder, since in self._gone.items() if since <= then]
 
     async def give_back(self, apart: Iterable[str]) -> None:
         """Write what could not be written, and let other servers have what is still this server's,
@@ -375,9 +378,19 @@ class Journal:
         async with self.database.transaction(tenant) as connection:
             return await self.take_in(connection, tenant, id)
 
-    async def take_in(self, connection: Session, tenant: str, id: str) -> Taken | None:
-        """`take_one` in a transaction."""
-        values: Mapping[str, Any] = {"me": self.token, "id": id, "tenant": tenant}
+    async def take_from_dead(self, tenant: str, id: str) -> Taken | None:
+        """`take_one`, but from a process only that has not shown for GRACE_S that it lives: to be
+        called again and again by who waits for it. Raises JournalLost."""
+        async with self.database.transaction(None) as connection:
+            await self.look_for_dead(connection)
+            return await self.take_in(connection, tenant, id, self._long_gone())
+
+    async def take_in(
+        self, connection: Session, tenant: str, id: str, gone: list[int] | None = None
+    ) -> Taken | None:
+        """`take_one` in a transaction. gone: processes that may be taken from; None: any whose lock
+        is free."""
+        values: Mapping[str, Any] = {"me": self.token, "id": id, "tenant": tenant, "gone": gone}
         cursor = self.database.cursor(connection, Taken)
         return await (await cursor.execute(statements.TAKE_ONE, values)).fetchone()
 

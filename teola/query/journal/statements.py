@@ -89,7 +89,9 @@ UPDATE teola_journal.queries q
 SET holder = %(me)s, runs = runs + 1,
     deaths = deaths + (q.holder IS NOT NULL AND q.holder <> %(me)s)::int
 WHERE id = %(id)s AND tenant = %(tenant)s AND ended IS NULL AND state = 'running'
-    AND (holder IS NULL OR holder = %(me)s OR pg_try_advisory_xact_lock_shared(holder))
+    AND (holder IS NULL OR holder = %(me)s
+        OR holder = ANY(coalesce(%(gone)s::bigint[], ARRAY[holder]))
+            AND pg_try_advisory_xact_lock_shared(holder))
 RETURNING q.id, tenant, app, request, extract(epoch FROM created)::float8 AS created,
     extract(epoch FROM deadline - now())::float8 AS left_s, runs, deaths, cancel, state, code
 """
