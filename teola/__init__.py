@@ -11,8 +11,8 @@ if _typing.TYPE_CHECKING:
     from teola.app import App
     from teola.engine import Engine
     from teola.errors import TeolaError
+    from teola.query.result import Result
     from teola.registering import register, unregister
-    from teola.result import Result
     from teola.runtime.engines import EngineConfig
     from teola.runtime.live.query import Progress, Token
     from teola.runtime.runtime import Runtime
@@ -75,7 +75,7 @@ _HOMES = {
     "EngineConfig": "teola.runtime.engines",
     "Input": "teola.workflow.inputs",
     "Progress": "teola.runtime.live.query",
-    "Result": "teola.result",
+    "Result": "teola.query.result",
     "Runtime": "teola.runtime.runtime",
     "TeolaError": "teola.errors",
     "Token": "teola.runtime.live.query",

@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from teola import waiting
-from teola.application import Application
 from teola.explain import Explanation
 from teola.graph import Inquiry, ToolStep
-from teola.job import Job
 from teola.profile import Profile
 from teola.profile import load as load_profile
-from teola.query_spec import DEADLINE_S, Overrides, Passes, QuerySpec
-from teola.result import Result
+from teola.query import ways
+from teola.query.application import Application
+from teola.query.job import Job
+from teola.query.parameters import ResumeCall, RunCall, parameters_of, resume_call, run_call
+from teola.query.result import Result
+from teola.query.spec import DEADLINE_S, Overrides, Passes, QuerySpec
 from teola.runtime.documents import collected
 from teola.runtime.live.query import Progress, Token
 from teola.runtime.optimiser import Optimiser
 from teola.sim_result import SimResult
 from teola.simulation import PLANNED_CHUNKS, Branch, Workload, simulate
-from teola.waiting import NOTHING, OnAsk
 from teola.workflow.inputs import absent, by_name, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 
@@ -45,20 +45,8 @@ class App(Application):
 
     # --- running --------------------------------------------------------------------------
 
-    def run(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        /,
-        *,
-        overrides: Overrides | None = None,
-        passes: Passes = None,
-        deadline_s: float = DEADLINE_S,
-        tenant: str | None = None,
-        session: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        on_ask: OnAsk | None = None,
-        **more: Any,
-    ) -> Result:
+    @parameters_of(run_call)
+    def run(self, asked: RunCall) -> Result:
         """Answer one query; inputs by keyword or as a mapping.
 
         overrides: parameters of components for this query, {"search.top_k": 4} or {"search":
@@ -73,38 +61,15 @@ class App(Application):
         (unless the app has its own), tenant and time, and ends with it. Raises InputError before
         anything starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
-        given = by_name(inputs, more)
-        asked = _spec(given, overrides, passes, deadline_s, tenant, session, secrets)
-        return waiting.wait(self.job(asked), on_ask)
+        return ways.wait(self, asked)
 
-    async def arun(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        /,
-        *,
-        overrides: Overrides | None = None,
-        passes: Passes = None,
-        deadline_s: float = DEADLINE_S,
-        tenant: str | None = None,
-        session: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        on_ask: OnAsk | None = None,
-        **more: Any,
-    ) -> Result:
+    @parameters_of(run_call)
+    async def arun(self, asked: RunCall) -> Result:
         """`run` for async code; cancelling it cancels the query."""
-        given = by_name(inputs, more)
-        asked = _spec(given, overrides, passes, deadline_s, tenant, session, secrets)
-        return (await waiting.awaited(self.job(asked), on_ask=on_ask)).checked()
+        return await ways.awaited(self, asked)
 
-    def resume(
-        self,
-        query_id: str,
-        answer: Any = NOTHING,
-        *,
-        ask: str | None = None,
-        tenant: str = "default",
-        secrets: Mapping[str, str] | None = None,
-    ) -> Result:
+    @parameters_of(resume_call)
+    def resume(self, reply: ResumeCall) -> Result:
         """Answer what a query of this app waits for, and wait on: for its end, or until it waits
         again. ask: id of the question, where it has asked several. Without an answer, go on with a
         query in the runtime's journal whose process has died. secrets: see `run`; they are kept in
@@ -114,29 +79,20 @@ class App(Application):
         query that does not wait here or a question that is not open, Answered where somebody was
         faster, and CodeChanged where another version of the app began it.
         """
-        reply = waiting.Reply(query_id, answer, ask, tenant, secrets or {})
-        return waiting.resume(self, reply)
+        return ways.resume(self, reply)
 
-    async def aresume(
-        self,
-        query_id: str,
-        answer: Any = NOTHING,
-        *,
-        ask: str | None = None,
-        tenant: str = "default",
-        secrets: Mapping[str, str] | None = None,
-    ) -> Result:
+    @parameters_of(resume_call)
+    async def aresume(self, reply: ResumeCall) -> Result:
         """`resume` for async code."""
-        reply = waiting.Reply(query_id, answer, ask, tenant, secrets or {})
-        return (await waiting.resumed(self, reply)).checked()
+        return await ways.resumed(self, reply)
 
     def waiting(self, tenant: str = "default") -> list[Inquiry]:
         """What its queries ask that wait for people, here and in the runtime's journal."""
-        return waiting.waits(self, tenant)
+        return ways.waits(self, tenant)
 
     def cancel(self, query_id: str, tenant: str = "default") -> None:
         """Give up a query that waits. Raises UnknownName if none of that id does."""
-        waiting.cancel(self, query_id, tenant)
+        ways.cancel(self, query_id, tenant)
 
     def batch(
         self,
@@ -155,25 +111,13 @@ class App(Application):
         with the position and result of each query as it ends.
         """
         jobs = [
-            self.job(QuerySpec(dict(q), overrides or {}, passes, deadline_s, tenant))
+            ways.job_of(self, QuerySpec(dict(q), overrides or {}, passes, deadline_s, tenant))
             for q in queries
         ]
-        return waiting.wait_for_all(jobs, on_done)
+        return ways.wait_for_all(jobs, on_done)
 
-    def stream(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        /,
-        *,
-        overrides: Overrides | None = None,
-        passes: Passes = None,
-        deadline_s: float = DEADLINE_S,
-        tenant: str | None = None,
-        session: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        on_ask: OnAsk | None = None,
-        **more: Any,
-    ) -> Iterator[Token | Progress | ToolStep | Result]:
+    @parameters_of(run_call)
+    def stream(self, asked: RunCall) -> Iterator[Token | Progress | ToolStep | Result]:
         """Tokens of the final answer, progress, and steps of agents (`ToolStep` of teola.tools) as
         they come; the Result is the last item.
 
@@ -181,28 +125,12 @@ class App(Application):
         what it asks people, in the thread of the loop, once nothing else can run; without it the
         Result of a query that waits is the last item, too, and `resume` goes on.
         """
-        given = by_name(inputs, more)
-        asked = _spec(given, overrides, passes, deadline_s, tenant, session, secrets)
-        return waiting.follow(self.job(asked), on_ask)
+        return ways.follow(ways.job_of(self, asked.spec), asked.on_ask)
 
-    def astream(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        /,
-        *,
-        overrides: Overrides | None = None,
-        passes: Passes = None,
-        deadline_s: float = DEADLINE_S,
-        tenant: str | None = None,
-        session: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        on_ask: OnAsk | None = None,
-        **more: Any,
-    ) -> AsyncIterator[Token | Progress | ToolStep | Result]:
+    @parameters_of(run_call)
+    def astream(self, asked: RunCall) -> AsyncIterator[Token | Progress | ToolStep | Result]:
         """`stream` for async code."""
-        given = by_name(inputs, more)
-        asked = _spec(given, overrides, passes, deadline_s, tenant, session, secrets)
-        return waiting.follow_here(self.job(asked), on_ask)
+        return ways.follow_here(ways.job_of(self, asked.spec), asked.on_ask)
 
     # --- looking --------------------------------------------------------------------------
 
@@ -314,16 +242,3 @@ class App(Application):
         preparer = runtime.preparer(embedding, store)
         splitting = self.splitting(nested(overrides))
         return await preparer.count(collected(given["documents"]).sources, splitting)
-
-
-def _spec(
-    given: Mapping[str, Any],
-    overrides: Overrides | None,
-    passes: Passes,
-    deadline_s: float,
-    tenant: str | None,
-    session: str | None,
-    secrets: Mapping[str, str] | None,
-) -> QuerySpec:
-    told = overrides or {}, passes, deadline_s, tenant
-    return QuerySpec(given, *told, session=session, secrets=secrets or {})

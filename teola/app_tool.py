@@ -14,8 +14,8 @@ from typing import Any, Unpack
 
 from teola.app import App
 from teola.errors import InputError, UnknownName
-from teola.query_spec import DEADLINE_S, Overrides
-from teola.result import jsonable
+from teola.query.result import jsonable
+from teola.query.spec import DEADLINE_S, Overrides
 from teola.runtime.live.nesting import calling
 from teola.tools.base import Tool, ToolOptions
 from teola.tools.context import ToolContext

@@ -23,7 +23,7 @@ from teola.app import App
 from teola.engine import UNNAMED, DocumentStore, Source
 from teola.errors import DocumentError, InputError, QueryError, UnknownName
 from teola.graph import Op, ToolStep
-from teola.query_spec import QuerySpec
+from teola.query.spec import QuerySpec
 from teola.reindexing import reindex as reindex
 from teola.runtime.default_runtime import default_runtime
 from teola.runtime.documents import collected, origin_of, readable

@@ -32,6 +32,7 @@ OUTPUT_TOKENS: Final = 65_536
 OVERRIDE_CHARACTERS: Final = 65_536
 PRIMITIVES: Final = 512
 INTERMEDIATE_BYTES: Final = 64 * 2**20
+EVENTS: Final = 4_096
 CLIENT_TOOLS: Final = MOST_TOOLS
 CLIENT_TOOL_CHARACTERS: Final = MOST_CHARACTERS
 OWN_CALLS_S: Final = 3600.0
@@ -80,13 +81,21 @@ class ServerTable(_Table):
         default=OVERRIDE_CHARACTERS, ge=2, description="Of one query's overrides, as JSON."
     )
     max_primitives: int = Field(
-        default=PRIMITIVES, ge=1, description="In the p-graph of one query."
+        default=PRIMITIVES,
+        ge=1,
+        description="In the p-graph of one query, and at once in the parts that it grows.",
     )
     max_intermediate_bytes: int = Field(
         default=INTERMEDIATE_BYTES,
         ge=1,
         description="Of texts and vectors that engines have computed for one query and that are "
         "still to be read.",
+    )
+    max_events: int = Field(
+        default=EVENTS,
+        ge=16,
+        description="Events of one query that are held for its clients, besides its tokens; of "
+        "older ones it is said how many they were.",
     )
     max_client_tools: int = Field(
         default=CLIENT_TOOLS, ge=1, description="That a client may bring along to one query."
@@ -353,6 +362,8 @@ max_output_tokens = 65536
 max_override_characters = 65536
 max_primitives = 512
 max_intermediate_bytes = 67108864
+# Events that are held for its clients, besides its tokens.
+max_events = 4096
 max_client_tools = 128
 max_client_tool_characters = 65536
 # How much of what primitives read and gave is kept in memory with a query, for people who look at

@@ -18,7 +18,7 @@ from teola.passes.origins import origins
 from teola.passes.timetable import timetable
 from teola.policies.reason import ONLY_ONE
 from teola.profile import Profile
-from teola.result import Result
+from teola.query.result import Result
 from teola.runtime.observe.placements import Placement, placements
 from teola.runtime.observe.recorded import Recorded
 

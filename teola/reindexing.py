@@ -13,7 +13,7 @@ from typing import Any, Final
 from teola.app import App
 from teola.engine import UNNAMED, EmbedderIdentity, Reindexes, Reindexing, ReindexingPart
 from teola.errors import EngineUnavailable, InputError
-from teola.query_spec import QuerySpec
+from teola.query.spec import QuerySpec
 from teola.runtime.default_runtime import default_runtime
 from teola.runtime.embedder_identity import identity_of
 from teola.runtime.runtime import Runtime

@@ -15,7 +15,6 @@ from math import floor, inf
 from statistics import fmean
 from typing import Any, Final
 
-from teola.application import Application
 from teola.cost import UNTIMED
 from teola.errors import InputError, UnknownName, reason_of
 from teola.graph import (
@@ -32,7 +31,8 @@ from teola.graph.ops import DECODES, PREFILLS
 from teola.passes.estimate import CHUNK_TOKENS, ITEM_TOKENS, ROLE_TOKENS, planned_output
 from teola.profile import Profile
 from teola.profile import load as load_profile
-from teola.query_spec import Overrides
+from teola.query.application import Application
+from teola.query.spec import Overrides
 from teola.runtime.driver import Query
 from teola.runtime.engines import with_policies
 from teola.runtime.optimiser import Optimiser

@@ -8,7 +8,7 @@ import pytest
 
 from teola.citation import with_place
 from teola.engine import Hit
-from teola.result import jsonable
+from teola.query.result import jsonable
 
 
 @pytest.mark.parametrize(

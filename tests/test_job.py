@@ -11,10 +11,10 @@ import pytest
 from teola import App, Input, Runtime, Token, component
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError, QueryFailed, UnknownName
-from teola.job import Job
 from teola.passes import select
-from teola.query_spec import Bounds, QuerySpec, program_of
-from teola.result import Result
+from teola.query.job import Job
+from teola.query.result import Result
+from teola.query.spec import Bounds, QuerySpec, program_of
 from teola.runtime.live.nesting import calling
 from teola.runtime.live.query import Progress
 from tests.planted import catches, edited

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from teola.plain_json import SPACED, STRICT, TIGHT, Style, json_pieces
-from teola.result import Result
+from teola.query.event_log import Event
+from teola.query.result import Result
 from teola.serve.api import _shown
 from teola.serve.chat.completions import said
-from teola.serve.client_event import Event
 from teola.serve.engines_api import EmbeddingsRequest, _embedded
 from teola.serve.long_json import LongJson
 

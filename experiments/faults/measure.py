@@ -28,8 +28,8 @@ from experiments.faults.engines import Embeddings, Passages, Scores, Writer
 from teola import App, Embedding, Generate, QueryExpansion, Rerank, Runtime, Search
 from teola.engine import Engine, Scope
 from teola.errors import EngineError
-from teola.query_spec import QuerySpec
-from teola.result import Result
+from teola.query.result import Result
+from teola.query.spec import QuerySpec
 from teola.runtime import machine
 from teola.runtime.engines import EngineConfig
 

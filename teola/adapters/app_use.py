@@ -11,8 +11,8 @@ from teola.app import App
 from teola.engine import Hit
 from teola.errors import InputError, OutputError, QueryError, UnknownName
 from teola.graph import ToolStep
-from teola.query_spec import DEADLINE_S, Overrides
-from teola.result import Result
+from teola.query.result import Result
+from teola.query.spec import DEADLINE_S, Overrides
 from teola.runtime.live.query import Progress, Token
 from teola.workflow.inputs import Input
 from teola.workflow.kinds import Kind

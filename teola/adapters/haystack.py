@@ -20,7 +20,7 @@ from teola.app import App
 from teola.engine import Chunk, Hit
 from teola.errors import InputError, UnknownName
 from teola.extras import needs
-from teola.result import Result
+from teola.query.result import Result
 from teola.workflow.components.function import Function, Options
 from teola.workflow.kinds import Kind
 

@@ -9,7 +9,7 @@ from typing import Any
 from teola.adapters.app_use import AppUse, value_of, waits
 from teola.adapters.langchain_values import received, sent
 from teola.extras import needs
-from teola.result import Result
+from teola.query.result import Result
 
 with needs("langchain", "teola.adapters.langchain"):
     from langchain_core.runnables import Runnable, RunnableConfig

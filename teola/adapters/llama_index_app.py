@@ -11,7 +11,7 @@ from pydantic import PrivateAttr
 from teola.adapters.app_use import AppUse
 from teola.errors import InputError
 from teola.extras import needs
-from teola.result import Result
+from teola.query.result import Result
 
 with needs("llama-index", "teola.adapters.llama_index"):
     from llama_index.core.base.llms.types import (

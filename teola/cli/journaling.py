@@ -13,8 +13,8 @@ from teola.cli import options as o
 from teola.cli.serving import part
 
 if TYPE_CHECKING:
-    from teola.journal.journal import Journal
-    from teola.journal.resealing import Sealing
+    from teola.query.journal.journal import Journal
+    from teola.query.journal.resealing import Sealing
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,7 +63,7 @@ def seal(
     engines = Engines(dsn=dsn, data_dir=data_dir, learn="off", debug=debug)
     with engines.configured(configuration, ()) as runtime:
         how = where.journal, where.journal_days, where.journal_key
-        journal = part("journal.journal").journal_of(runtime, *how)
+        journal = part("query.journal.journal").journal_of(runtime, *how)
         if journal is None:
             raise InputError("there is no journal: server.journal is false, or has no PostgreSQL")
         done = asyncio.run(_sealed(journal, again))
@@ -75,7 +75,7 @@ def seal(
 
 
 async def _sealed(journal: Journal, again: bool) -> Sealing:
-    from teola.journal.resealing import seal_rest
+    from teola.query.journal.resealing import seal_rest
 
     try:
         await journal.open()

@@ -16,8 +16,8 @@ from teola.cli.visible_console import visibly
 from teola.errors import InputError
 from teola.graph import Inquiry
 from teola.graph.inquiry import APPROVE, UNKNOWN
+from teola.query.ways import NOTICE_S
 from teola.runtime.live.people import check_answer
-from teola.waiting import NOTICE_S
 
 
 def at_a_terminal() -> bool:

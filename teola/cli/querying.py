@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from teola.cli.answer_line import AnswerLine
     from teola.cli.watching import Watch
     from teola.graph import ToolStep
-    from teola.result import Result
+    from teola.query.result import Result
     from teola.runtime.live.query import Progress, Token
 
 RUN_EXAMPLES = o.examples(

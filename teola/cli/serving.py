@@ -172,6 +172,7 @@ def serve(
             where.max_queries,
             where.max_queries_per_tenant,
             drain_s=where.drain_s,
+            events=where.max_events,
             max_wait_s=where.max_wait_s,
             shares=server.Shares(where.tenant_weights, where.max_rate_per_tenant),
             query=server.QueryLimits(
@@ -185,7 +186,7 @@ def serve(
             ),
         )
         how = where.journal, where.journal_days, where.journal_key
-        journal = part("journal.journal").journal_of(runtime, *how)
+        journal = part("query.journal.journal").journal_of(runtime, *how)
         server.serve(
             runtime,
             served,

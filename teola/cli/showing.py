@@ -18,7 +18,7 @@ from teola.cli.visible import visible_json
 from teola.cli.visible_console import visibly
 from teola.engine import Hit
 from teola.explain import HANGING, Explanation
-from teola.result import Result, jsonable
+from teola.query.result import Result, jsonable
 from teola.runtime.observe.shares import in_lines, in_words, shares_of
 
 EXCERPT: Final = 240

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from teola.errors import QueryFailed
@@ -203,6 +204,7 @@ class Parts(Generic[Query]):
         growing, key = place.growing, place.key
         growing.open.pop(key, None)
         query = growing.query
+        query.tally.shrink(len(part.plan))
         query.tally.tokens -= _count_tokens(part, query)
         if not place.recorded:
             query.trace.leave_out(part.trace)
@@ -271,8 +273,12 @@ class Parts(Generic[Query]):
                 grow = next(waiting[0], None)
                 if grow is None:
                     waiting.popleft()
-                else:
-                    self._start(growing, grow, now)
+                    continue
+                plan = self._plan(growing, grow)
+                if running and not growing.query.tally.fits(len(plan)):
+                    waiting[0] = chain((grow,), waiting[0])  # when one of those that run has ended
+                    break
+                self._start(growing, grow, plan, now)
             if growing.over or running or waiting or growing.fed is not None:
                 return
             result, remarks = growing.growth.result(), growing.growth.remarks()
@@ -295,14 +301,18 @@ class Parts(Generic[Query]):
         query.trace.failed(i, 0, now, error)
         self._driver.tell(query.id, Failed(i, Cause(error)), now)
 
-    def _start(self, growing: Growing, grow: Grow, now: float) -> None:
-        """Begin a part. Raises QueryFailed where it would be one too many."""
-        query, key = growing.query, grow.key
-        component, parts = query.plan.primitives[growing.i].component, query.plan.parts
+    def _plan(self, growing: Growing, grow: Grow) -> Plan:
+        """The plan of a part that is to begin."""
+        parts = growing.query.plan.parts
         assert parts is not None
         body = grow.made or growing.params.grower.bodies[grow.body]
         sizes = {name: len(value) for name, value in grow.inputs.items() if type(value) is list}
-        plan = parts(body, sizes)
+        return parts(body, sizes)
+
+    def _start(self, growing: Growing, grow: Grow, plan: Plan, now: float) -> None:
+        """Begin a part. Raises QueryFailed where it would be one too many."""
+        query, key = growing.query, grow.key
+        component = query.plan.primitives[growing.i].component
         depth = 1 + (query.place.depth if query.place is not None else 0)
         query.tally.grow(component, len(plan), depth)
         if key in growing.open:

@@ -20,9 +20,10 @@ SMALLER: Final = "give it fewer items or turns"
 
 @dataclass(slots=True)
 class Tally:
-    """parts, primitives, tokens: that it may still grow, and that its calls may still take.
-    bytes: that it may hold at once. records: parts that may still be recorded. held_bytes: what
-    engines computed for it and its parts, and what it keeps of parts that have ended, about."""
+    """parts, tokens: that it may still grow, and that its calls may still take. primitives: of
+    parts that may still run besides those that do. bytes: that it may hold at once. records: parts
+    that may still be recorded. held_bytes: what engines computed for it and its parts, and what it
+    keeps of parts that have ended, about."""
 
     parts: float = MOST_PARTS
     primitives: float = inf
@@ -31,20 +32,29 @@ class Tally:
     records: int = MOST_RECORDED
     held_bytes: int = 0
 
+    def fits(self, primitives: int) -> bool:
+        """Whether a part of so many primitives may run beside those that do."""
+        return primitives <= self.primitives
+
     def grow(self, component: str, primitives: int, depth: int) -> None:
         """A part of so many primitives is to begin. Raises QueryFailed where that is too much."""
+        if self.parts < 1:
+            raise _too_large(component, "parts than a query may have", SMALLER)
+        if not self.fits(primitives):
+            what = f"primitives at once than a query may have ({primitives} more; max_primitives)"
+            raise _too_large(component, what, "make its parts smaller, or raise max_primitives")
+        if self.tokens < 0:
+            what = "tokens than a query may have"
+            raise _too_large(component, what, "give it fewer turns, or shorter texts")
+        if depth > DEEPEST:
+            what = f"than {DEEPEST} parts inside each other"
+            raise _too_large(component, what, "one that contains itself needs an end")
         self.parts -= 1
         self.primitives -= primitives
-        if self.parts < 0:
-            raise _too_large(component, "parts", SMALLER)
-        if self.primitives < 0:
-            raise _too_large(component, "primitives", SMALLER)
-        if self.tokens < 0:
-            raise _too_large(component, "tokens", "give it fewer turns, or shorter texts")
-        if depth > DEEPEST:
-            raise _too_large(
-                component, "parts inside each other", "one that contains itself needs an end"
-            )
+
+    def shrink(self, primitives: int) -> None:
+        """A part of so many primitives has ended."""
+        self.primitives += primitives
 
     def hold(self, component: str, more: int) -> None:
         """So many more bytes are held for `component`. Raises QueryFailed if that is too much."""
@@ -52,9 +62,9 @@ class Tally:
         if self.held_bytes > self.bytes:
             raise QueryFailed(
                 f"{component!r} holds more than the {self.bytes / 2**20:g} MiB that are held for "
-                "one query; give it fewer items, or let its parts give less"
+                "one query (max_intermediate_bytes); give it fewer items, or let parts give less"
             )
 
 
 def _too_large(component: str, what: str, way: str) -> QueryFailed:
-    return QueryFailed(f"{component!r} grows to more {what} than this query may have; {way}")
+    return QueryFailed(f"{component!r} grows to more {what}; {way}")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from teola.journal.lost import Answered
+from teola.query.journal.lost import Answered
 from teola.serve.api import Service, tenant
 from teola.serve.intake.bodies import parsed
 from teola.serve.intake.query_request import checked
 from teola.serve.problems import NotFound
-
-if TYPE_CHECKING:
-    from teola.serve.board import Entry
 
 
 class AnswerRequest(BaseModel):
@@ -37,27 +34,19 @@ def answer_router(service: Service) -> APIRouter:
     @routes.post("/queries/{id}/answers", tags=["queries"], openapi_extra=more)
     async def answer(id: str, request: Request) -> dict[str, Any]:
         """Answer what the query waits for: the first answer to a question counts."""
-        whose, background = tenant(request), service.background
+        whose, board = tenant(request), service.board
         raw = await request.body()
         told = await parsed(raw) if raw else {}
-        entry = service.board.find(id, whose)
+        entry = board.find(id, whose)
         if entry is None and await service.kept(id, request) is None:
             raise NotFound(f"no query {id!r} here")
-        if entry is not None:
-            await entry.noted()
         body = checked(AnswerRequest, told)
-        if background is not None and (entry is None or background.keeps(entry)):
-            return await background.answer(id, whose, body.ask, body.answer, entry)
-        assert entry is not None
-        _answer_here(entry, body)
-        return entry.summary()
+        if entry is not None and entry.result is not None:
+            raise Answered(f"query {id} waits for no answer (any more)")
+        await board.desk.answer(id, whose, body.ask, body.answer)
+        if entry is not None:
+            return entry.summary()
+        assert service.background is not None
+        return await service.background.shown(await board.desk.kept(id, whose))
 
     return routes
-
-
-def _answer_here(entry: Entry, body: AnswerRequest) -> None:
-    """Raises Answered, InputError, UnknownName."""
-    people = entry.job.people
-    if entry.result is not None or not people.open:
-        raise Answered(f"query {entry.id} waits for no answer (any more)")
-    people.answer(body.ask, body.answer)

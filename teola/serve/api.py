@@ -27,7 +27,7 @@ from teola.serve.question import SHORT
 from teola.serve.streaming import Events, EventStream, numbered, result_for, written
 
 if TYPE_CHECKING:
-    from teola.journal.rows import Kept
+    from teola.query.journal.rows import Kept
     from teola.serve.journal.background import Background
 
 KEY_PARAMETER: Final = {
@@ -133,9 +133,8 @@ async def ask(service: Service, app: str, request: Request) -> Response:
         await check_schemas(wanted.overrides)
         if wanted.mode == "background" and service.background is not None:
             return await service.background.accept(request, app, chosen, wanted, upload)
-        late = service.background.late(chosen) if service.background is not None else None
         spec, how = wanted.ask(tenant(request)), wanted.mode
-        entry = service.board.start(chosen, spec, mode=how, cleanup=upload.remove, record=late)
+        entry = service.board.start(chosen, spec, mode=how, cleanup=upload.remove)
     except BaseException:
         upload.remove()
         raise

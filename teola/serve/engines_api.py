@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from teola.app import App
 from teola.engine import Hit
 from teola.errors import InputError
-from teola.query_spec import QuerySpec
+from teola.query.spec import QuerySpec
 from teola.runtime.runtime import Runtime
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry

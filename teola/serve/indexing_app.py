@@ -8,10 +8,10 @@ from typing import Any, Final
 from teola.app import App
 from teola.collections import STORE
 from teola.engine import QueryContext
-from teola.job import Job
 from teola.profile import Profile
-from teola.query_spec import QuerySpec
-from teola.result import Result
+from teola.query.job import Job
+from teola.query.result import Result
+from teola.query.spec import QuerySpec
 from teola.runtime.documents import Prepared, Preparer
 from teola.runtime.live.query import Watcher
 from teola.runtime.observe.trace import Trace

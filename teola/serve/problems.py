@@ -20,8 +20,14 @@ from teola.errors import (
     TeolaError,
     UnknownName,
 )
-from teola.journal.lost import UNREADABLE_CODE, Answered, JournalLost, JournalUnreadable
-from teola.result import Result
+from teola.query.journal.lost import (
+    UNREADABLE_CODE,
+    Answered,
+    JournalLost,
+    JournalUnreadable,
+    Postponed,
+)
+from teola.query.result import Result
 
 OPENAI: Final = ("/v1/chat", "/v1/models", "/v1/embeddings", "/v1/rerank")
 """Paths whose clients are OpenAI's."""
@@ -33,10 +39,6 @@ LONGEST_MESSAGE: Final = 1000
 
 class Draining(TeolaError):
     """Refused because the server is about to stop."""
-
-
-class Postponed(TeolaError):
-    """A background query was interrupted here; it has not ended."""
 
 
 class NotFound(TeolaError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from teola.engine import Source
-from teola.query_spec import Passes, QuerySpec
+from teola.query.spec import Passes, QuerySpec
 
 INPUT_BYTES: Final = 16 * 2**10
 """An input that is larger than this as JSON is not kept."""

@@ -27,6 +27,8 @@ from starlette.types import ASGIApp
 
 from teola.app import App
 from teola.errors import InputError, TeolaError, reason_of
+from teola.query import query_files
+from teola.query.event_log import MOST_EVENTS
 from teola.runtime.live import loops
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
@@ -41,7 +43,6 @@ from teola.serve.chat.own_calls import OwnCalls
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
 from teola.serve.direct import Direct, asked_of
 from teola.serve.indexing_app import IndexingApp
-from teola.serve.intake import uploads
 from teola.serve.intake.bounds import Bounded
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.intake.listed_documents import Intake
@@ -53,7 +54,7 @@ from teola.serve.problems import NotFound, Problem, answer, problem
 from teola.serve.warming import warm
 
 if TYPE_CHECKING:
-    from teola.journal.journal import Journal
+    from teola.query.journal.journal import Journal
     from teola.serve.journal.background import Background
     from teola.serve.journal.keeper import Keeper
 
@@ -92,6 +93,7 @@ class ServerLimits:
     drain_s: seconds that queries get to end when the server stops.
     max_wait_s, shares: see Admission.
     query: limits of each query.
+    events: of each query that are held for its clients, besides its tokens.
     """
 
     queries: int
@@ -100,11 +102,12 @@ class ServerLimits:
     max_wait_s: float | None = None
     shares: Shares = NO_SHARES
     query: QueryLimits = field(default_factory=QueryLimits)
+    events: int = MOST_EVENTS
 
 
 def board_for(runtime: Runtime, apps: Mapping[str, App], limits: ServerLimits) -> Board:
     """An empty board for queries of `apps`."""
-    board = Board(limits.queries, limits.queries_of_tenant)
+    board = Board(limits.queries, limits.queries_of_tenant, limits.events)
     board.limits = limits.query
     board.admission = admission_for(runtime, apps, limits.max_wait_s, limits.shares)
     return board
@@ -254,7 +257,7 @@ def serve(
     """
     limits = limits or ServerLimits(runtime.max_queries)
     _share_arenas()
-    uploads.sweep()
+    query_files.sweep()
     runtime.new_loop = loops.quick
     board, readiness = board_for(runtime, apps, limits), Readiness()
     keeper = _keeper(journal, board, apps)
@@ -299,7 +302,7 @@ def serve(
     if telemetry is not None and not server.force_exit:
         runtime.start(telemetry.close()).result()
     listener.close()
-    uploads.clear()
+    query_files.clear()
     note(log, logging.INFO, "stopped", "stopped")
 
 

@@ -15,10 +15,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from teola.result import Result
+from teola import plain_json
+from teola.query.event_log import Event
+from teola.query.result import Result
 from teola.serve.board import Entry
-from teola.serve.client_event import Event
-from teola.serve.problems import TooLarge, TooSlow
+from teola.serve.problems import TooLarge, TooSlow, problem_of
 
 BUFFER: Final = 256
 """Events that may wait while earlier ones are being sent: a slower client is cut off."""
@@ -66,16 +67,18 @@ class Events:
                 yield SILENCE
                 continue
             self._at = len(entry.events)
-            kinds = [event.kind for event in entry.events[at : self._at]] if self._last else []
-            if over := self._last in kinds:
-                self._at = at + kinds.index(self._last) + 1
+            over = False
+            if self._last:
+                last = (n for n, e in entry.events.after(at, self._at) if e.kind == self._last)
+                if (n := next(last, None)) is not None:
+                    self._at, over = n, True
             if piece := await written(entry, partial(self._text, at, self._at)):
                 yield piece
             if over:
                 return
 
     def _text(self, at: int, until: int) -> str:
-        told = enumerate(self._entry.events[at:until], at + 1)
+        told = self._entry.events.after(at, until)
         return "".join(piece for n, event in told for piece in self._encode(n, event))
 
     async def too_slow(self) -> None:
@@ -118,7 +121,10 @@ class EventStream(Response):
 
 def numbered(n: int, event: Event, base: int = 0) -> Iterable[str]:
     """Our own form: the number as the id, the kind as the event's name."""
-    yield f"id: {base + n}\nevent: {event.kind}\ndata: {event.data}\n\n"
+    data = event.data
+    if event.kind == "error" and isinstance(event.told, Result):
+        data = plain_json.written(problem_of(event.told).body(), plain_json.SPACED)
+    yield f"id: {base + n}\nevent: {event.kind}\ndata: {data}\n\n"
 
 
 async def written(entry: Entry, write: Callable[[], T]) -> T:
@@ -133,7 +139,7 @@ async def result_for(entry: Entry, receive: Receive) -> Result | None:
         await asyncio.wait((entry.task,), timeout=QUICK_S)
     if entry.result is not None:
         return entry.result
-    result = await first(entry.ended(), entry.asked(), gone(receive))
+    result = await first(entry.ended(), entry.stopped(), gone(receive))
     if result is None and not entry.waiting:
         entry.cancel()
     return result

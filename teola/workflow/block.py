@@ -168,6 +168,6 @@ def _undeclared(does: str, port: str, declared: Collection[str], where: str) -> 
 def too_many_primitives() -> InputError:
     """Why a graph is not built."""
     return InputError(
-        "this query's graph has more primitives than are allowed; ask for fewer results or "
-        "expansions, or give fewer items"
+        "this query's graph has more primitives than are allowed (max_primitives); ask for fewer "
+        "results or expansions, or give fewer items"
     )

@@ -14,7 +14,7 @@ from experiments.faults import __main__ as faults
 from experiments.faults.engines import CORPUS, Passages, numbers
 from experiments.faults.measure import Log, _judged
 from teola.errors import QueryFailed
-from teola.result import Result
+from teola.query.result import Result
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

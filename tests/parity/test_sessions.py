@@ -12,7 +12,7 @@ from typing import Any
 
 from teola.engine import Call, Delta
 from teola.profile import EngineProfile, Profile, StepTime
-from teola.query_spec import program_of
+from teola.query.spec import program_of
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.engine_queue import EngineQueue

@@ -19,7 +19,7 @@ from teola.passes import PIPELINE, pipeline, select
 from teola.passes.rewrite import Rewrite
 from teola.policies.batching import Fifo
 from teola.profile import paper
-from teola.query_spec import QuerySpec
+from teola.query.spec import QuerySpec
 from teola.runtime.optimiser import Optimiser
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.test_registering import declining, echo, nothing_is_left

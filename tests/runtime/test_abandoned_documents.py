@@ -13,7 +13,7 @@ import pytest
 
 from teola import App, Embedding, EngineConfig, Indexing, Runtime, Search
 from teola.engine import Source, Splitting
-from teola.job import Job
+from teola.query.job import Job
 from teola_engines.documents import FileLoader
 from tests.planted import catches, edited
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from teola import App, Generate, Progress, Result, Runtime, Token, component, waiting
+from teola import App, Generate, Progress, Result, Runtime, Token, component
 from teola.errors import (
     DeadlineExceeded,
     EngineUnavailable,
@@ -18,6 +18,7 @@ from teola.errors import (
     QueryFailed,
     UnknownName,
 )
+from teola.query import ways
 from teola.runtime.engines import EngineConfig
 from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
@@ -172,7 +173,7 @@ def test_leaving_a_stream_early_cancels_the_query(runtime: Runtime, model: Scrip
 
 
 @catches(
-    "astream-not-cancelled", "a query runs on", edited(waiting.follow_here, "task.cancel()", "pass")
+    "astream-not-cancelled", "a query runs on", edited(ways.follow_here, "task.cancel()", "pass")
 )
 async def test_leaving_an_async_stream_early_cancels_the_query(
     runtime: Runtime, model: Scripted

@@ -11,7 +11,7 @@ from teola.engine import Hit
 from teola.errors import InputError, TemplateError
 from teola.graph import AggregateParams, Aggregation, Op
 from teola.graph.ops import SearchParams
-from teola.query_spec import QuerySpec
+from teola.query.spec import QuerySpec
 from teola.runtime.gathering import gather
 from teola.runtime.live.steps import packed, unpacked
 from teola.testing.hash_engines import HashEmbedder, HashReranker, MemoryStore

@@ -14,11 +14,12 @@ import pytest
 import uvicorn
 
 from teola import App, Runtime, component
-from teola.journal.journal import Journal
-from teola.query_spec import QuerySpec
+from teola.query.journal.journal import Journal
+from teola.query.spec import QuerySpec
+from teola.query.underway import Keeps
 from teola.serve import connections, server
 from teola.serve.access.auth import KeyFile
-from teola.serve.board import Board, Entry, Record
+from teola.serve.board import Board, Entry
 from teola.serve.intake.listed_documents import Intake
 from teola.serve.journal.keeper import Keeper
 
@@ -137,11 +138,11 @@ def client(served: Served) -> Iterator[httpx.Client]:
 
 
 def begun(
-    board: Board, app: App, question: str, *, mode: str = "background", record: Record | None = None
+    board: Board, app: App, question: str, *, mode: str = "background", keeps: Keeps | None = None
 ) -> Entry:
     """A query on the board, with nothing unusual. Call it on the board's loop."""
     return board.start(
-        app, QuerySpec({"question": question}, tenant="default"), mode=mode, record=record
+        app, QuerySpec({"question": question}, tenant="default"), mode=mode, keeps=keeps
     )
 
 

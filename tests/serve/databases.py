@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from teola.journal.journal import DAY_S, Given, Journal
+from teola.query.journal.journal import DAY_S, Given, Journal
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.engines.vectorstore.conftest import temporary_folder
 

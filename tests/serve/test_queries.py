@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from teola.job import Job
+from teola.query.job import Job
 from teola.runtime.observe.trace import Trace
 from teola.serve import board
 from teola.serve.board import Entry

@@ -10,10 +10,10 @@ import pytest
 
 from teola import App, Runtime, component
 from teola.engine import Source
-from teola.query_spec import QuerySpec
+from teola.query.spec import QuerySpec
 from teola.run_secrets import Secrets
 from teola.serve.api import listed
-from teola.serve.board import Entry
+from teola.serve.board import Board, Entry
 from teola.serve.question import INPUT_BYTES, SHORT, question_of
 from tests.serve.conftest import Served, lent, soon
 
@@ -72,7 +72,7 @@ def test_a_secret_in_a_question_is_hidden_before_it_is_cut() -> None:
     app = App("say", say, inputs={"question": "text"}, outputs={"answer": "answer"})
     ask = QuerySpec({"question": text}, secrets=Secrets({"CRM_KEY": secret}))
     with Runtime() as runtime, lent({"": app}, runtime):
-        entry = Entry(app.job(ask), "sync", 0.0, question=question_of(ask))
+        entry = Entry(app.job(ask), Board(1).desk.keeping(), "sync", question=question_of(ask))
     assert "s3cret" not in listed(entry)["question"]
     assert len(listed(entry)["question"]) <= SHORT
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from teola.engine import NAME_CHARACTERS
-from teola.journal.rows import Body
-from teola.query_spec import program_of
+from teola.query.journal.rows import Body
+from teola.query.spec import program_of
 from teola.serve.chat.chat_request import ChatRequest
 from teola.serve.intake.query_request import QueryRequest
 from tests.planted import catches, edited

@@ -20,7 +20,7 @@ from teola.policies.routing.e2 import E2
 from teola.policies.routing.graph_aware import GraphAware
 from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.work import Work
-from teola.query_spec import program_of
+from teola.query.spec import program_of
 from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost

@@ -16,7 +16,7 @@ from teola.engine import Call, Delta
 from teola.errors import QueryFailed, TemplateError
 from teola.graph import Role
 from teola.profile import paper
-from teola.result import Result
+from teola.query.result import Result
 from teola.runtime.live.query import Token
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim

@@ -11,8 +11,8 @@ import pytest
 from teola import Agent, App, Runtime
 from teola.engine import Call, Delta, Usage
 from teola.errors import InputError, QueryFailed
-from teola.query_spec import QuerySpec
-from teola.result import Result
+from teola.query.result import Result
+from teola.query.spec import QuerySpec
 from teola.run_secrets import ReadSecrets, Secrets
 from teola.tools import ToolContext, ToolStep, component_tool, tool
 from teola.workflow.components.acting import Acting

@@ -12,7 +12,7 @@ import pytest
 
 from teola import Agent, App, Runtime
 from teola.errors import InputError, QueryFailed, TemplateError
-from teola.result import Result
+from teola.query.result import Result
 from teola.runtime.live.query import Token
 from teola.tools import ToolServer, ToolStep, mcp_tools, tool
 from teola.workflow.components.acting import Acting

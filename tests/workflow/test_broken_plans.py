@@ -12,7 +12,7 @@ import pytest
 from teola import Agent, App, EngineConfig, Runtime
 from teola.errors import EngineError, QueryFailed
 from teola.graph import GrowParams
-from teola.result import Result
+from teola.query.result import Result
 from teola.tools import tool
 from teola.tools.decision import PlannedCall
 from teola.tools.tool_result import ToolResult

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from teola import Agent, App, Each, EngineConfig, Generate, Loop, Runtime, component
-from teola.result import Result
+from teola.query.result import Result
 from teola.tools import tool
 from teola.workflow.components.each import Going
 from tests.fake_openai import FakeOpenAI, Says

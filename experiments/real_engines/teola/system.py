@@ -18,7 +18,7 @@ from experiments.real_engines.teola import recorded
 from experiments.real_engines.workload import APPS, RERANK_TOP_K, SEARCH_TOP_K, Query
 from teola import App, EngineConfig, Runtime, Token
 from teola.explain import Explanation
-from teola.query_spec import QuerySpec
+from teola.query.spec import QuerySpec
 from teola.runtime.observe.trace import Trace
 
 STYLES = ("",)

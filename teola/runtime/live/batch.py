@@ -66,7 +66,7 @@ def too_much(most: float) -> InputError:
     """Why a query ends whose store holds more than `most` bytes."""
     return InputError(
         f"what it computes for this query is more than the {most / 2**20:g} MiB that are held for "
-        "one; send fewer documents at once"
+        "one (max_intermediate_bytes); send fewer documents at once"
     )
 
 

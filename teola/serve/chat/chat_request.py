@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from teola.app import App
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError, UnknownName
-from teola.query_spec import DEADLINE_S
+from teola.query.spec import DEADLINE_S
 from teola.serve.chat.conversation import (
     CLIENT_TOOLS,
     HISTORY,

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from teola.engine import Hit
 from teola.plain_json import SPACED, written
-from teola.result import Result, jsonable
+from teola.query.event_log import Event
+from teola.query.result import Result, jsonable
 from teola.serve.board import Entry
 from teola.serve.chat.conversation import TOOL_CALLS
-from teola.serve.client_event import Event
 from teola.serve.problems import problem_of, waits_for_people
 
 _FINGERPRINT: Final = f"teola-{version('teola')}"
@@ -28,7 +28,7 @@ def completion(entry: Entry, model: str, said: str, steps: bool = False) -> dict
     found = {**head, "choices": [choice], "usage": usage(entry)}
     ours = sources_of(entry.result)
     if steps:
-        events = (json.loads(event.data) for event in entry.events if event.kind == "step")
+        events = (json.loads(e.data) for _, e in entry.events.after(0) if e.kind == "step")
         ours["steps"] = [e for e in events if e["state"] != "started"]
     return {**found, "x_teola": ours} if ours else found
 

@@ -19,8 +19,8 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from teola.errors import DeadlineExceeded, InputError, OutputError
-from teola.query_spec import QuerySpec
-from teola.result import Result
+from teola.query.result import Result
+from teola.query.spec import QuerySpec
 from teola.runtime.hosts.structured import Misfit, validate_schema
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
@@ -179,6 +179,7 @@ class _Asking:
             ),
             mode="stream" if self.wanted.stream else "sync",
             cleanup=self.cleanup,
+            keeps="never",
             settle=self.own_calls.settled if CLIENT_TOOLS in given else None,
         )
 

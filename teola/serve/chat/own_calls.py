@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from teola.result import Result
+from teola.query.result import Result
 from teola.runtime.values import bytes_of
 from teola.serve.board import Entry
 from teola.serve.chat.conversation import EXCHANGE, TOOL_CALLS, Exchange, Made

@@ -24,7 +24,7 @@ from teola.engine import NAME_CHARACTERS, UNNAMED
 from teola.errors import InputError
 from teola.filters import comparisons
 from teola.graph import Op
-from teola.query_spec import Bounds
+from teola.query.spec import Bounds
 from teola.runtime.values import tokens_of
 from teola.serve.intake.schemas import check_form, parameters, schemas
 from teola.tools.json_size import json_size

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from teola.app import App
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
-from teola.query_spec import DEADLINE_S, QuerySpec
+from teola.query.spec import DEADLINE_S, QuerySpec
 from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.bounds import is_form
 from teola.serve.intake.listed_documents import Intake

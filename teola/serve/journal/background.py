@@ -15,18 +15,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from teola.app import App
-from teola.journal import durable
-from teola.journal.journal import LOOK, Journal
-from teola.journal.lost import UNREADABLE, UNREADABLE_CODE, Answered, JournalLost, JournalUnreadable
-from teola.journal.rows import Asked, Body, Kept, digest_of
-from teola.runtime.live.people import chosen
-from teola.serve.board import RUN, Board, Entry
-from teola.serve.client_event import Event
+from teola.query.event_log import Event
+from teola.query.journal import durable
+from teola.query.journal.journal import Journal
+from teola.query.journal.lost import (
+    UNREADABLE,
+    UNREADABLE_CODE,
+    JournalLost,
+    JournalUnreadable,
+)
+from teola.query.journal.rows import Asked, Body, Kept, digest_of
+from teola.serve.board import RUN, Board
 from teola.serve.intake.query_request import QueryRequest
 from teola.serve.intake.uploads import Upload
-from teola.serve.journal.keeper import Keeper, steps
-from teola.serve.journal.record import JournalRecord
-from teola.serve.problems import NotFound, problem
+from teola.serve.journal.keeper import Keeper
+from teola.serve.problems import problem
 from teola.serve.streaming import SILENCE, SILENCE_S, Events, EventStream, numbered
 
 KEY: Final = "idempotency-key"
@@ -65,17 +68,10 @@ class Background:
         if key and (known := await self._journal.known(tenant, key, digest)):
             upload.remove()
             return self._accepted(known)
-        record = JournalRecord(self._journal)
-        entry = self._board.start(
-            app,
-            wanted.ask(tenant),
-            mode="background",
-            cleanup=upload.remove,
-            record=record,
-        )
-        entry.job.steps = steps(self._journal, entry.job)
+        spec, cleanup = wanted.ask(tenant), upload.remove
+        entry = self._board.start(app, spec, mode="background", cleanup=cleanup, keeps="accept")
         what = (entry.id, tenant, name, packed, entry.created, wanted.deadline_s, app.code)
-        known = await self._committed(entry, record, Asked(*what, files, key, digest))
+        known = await self._board.desk.accept(entry, Asked(*what, files, key, digest))
         if known is not None:
             return self._accepted(known)
         return _accepted(entry.summary())
@@ -85,26 +81,6 @@ class Background:
         entry = self._board.find(known.id, known.tenant)
         summary = entry.summary() if entry else known.summary()
         return _accepted(summary, {"idempotency-replayed": "true"})
-
-    async def _committed(self, entry: Entry, record: JournalRecord, asked: Asked) -> Kept | None:
-        """None; or the one that had its key before. Then, and after an error, this one is gone."""
-        try:
-            known = await self._journal.accept(asked)
-        except BaseException:
-            await self._withdraw(entry, record)
-            raise
-        if known is not None:
-            await self._withdraw(entry, record)
-        else:
-            record.accept()
-        return known
-
-    async def _withdraw(self, entry: Entry, record: JournalRecord) -> None:
-        """End a query that was not accepted: it has done nothing, and nobody knows it."""
-        entry.given_back = True
-        entry.cancel()
-        record.decided.set()
-        await entry.ended()
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -134,7 +110,7 @@ class Background:
         if kept.ended:
             return kept.summary()
         with self._journal.hearing(kept.id) as heard:
-            await self._journal.cancel(kept.tenant, kept.id)
+            await self._board.desk.give_up(kept)
             try:
                 async with asyncio.timeout(CANCEL_S):
                     while not kept.ended:
@@ -144,42 +120,6 @@ class Background:
             except TimeoutError:
                 pass  # its server is slow, or just dying: it is noted, and whoever takes it ends it
         return kept.summary()
-
-    # --- people -----------------------------------------------------------------------------
-
-    @staticmethod
-    def keeps(entry: Entry) -> bool:
-        """Whether a query that runs here is in the journal."""
-        return entry.record is not None and entry.record.kept
-
-    def late(self, app: App) -> JournalRecord | None:
-        """The record of a query that is not asked in the background, but may wait for people."""
-        return JournalRecord(self._journal, late=True) if app.asks else None
-
-    async def answer(
-        self, id: str, tenant: str, ask: str | None, answer: Any, entry: Entry | None
-    ) -> dict[str, Any]:
-        """Answer what query `id` asks, whichever server has it (entry: this one); its summary.
-        Raises NotFound, Answered, InputError, JournalLost."""
-        await self._keeper.ready()
-        if entry is not None:
-            await entry.noted()
-        kept = await self._journal.find(tenant, id) if _ID.fullmatch(id) else None
-        if kept is None:
-            raise NotFound(f"no query {id!r} here")
-        if kept.unreadable:
-            raise JournalUnreadable(UNREADABLE.format(id=id))
-        asks = await durable.asks_of(self._journal, tenant, id)
-        open = {one.id: one.told["schema"] for one in asks if not one.answered}
-        if kept.ended or not open or any(one.id == ask and one.answered for one in asks):
-            raise Answered(f"query {id} does not wait for this answer (any more)")
-        ask = chosen(open, ask, answer)
-        await durable.answer(self._journal, tenant, id, ask, answer, LOOK)
-        if entry is not None and ask in entry.job.people.open:
-            entry.job.people.answer(ask, answer)
-        if entry is not None:
-            return entry.summary()
-        return await self.shown(await self._journal.find(tenant, id) or kept)
 
     async def shown(self, kept: Kept) -> dict[str, Any]:
         """What clients see of a query that another server runs, or none. Raises JournalLost and
@@ -267,6 +207,7 @@ def _last(kept: Kept) -> str:
         error = JournalUnreadable(UNREADABLE.format(id=kept.id))
         unreadable = Event("error", json.dumps(problem(error, kept.id).body()))
         return "".join(numbered(1, unreadable, kept.runs * RUN))
-    ok = kept.state in ("ok", "partial")
-    event = Event("done" if ok else "error", (kept.result if ok else kept.problem) or "{}")
-    return "".join(numbered(1, event, kept.runs * RUN))
+    if kept.state in ("ok", "partial") or kept.problem is not None:
+        kind, told = ("error", kept.problem) if kept.problem else ("done", kept.result)
+        return "".join(numbered(1, Event(kind, told or "{}"), kept.runs * RUN))
+    return "".join(numbered(1, Event("error", kept.ending()), kept.runs * RUN))

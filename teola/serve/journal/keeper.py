@@ -31,27 +31,20 @@ from teola.errors import (
     QueryFailed,
     TeolaError,
 )
-from teola.job import Job
-from teola.journal import durable
-from teola.journal.journal import FENCE_S, LOOK, Journal
-from teola.journal.lost import AWAY, JournalLost, JournalUnreadable
-from teola.journal.patience import Patience
-from teola.journal.resealing import seal_rest
-from teola.journal.rows import Body, Taken
-from teola.query_spec import QuerySpec
-from teola.result import Result
-from teola.runtime.live.steps import Steps
+from teola.query.journal import durable
+from teola.query.journal.journal import FENCE_S, LOOK, Journal
+from teola.query.journal.lost import AWAY, JournalLost, JournalUnreadable
+from teola.query.journal.patience import Patience
+from teola.query.journal.resealing import seal_rest
+from teola.query.journal.rows import Taken, ended
+from teola.query.result import Result
 from teola.runtime.observe.noting import note
 from teola.serve.board import Board, Entry
-from teola.serve.intake.bodies import as_json
-from teola.serve.intake.query_request import checked
-from teola.serve.intake.uploads import Upload
-from teola.serve.journal.record import JournalRecord, ended
 from teola.serve.problems import Draining
 from teola.serve.streaming import first
 
 if TYPE_CHECKING:
-    from teola.journal.journal import Session
+    from teola.query.journal.journal import Session
 
 BEAT_S: Final = 2.0
 """Well below FENCE_S: a beat or two may fail."""
@@ -82,6 +75,7 @@ class Keeper:
 
     def __init__(self, journal: Journal, board: Board, apps: Mapping[str, App]) -> None:
         self.journal, self.opened, self._tried = journal, asyncio.Event(), asyncio.Event()
+        board.desk.journal = journal
         self._board, self._apps = board, dict(apps)
         self._task: asyncio.Task[None] | None = None
         self._engines = asyncio.Event()
@@ -275,10 +269,8 @@ class Keeper:
 
     async def _deliver(self) -> None:
         """Tell queries that wait here what people have answered, anywhere."""
+        await self._board.desk.note_rest()
         waiting = {entry.id: entry for entry in self._journaled() if entry.waiting}
-        for entry in waiting.values():
-            if isinstance(entry.record, JournalRecord) and not entry.record.noted:
-                await entry.record.waits(entry)
         if not waiting:
             return
         tenants = {id: entry.job.tenant for id, entry in waiting.items()}
@@ -306,11 +298,7 @@ class Keeper:
 
     def _journaled(self) -> list[Entry]:
         """Queries that run here and are in the journal."""
-        return [
-            entry
-            for entry in self._board.running.values()
-            if isinstance(entry.record, JournalRecord) and entry.record.accepted.is_set()
-        ]
+        return [entry for entry in self._board.running.values() if entry.kept]
 
     async def _news(self, session: Session) -> None:
         """Wait until there is something to look at; tell who waits for a query."""
@@ -366,57 +354,20 @@ class Keeper:
 
     async def _begin(self, row: Taken) -> TeolaError | None:
         """Put it on the board; why that cannot be."""
-        upload = Upload()
         try:
-            await self._start(row, upload)
-            return None
+            await self._board.resume(row, self._apps[row.app])
         except (Draining, JournalLost, Overloaded):  # not now, or not here
-            upload.remove()
             self._refused.add(row.id)
             with suppress(JournalLost):
                 await self.journal.release(row.id)
-            return None
         except JournalUnreadable as error:
-            upload.remove()
             self.journal.lay_aside(row.id, error)
             with suppress(JournalLost):
                 await self.journal.release(row.id)
-            return None
         except Exception as wrong:  # noqa: BLE001 - a row's edge: what is wrong in one ends that one
-            upload.remove()
             told = str(wrong) if isinstance(wrong, TeolaError) else type(wrong).__name__
             return QueryFailed(f"the query cannot go on: {told}")
-        except BaseException:
-            upload.remove()
-            raise
-
-    async def _start(self, row: Taken, upload: Upload) -> None:
-        app = self._apps[row.app]
-        body = checked(Body, as_json(await self.journal.request(row)))
-        inputs, paths = body.unpacked(app, upload.place)
-        if paths:
-            await self.journal.restore(row.tenant, row.id, paths)
-        found = await durable.steps_of(self.journal, row.tenant, row.id)
-        record = JournalRecord(self.journal)
-        record.accept()
-        what = inputs, body.overrides, body.passes
-        entry = self._board.start(
-            app,
-            QuerySpec(*what, row.left_s, row.tenant, session=body.session, asked=row.created),
-            mode="background",
-            cleanup=upload.remove,
-            id=row.id,
-            record=record,
-        )
-        entry.job.steps = steps(self.journal, entry.job, found)
-        entry.created, entry.run = row.created, row.runs
-        entry.tell("restarted", {"run": row.runs})
-
-
-def steps(journal: Journal, job: Job, found: Mapping[str, str | None] | None = None) -> Steps:
-    """Those of a query, in the journal. found: what was done of it before."""
-    keeps = durable.JournalSteps(journal, job.tenant, job.id)
-    return Steps(job.id, found, keeps, job.app.on_unknown)
+        return None
 
 
 _STATES: Final[dict[type[TeolaError], str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from teola.result import Result
+from teola.query.result import Result
 from teola.serve.board import Entry
 
 

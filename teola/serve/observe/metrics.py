@@ -22,7 +22,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from teola.application import Application
+from teola.query.application import Application
 from teola.runtime.observe.demand import timings
 from teola.runtime.observe.placements import placements
 from teola.runtime.observe.trace import Trace

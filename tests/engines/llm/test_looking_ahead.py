@@ -16,7 +16,7 @@ from teola.graph.ops import DecodeParams
 from teola.graph.prompt import Role
 from teola.kv import Access
 from teola.kv.policies.next_use import NextUse
-from teola.query_spec import program_of
+from teola.query.spec import program_of
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.live import Live
 from teola.runtime.next_reads import END

@@ -10,7 +10,7 @@ import pytest
 
 from teola import App, Component, Condition, Each, Generate, Loop, Runtime, component
 from teola.errors import QueryFailed, TemplateError
-from teola.query_spec import Bounds, QuerySpec
+from teola.query.spec import Bounds, QuerySpec
 from teola.runtime.growing import Parts
 from teola.runtime.live.query import Token
 from teola.workflow.component import Template
@@ -246,12 +246,16 @@ def test_who_leaves_takes_the_parts_along() -> None:
 @pytest.mark.parametrize(
     ("bounds", "told"),
     [
-        (Bounds(most_parts=2), "more parts than this query may have"),
-        (Bounds(most_primitives=2), "more primitives than this query may have"),
+        (Bounds(most_parts=2), "more parts than a query may have"),
+        (Bounds(most_primitives=2), "(3 more; max_primitives)"),
     ],
 )
 def test_a_query_grows_no_larger_than_it_may(bounds: Bounds, told: str) -> None:
-    app = noting(at_once=1)
+    loud = component(lambda note: note.upper(), outputs="loud", name="loud")
+    soft = component(lambda loud: loud.lower(), outputs="soft", name="soft")
+    template = Each(note >> loud >> soft, over="topics", item="topic", gives={"notes": "soft"})
+    inputs = {"topics": "texts", "question": "text"}
+    app = App("noting", template, inputs=inputs, outputs={"notes": "notes"})
     job = app.job(QuerySpec({"topics": ["a", "b", "c"], "question": "why?"}, bounds=bounds))
     result = app.home.start(job.run()).result(timeout=30)
     assert result.state == "failed"

@@ -11,7 +11,7 @@ import pytest
 
 from teola import App, Each, Loop, Runtime, component
 from teola.graph import Grow
-from teola.query_spec import Bounds, QuerySpec
+from teola.query.spec import Bounds, QuerySpec
 from teola.runtime.growing import Parts, part_trace
 from teola.runtime.live.query import LiveQuery, part_of
 from teola.runtime.observe.trace import Trace

@@ -13,8 +13,8 @@ from teola import App, Ask, Condition, Each, Loop, Runtime, component
 from teola.engine import Hit
 from teola.errors import DeadlineExceeded, InputError, QueryFailed, TemplateError, UnknownName
 from teola.graph import Inquiry
-from teola.result import Result
-from teola.waiting import parked_in
+from teola.query.desk import desk_of
+from teola.query.result import Result
 from teola.workflow.component import Template
 
 
@@ -181,7 +181,7 @@ def test_people_have_so_long(runtime: Runtime) -> None:
     time.sleep(0.5)
     with pytest.raises(UnknownName):
         app.resume(waiting.query_id, "yes")
-    assert not parked_in(runtime)
+    assert not desk_of(runtime).running
     lenient = App(
         "lenient",
         Template.beside([Ask("{topic}?", gives="said", wait_s=0.1, optional=True), draft]),
@@ -199,7 +199,7 @@ def test_a_query_that_waits_can_be_given_up(runtime: Runtime, survey: App) -> No
     survey.cancel(waiting.query_id)
     with pytest.raises(UnknownName):
         survey.resume(waiting.query_id, "x", ask=waiting.asks[0].id)
-    assert not parked_in(runtime)
+    assert not desk_of(runtime).running
 
 
 def test_what_is_skipped_asks_no_more(runtime: Runtime) -> None:
@@ -311,7 +311,7 @@ def test_a_stream_that_nobody_answers_leaves_nothing(
 
     with pytest.raises((InputError, KeyboardInterrupt)):
         list(mail.stream(topic="wind", on_ask=told))
-    assert not parked_in(runtime)
+    assert not desk_of(runtime).running
 
 
 def test_an_answer_that_comes_too_late_is_not_waited_for(runtime: Runtime) -> None:

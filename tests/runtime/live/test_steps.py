@@ -11,9 +11,9 @@ import pytest
 from teola import App, Condition, Each, Generate, Runtime, component
 from teola.engine import Hit
 from teola.errors import OutputError, QueryFailed
-from teola.job import Job
-from teola.query_spec import QuerySpec
-from teola.result import Result
+from teola.query.job import Job
+from teola.query.result import Result
+from teola.query.spec import QuerySpec
 from teola.runtime.live import steps as kept_steps
 from teola.runtime.live.outcomes import results_kept
 from teola.runtime.live.steps import Steps, key_of, packed, unpacked

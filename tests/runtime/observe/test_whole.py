@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from teola import App, Each, EngineConfig, Generate, Loop, Runtime, component
-from teola.result import Result
+from teola.query.result import Result
 from teola.runtime.observe.placements import placements
 from teola.runtime.observe.recorded import Recorded
 from teola.runtime.observe.trace import Parent, Trace

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from teola import App, Runtime, component
-from teola.query_spec import QuerySpec
+from teola.query.spec import QuerySpec
 from teola.runtime.engines import EngineConfig, fair_to_tenants
 from teola.runtime.observe.demand import Demand
 from teola.runtime.python_engine import PythonEngine

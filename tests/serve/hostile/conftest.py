@@ -10,7 +10,7 @@ import pytest
 
 from teola import Runtime
 from teola.catalogue import load_app
-from teola.serve.intake import uploads
+from teola.query import query_files
 from tests.serve.conftest import Served, serving, soon
 from tests.serve.databases import journal_on
 from tests.serve.fuzz.conftest import instant
@@ -26,7 +26,7 @@ def hostile(
     keeps a journal, as `teola serve` does."""
     apps = {**instant(), "naive-rag": load_app("naive-rag")}
     tempfile.tempdir = str(tmp_path_factory.mktemp("temporary"))
-    uploads.sweep()  # as `teola serve` begins
+    query_files.sweep()  # as `teola serve` begins
     with journal_on(admin) as journal, serving(runtime, apps, journal=journal) as found:
         with httpx.Client(base_url=found.url, timeout=120) as client:  # what stays, begins
             for path in BODIES:
@@ -36,7 +36,7 @@ def hostile(
                 client.post(RAG, json={"inputs": given, "mode": mode}).raise_for_status()
         soon(lambda: not found.board.running)
         yield found
-    uploads.clear()
+    query_files.clear()
     tempfile.tempdir = None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from teola.serve.intake.uploads import PREFIX
+from teola.query.query_files import PREFIX
 from tests.serve.conftest import Served
 
 ROWS = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from teola.serve.intake.uploads import PREFIX
+from teola.query.query_files import PREFIX
 from tests.serve.conftest import soon
 from tests.serve.mortal import Mortal, mortal, place
 

@@ -15,10 +15,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from teola import App, Runtime
-from teola.journal import journal as journals
-from teola.journal import tables
-from teola.journal.journal import Given, Journal
-from teola.journal.sealing import Seal
+from teola.query.journal import journal as journals
+from teola.query.journal import tables
+from teola.query.journal.journal import Given, Journal
+from teola.query.journal.sealing import Seal
 from teola.serve.access.auth import KeyFile
 from teola.serve.journal import keeper
 from teola_engines.vectorstore import EmbeddedPostgres
@@ -51,7 +51,7 @@ def dsn(postgres: EmbeddedPostgres) -> Iterator[str]:
 @pytest.fixture
 def serve(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Starts a server on the journal, and a client of it; leaving it is its end. where: the DSN, if
-    another one leads there. key: that seals the journal."""
+    another one leads there. key: that seals the journal. engines: over the defaults."""
     monkeypatch.setattr(journals, "LEASE_S", 0.0)  # this database server was just started
     monkeypatch.setattr(journals, "GRACE_S", 0.2)
     monkeypatch.setattr(keeper, "BEAT_S", 0.2)
@@ -63,11 +63,12 @@ def serve(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Serve:
         most: int = 1024,
         where: str | None = None,
         key: str | None = None,
+        engines: dict[str, Any] | None = None,
     ) -> Iterator[tuple[Served, httpx.Client]]:
         journal = Journal(Given(where or dsn), 7 * journals.DAY_S, Seal(key))
         chosen = applications() if apps is None else apps
         with (
-            Runtime(max_queries=most) as runtime,
+            Runtime(engines, max_queries=most) as runtime,
             serving(runtime, chosen, keys, journal) as served,
             httpx.Client(base_url=served.url, timeout=30) as client,
         ):

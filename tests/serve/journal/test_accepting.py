@@ -12,7 +12,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from teola.query_spec import program_of
+from teola.query.desk import Desk
+from teola.query.spec import program_of
 from teola.serve.access.auth import KeyFile
 from teola.serve.journal import keeper
 from tests.planted import catches, edited
@@ -93,7 +94,7 @@ def test_what_had_not_ended_goes_on_under_its_id(serve: Serve, dsn: str) -> None
 @catches(
     "session-forgotten",
     "a query that goes on is not of its session any more",
-    edited(keeper.Keeper._start, "session=body.session", "session=None"),
+    edited(Desk.resume, "session=body.session", "session=None"),
 )
 def test_what_goes_on_is_of_the_same_session(serve: Serve) -> None:
     with serve() as (served, client):

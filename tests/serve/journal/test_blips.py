@@ -8,8 +8,8 @@ from time import monotonic, sleep
 import psycopg
 import pytest
 
-from teola.journal import database
-from teola.journal import journal as journals
+from teola.query.journal import database
+from teola.query.journal import journal as journals
 from teola.serve.journal import keeper
 from tests.serve.conftest import soon
 from tests.serve.journal.conftest import Serve, ask, rows

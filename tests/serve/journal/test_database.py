@@ -12,8 +12,8 @@ import pytest
 
 from teola import Runtime
 from teola.errors import EngineUnavailable
-from teola.journal import tables
-from teola.journal.journal import Given, Journal, journal_of
+from teola.query.journal import tables
+from teola.query.journal.journal import Given, Journal, journal_of
 from teola.serve.journal import keeper
 from teola_engines.vectorstore import EmbeddedPostgres, PgVector
 from tests.engines.vectorstore.conftest import temporary_folder

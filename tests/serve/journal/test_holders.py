@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from teola.journal import statements
-from teola.journal.journal import Given, Journal
-from teola.journal.rows import Ended
+from teola.query.journal import statements
+from teola.query.journal.journal import Given, Journal
+from teola.query.journal.rows import Ended
 from teola.serve.journal.keeper import Keeper
 from tests.planted import catches, edited
 from tests.serve.conftest import soon

@@ -11,7 +11,7 @@ import pytest
 
 from teola import App, Ask, component
 from teola.errors import InputError
-from teola.journal.sealing import Seal
+from teola.query.journal.sealing import Seal
 from tests.serve.conftest import soon
 from tests.serve.journal.conftest import Serve, rows
 from tests.serve.journal.test_trouble import up
@@ -116,16 +116,6 @@ def test_it_waits_on_over_a_restart_and_nothing_is_done_twice(serve: Serve, dsn:
     assert LOG == ["draft tides", "send yes"]
 
 
-def test_any_server_takes_the_answer(serve: Serve) -> None:
-    with serve(apps()) as (_, one), serve(apps()) as (_, other):
-        id = ask(one).json()["query_id"]
-        waiting(one, id)
-        assert waiting(other, id)["asks"]
-        assert answer(other, id, "no").status_code == 200
-        assert done(one, id)["result"]["outputs"]["answer"] == "no: About tides."
-    assert LOG == ["draft tides", "send no"]
-
-
 def test_one_of_many_answers_counts(serve: Serve) -> None:
     with serve(apps()) as (_, one), serve(apps()) as (_, other), ThreadPoolExecutor(8) as pool:
         for _ in range(5):
@@ -136,16 +126,6 @@ def test_one_of_many_answers_counts(serve: Serve) -> None:
             assert sorted(codes) == [200] + [409] * 7
             assert done(one, id)["state"] == "ok"
     assert sum(line.startswith("send") for line in LOG) == 5
-
-
-def test_a_query_that_waits_is_cancelled(serve: Serve) -> None:
-    with serve(apps()) as (_, client):
-        id = ask(client).json()["query_id"]
-        waiting(client, id)
-    with serve(apps()) as (_, client):
-        client.delete(f"/v1/queries/{id}")
-        assert done(client, id)["state"] == "cancelled"
-    assert LOG == ["draft tides"]
 
 
 def test_another_version_does_not_take_it(serve: Serve, dsn: str) -> None:
@@ -246,28 +226,6 @@ def test_what_was_cut_off_fails_if_nobody_is_to_be_asked(serve: Serve) -> None:
 
 
 KEY, OTHER = "a key that nobody guesses", "another key that is as long"
-
-
-def test_what_it_has_computed_lies_there_sealed(serve: Serve, dsn: str) -> None:
-    with serve(apps(), key=KEY) as (_, client):
-        id = ask(client).json()["query_id"]
-        assert waiting(client, id)["asks"][0]["question"] == "Send?\nAbout tides."
-        soon(lambda: bool(rows(dsn, "SELECT told FROM teola_journal.asks")))
-        steps = rows(dsn, "SELECT value FROM teola_journal.steps WHERE value IS NOT NULL")
-        steps += rows(dsn, "SELECT told FROM teola_journal.asks")
-        assert len(steps) == 2
-        assert not any("tides" in value for (value,) in steps)
-    with serve(apps(), key=OTHER) as (_, client):
-        answered = answer(client, id, "yes")
-        assert (answered.status_code, answered.json()["error"]["code"]) == (
-            409,
-            "journal_unreadable",
-        )
-        assert "another server.journal_key" in answered.json()["error"]["message"]
-    with serve(apps(), key=KEY) as (_, client):
-        assert answer(client, id, "yes").status_code == 200
-        assert done(client, id)["result"]["outputs"]["answer"] == "yes: About tides."
-    assert LOG == ["draft tides", "send yes"]
 
 
 def test_a_key_that_can_be_guessed_is_refused() -> None:

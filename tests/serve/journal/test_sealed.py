@@ -15,11 +15,11 @@ import pytest
 
 from teola import Runtime
 from teola.cli import call
-from teola.journal import journal as journals
-from teola.journal.journal import Given, Journal
-from teola.journal.lost import JournalUnreadable
-from teola.journal.resealing import seal_rest
-from teola.journal.sealing import MARK, PART, Seal
+from teola.query.journal import journal as journals
+from teola.query.journal.journal import Given, Journal
+from teola.query.journal.lost import JournalUnreadable
+from teola.query.journal.resealing import seal_rest
+from teola.query.journal.sealing import MARK, PART, Seal
 from tests.serve.conftest import soon
 from tests.serve.databases import rows
 from tests.serve.journal.conftest import Serve

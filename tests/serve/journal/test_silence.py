@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from teola import Runtime
-from teola.result import Result
+from teola.query.result import Result
 from teola.serve import board
 from teola.serve.board import Entry
 from teola.serve.journal import keeper
@@ -56,32 +56,25 @@ def test_a_server_ends_without_it_and_the_next_one_goes_on(
         soon(lambda: id in served.board.running)
 
 
-class Stuck:
-    """A record that does not come to its end."""
-
-    kept = False
-
-    def __init__(self) -> None:
-        self.go = asyncio.Event()
-
-    async def begin(self) -> None:
-        """At once."""
-
-    async def end(self, entry: Entry, result: Result) -> Result:
-        await self.go.wait()
-        return result
-
-
 def test_a_drain_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "CANCELLED_S", 0.2)
-    apps, stuck = applications(), Stuck()
+    go: list[asyncio.Event] = []
+
+    async def stuck(entry: Entry, result: Result) -> Result:
+        """How it ended is written down, which does not come to its end."""
+        await go[0].wait()
+        return result
+
+    monkeypatch.setattr(Entry, "end", stuck)
+    apps = applications()
     with Runtime() as runtime, serving(runtime, apps) as served:
 
         async def drained() -> bool:
-            entry = begun(served.board, apps["echo"], "please wait", record=stuck)
+            go.append(asyncio.Event())
+            entry = begun(served.board, apps["echo"], "please wait")
             await served.board.drain(0.0)
             left = entry.result is None
-            stuck.go.set()
+            go[0].set()
             await entry.ended()
             return left
 

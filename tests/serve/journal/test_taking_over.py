@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from teola.journal import journal as journals
+from teola.query.journal import journal as journals
 from teola.serve.journal import keeper
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.serve.conftest import soon

@@ -17,13 +17,12 @@ import psycopg
 import pytest
 
 from teola import App, Each, EngineConfig, Generate, Runtime
-from teola.journal import journal as journals
-from teola.journal.journal import Given, Journal
-from teola.result import Result
+from teola.query.journal import journal as journals
+from teola.query.journal.journal import Given, Journal
+from teola.query.result import Result
 from teola.serve import server
 from teola.serve.board import Board, Entry
 from teola.serve.journal import keeper
-from teola.serve.journal.record import JournalRecord
 from teola.workflow.components import Function, Indexing
 from teola_engines.vectorstore import PgVector
 from tests.serve.conftest import Served, applications, begun, lent, serving, soon
@@ -88,23 +87,16 @@ def test_what_could_not_be_written_is_written_at_the_end(
     assert rows(dsn, MINE, id) == [("cancelled",)]
 
 
-class Broken:
-    """A record with a bug."""
-
-    async def begin(self) -> None:
-        """At once."""
-
-    async def end(self, entry: Entry, result: Result) -> Result:
+def test_a_query_ends_whatever_its_record_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(entry: Entry, result: Result) -> Result:
         raise ValueError("a bug")
 
-
-def test_a_query_ends_whatever_its_record_does() -> None:
+    monkeypatch.setattr(Entry, "end", broken)
     apps = applications()
     with Runtime() as runtime, serving(runtime, apps) as served:
 
         async def asked() -> Result:
-            entry = begun(served.board, apps["echo"], "hello", record=Broken())
-            return await entry.ended()
+            return await begun(served.board, apps["echo"], "hello").ended()
 
         result = runtime.start(asked()).result()
         assert result.state == "failed"
@@ -115,11 +107,11 @@ def test_a_query_ends_whatever_its_record_does() -> None:
 
 def test_what_is_stopped_as_soon_as_it_begins_leaves_the_board() -> None:
     apps, journal, board = applications(), Journal(Given("host=nowhere"), 1e6), Board(10)
-    kept, record = keeper.Keeper(journal, board, apps), JournalRecord(journal)
+    kept = keeper.Keeper(journal, board, apps)
 
     async def stopped() -> Entry:
-        record.accept()
-        entry = begun(board, apps["echo"], "please wait", record=record)
+        entry = begun(board, apps["echo"], "please wait", keeps="accept")
+        entry.accept()
         await asyncio.wait(kept._suspend(), timeout=20)
         return entry
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from teola.application import Application
 from teola.engine import QueryContext
 from teola.errors import DeadlineExceeded, InputError, TeolaError
 from teola.graph import Op
 from teola.passes import select
 from teola.policies.asker import Asker
 from teola.profile import Profile
-from teola.query_spec import QuerySpec, program_of
-from teola.result import Result
+from teola.query.application import Application
+from teola.query.result import Result
+from teola.query.spec import QuerySpec, program_of
 from teola.run_secrets import OF_NONE, Secrets
 from teola.runtime.documents import (
     Prepared,
@@ -68,8 +67,8 @@ class Job:
     chunks: of its documents, once they are prepared; hidden: texts left out of them; taken,
     replaced: see Prepared.
 
-    id: of a query that was begun before. profile: what its passes go by, in place of what is
-    known of the engines. Raises InputError, UnknownName, and QueryCancelled if it is asked by a
+    id: if it has one before. profile: what its passes go by, in place of what is known of the
+    engines. Raises InputError, UnknownName, and QueryCancelled if it is asked by a
     component that nobody waits for.
     """
 
@@ -80,6 +79,7 @@ class Job:
         *,
         id: str | None = None,
         profile: Profile | None = None,
+        steps: Steps | None = None,
     ) -> None:
         check(ask.inputs, app.declared, app.name)
         self.app, self.profile = app, profile
@@ -101,7 +101,7 @@ class Job:
         self.passes = select(app.passes if ask.passes is None else ask.passes)
         self.id = id or uuid.uuid4().hex
         self.people = People(self.id) if self.caller is None else self._people_around()
-        self.steps: Steps | None = None
+        self.steps = steps
         self.chunks = self.hidden = self.taken = 0
         self.replaced: tuple[str, ...] = ()
         self.trace: Trace | None = None
@@ -161,15 +161,6 @@ class Job:
         latency = asyncio.get_running_loop().time() - self.trace.admitted
         asks = self.people.inquiries
         return Result(self.app.name, self.id, "waiting", {}, latency, trace=self.trace, asks=asks)
-
-    @property
-    def request(self) -> str:
-        """What it asks, as the journal keeps it."""
-        inputs, passes = dict(self.given), ",".join(one.name for one in self.passes) or "none"
-        body = {"inputs": inputs, "overrides": self.overrides, "passes": passes}
-        if self.session is not None:
-            body["session"] = self.session
-        return json.dumps(body, default=_no_json)
 
     def forget(self) -> None:
         """Keep nothing of what it was given: documents may be large."""
@@ -368,10 +359,3 @@ class Job:
 
 def _failures(trace: Trace) -> dict[str, str]:
     return {name: str(one) for name, one in trace.failures.items() if one.reasons}
-
-
-def _no_json(value: Any) -> Any:
-    raise InputError(
-        f"an input is {type(value).__name__}, which the journal cannot keep: give texts, numbers, "
-        "lists or mappings"
-    )

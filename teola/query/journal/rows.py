@@ -8,15 +8,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from teola.application import Application
 from teola.engine import Source
-from teola.errors import InputError
-from teola.journal.lost import UNREADABLE, UNREADABLE_CODE, JournalUnreadable
+from teola.errors import InputError, TeolaError
+from teola.plain_json import SPACED, written
+from teola.query.application import Application
+from teola.query.journal.lost import UNREADABLE, UNREADABLE_CODE, JournalUnreadable
+from teola.query.result import Failure, Result
 from teola.workflow.kinds import Kind
+
+FAILURE: Final = "failure"
+"""Beside a result in the journal: what its error is."""
+_KINDS: Final = {"cancelled": "QueryCancelled", "deadline": "DeadlineExceeded"}
+"""Errors of rows that do not say it, by the state that they ended in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +46,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What clients may know of a query. created: seconds since 1970. result, problem: JSON. seal:
-    shows with which key the row is sealed. unreadable: it cannot be opened."""
+    """What clients may know of a query. created: seconds since 1970. result: JSON of it, with what
+    its error is (`Failure`). problem: in rows that older servers have written, JSON of what clients
+    are told of that. seal: shows with which key the row is sealed. unreadable: it cannot be
+    opened."""
 
     id: str
     tenant: str
@@ -76,15 +85,40 @@ class Kept:
 
     def shown(self) -> dict[str, Any]:
         """With its result, once there is one. Raises JournalUnreadable."""
-        found = self.summary()
+        result = self._whole()
+        result.pop(FAILURE, None)
+        return {**self.summary(), "result": result} if result else self.summary()
+
+    def ending(self) -> Result:
+        """How it ended, its error as far as it can be told again. Raises JournalUnreadable."""
+        whole = self._whole()
+        error: TeolaError | None = None
+        if self.state not in ("ok", "partial"):
+            told = str(whole.get("error", f"query {self.id} ended {self.state}"))
+            kind = {"kind": _KINDS.get(self.state, "QueryFailed")}
+            error = Failure(**whole.get(FAILURE, kind)).error(told)
+        return Result(
+            self.app,
+            self.id,
+            self.state,
+            whole.get("outputs", {}),
+            self.latency_s or 0.0,
+            missing=tuple(whole.get("missing", ())),
+            error=error,
+            reasons=whole.get("reasons", {}),
+            notices=tuple(whole.get("notices", ())),
+        )
+
+    def _whole(self) -> dict[str, Any]:
         if self.unreadable:
             raise JournalUnreadable(UNREADABLE.format(id=self.id))
         if not self.result:
-            return found
+            return {}
         try:
-            return {**found, "result": json.loads(self.result)}
+            found: dict[str, Any] = json.loads(self.result)
         except (ValueError, RecursionError):
             raise JournalUnreadable(UNREADABLE.format(id=self.id)) from None
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +141,22 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a query of the tenant's ended; result, problem: JSON."""
+    """How a query of the tenant's ended. result: JSON."""
 
     id: str
     state: str
     latency_s: float
     result: str
-    problem: str | None
     tenant: str = ""
+
+
+def ended(result: Result, tenant: str) -> Ended:
+    """The row that says how a query of the tenant's ended."""
+    told = result.to_json()
+    if result.error is not None:
+        told[FAILURE] = Failure.of(result.error).to_json()
+    text = written(told, SPACED)
+    return Ended(result.query_id, result.state, round(result.latency_s, 6), text, tenant)
 
 
 class Body(BaseModel):
@@ -126,6 +168,20 @@ class Body(BaseModel):
     overrides: dict[str, Any] = {}
     passes: str | None = None
     session: str | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """A request out of its row. Raises InputError that names the first thing wrong."""
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"the request in the journal is not JSON: {error}") from None
+        try:
+            return cls.model_validate(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise InputError(f"{where + ': ' if where else ''}{first['msg']}") from None
 
     def packed(self) -> tuple[str, list[Path]]:
         """As JSON, and the files that its documents lie in."""
@@ -147,7 +203,7 @@ class Body(BaseModel):
         whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
         if self.session is not None:  # what has none is as it was before there were any
             whole["session"] = self.session
-        return json.dumps(whole, sort_keys=True), files
+        return json.dumps(whole, sort_keys=True, default=_no_json), files
 
     def unpacked(
         self, app: Application, place: Callable[[str], Path]
@@ -171,6 +227,13 @@ class Body(BaseModel):
         if sorted(paths) != list(range(len(paths))):
             raise InputError("its documents are not numbered from 0")
         return inputs, [paths[n] for n in range(len(paths))]
+
+
+def _no_json(value: Any) -> NoReturn:
+    raise InputError(
+        f"an input is {type(value).__name__}, which the journal cannot keep: give texts, numbers, "
+        "lists or mappings"
+    )
 
 
 def digest_of(request: str, files: Sequence[Path]) -> str:

@@ -28,18 +28,18 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 from teola.engine import DatabaseServer, HasDatabase
 from teola.errors import InputError
-from teola.journal import statements
-from teola.journal.lost import AWAY, UNREADABLE, JournalLost, JournalUnreadable
-from teola.journal.patience import Patience
-from teola.journal.rows import Asked, Ended, Kept, Taken
-from teola.journal.sealing import QuerySeal, Seal, request_place
+from teola.query.journal import statements
+from teola.query.journal.lost import AWAY, UNREADABLE, JournalLost, JournalUnreadable
+from teola.query.journal.patience import Patience
+from teola.query.journal.rows import Asked, Ended, Kept, Taken
+from teola.query.journal.sealing import QuerySeal, Seal, request_place
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-    from teola.journal.database import JournalDatabase
+    from teola.query.journal.database import JournalDatabase
 
     Session = AsyncConnection[Any]
     Pieces = AsyncGenerator[tuple[int, int, bytes], None]
@@ -270,12 +270,10 @@ class Journal:
     async def _closed(self, ended: Ended) -> Ended:
         """How a query ended, as it is written."""
         seal = self.seal.of(ended.tenant, ended.id)
-        result = await seal.closed("result", ended.result)
-        problem = None if ended.problem is None else await seal.closed("problem", ended.problem)
-        return replace(ended, result=result, problem=problem)
+        return replace(ended, result=await seal.closed("result", ended.result))
 
     async def _end(self, connection: Session, ended: Ended) -> bool:
-        how = (ended.state, ended.latency_s, ended.result, ended.problem)
+        how = (ended.state, ended.latency_s, ended.result)
         values = (*how, ended.id, self.token, statements.CHANNEL)
         cursor = await connection.execute(statements.END, values)
         return cursor.rowcount == 1
@@ -312,9 +310,7 @@ class Journal:
         """Make this server's what nobody runs: of these apps (with their digests), or to be ended
         without running, the oldest first. mine: ours already, but not running. apart: not these.
         """
-        then = asyncio.get_running_loop().time() - GRACE_S
-        gone = [holder for holder, since in self._gone.items() if since <= then]
-        values: dict[str, Any] = {"me": self.token, "gone": gone, "most": most}
+        values: dict[str, Any] = {"me": self.token, "gone": self._long_gone(), "most": most}
         values |= {
             "mine": list(mine),
             "apps": list(apps),
@@ -325,6 +321,11 @@ class Journal:
         async with session.transaction(), self.database.cursor(session, Taken) as cursor:
             await cursor.execute(statements.TAKE, values)
             return sorted(await cursor.fetchall(), key=lambda row: row.created)
+
+    def _long_gone(self) -> list[int]:
+        """Processes that have not shown for GRACE_S that they live."""
+        then = asyncio.get_running_loop().time() - GRACE_S
+        return [holder for holder, since in self._gone.items() if since <= then]
 
     async def give_back(self, apart: Iterable[str]) -> None:
         """Write what could not be written, and let other servers have what is still this server's,
@@ -363,6 +364,36 @@ class Journal:
                     await asyncio.to_thread(_append, paths[number], seal, place, body)
                     patience.renew()
 
+    async def give_up(self, ended: Ended) -> bool:
+        """End a query that waits for people and runs nowhere; False if there is no such query any
+        more. Raises JournalLost."""
+        ended = await self._closed(ended)
+        values = (ended.state, ended.result, ended.id, ended.tenant, self.token)
+        async with self.database.transaction(ended.tenant) as connection:
+            cursor = await connection.execute(statements.GIVE_UP, (*values, statements.CHANNEL))
+            return cursor.rowcount == 1
+
+    async def take_one(self, tenant: str, id: str) -> Taken | None:
+        """Make a query this process's that nobody runs, if it does not wait. Raises JournalLost."""
+        async with self.database.transaction(tenant) as connection:
+            return await self.take_in(connection, tenant, id)
+
+    async def take_from_dead(self, tenant: str, id: str) -> Taken | None:
+        """`take_one`, but from a process only that has not shown for GRACE_S that it lives: to be
+        called again and again by who waits for it. Raises JournalLost."""
+        async with self.database.transaction(None) as connection:
+            await self.look_for_dead(connection)
+            return await self.take_in(connection, tenant, id, self._long_gone())
+
+    async def take_in(
+        self, connection: Session, tenant: str, id: str, gone: list[int] | None = None
+    ) -> Taken | None:
+        """`take_one` in a transaction. gone: processes that may be taken from; None: any whose lock
+        is free."""
+        values: Mapping[str, Any] = {"me": self.token, "id": id, "tenant": tenant, "gone": gone}
+        cursor = self.database.cursor(connection, Taken)
+        return await (await cursor.execute(statements.TAKE_ONE, values)).fetchone()
+
     async def forget(self, session: Session) -> bool:
         """Delete some of what ended long ago, in FORGET_S at most; whether there may be more."""
         values = (self._keep_s, FORGET_AT_ONCE)
@@ -391,7 +422,7 @@ class Journal:
 
 
 def _database(server: DatabaseServer) -> JournalDatabase:
-    from teola.journal.database import JournalDatabase  # whose imports take their time
+    from teola.query.journal.database import JournalDatabase  # whose imports take their time
 
     return JournalDatabase(server)
 

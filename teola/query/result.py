@@ -4,18 +4,65 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from typing import Any, Final
 
 from teola.engine import Hit
-from teola.errors import QueryCancelled, QueryFailed, TeolaError
+from teola.errors import Overloaded, QueryCancelled, QueryFailed, TeolaError
 from teola.graph import Inquiry
 from teola.runtime.observe.demand import done_in_all
 from teola.runtime.observe.trace import Trace
 
 LEVELS: Final = 100
 """Of lists and mappings inside each other in an output: what a parser takes, with room to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What an error is, so that it can be told again elsewhere: names of its class and of its
+    cause's, and when another try may help."""
+
+    kind: str = "QueryFailed"
+    cause: str = ""
+    retryable: bool = False
+    retry_after_s: float = 0.0
+
+    @classmethod
+    def of(cls, error: TeolaError) -> Failure:
+        """Of an error that a query ended with."""
+        cause = error.__cause__
+        ours = isinstance(cause, TeolaError)
+        retryable = error.retryable or (ours and bool(getattr(cause, "retryable", False)))
+        after = error.retry_after_s if isinstance(error, Overloaded) else 0.0
+        return cls(type(error).__name__, type(cause).__name__ if ours else "", retryable, after)
+
+    def to_json(self) -> dict[str, Any]:
+        """The failure as JSON values."""
+        return asdict(self)
+
+    def error(self, told: str) -> TeolaError:
+        """The error again, which says `told`. One of a class that is not known here is a
+        QueryFailed."""
+        found = _error(self.kind, told)
+        found.retryable = self.retryable
+        if isinstance(found, Overloaded):
+            found.retry_after_s = self.retry_after_s
+        if self.cause:
+            found.__cause__ = _error(self.cause, told)
+        return found
+
+
+def _error(kind: str, told: str) -> TeolaError:
+    """Without its constructor, which would make its message anew."""
+    left = [TeolaError]
+    while left:
+        if (found := left.pop()).__name__ == kind:
+            error = found.__new__(found, told)
+            error.args = (told,)
+            return error
+        left += found.__subclasses__()
+    return QueryFailed(told)
 
 
 @dataclass(frozen=True)

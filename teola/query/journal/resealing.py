@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
-from teola.journal import statements
-from teola.journal.journal import PIECE_S, SEALING, Journal, piece_place
-from teola.journal.lost import JournalUnreadable
-from teola.journal.patience import Patience
-from teola.journal.sealing import BYTES_MARK, DIGEST_MARK, MARK, Seal, request_place
+from teola.query.journal import statements
+from teola.query.journal.journal import PIECE_S, SEALING, Journal, piece_place
+from teola.query.journal.lost import JournalUnreadable
+from teola.query.journal.patience import Patience
+from teola.query.journal.sealing import BYTES_MARK, DIGEST_MARK, MARK, Seal, request_place
 from teola.runtime.observe.noting import note
 
 if TYPE_CHECKING:

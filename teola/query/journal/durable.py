@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from teola.graph import Inquiry
-from teola.journal import statements
-from teola.journal.journal import PIECE_S, store
-from teola.journal.lost import Answered, JournalLost, JournalUnreadable
-from teola.journal.patience import Patience
-from teola.journal.sealing import QuerySeal, request_place
-from teola.journal.statements import CHANNEL
+from teola.query.journal import statements
+from teola.query.journal.journal import LOOK, PIECE_S, store
+from teola.query.journal.lost import Answered, JournalLost, JournalUnreadable
+from teola.query.journal.patience import Patience
+from teola.query.journal.rows import Taken
+from teola.query.journal.sealing import QuerySeal, request_place
+from teola.query.journal.statements import CHANNEL
+from teola.runtime.live.people import chosen
 from teola.runtime.live.steps import ASKED
 
 if TYPE_CHECKING:
-    from teola.journal.journal import Journal
+    from teola.query.journal.journal import Journal
 
 INQUIRY: Final = frozenset({"ask", "kind", "component", "question", "schema"})
 """What every question has."""
@@ -169,15 +171,53 @@ async def open_of(
     return found
 
 
-async def answer(journal: Journal, tenant: str, id: str, ask: str, answer: Any, news: str) -> None:
-    """Answer a question, if nobody has. Raises Answered, JournalLost."""
+async def answer(
+    journal: Journal, tenant: str, id: str, ask: str | None, answer: Any, *, takes: bool
+) -> tuple[str, Taken | None]:
+    """Answer a question, if nobody has, and with `takes` make its query this process's, if nobody
+    runs it. The question's id, and the query if it was taken.
+
+    Raises Answered, InputError for an answer that does not fit, UnknownName for a question that is
+    not open, JournalLost and JournalUnreadable.
+    """
+    asks = await asks_of(journal, tenant, id)
+    schemas = {one.id: one.told["schema"] for one in asks if not one.answered}
+    if not schemas or any(one.id == ask and one.answered for one in asks):
+        raise Answered(f"query {id} does not wait for this answer (any more)")
+    ask = chosen(schemas, ask, answer)
     seal, text = journal.seal.of(tenant, id), json.dumps(answer, ensure_ascii=False)
     told = await seal.closed(f"answer/{ask}", text)
     async with journal.database.transaction(tenant) as connection:
         cursor = await connection.execute(statements.ANSWER, (told, tenant, id, ask))
         if cursor.rowcount != 1:
             raise Answered(f"question {ask!r} has been answered, or its query has ended")
+        taken = await journal.take_in(connection, tenant, id) if takes else None
+        # whoever may run it looks around; if it was taken, only who follows it wants to know
+        news = LOOK if taken is None else id
         await connection.execute(statements.NOTIFY, (CHANNEL, news))
+    return ask, taken
+
+
+async def waiting_of(journal: Journal, tenant: str, app: str) -> list[Inquiry]:
+    """What queries of an application ask, but for those whose rows cannot be opened. Raises
+    JournalLost."""
+    async with journal.database.transaction(tenant) as connection:
+        rows = await (await connection.execute(statements.WAITING, (tenant, app))).fetchall()
+    found = []
+    for id, ask, text in rows:
+        try:
+            told = inquiry_of(journal.seal.of(tenant, id), id, ask, text)
+        except JournalUnreadable as error:
+            journal.lay_aside(id, error)
+        else:
+            found.append(as_inquiry(id, told))
+    return found
+
+
+def as_inquiry(id: str, told: Mapping[str, Any]) -> Inquiry:
+    """A question of query `id`, out of what clients see of it."""
+    what = told["kind"], told["component"], told["question"], told["schema"]
+    return Inquiry(told["ask"], id, *what, told.get("about"))
 
 
 async def answers_of(journal: Journal, tenants: Mapping[str, str]) -> list[tuple[str, str, Any]]:

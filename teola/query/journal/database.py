@@ -23,10 +23,10 @@ from psycopg_pool import AsyncConnectionPool
 
 from teola.engine import DatabaseServer
 from teola.errors import EngineUnavailable
-from teola.journal.lost import AWAY, JournalLost
-from teola.journal.patience import Patience
-from teola.journal.statements import CHANNEL
-from teola.journal.tables import TAKE_ROLE, migrate
+from teola.query.journal.lost import AWAY, JournalLost
+from teola.query.journal.patience import Patience
+from teola.query.journal.statements import CHANNEL
+from teola.query.journal.tables import TAKE_ROLE, migrate
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

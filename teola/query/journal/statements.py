@@ -44,8 +44,7 @@ NOTIFY: Final[LiteralString] = "SELECT pg_notify(%s, %s)"
 END: Final[LiteralString] = """
 WITH mine AS (
     UPDATE teola_journal.queries
-    SET state = %s, latency_s = %s, result = %s, problem = %s, ended = now(), request = NULL,
-        holder = NULL
+    SET state = %s, latency_s = %s, result = %s, ended = now(), request = NULL, holder = NULL
     WHERE id = %s AND holder = %s AND ended IS NULL RETURNING id
 ), files AS (DELETE FROM teola_journal.files WHERE query IN (SELECT id FROM mine)
 ), steps AS (DELETE FROM teola_journal.steps WHERE query IN (SELECT id FROM mine)
@@ -90,7 +89,9 @@ UPDATE teola_journal.queries q
 SET holder = %(me)s, runs = runs + 1,
     deaths = deaths + (q.holder IS NOT NULL AND q.holder <> %(me)s)::int
 WHERE id = %(id)s AND tenant = %(tenant)s AND ended IS NULL AND state = 'running'
-    AND (holder IS NULL OR holder = %(me)s OR pg_try_advisory_xact_lock_shared(holder))
+    AND (holder IS NULL OR holder = %(me)s
+        OR holder = ANY(coalesce(%(gone)s::bigint[], ARRAY[holder]))
+            AND pg_try_advisory_xact_lock_shared(holder))
 RETURNING q.id, tenant, app, request, extract(epoch FROM created)::float8 AS created,
     extract(epoch FROM deadline - now())::float8 AS left_s, runs, deaths, cancel, state, code
 """
@@ -103,10 +104,14 @@ VALUES (%s, %s, %s, %s, to_timestamp(%s), now() + make_interval(secs => %s), %s,
 GIVE_UP: Final[LiteralString] = """
 WITH mine AS (
     UPDATE teola_journal.queries
-    SET state = 'cancelled', ended = now(), request = NULL, holder = NULL
-    WHERE id = %s AND tenant = %s AND state = 'waiting' RETURNING id
-), steps AS (DELETE FROM teola_journal.steps WHERE query IN (SELECT id FROM mine))
-DELETE FROM teola_journal.asks WHERE query IN (SELECT id FROM mine)
+    SET state = %s, latency_s = 0, result = %s, ended = now(), request = NULL, holder = NULL
+    WHERE id = %s AND tenant = %s AND state = 'waiting'
+        AND (holder IS NULL OR holder = %s OR pg_try_advisory_xact_lock_shared(holder))
+    RETURNING id
+), files AS (DELETE FROM teola_journal.files WHERE query IN (SELECT id FROM mine)
+), steps AS (DELETE FROM teola_journal.steps WHERE query IN (SELECT id FROM mine)
+), asks AS (DELETE FROM teola_journal.asks WHERE query IN (SELECT id FROM mine))
+SELECT pg_notify(%s, id) FROM mine
 """
 FILE_STEP: Final[LiteralString] = """
 INSERT INTO teola_journal.steps (tenant, query, key, value) VALUES (%s, %s, %s, %s)

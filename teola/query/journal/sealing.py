@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from teola.errors import InputError
 from teola.extras import needs
-from teola.journal.lost import JournalUnreadable
+from teola.query.journal.lost import JournalUnreadable
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet

@@ -25,5 +25,9 @@ class JournalUnreadable(TeolaError):
     """What the journal has of one query cannot be opened; the others are as they were."""
 
 
+class Postponed(TeolaError):
+    """A query was interrupted here; it has not ended, and goes on under its id."""
+
+
 class Answered(TeolaError):
     """Somebody has answered before, or nobody asks any more."""

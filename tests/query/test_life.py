@@ -1,0 +1,264 @@
+"""One life of a query, wherever it is lived: it begins, waits, is answered, goes on and ends."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from teola import App, Each, component
+from teola.errors import UnknownName
+from teola.query import desk
+from teola_engines.vectorstore import EmbeddedPostgres
+from tests.query.conftest import Process
+from tests.query.mail import LOG
+from tests.query.sides import PROGRAM, SERVER, TAKEN, Ended, Program, Server, Side
+from tests.serve.conftest import soon
+from tests.serve.databases import rows
+from tests.serve.journal.conftest import shut
+
+ROW = "SELECT state, holder FROM teola_journal.queries WHERE id = %s"
+REST = """
+SELECT (SELECT count(*) FROM teola_journal.steps), (SELECT count(*) FROM teola_journal.asks),
+    (SELECT count(*) FROM teola_journal.files)
+"""
+CRASH = """
+UPDATE teola_journal.queries SET state = 'running', holder = 4711 WHERE id = %s
+"""
+ANSWERED = "UPDATE teola_journal.asks SET answer = %s WHERE query = %s AND id = %s"
+
+
+@component(outputs="length", pure=True)
+def counted(topic: str) -> int:
+    return len(topic)
+
+
+def nothing_left(dsn: str) -> bool:
+    """Whether no step, question or document of any query is kept."""
+    return rows(dsn, REST) == [(0, 0, 0)]
+
+
+def test_it_waits_is_answered_and_ends(kind: str, process: Process, dsn: str) -> None:
+    with process(kind) as here:
+        id = here.ask("mail", "tides")
+        (asked,) = here.asks(id)
+        assert (asked["ask"], asked["question"]) == ("first.ask", "Send?\nAbout tides.")
+        assert rows(dsn, "SELECT state, left_s > 100 FROM teola_journal.queries") == [
+            ("waiting", True)
+        ]
+        assert here.answer(id, "perhaps") == "invalid_input"
+        assert here.answer(id, "yes", "other") == "unknown_name"
+        assert here.answer(id, "yes") == TAKEN
+        assert [one["ask"] for one in here.asks(id)] == ["second.ask"]
+        assert here.answer(id, "yes", "first.ask") == "answered"
+        assert here.answer(id, "quite") == TAKEN
+        assert here.end(id) == Ended("ok", "yes quite: About tides.", "")
+        assert here.answer(id, "quite") == "answered"
+        assert here.asks(id) == []
+    assert LOG == ["draft tides", "send yes"]
+    assert rows(dsn, ROW, id) == [("ok", None)]
+    assert nothing_left(dsn)
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_another_process_goes_on_and_nothing_is_done_twice(
+    kind: str, second: str, process: Process, dsn: str
+) -> None:
+    """Also of the other kind: filed by a program and ended by a server, and the other way round."""
+    with process(kind) as one:
+        id = one.ask("mail", "tides")
+        before = one.asks(id)
+    with process(second) as other:
+        assert other.asks(id) == before
+        assert other.answer(id, "yes") == TAKEN
+    with process(second) as third:
+        assert third.answer(id, "quite") == TAKEN
+        assert third.end(id) == Ended("ok", "yes quite: About tides.", "")
+    assert LOG == ["draft tides", "send yes"]
+    assert rows(dsn, ROW, id) == [("ok", None)]
+    assert nothing_left(dsn)
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_of_two_answers_one_counts(kind: str, second: str, process: Process) -> None:
+    with process(kind) as one, process(second) as other, ThreadPoolExecutor(2) as pool:
+        id = one.ask("mail", "tides")
+        assert one.answer(id, "perhaps") == "invalid_input"  # nor do both import jsonschema at once
+
+        def say(side: Side) -> str:
+            return side.answer(id, "yes", "first.ask")
+
+        assert sorted(pool.map(say, (one, other))) == ["answered", TAKEN]
+        assert other.answer(id, "quite") == TAKEN, "wherever it is, it goes on"
+        assert other.end(id) == Ended("ok", "yes quite: About tides.", "")
+    assert LOG == ["draft tides", "send yes"]
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_it_is_given_up(kind: str, second: str, process: Process, dsn: str, tmp_path: Path) -> None:
+    """By the process that began it, or by another, with all that is kept of it."""
+    file = tmp_path / "notes.txt"
+    file.write_text("Mara keeps the lamp.")
+    with process(kind) as one:
+        ids = [one.ask("mail", "tides"), one.ask("read", "lamp", file)]
+        one.cancel(ids[0])
+        assert one.asks(ids[0]) == []
+        assert one.answer(ids[0], "yes") in ("answered", "unknown_name")
+    with process(second) as other:
+        assert other.asks(ids[1])
+        other.cancel(ids[1])
+        assert other.asks(ids[1]) == []
+        assert other.answer(ids[1], "yes", app="read") == "answered"
+    assert [rows(dsn, ROW, id) for id in ids] == [[("cancelled", None)]] * 2
+    assert nothing_left(dsn)
+
+
+def test_another_version_leaves_it_as_it_was(kind: str, process: Process, dsn: str) -> None:
+    with process(kind) as one:
+        id = one.ask("mail", "tides")
+    with process(PROGRAM, version="2") as other:
+        assert other.answer(id, "yes") == "code_changed"
+    with process(kind) as third:
+        third.go_on(id)
+        assert [one["ask"] for one in third.asks(id)] == ["second.ask"], "the answer is there"
+    assert LOG == ["draft tides"]
+
+
+def crashed(dsn: str, id: str) -> None:
+    """What is left where a process dies that has just taken an answer."""
+    rows(dsn, ANSWERED, json.dumps("yes"), id, "first.ask")
+    rows(dsn, CRASH, id)
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_a_crash_loses_nothing(kind: str, second: str, process: Process, dsn: str) -> None:
+    with process(kind) as one:
+        id = one.ask("mail", "tides")
+    crashed(dsn, id)
+    with process(second) as other:
+        other.go_on(id)
+        assert [one["ask"] for one in other.asks(id)] == ["second.ask"]
+        assert other.answer(id, "quite") == TAKEN
+        assert other.end(id) == Ended("ok", "yes quite: About tides.", "")
+    assert LOG == ["draft tides", "send yes"]
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_how_it_failed_reads_the_same_everywhere(
+    kind: str, second: str, process: Process, dsn: str
+) -> None:
+    with process(kind) as one:
+        id = one.ask("mail", "tides")
+    with process(second) as other:
+        assert other.answer(id, "yes") == TAKEN
+        assert other.answer(id, "fail") == TAKEN
+        ended = other.end(id)
+        assert (ended.state, ended.output) == ("failed", None)
+        assert "no stamps" in ended.error
+    with process(SERVER) as third:
+        assert isinstance(third, Server)
+        told = third.client.get(f"/v1/queries/{id}/events").text
+        last = json.loads(told.rpartition("data: ")[2])["error"]
+        assert (last["code"], last["retryable"], last["query_id"]) == ("failed", False, id)
+        assert "no stamps" in last["message"]
+        assert third.end(id).error == ended.error
+    assert nothing_left(dsn)
+
+
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_its_documents_come_along(
+    kind: str, second: str, process: Process, dsn: str, tmp_path: Path
+) -> None:
+    """They are where it began by the time it is answered no more."""
+    file = tmp_path / "notes.txt"
+    file.write_text("Mara keeps the lamp.")
+    with process(kind) as one:
+        id = one.ask("read", "lamp", file)
+    file.unlink()
+    with process(second) as other:
+        assert other.answer(id, "yes", app="read") == TAKEN
+        assert other.end(id) == Ended("ok", "yes: Mara keeps the lamp.", "")
+    assert nothing_left(dsn)
+
+
+KEY, OTHER = "a key that nobody guesses", "another key that is as long"
+
+
+def test_it_lies_there_sealed(kind: str, process: Process, dsn: str) -> None:
+    with process(kind, key=KEY) as one:
+        id = one.ask("mail", "tides")
+    kept: list[tuple[Any, ...]] = rows(dsn, "SELECT request FROM teola_journal.queries")
+    kept += rows(dsn, "SELECT value FROM teola_journal.steps WHERE value IS NOT NULL")
+    kept += rows(dsn, "SELECT told FROM teola_journal.asks")
+    assert len(kept) == 3
+    assert "tides" not in str(kept)
+    with process(SERVER, key=OTHER) as other:
+        assert other.answer(id, "yes") == "journal_unreadable"
+    with process(kind, key=KEY) as third:
+        assert third.answer(id, "yes") == TAKEN
+
+
+def test_a_servers_defaults_let_each_take_five_thousand(process: Process) -> None:
+    """What counts is how many primitives are in it at once, not in all."""
+    each = Each(counted, over="topics", item="topic", gives={"all": "length"})
+    app = App("many", each, inputs={"topics": "texts"}, outputs={"all": "all"})
+    with process(SERVER, apps={"many": app}) as server:
+        assert isinstance(server, Server)
+        body = {"inputs": {"topics": ["x"] * 5_000}}
+        found = server.client.post("/v1/apps/many/queries", json=body, timeout=120).json()
+        assert (found["state"], found["outputs"]["all"]) == ("ok", [1] * 5_000)
+
+
+def test_it_is_written_down_once_the_journal_is_there(
+    process: Process, made: str, postgres: EmbeddedPostgres
+) -> None:
+    """Until then a program's query waits in memory, and says so."""
+    shut(postgres, made, True)
+    try:
+        with process(PROGRAM) as here:
+            assert isinstance(here, Program)
+            waiting = here.apps["mail"].run(topic="tides")
+            assert waiting.state == "waiting"
+            assert "not in the journal yet" in waiting.notices[0]
+            shut(postgres, made, False)
+            soon(lambda: rows(made, ROW, waiting.query_id) == [("waiting", None)])
+    finally:
+        shut(postgres, made, False)
+    with process(SERVER) as other:
+        assert other.answer(waiting.query_id, "no") == TAKEN
+
+
+def test_a_tenants_queries_are_answered_for_that_tenant_only(process: Process) -> None:
+    with process(PROGRAM) as here:
+        assert isinstance(here, Program)
+        mail = here.apps["mail"]
+        id = mail.run(topic="tides", tenant="red").query_id
+        with pytest.raises(UnknownName):
+            mail.resume(id, "yes")
+        with pytest.raises(UnknownName):
+            mail.cancel(id)
+        assert mail.waiting() == []
+        assert mail.resume(id, "yes", tenant="red").state == "waiting"
+
+
+def test_who_waits_for_another_process_goes_on_when_that_dies(
+    process: Process, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "LOOK_S", 0.1)
+    with process(PROGRAM) as one:
+        id = one.ask("mail", "tides")
+    crashed(dsn, id)
+    with psycopg.connect(dsn, autocommit=True) as alive, process(PROGRAM) as other:
+        alive.execute("SELECT pg_advisory_lock(4711)")
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(other.go_on, id)
+            with pytest.raises(TimeoutError):
+                going.result(0.5)
+            alive.close()
+            going.result(30)
+        assert [one["ask"] for one in other.asks(id)] == ["second.ask"]
+    assert LOG == ["draft tides"]
