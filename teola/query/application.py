@@ -111,9 +111,9 @@ class Application:
         """Components that search by words, too, unless a query says otherwise -> their engines, and
         the modes that they have."""
         return {
-            name: (c.engine, c.config.mode)
+            name: (c.engine, c.mode)
             for name, c in self.builder.inside.items()
-            if isinstance(c, Search) and c.config.mode != "vector"
+            if isinstance(c, Search) and c.mode != "vector"
         }
 
     def _users(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from pydantic import Field
 
@@ -42,6 +42,11 @@ class Search(Component):
         if options.get("mode") in WORDS:
             self.needs = {**type(self).needs, "question": Kind.TEXT}  # type: ignore[misc]
         super().__init__(name, **options)
+
+    @property
+    def mode(self) -> str:
+        """As it was declared: `vector`, `hybrid` or `auto`."""
+        return cast("SearchConfig", self.config).mode
 
     def decompose(self, block: Block) -> None:
         vectors, config = block.read("vectors"), block.config
