@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from teola import confinement
 from teola.errors import DocumentError
 
-from ..environment import environment
 from .files import Format, parsed_text, refusal
 from .parser import REFUSED
 
@@ -48,11 +48,11 @@ async def parse(
         sys.executable,
         *("-W", "ignore", "-P", str(_SCRIPT), format.value, str(path.absolute())),
         *(str(limits.text_bytes), str(limits.memory_bytes), str(limits.cpu_s)),
-        str(int(keep_hidden)),
+        *(str(int(keep_hidden)), confinement.__file__),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=environment(**_UNUSED_THREADS),  # each thread would take address space
+        env=confinement.environment(**_UNUSED_THREADS),  # each thread would take address space
     )
     try:
         text, errors = await asyncio.wait_for(process.communicate(), limits.wall_s)
