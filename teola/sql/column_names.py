@@ -147,6 +147,9 @@ class ColumnNames:
                     return
                 if table in {self._folded(p) for p in parent.expressions}:
                     return
+            elif isinstance(parent, exp.Comprehension):
+                if self._folded(parent.args.get("expression")) in (name, table):
+                    return
             elif isinstance(parent, exp.Pivot):
                 return
             elif isinstance(parent, exp.Select):

@@ -30,7 +30,10 @@ STEPS: Final = 10_000
 READS: Final = frozenset(
     (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 )
-FUNCTIONS: Final = SQLITE.callable | {"->", "->>", "match", "regexp"}
+FUNCTIONS: Final = SQLITE.callable | {
+    *("->", "->>", "match", "regexp"),
+    *("current_date", "current_time", "current_timestamp"),
+}
 """Operators are functions, too."""
 LIMITS: Final = (
     (sqlite3.SQLITE_LIMIT_ATTACHED, 0),

@@ -99,6 +99,8 @@ class _Checks:
 
         if unknown := [key for key, part in table.args.items() if part and key not in TABLE_PARTS]:
             raise ToolError(f"{unknown[0].upper()} of a table is not taken here")
+        if table.arg_key == "indexed":
+            return  # the name of an index
         if not isinstance(table.this, exp.Identifier):
             self._rows(table.this)
             if table.args.get("db"):

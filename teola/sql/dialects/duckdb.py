@@ -80,12 +80,13 @@ DUCKDB: Final = SqlDialect(
     grammar=names("cast try_cast extract overlay position substring trim"),
     nodes=names(
         """
-        Array ArrayContainedBy ArrayContainsAll ArrayOverlaps AtTimeZone BitwiseXor
-        Bracket Columns Cube Dot Extract Glob GroupingSets HavingMax ILike IgnoreNulls IntDiv
-        Interval IntervalSpan Kwarg Lambda Lateral Localtime Localtimestamp Map Overlay Pivot
-        PivotAlias PivotAny Pow PropertyEQ Qualify RegexpFullMatch RegexpLike RespectNulls Rollup
-        SimilarTo Slice StrPosition Struct Substring TableSample ToMap Trim TryCast Unnest
-        UnpivotColumns WithinGroup RegexpILike Abs ForIn
+        Abs Array ArrayContainedBy ArrayContainsAll ArrayOverlaps AtTimeZone BitwiseXor
+        Bracket Columns Comprehension Cube Dot Extract ForIn Glob GroupingSets HavingMax
+        ILike IgnoreNulls IntDiv Interval IntervalSpan Kwarg Lambda Lateral Localtime
+        Localtimestamp Map Overlay Pivot PivotAlias PivotAny Pow PropertyEQ Qualify
+        RegexpFullMatch RegexpILike RegexpLike RespectNulls Rollup SimilarTo Slice
+        StrPosition Struct Substring TableSample ToMap Trim TryCast Unnest UnpivotColumns
+        WithinGroup
         """
     ),
     session=names("session_user current_user current_catalog current_role user"),
