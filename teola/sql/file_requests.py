@@ -45,3 +45,27 @@ def dialect(request: dict[str, Any], limits: LookupLimits, schema: Schema | None
     raise ToolError(
         f"{name} is neither an SQLite nor a DuckDB file; it may be encrypted, broken or cut"
     )
+
+
+def tables(
+    request: dict[str, Any], limits: LookupLimits, schema: Schema | None
+) -> list[dict[str, Any]]:
+    """What a file has, see `sql_tables.py`. Raises ToolError."""
+    if request["dialect"] == "duckdb":
+        from teola.sql.duckdb_catalogue import describe_duckdb
+
+        return describe_duckdb(request["path"], limits, request["private"])
+    from teola.sql.sqlite_catalogue import describe_sqlite
+
+    return describe_sqlite(request["path"], limits, request["private"])
+
+
+def plan(request: dict[str, Any], limits: LookupLimits, schema: Schema | None) -> dict[str, Any]:
+    """How a statement would run. Raises ToolError."""
+    if request["dialect"] == "duckdb":
+        from teola.sql.duckdb_catalogue import plan_duckdb
+
+        return plan_duckdb(request["path"], request["sql"], limits)
+    from teola.sql.sqlite_catalogue import plan_sqlite
+
+    return plan_sqlite(request["path"], request["sql"], limits)

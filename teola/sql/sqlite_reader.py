@@ -144,16 +144,17 @@ def _check_names(connection: sqlite3.Connection, sql: str, schema: Schema) -> No
     with closing(sqlite3.connect(":memory:")) as empty:
         for name, table in tables.items():
             columns = [
-                _quoted(column)
+                quoted(column)
                 for (column,) in connection.execute(COLUMNS, (name,))
                 if SQLITE.folded(column) not in table.private
             ]
             if columns:
-                empty.execute(f"CREATE TABLE {_quoted(name)} ({', '.join(columns)})")
+                empty.execute(f"CREATE TABLE {quoted(name)} ({', '.join(columns)})")
         empty.execute(WARMING).close()
         empty.set_authorizer(reads)
         empty.execute(f"EXPLAIN {sql}").close()
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name in double quotes."""
     return '"' + name.replace('"', '""') + '"'
