@@ -24,7 +24,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from teola.confinement import confine
-from teola.errors import ToolError
+from teola.errors import ToolError, reason_of
 from teola.sql.sql_rows import LookupLimits, Rows
 from teola.sql.sql_schema import Schema
 from teola.sql.stopped import StatementStopped
@@ -78,6 +78,8 @@ def answered(request: dict[str, Any], limits: LookupLimits) -> dict[str, Any]:
         from teola.sql.duckdb_reader import too_much
 
         return {"error": too_much(limits), "limit": "memory"}
+    except Exception as error:  # noqa: BLE001 - the parent tells it, and this process is the edge
+        return {"error": reason_of(error)}
     if not isinstance(result, Rows):
         return {"result": result}
     return {
