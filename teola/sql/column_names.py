@@ -64,9 +64,12 @@ class ColumnNames:
         elif not self.guards:
             return
         elif isinstance(node, exp.Star):
-            if not isinstance(node.parent, (exp.Column, exp.Anonymous)):
+            counted = isinstance(node.parent, exp.Anonymous) and node.parent.name.lower() == "count"
+            if not counted and not isinstance(node.parent, exp.Column):
                 self._star(node)
-        elif isinstance(node, (exp.Pivot, exp.Columns)):
+        elif isinstance(node, (exp.Pivot, exp.Columns)) or (
+            isinstance(node, exp.Anonymous) and node.name.lower() == "columns"
+        ):
             raise ToolError("a table with private columns takes no PIVOT, UNPIVOT or COLUMNS here")
         elif isinstance(node, exp.Join):
             self._join(node)

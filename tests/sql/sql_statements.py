@@ -240,6 +240,8 @@ ASKED_OF_POSTGRES: Final = (
     "SELECT age(timestamp '2026-02-03', '2025-01-01'), split_part(boat, 't', 1) FROM berths",
     "SELECT boat FROM berths WHERE boat ~* '^k' AND jsonb_build_object('a', 1) ->> 'a' = '1'",
     "VALUES (1, 'a'), (2, 'b')",
+    "SELECT ARRAY(SELECT id FROM berths), current_timestamp(2), localtime(0)",
+    "SELECT x.a FROM jsonb_to_recordset('[{\"a\": 1}]') AS x(a int)",
     "SELECT rpad(boat, 12, '.'), repeat('*', least(id, 3)::int), to_char(depth, 'FM990.0') "
     "FROM berths",
     "SELECT (b).* FROM berths b",

@@ -23,29 +23,31 @@ DUCKDB: Final = SqlDialect(
         array_position array_prepend array_reverse array_slice array_sort array_to_string
         array_transform array_unique array_value ascii asinh bit_and bit_count bit_length
         bit_or bit_xor bool_and bool_or btrim cardinality cbrt century char_length chr
-        contains corr cot count_if count_star countif covar_pop covar_samp current_date
-        current_localtimestamp damerau_levenshtein date date_add date_diff date_part
-        date_sub date_trunc datediff datepart datesub datetrunc day dayname dayofmonth
-        dayofweek dayofyear decade decode divide element_at encode ends_with entropy epoch
-        epoch_ms epoch_ns epoch_us equi_width_bins era even factorial favg filter first
-        flatten format_bytes from_base64 from_hex fsum gcd gen_random_uuid geomean
+        columns contains corr cot count_if count_star countif covar_pop covar_samp
+        current_date current_localtimestamp current_time current_timestamp
+        damerau_levenshtein date date_add date_diff date_part date_sub date_trunc datediff
+        datepart datesub datetrunc day dayname dayofmonth dayofweek dayofyear decade decode
+        divide element_at encode ends_with entropy epoch epoch_ms epoch_ns epoch_us
+        equi_width_bins era even factorial favg filter first flatten format_bytes
+        from_base64 from_hex from_json from_json_strict fsum gcd gen_random_uuid geomean
         geometric_mean get_current_time get_current_timestamp greatest
         greatest_common_divisor group_concat grouping hamming hash hex histogram hour hours
         ifnull ilike_escape instr isfinite isinf isnan isodow isoyear jaccard
         jaro_similarity jaro_winkler_similarity json_array json_array_length json_contains
         json_exists json_extract json_extract_path json_extract_path_text
         json_extract_string json_group_array json_group_object json_group_structure
-        json_keys json_merge_patch json_object json_quote json_structure json_type
-        json_valid json_value julian kahan_sum kurtosis kurtosis_pop last last_day lcase lcm
-        least least_common_multiple left left_grapheme len length_grapheme levenshtein
-        lgamma like_escape list list_aggr list_aggregate list_any_value list_append
-        list_apply list_avg list_cat list_concat list_contains list_count list_distinct
-        list_element list_extract list_filter list_first list_has list_has_all list_has_any
-        list_histogram list_indexof list_intersect list_last list_max list_median list_min
-        list_mode list_pack list_position list_prepend list_product list_reduce list_reverse
-        list_reverse_sort list_slice list_sort list_string_agg list_sum list_transform
-        list_unique list_value list_where list_zip listagg log2 mad make_date make_time
-        make_timestamp make_timestamptz map map_concat map_contains map_entries map_extract
+        json_keys json_merge_patch json_object json_quote json_structure json_transform
+        json_transform_strict json_type json_valid json_value julian kahan_sum kurtosis
+        kurtosis_pop last last_day lcase lcm least least_common_multiple left left_grapheme
+        len length_grapheme levenshtein lgamma like_escape list list_aggr list_aggregate
+        list_any_value list_append list_apply list_avg list_cat list_concat list_contains
+        list_count list_distinct list_element list_extract list_filter list_first list_has
+        list_has_all list_has_any list_histogram list_indexof list_intersect list_last
+        list_max list_median list_min list_mode list_pack list_position list_prepend
+        list_product list_reduce list_reverse list_reverse_sort list_slice list_sort
+        list_string_agg list_sum list_transform list_unique list_value list_where list_zip
+        listagg localtime localtimestamp log2 mad make_date make_time make_timestamp
+        make_timestamptz map map_concat map_contains map_entries map_extract
         map_from_entries map_keys map_values max_by md5 md5_number mean median microsecond
         millennium millisecond min_by minute mismatches mode month monthname multiply
         nanosecond nextafter nfc_normalize not_ilike_escape not_like_escape now ord
@@ -61,7 +63,7 @@ DUCKDB: Final = SqlDialect(
         time_bucket timezone timezone_hour timezone_minute to_base64 to_binary to_centuries
         to_days to_decades to_hex to_hours to_json to_microseconds to_milliseconds
         to_minutes to_months to_quarters to_seconds to_timestamp to_weeks to_years today
-        transaction_timestamp translate try_strptime typeof ucase unbin unhex unicode
+        transaction_timestamp translate try try_strptime typeof ucase unbin unhex unicode
         union_extract union_tag union_value url_decode url_encode uuid var_pop var_samp
         variance week weekday weekofyear xor year yearweek
         """
