@@ -117,7 +117,12 @@ class SqlChildren:
     """See the module. Thread-safe."""
 
     def __init__(self, most: int = MOST) -> None:
-        self._free = threading.BoundedSemaphore(most)
+        self._most = most
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew without children: a process that was forked must not use its parent's."""
+        self._free = threading.BoundedSemaphore(self._most)
         self._idle: list[_Child] = []
         self._lock = threading.Lock()
 
@@ -234,3 +239,5 @@ def _death(child: _Child, limits: LookupLimits, seconds: float) -> StatementStop
 children: Final = SqlChildren()
 """Those of this process."""
 atexit.register(children.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=children.forget)

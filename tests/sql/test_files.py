@@ -184,7 +184,7 @@ def test_what_takes_memory_is_stopped(tmp_path: Path) -> None:
     for path in (duck, lite):
         unfiltered(path, "SELECT 1", small)
     assert stopped(duck, "SELECT repeat('x', 2000000000)", small).limit == "memory"
-    wide = "SELECT a.id, randomblob(1000) FROM berths a, berths b ORDER BY 2"
+    wide = "SELECT a.id, randomblob(20000) FROM berths a, berths b ORDER BY 2"
     assert stopped(lite, wide, small).limit == "memory"
     for path in (duck, lite):
         assert unfiltered(path, "SELECT min(id) FROM berths", small).rows == [[0]]
