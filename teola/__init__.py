@@ -31,6 +31,7 @@ if _typing.TYPE_CHECKING:
         QueryExpansion,
         Rerank,
         Search,
+        Sql,
         WebSearch,
         component,
     )
@@ -60,6 +61,7 @@ __all__ = [
     "Result",
     "Runtime",
     "Search",
+    "Sql",
     "TeolaError",
     "Token",
     "WebSearch",

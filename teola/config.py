@@ -209,6 +209,41 @@ class EngineTable(_Table):
     )
 
 
+class DatabaseTable(_Table):
+    """One SQL database, by the name that applications use: an engine of the type sql."""
+
+    path: str | None = Field(default=None, description="File of SQLite or DuckDB.")
+    secret: str | None = Field(
+        default=None, description="Environment variable that has a path or a DSN of PostgreSQL."
+    )
+    private: list[str] = Field(
+        default_factory=list, description="Columns that are never read, as table.column."
+    )
+    tenants: list[str] = Field(
+        default_factory=list, description="Who may ask; none: everybody with a key."
+    )
+    set_local: dict[str, str] = Field(
+        default_factory=dict,
+        description="PostgreSQL's settings for each statement; {tenant} stands for the query's.",
+    )
+    trust_role: bool = Field(
+        default=False, description="Log in also with a role that may do more than read."
+    )
+    max_plan_cost: float | None = Field(
+        default=None, gt=0, description="Of a statement's plan, in the database's unit; else any."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Other options of the engine: seconds, rows, ..."
+    )
+
+    def engine(self) -> EngineConfig:
+        """The engine that reads it. Raises InputError."""
+        own = {
+            key: value for key, value in self if key != "options" and value not in (None, [], {})
+        }
+        return EngineConfig("sql", {**own, **self.options})
+
+
 class Configuration(_Table):
     """The whole file."""
 
@@ -223,6 +258,7 @@ class Configuration(_Table):
     server: ServerTable = ServerTable()
     policies: PoliciesTable = PoliciesTable()
     engines: dict[str, EngineTable] = Field(default_factory=dict)
+    databases: dict[str, DatabaseTable] = Field(default_factory=dict)
     tools: dict[str, ToolTable] = Field(default_factory=dict)
 
     def tool_servers(self) -> dict[str, ToolServer]:
@@ -247,6 +283,13 @@ class Configuration(_Table):
                 if isinstance(error, UnknownName):
                     raise
                 raise InputError(f"engine {name!r}: {error}") from None
+        for name, database in self.databases.items():
+            if name in found or name in base:
+                raise InputError(f"database {name!r} has the name of an engine: rename it")
+            try:
+                found[name] = database.engine()
+            except InputError as error:
+                raise InputError(f"database {name!r}: {error}") from None
         rest = {name: config for name, config in base.items() if name not in found}
         policies = self.policies
         return {**with_policies(rest, policies.batching, policies.routing), **found}
@@ -317,7 +360,11 @@ def _expanded(value: Any, path: Path) -> Any:
     return value
 
 
-_NAMED: Final[Mapping[str, type[BaseModel]]] = {"engines": EngineTable, "tools": ToolTable}
+_NAMED: Final[Mapping[str, type[BaseModel]]] = {
+    "engines": EngineTable,
+    "databases": DatabaseTable,
+    "tools": ToolTable,
+}
 """Of which there is a table for each name."""
 
 
@@ -422,6 +469,13 @@ learn = true
 # [engines.vectorstore]
 # type = "vectorstore"
 # options = { dsn = "${DATABASE_URL}" }
+#
+# One table for each SQL database, which is only read: SQLite or DuckDB by its path, PostgreSQL by
+# the environment variable that has its DSN. Applications use it by its name, as an engine.
+#
+# [databases.harbour]
+# path = "harbour.db"
+# private = ["crew.email"]
 #
 # One table for each server of tools (MCP), by the name under which agents ask for it. Its tools are
 # taken to change the world but for those that are called pure.

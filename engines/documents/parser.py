@@ -1,4 +1,4 @@
-"""The child process that reads one file: `python parser.py FORMAT PATH TEXT MEM CPU HIDDEN`.
+"""The child process that reads one file: `python parser.py FORMAT PATH TEXT MEM CPU HIDDEN LIMITS`.
 
 A file made to blow up (a "bomb") must not take the service with it, so parsing happens here, under
 limits that the process sets for itself before it looks at the file: bytes of memory, seconds of
@@ -8,7 +8,8 @@ stdout as UTF-8; the last line of stderr is JSON: how many hidden texts were lef
 beginnings and names of the text's places. A refusal is exit status 3 with its reason on stderr, see
 sandbox.py.
 
-It is started as a script and imports nothing of ours but the module of its format, to start soon.
+It is started as a script and imports nothing of ours but the module of its format, to start soon,
+and LIMITS, the path of `teola/confinement.py`.
 """
 
 from __future__ import annotations
@@ -60,9 +61,8 @@ def refuse(reason: str) -> NoReturn:
     os._exit(REFUSED)
 
 
-def main(kind: str, path: str, max_text: int, memory: int, cpu_s: int, keep_hidden: int) -> None:
+def main(kind: str, path: str, max_text: int, keep_hidden: int) -> None:
     """Read one file and write its text."""
-    _limit(memory, cpu_s)
     logging.disable(logging.CRITICAL)
     read, formats = reader(kind), sys.modules[_FORMATS]
     sys.dont_write_bytecode = True  # a codec may still be imported; a written file ends it
@@ -89,20 +89,13 @@ def rehearse(kinds: Sequence[str]) -> None:
         print(kind)
 
 
-def _limit(memory: int, cpu_s: int) -> None:
-    try:
-        import resource
-    except ImportError:  # Windows has no such limits; the time-out of the parent still holds
-        return
-    for what, most, grace in (
-        (resource.RLIMIT_AS, memory, 0),
-        (resource.RLIMIT_CPU, cpu_s, 2),  # SIGXCPU first, and SIGKILL if that does not help
-        (resource.RLIMIT_CORE, 0, 0),
-    ):
-        hard = resource.getrlimit(what)[1]
-        unlimited = hard == resource.RLIM_INFINITY
-        most, last = (n if unlimited else min(n, hard) for n in (most, most + grace))
-        resource.setrlimit(what, (most, last))
+def _confine(path: str, memory: int, cpu_s: int) -> None:
+    spec = spec_from_file_location("confinement", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.confine(address_bytes=memory, cpu_s=cpu_s)
 
 
 def _forbid(event: str, args: tuple[object, ...]) -> None:
@@ -115,4 +108,5 @@ if __name__ == "__main__":
     if sys.argv[1] == REHEARSE:
         rehearse(sys.argv[2:])
     else:
-        main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:7]))
+        _confine(sys.argv[7], int(sys.argv[4]), int(sys.argv[5]))
+        main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[6]))

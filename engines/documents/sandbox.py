@@ -11,9 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from teola import confinement
 from teola.errors import DocumentError
 
-from ..environment import environment
 from .files import Format, lacks, parsed_text, refusal
 from .formats import LONGEST_NAME, MOST_PLACES
 from .parser import REFUSED, REHEARSE
@@ -55,11 +55,11 @@ async def parse(
         sys.executable,
         *("-W", "ignore", "-P", str(_SCRIPT), format.value, str(path.absolute())),
         *(str(limits.text_bytes), str(limits.memory_bytes), str(limits.cpu_s)),
-        str(int(keep_hidden)),
+        *(str(int(keep_hidden)), confinement.__file__),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=environment(**_UNUSED_THREADS),  # each thread would take address space
+        env=confinement.environment(**_UNUSED_THREADS),  # each thread would take address space
     )
     try:
         text, errors = await asyncio.wait_for(process.communicate(), limits.wall_s)
@@ -118,7 +118,7 @@ async def rehearse() -> list[Format]:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=environment(**_UNUSED_THREADS),
+        env=confinement.environment(**_UNUSED_THREADS),
     )
     try:
         imported, _ = await asyncio.wait_for(process.communicate(), REHEARSAL_S)

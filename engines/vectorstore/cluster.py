@@ -25,9 +25,9 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+from teola.confinement import environment
 from teola.errors import EngineUnavailable, MissingExtra
 
-from ..environment import environment
 from .account import Account, account_for
 
 VERSION = "18"

@@ -67,7 +67,7 @@ plain = App("plain", Generate(), inputs=QUESTION, outputs=ANSWER)
 functions = _agent("functions", give, give_async, take)
 nested = _agent("nested", component_tool(inner, pure=True))
 sqlite = _agent("sqlite", sql_lookup(secret=SQLITE))
-postgres = _agent("postgres", sql_lookup(secret=POSTGRES))
+postgres = _agent("postgres", sql_lookup(secret=POSTGRES, trust_role=True))
 web = App(
     "web", WebSearch(inputs={"queries": "question"}), inputs=QUESTION, outputs={"hits": "hits"}
 )

@@ -21,6 +21,8 @@ text stands for the environment's variable.
 """
 _TABLES: Final[dict[str, str]] = {
     "engines": "One table for each engine, by the name that applications use: `[engines.NAME]`.",
+    "databases": "One table for each SQL database, by the name that applications use as an engine: "
+    "`[databases.NAME]`. It has a `path` or a `secret`, and [is only read](text-to-sql.md).",
     "tools": "One table for each server of tools (MCP), by the name under which agents ask for it: "
     "`[tools.NAME]`. It has a `command` or a `url`.",
 }

@@ -32,6 +32,7 @@ DOING = {
     Op.SEARCHING.value: "searching",
     Op.RERANKING.value: "reranking",
     Op.WEB_SEARCH.value: "searching the web",
+    Op.SQL.value: "asking a database",
 }
 MORE_CALLS = " and 999 more 00:00:00"
 

@@ -230,9 +230,23 @@ class WebSearchParams:
     top_k: int = 4
 
 
+class SqlWork(Enum):
+    """What a database is asked for. QUERY, EXPLAIN: of the input `sql`. VALUES: texts of the
+    database like the input `text`. SCHEMA: what it has."""
+
+    QUERY = "query"
+    EXPLAIN = "explain"
+    SCHEMA = "schema"
+    VALUES = "values"
+
+
 @dataclass(frozen=True, slots=True)
 class SqlParams:
+    """max_rows: of a result. tell_errors: what is wrong with a statement is a result, too."""
+
     max_rows: int = 1000
+    work: SqlWork = SqlWork.QUERY
+    tell_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)

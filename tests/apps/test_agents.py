@@ -95,7 +95,7 @@ def test_it_uses_all_of_its_tools(tmp_path: Path, harbour: str) -> None:
     steps = result["steps"]
     assert [step["tool"] for step in steps] == [name for name, _ in made]
     assert [step["failed"] for step in steps] == [False] * 5, steps
-    assert steps[1]["result"] == '{"columns": ["depth"], "rows": [[4.5]]}'
+    assert steps[1]["result"] == '{"columns": ["depth"], "rows": [[4.5]], "truncated": false}'
     assert "Mara" in steps[2]["result"]
     assert "UTC" in steps[3]["result"]
     assert steps[4]["result"] == "43.0"

@@ -6,12 +6,15 @@ long because one PostgreSQL serves all of it.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sqlite3
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,108 +22,27 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from teola.errors import InputError, ToolError
+from teola.errors import InputError
+from teola.sql import lookup
+from teola.sql.sql_rows import LookupLimits
 from teola.tools import ToolContext, sql_lookup
-from teola.tools.select_only import select_only
 from teola.tools.tool_result import ToolResult
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.planted import catches, edited
-from tests.tools.sql_statements import (
+from tests.sql.sql_statements import (
     ALLOWED,
-    ASKED,
     ASKED_OF_POSTGRES,
+    ASKED_OF_SQLITE,
     CANARY,
-    POSTGRES,
-    SQLITE,
     TABLES,
 )
 
-ATTACKS = (
-    "SELECT 1; DROP TABLE berths",
-    "DELETE FROM berths",
-    "INSERT INTO berths VALUES (1)",
-    "UPDATE berths SET boat = 'x'",
-    "WITH gone AS (DELETE FROM berths RETURNING *) SELECT * FROM gone",
-    "SELECT * INTO copy FROM berths",
-    "SELECT * FROM berths FOR UPDATE",
-    "CREATE TABLE x (y int)",
-    "ALTER TABLE berths ADD COLUMN z int",
-    "COPY berths TO '/tmp/x'",
-    "SET ROLE admin",
-    "DO $$ BEGIN END $$",
-    "CALL f()",
-    "EXPLAIN ANALYZE DELETE FROM berths",
-    "TABLE pg_shadow",
-    "SELECT * FROM pg_catalog.pg_shadow",
-    "SELECT * FROM information_schema.tables",
-    "SELECT pg_sleep(100)",
-    "SELECT pg_read_file('/etc/passwd')",
-    "SELECT current_setting('x')",
-    "SELECT set_config('statement_timeout', '0', false)",
-    "SELECT lo_import('/etc/passwd')",
-    "SELECT dblink('x', 'y')",
-    "SELECT repeat('x', 1000000000)",
-    "SELECT * FROM generate_series(1, 1000000000)",
-    "SELECT pg_advisory_lock(1)",
-    "LISTEN x",
-    "VACUUM",
-    "SHOW ALL",
-    "not sql at all",
-    "",
-)
-
-
-@catches(
-    "any-function",
-    "a function that reads files may be called",
-    edited("teola.tools.select_only:_Checks.check", "node.name.lower() not in OTHERS", "False"),
-)
-def test_nothing_but_a_select_is_run() -> None:
-    for sql in ATTACKS:
-        with pytest.raises(ToolError):
-            select_only(sql, "postgres")
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "PRAGMA writable_schema=ON",
-        "ATTACH DATABASE '/tmp/x' AS y",
-        "SELECT load_extension('x')",
-        "SELECT * FROM sqlite_master",
-        "SELECT printf('%.*c', 900000000, 'x')",
-        "SELECT format('%.*c', 900000000, 'x')",
-        "SELECT zeroblob(1000000000)",
-        "SELECT readfile('/etc/passwd')",
-    ],
-)
-def test_nor_what_only_sqlite_has(sql: str) -> None:
-    with pytest.raises(ToolError):
-        select_only(sql, "sqlite")
-
-
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
-def test_what_people_ask_is_taken(dialect: str) -> None:
-    for sql in (
-        "SELECT boat, count(*) AS n FROM berths WHERE depth > 3 GROUP BY boat ORDER BY n LIMIT 3",
-        "WITH deep AS (SELECT * FROM berths WHERE depth > 4) SELECT max(depth) FROM deep",
-        "SELECT a.boat FROM berths a JOIN berths b ON a.id = b.id WHERE a.boat LIKE 'K%'",
-        "SELECT boat FROM berths UNION SELECT upper(boat) FROM berths",
-        "SELECT CASE WHEN depth > 3 THEN 'deep' ELSE 'flat' END FROM berths",
-        "SELECT id, rank() OVER (ORDER BY depth) FROM berths",
-        "SELECT boat FROM berths WHERE EXISTS (SELECT 1 FROM berths WHERE depth IS NOT NULL)",
-        "SELECT avg(depth), round(sum(depth), 1), coalesce(min(boat), '') FROM berths",
-    ):
-        assert select_only(sql, dialect, ["berths"]).startswith(("SELECT", "WITH"))
-
-
-def test_only_the_tables_that_are_named() -> None:
-    with pytest.raises(ToolError, match="no table 'crew' to read; there are berths"):
-        select_only("SELECT * FROM berths JOIN crew ON true", "postgres", ["berths"])
-    with pytest.raises(ToolError, match="no table 'berths'"):
-        select_only("SELECT * FROM other.berths", "postgres", ["berths"])
-
+TWO: Final = {
+    "columns": ["boat", "depth"],
+    "rows": [["boat 0", 0.0], ["boat 1", 0.5]],
+    "truncated": False,
+}
 
 # --- on a database ------------------------------------------------------------------------------
 
@@ -153,12 +75,13 @@ def port(servers: None) -> Iterator[str]:
 
 def looked_up(where: str | Path, sql: str, **options: Any) -> ToolResult:
     context = ToolContext(secrets={"LOOKUP_DATABASE": str(where)})
+    options = {"trust_role": True, **options}
     return asyncio.run(sql_lookup(**options).call({"sql": sql}, context))
 
 
 def test_rows_and_columns(harbour: Path) -> None:
     found = looked_up(harbour, "SELECT boat, depth FROM berths WHERE id < 2 ORDER BY id")
-    assert found.value == {"columns": ["boat", "depth"], "rows": [["boat 0", 0.0], ["boat 1", 0.5]]}
+    assert found.value == TWO
 
 
 def test_so_many_rows_and_no_more(harbour: Path) -> None:
@@ -176,7 +99,7 @@ def test_what_takes_long_is_stopped(harbour: Path) -> None:
 
 def test_mistakes_are_told(harbour: Path, tmp_path: Path) -> None:
     assert "no such column" in looked_up(harbour, "SELECT hull FROM berths").text
-    assert "unable to open" in looked_up(tmp_path / "none.db", "SELECT 1").text
+    assert "there is no file" in looked_up(tmp_path / "none.db", "SELECT 1").text
     assert not (tmp_path / "none.db").exists()
     missing = asyncio.run(sql_lookup(secret="NO_SUCH_PLACE").call({"sql": "SELECT 1"}))
     assert "gives its address as the secret NO_SUCH_PLACE" in missing.text
@@ -191,7 +114,7 @@ def test_the_model_does_not_choose_the_database() -> None:
 
 def test_a_server_is_read_as_well(port: str) -> None:
     found = looked_up(port, "SELECT boat, depth FROM berths WHERE id < 2 ORDER BY id")
-    assert found.value == {"columns": ["boat", "depth"], "rows": [["boat 0", 0.0], ["boat 1", 0.5]]}
+    assert found.value == TWO
     many = looked_up(port, "SELECT id FROM berths", rows=5)
     assert len(many.value["rows"]) == 5
     assert many.value["note"] == "only the first 5 rows"
@@ -227,8 +150,7 @@ def test_its_mistakes_and_its_time_are_told(port: str) -> None:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever gets through the first wall: all of it does."""
-    module = import_module("teola.tools.sql_lookup")  # the package has a function of that name
-    monkeypatch.setattr(module, "select_only", lambda sql, *more: sql)
+    monkeypatch.setattr(lookup, "select_only", lambda sql, *more: sql)
 
 
 def test_the_server_itself_refuses_to_write(port: str, unchecked: None) -> None:
@@ -242,28 +164,6 @@ def test_the_server_itself_refuses_to_write(port: str, unchecked: None) -> None:
 
 
 # --- only what it was given -----------------------------------------------------------------------
-
-CHECKS = "teola.tools.select_only:_Checks"
-scopes_forgotten = catches(
-    "scopes-forgotten",
-    "a name that any WITH of the statement has is no table's wherever it stands",
-    edited(f"{CHECKS}._table", "_visible(table)", "table.root().find_all(exp.CTE)"),
-)
-own_body = catches(
-    "own-body",
-    "a part of WITH that is not recursive reads itself",
-    edited("teola.tools.select_only:_visible", "bool(parent.recursive)", "1"),
-)
-in_a_table = catches(
-    "in-a-table",
-    "IN takes the name of a table",
-    edited(f"{CHECKS}.check", 'isinstance(node, exp.In) and node.args.get("field")', "False"),
-)
-a_field_is_a_function = catches(
-    "a-field-is-a-function",
-    "(text).function calls it",
-    edited(f"{CHECKS}.check", "not isinstance(node.expression, exp.Star)", "False"),
-)
 
 
 @pytest.fixture
@@ -292,28 +192,10 @@ def guarded_port(port: str) -> str:
     return address
 
 
-def taken(where: str | Path, statements: tuple[str, ...]) -> list[str]:
-    """The statements that were not refused."""
-    return [sql for sql in statements if not looked_up(where, sql, tables=ALLOWED).failed]
-
-
-@scopes_forgotten
-@in_a_table
-def test_no_select_leaves_the_tables_of_an_sqlite_file(guarded: Path) -> None:
-    assert taken(guarded, SQLITE) == []
-
-
-@scopes_forgotten
-@own_body
-@a_field_is_a_function
-def test_no_select_leaves_the_tables_of_a_server(guarded_port: str) -> None:
-    assert taken(guarded_port, POSTGRES) == []
-
-
 def test_what_people_ask_of_the_tables_they_have_is_answered(
     guarded: Path, guarded_port: str
 ) -> None:
-    for where, statements in ((guarded, ASKED), (guarded_port, ASKED_OF_POSTGRES)):
+    for where, statements in ((guarded, ASKED_OF_SQLITE), (guarded_port, ASKED_OF_POSTGRES)):
         for sql in statements:
             for tables in (ALLOWED, None):
                 result = looked_up(where, sql, tables=tables)
@@ -321,57 +203,93 @@ def test_what_people_ask_of_the_tables_they_have_is_answered(
                 assert result.value["rows"], sql
 
 
-TELLING: Final = (
-    "SELECT count(*) FROM salaries",
-    f"SELECT {CANARY} IN secrets",
-    "SELECT EXISTS (SELECT 1 FROM secrets)",
-    "SELECT 1 FROM sqlite_master",
-    "SELECT count(*) FROM pragma_table_info('salaries')",
-    "SELECT pay FROM berths, (WITH berths AS (SELECT * FROM salaries) SELECT * FROM berths)",
-)
+# --- with a role that can do nothing else ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reader(guarded_port: str) -> str:
+    """Logs in with a role that may read two tables, of which one shows each tenant its own rows."""
+    with psycopg.connect(guarded_port, autocommit=True) as connection:
+        for statement in (
+            "CREATE TABLE orders (tenant text, amount int)",
+            "INSERT INTO orders VALUES ('a', 1), ('a', 2), ('b', 4)",
+            "ALTER TABLE orders ENABLE ROW LEVEL SECURITY",
+            "CREATE POLICY own ON orders USING (tenant = current_setting('app.tenant', true))",
+            "CREATE ROLE reader LOGIN",
+            "GRANT SELECT ON berths, orders TO reader",
+        ):
+            connection.execute(statement)
+    return guarded_port.replace("postgres@", "reader@")
 
 
 @catches(
-    "one-wall",
-    "an SQLite file is read by whatever statement comes",
-    edited("teola.tools.sqlite_reader:read_sqlite", "if tables is not None", "if False"),
+    "any-role",
+    "a superuser logs in",
+    edited(
+        "teola.sql.postgres_reader:opened_postgres.__wrapped__", "if not trust_role", "if False"
+    ),
 )
-def test_an_sqlite_file_is_guarded_by_sqlite_too(guarded: Path, unchecked: None) -> None:
-    """Also where a part of WITH has the name of a view that may read what it reads."""
-    for sql in SQLITE:
-        result = looked_up(guarded, sql, tables=ALLOWED)
-        assert result.failed or CANARY not in str(result.value["rows"]), sql
-    for sql in TELLING:
-        assert looked_up(guarded, sql, tables=ALLOWED).failed, sql
-    for sql in ASKED:
-        assert not looked_up(guarded, sql, tables=[name.upper() for name in ALLOWED]).failed, sql
-    assert looked_up(guarded, "WITH a AS (SELECT 1) SELECT count(*) FROM a", tables=[]).value
+def test_a_role_that_can_do_more_is_refused(guarded_port: str, reader: str) -> None:
+    count = "SELECT count(*) FROM berths"
+    refused = looked_up(guarded_port, count, trust_role=False)
+    assert "is a superuser: give it one that can only read" in refused.text
+    assert looked_up(reader, count, trust_role=False).value["rows"] == [[3]]
+    assert "permission denied" in looked_up(reader, "SELECT * FROM salaries", trust_role=False).text
+    with psycopg.connect(guarded_port, autocommit=True) as connection:
+        connection.execute("CREATE TABLE its_own ()")
+        connection.execute("ALTER TABLE its_own OWNER TO reader")
+        assert "owns its_own" in looked_up(reader, count, trust_role=False).text
+        connection.execute("DROP TABLE its_own")
+
+
+def test_policies_of_the_database_see_who_asks(reader: str) -> None:
+    address, total = lookup.SqlAddress.of(reader), "SELECT sum(amount) FROM orders"
+    for tenant, amount in (("a", 3), ("b", 4), ("x'; --", None)):
+        settings = {"app.tenant": tenant}
+        found = lookup.look_up(address, total, LookupLimits(), set_local=settings)
+        assert found.rows == [[amount]]
+    assert lookup.look_up(address, total, LookupLimits()).rows == [[None]]
+
+
+def test_a_password_is_told_to_nobody(reader: str) -> None:
+    wrong = reader.replace("reader@", "nobody:hush-hush@")
+    refused = looked_up(wrong, "SELECT 1")
+    assert refused.failed
+    assert "hush" not in refused.text
 
 
 @catches(
-    "own-tables",
-    "SQLite's own tables are read where all others may be",
-    edited("teola.tools.sqlite_reader:_reads", 'is_system(table or "")', "False"),
+    "waits-for-ever",
+    "a client waits as long as a server hangs",
+    edited(
+        "teola.sql.postgres_reader:_cut_off.__wrapped__",
+        "Timer(seconds, cut)",
+        "Timer(seconds + 60, cut)",
+    ),
 )
-def test_not_even_all_tables_are_sqlites_own(guarded: Path, unchecked: None) -> None:
-    assert looked_up(guarded, "SELECT pay FROM salaries").value["rows"] == [[int(CANARY)]]
-    assert looked_up(guarded, "SELECT sql FROM sqlite_master").failed
-
-
-def test_a_part_of_with_needs_a_name_of_its_own() -> None:
-    """Both readings are told apart for the model, and a table in quotes is another one."""
-    itself = "WITH n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
-    for dialect in ("sqlite", "postgres"):
-        with pytest.raises(ToolError, match="'berths', which names a table: give it another name"):
-            select_only("WITH berths AS (SELECT 1) SELECT 1", dialect, ["berths"])
-        with pytest.raises(ToolError, match="needs WITH RECURSIVE"):
-            select_only(itself, dialect, ["berths"])
-        shadow = "WITH crew AS (SELECT * FROM berths) SELECT * FROM crew"
-        assert select_only(shadow, dialect, ["berths"])
-    assert select_only('SELECT * FROM "BERTHS"', "sqlite", ["Berths"])
-    assert select_only('SELECT * FROM "Berths"', "postgres", ["Berths"])
-    with pytest.raises(ToolError, match="no table 'berths'"):
-        select_only("SELECT * FROM Berths", "postgres", ["Berths"])
+def test_a_server_that_hangs_is_left(port: str) -> None:
+    """Its process is stopped in the middle of a statement, so that it cannot tell the time."""
+    slow = "SELECT count(*) FROM berths a, berths b, berths c, berths d, berths e, berths f"
+    assert not looked_up(port, "SELECT 1").failed  # and everything is imported
+    found: list[ToolResult] = []
+    asking = threading.Thread(target=lambda: found.append(looked_up(port, slow, seconds=1.5)))
+    running = (
+        "SELECT pid FROM pg_stat_activity WHERE strpos(query, 'berths AS f') > 0 AND pid <> %s"
+    )
+    with psycopg.connect(port, autocommit=True) as watching:
+        asking.start()
+        own, until = watching.info.backend_pid, monotonic() + 1.5
+        while not (row := watching.execute(running, (own,)).fetchone()):
+            assert monotonic() < until
+        os.kill(row[0], signal.SIGSTOP)
+        try:
+            asking.join(4)
+            in_time = bool(found)
+        finally:
+            os.kill(row[0], signal.SIGCONT)
+    asking.join()
+    assert in_time
+    assert "took longer than 1.5 s" in found[0].text
 
 
 # --- and only so much of it -----------------------------------------------------------------------
@@ -414,7 +332,7 @@ def peak_of(where: str | Path, sql: str, **options: Any) -> tuple[ToolResult, in
 @catches(
     "values-whole",
     "long values come whole",
-    edited("teola.tools.postgres_reader:_bounded", "> {value_bytes}", "> 1000000000"),
+    edited("teola.sql.postgres_reader:_bounded", "> {value_bytes}", "> 1000000000"),
 )
 def test_no_long_value_comes_from_a_server_whole(long_port: str) -> None:
     sql = "SELECT line, raw, tree, id FROM logs WHERE id = 0"
@@ -435,7 +353,9 @@ def test_no_long_value_comes_from_a_server_whole(long_port: str) -> None:
 @catches(
     "rows-whole",
     "rows are read however many bytes they have",
-    edited("teola.tools.sql_rows:Rows.add", "> self.limits.total_bytes", "< 0"),
+    edited(
+        "teola.sql.postgres_reader:read_postgres", "not found.add(row)", "found.add(row) is None"
+    ),
 )
 def test_rows_are_read_until_there_are_bytes_enough(long_port: str, long_file: Path) -> None:
     sql = "SELECT line, id FROM logs WHERE id > 0 ORDER BY id"
@@ -453,7 +373,7 @@ def test_rows_are_read_until_there_are_bytes_enough(long_port: str, long_file: P
 
 def test_a_long_value_of_a_file_is_refused(long_file: Path) -> None:
     long = looked_up(long_file, "SELECT line FROM logs WHERE id = 0")
-    assert "more than 1,000,000 bytes (value_bytes, total_bytes)" in long.text
+    assert "more than 1,048,576 bytes (value_bytes, total_bytes)" in long.text
     assert looked_up(long_file, "SELECT id FROM logs WHERE id = 0").value["rows"] == [[0]]
     assert not looked_up(
         long_file, "SELECT line FROM logs WHERE id = 0", value_bytes=3_000_000
@@ -463,6 +383,6 @@ def test_a_long_value_of_a_file_is_refused(long_file: Path) -> None:
 
 
 def test_limits_are_positive() -> None:
-    for option in ("rows", "seconds", "value_bytes", "total_bytes"):
-        with pytest.raises(InputError, match=f"{option}.* must be positive"):
+    for option in ("rows", "seconds", "value_bytes", "total_bytes", "memory_bytes"):
+        with pytest.raises(InputError, match=f"{option} is 0: it must be positive"):
             sql_lookup(**{option: 0})

@@ -15,6 +15,7 @@ from teola.workflow.components.judge import Judge
 from teola.workflow.components.loop import Loop
 from teola.workflow.components.rerank import Rerank
 from teola.workflow.components.search import Search
+from teola.workflow.components.sql import Sql
 from teola.workflow.components.web_search import WebSearch
 
 REGISTRY.ship(
@@ -28,6 +29,7 @@ REGISTRY.ship(
         "judge": Judge,
         "rerank": Rerank,
         "search": Search,
+        "sql": Sql,
         "web-search": WebSearch,
     }
 )
@@ -48,6 +50,7 @@ __all__ = [
     "QueryExpansion",
     "Rerank",
     "Search",
+    "Sql",
     "WebSearch",
     "component",
     "named",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from math import isfinite
 from typing import Any, Final
+
+from teola.errors import InputError
 
 SEPARATOR_BYTES: Final = 2
 """Of the comma and the blank after a value, and of the brackets around a row."""
@@ -18,13 +20,20 @@ class LookupLimits:
     """What one statement may take.
 
     rows: of its result. seconds: of its run. value_bytes: of one value. total_bytes: of all rows,
-    as JSON.
+    as JSON: half of what any tool's result may have, since names of columns and notes need room.
+    memory_bytes: of the process that reads a file. Raises InputError.
     """
 
-    rows: int
-    seconds: float
-    value_bytes: int
-    total_bytes: int
+    rows: int = 1_000
+    seconds: float = 5.0
+    value_bytes: int = 2**20
+    total_bytes: int = 4 * 2**20
+    memory_bytes: int = 512 * 2**20
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not value > 0:
+                raise InputError(f"{name} is {value}: it must be positive")
 
     def value_bytes_among(self, columns: int) -> int:
         """Bytes that one value may have beside so many others: a row has no more than total_bytes,
@@ -41,24 +50,30 @@ class LookupLimits:
 class Rows:
     """Rows that were read, as JSON has them.
 
-    columns: their names. notes: what was cut or left out, for the model.
+    columns: their names. notes: what was cut or left out, for the model. truncated: whether there
+    are more rows; it is known, because one row more was asked for. peak_bytes: most memory of the
+    process that read them, 0 where that is not known.
     """
 
     limits: LookupLimits
     columns: list[str] = field(default_factory=list)
     rows: list[list[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    truncated: bool = False
     total_bytes: int = 0
+    peak_bytes: int = 0
 
     def add(self, row: Sequence[Any]) -> bool:
         """Whether the row was within the limits. After one that was not, no more are needed."""
         kept = len(self.rows)
         if kept == self.limits.rows:
+            self.truncated = True
             self.notes.append(f"only the first {kept} rows")
             return False
         values = [_value(cell) for cell in row]
         self.total_bytes += SEPARATOR_BYTES + sum(map(_json_bytes, values))
         if self.total_bytes > self.limits.total_bytes:
+            self.truncated = True
             self.notes.append(
                 f"only the first {kept} rows: more would be over {self.limits.total_bytes:,} bytes "
                 "(total_bytes); ask for fewer columns or shorter values"
@@ -70,7 +85,8 @@ class Rows:
     def result(self) -> dict[str, Any]:
         """The tool's result."""
         note = {"note": "; ".join(self.notes)} if self.notes else {}
-        return {"columns": self.columns, "rows": self.rows, **note}
+        shown = {"columns": self.columns, "rows": self.rows, "truncated": self.truncated}
+        return {**shown, **note}
 
 
 def _json_bytes(value: Any) -> int:
@@ -83,8 +99,12 @@ def _value(cell: Any) -> Any:
     """A value as JSON has it; what JSON has not, as text."""
     if isinstance(cell, (bytes, memoryview)):
         return f"({len(cell)} bytes)"
-    if isinstance(cell, list):
+    if isinstance(cell, (list, tuple)):
         return [_value(one) for one in cell]
+    if isinstance(cell, dict):
+        return {str(key): _value(one) for key, one in cell.items()}
     if isinstance(cell, (Decimal, float)):
         return float(cell) if isfinite(cell) else str(cell)
-    return cell if cell is None or isinstance(cell, (str, int, dict)) else str(cell)
+    if isinstance(cell, str):
+        return cell.encode("utf-8", "replace").decode() if not cell.isascii() else cell
+    return cell if cell is None or isinstance(cell, int) else str(cell)

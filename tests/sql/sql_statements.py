@@ -105,7 +105,6 @@ SQLITE: Final = (
     "SELECT * FROM pragma_database_list",
     "SELECT * FROM pragma_table_xinfo WHERE arg = 'salaries'",
     "SELECT * FROM dbstat",
-    "SELECT * FROM json_each('[1]')",
     "SELECT * FROM json_tree",
     f"SELECT {CANARY} IN main.secrets",
     f"SELECT {CANARY} IN [secrets]",
@@ -193,7 +192,6 @@ POSTGRES: Final = (
     "SELECT 1 OPERATOR(pg_catalog.+) 2",
     "SELECT * FROM XMLTABLE('/a' PASSING '<a/>' COLUMNS b int)",
     "SELECT * FROM JSON_TABLE('[1]', '$[*]' COLUMNS (a int PATH '$'))",
-    "SELECT * FROM unnest(ARRAY[1])",
 )
 
 ASKED: Final = (
@@ -225,8 +223,27 @@ ASKED: Final = (
     "SELECT CAST(depth AS INTEGER), boat || '!', depth * 2 FROM berths LIMIT 2 OFFSET 1",
     "SELECT id, id FROM berths",
 )
+ASKED_OF_SQLITE: Final = (
+    *ASKED,
+    "SELECT boat, j.value FROM berths, json_each('[1]') j",
+    "SELECT date('2026-02-03', '+1 day'), strftime('%Y', '2026-02-03') FROM berths",
+    "SELECT boat FROM main.berths WHERE rowid = 1",
+    "VALUES (1, 'a'), (2, 'b')",
+    'SELECT boat FROM berths WHERE boat = "Skua"',
+    "SELECT boat FROM berths LIMIT 4 - (SELECT count(*) FROM berths) % 2 OFFSET 1",
+    "SELECT printf('%6.2f', depth), format('%s', boat) FROM berths",
+)
 ASKED_OF_POSTGRES: Final = (
     *ASKED,
+    "SELECT * FROM unnest(ARRAY[1])",
+    "SELECT boat, d FROM berths, generate_series(date '2026-01-01', '2026-01-03', '1 day') d",
+    "SELECT age(timestamp '2026-02-03', '2025-01-01'), split_part(boat, 't', 1) FROM berths",
+    "SELECT boat FROM berths WHERE boat ~* '^k' AND jsonb_build_object('a', 1) ->> 'a' = '1'",
+    "VALUES (1, 'a'), (2, 'b')",
+    "SELECT ARRAY(SELECT id FROM berths), current_timestamp(2), localtime(0)",
+    "SELECT x.a FROM jsonb_to_recordset('[{\"a\": 1}]') AS x(a int)",
+    "SELECT rpad(boat, 12, '.'), repeat('*', least(id, 3)::int), to_char(depth, 'FM990.0') "
+    "FROM berths",
     "SELECT (b).* FROM berths b",
     "SELECT b.boat, l.n FROM berths b, LATERAL (SELECT b.depth * 2 AS n) l",
     "SELECT depth::int, boat::varchar(3), '2026-02-03'::date FROM berths",

@@ -1,0 +1,318 @@
+"""A database as an engine: its tables, its values, and statements that only read it.
+
+    query    {"sql"}   ─▶ filter ─▶ plan, if its cost is bounded ─▶ rows
+    explain  {"sql"}   ─▶ filter ─▶ plan
+    schema   {}        ─▶ tables, columns, keys, comments, samples
+    values   {"text"}  ─▶ texts of the database that look like this one
+
+See `teola/sql` for what is safe about it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from teola.engine import EngineKind, EngineSpec, Request, Result, any_wanted
+from teola.errors import EngineError, EngineUnavailable, InputError, ToolError
+from teola.graph.ops import Op, SqlParams, SqlWork
+from teola.sql.lookup import SqlAddress, look_up
+from teola.sql.postgres_catalogue import describe_postgres, plan_postgres
+from teola.sql.select_only import select_only
+from teola.sql.sql_children import children, mentioned
+from teola.sql.sql_rows import LookupLimits
+from teola.sql.sql_schema import Schema
+from teola.sql.sql_tables import SqlTable, as_json, from_json, schema_of
+from teola.sql.stopped import StatementStopped
+
+from .value_index import ValueIndex
+
+DEFAULT: Final = LookupLimits()
+READING: Final = LookupLimits(100_001, 20.0, 2**20, 64 * 2**20)
+"""Limits of reading tables and values, which no model asks for."""
+MOST_VALUES: Final = 100_000
+"""Distinct texts of a column; one with more is not indexed."""
+AGAIN_S: Final = 5.0
+"""After which tables are read again, where a statement names one that is not known."""
+FRESH_S: Final = 60.0
+"""After which tables are read again, where they are asked for."""
+MAIN: Final = {"sqlite": "", "duckdb": "", "postgres": "public"}
+TEXTUAL: Final = ("char", "text", "clob", "string", "enum")
+
+
+class SqlDatabase:
+    """One database of SQLite, DuckDB or PostgreSQL.
+
+    path: of a file. secret: name of the environment's variable that has a path or a DSN. private:
+    columns that are never read, as table.column. tenants: who may ask; none: everybody. set_local:
+    settings of PostgreSQL for each statement, in which {tenant} stands for the query's; samples and
+    values are off then, since they would be read for all. trust_role: see docs/text-to-sql.md.
+    rows, seconds, value_bytes, total_bytes, memory_bytes: see LookupLimits. max_plan_cost: of a
+    statement's plan, in the database's own unit (of SQLite: rows of tables that are read as a
+    whole); None: any. values: whether texts are indexed, in the background, in `data_dir`.
+    """
+
+    def __init__(
+        self,
+        name: str = "database",
+        *,
+        path: str | None = None,
+        secret: str | None = None,
+        private: Sequence[str] = (),
+        tenants: Sequence[str] = (),
+        set_local: Mapping[str, str] | None = None,
+        trust_role: bool = False,
+        rows: int = DEFAULT.rows,
+        seconds: float = DEFAULT.seconds,
+        value_bytes: int = DEFAULT.value_bytes,
+        total_bytes: int = DEFAULT.total_bytes,
+        memory_bytes: int = DEFAULT.memory_bytes,
+        max_plan_cost: float | None = None,
+        values: bool = True,
+        data_dir: str | Path | None = None,
+        concurrency: int = 8,
+    ) -> None:
+        if (path is None) == (secret is None):
+            raise InputError(f"database {name!r}: give a path or a secret, and not both")
+        if max_plan_cost is not None and not max_plan_cost > 0:
+            raise InputError(f"database {name!r}: max_plan_cost must be positive")
+        self._limits = LookupLimits(rows, seconds, value_bytes, total_bytes, memory_bytes)
+        self._path, self._secret = path, secret
+        self._private, self._tenants = tuple(private), frozenset(tenants)
+        self._set_local, self._trust_role = dict(set_local or {}), trust_role
+        self._max_plan_cost = max_plan_cost
+        self._values, self._data_dir = values and not self._set_local, data_dir
+        self._spec = EngineSpec(
+            name=name,
+            kind=EngineKind.SQL,
+            ops=frozenset({Op.SQL}),
+            max_batch=1,
+            concurrency=concurrency,
+            description="a database that is only read",
+        )
+        self._address: SqlAddress | None = None
+        self._tables: tuple[SqlTable, ...] = ()
+        self._schema = Schema.of([])
+        self._read_at = 0.0
+        self._index: ValueIndex | None = None
+        self._building: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+
+    @property
+    def spec(self) -> EngineSpec:
+        return self._spec
+
+    def start(self) -> None:
+        """Find the database and read its tables. Raises EngineUnavailable, which does not show a
+        DSN, and InputError for a private column that is not there."""
+        where = self._path
+        if where is None:
+            where = os.environ.get(str(self._secret))
+            if not where:
+                raise EngineUnavailable(
+                    f"database {self.spec.name!r}: set its address as {self._secret}",
+                    retryable=False,
+                )
+        self._closed.clear()
+        try:
+            self._address = SqlAddress.of(where)
+            self._read_tables()
+        except ToolError as error:
+            raise EngineUnavailable(
+                f"database {self.spec.name!r}: {error}", retryable=False
+            ) from None
+
+    def close(self) -> None:
+        """Stop indexing. Nothing else is open between two statements."""
+        self._closed.set()
+        if self._building is not None:
+            self._building.join()
+
+    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+        """See the module. `result` of a query has `columns`, `rows`, `truncated` and `notes`; where
+        params.tell_errors, also what is wrong with a statement is a result: `error`, and `limit`
+        of one that was stopped."""
+        return [self._executed(request) for request in requests]
+
+    def _executed(self, request: Request) -> Result | Exception:
+        params = request.params
+        assert isinstance(params, SqlParams)
+        if self._tenants and request.context.tenant not in self._tenants:
+            return EngineError(f"there is no database {self.spec.name!r} for this tenant")
+        try:
+            return {"result": self._result(request, params)}
+        except ToolError as error:
+            if not params.tell_errors:
+                return EngineError(str(error))
+            limit = error.limit if isinstance(error, StatementStopped) else ""
+            return {"result": {"error": str(error), "limit": limit}}
+
+    def _result(self, request: Request, params: SqlParams) -> dict[str, Any]:
+        if params.work is SqlWork.SCHEMA:
+            if monotonic() - self._read_at > FRESH_S:
+                self._read_tables()
+            return {"dialect": self._found.dialect, "tables": as_json(self._tables)}
+        if params.work is SqlWork.VALUES:
+            found = (
+                self._index.find(str(request.inputs["text"]), params.max_rows)
+                if self._index
+                else []
+            )
+            return {"values": [one._asdict() for one in found]}
+        sql = self._filtered(str(request.inputs["sql"]))
+        settings = {
+            name: value.replace("{tenant}", request.context.tenant)
+            for name, value in self._set_local.items()
+        }
+        if params.work is SqlWork.EXPLAIN:
+            return {"sql": sql, **self._plan(sql, settings)}
+        if self._max_plan_cost is not None:
+            self._check_cost(self._plan(sql, settings), self._max_plan_cost)
+        rows = look_up(
+            self._found,
+            sql,
+            replace(self._limits, rows=min(self._limits.rows, params.max_rows)),
+            self._schema,
+            trust_role=self._trust_role,
+            set_local=settings,
+            wanted=lambda: any_wanted([request]),
+        )
+        return {**rows.result(), "sql": sql}
+
+    @property
+    def _found(self) -> SqlAddress:
+        if self._address is None:
+            raise EngineUnavailable(f"database {self.spec.name!r} is not started")
+        return self._address
+
+    def _filtered(self, sql: str) -> str:
+        """The statement as it runs; tables that are not known may be new. Raises ToolError."""
+        try:
+            return select_only(sql, self._found.dialect, self._schema)
+        except ToolError as error:
+            unknown = str(error).startswith(("there is no table", "there is no column"))
+            if not unknown or monotonic() - self._read_at < AGAIN_S:
+                raise
+        self._read_tables()
+        return select_only(sql, self._found.dialect, self._schema)
+
+    def _plan(self, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
+        address = self._found
+        if address.dialect == "postgres":
+            return plan_postgres(
+                address.where,
+                sql,
+                self._limits,
+                trust_role=self._trust_role,
+                set_local=settings,
+            )
+        answer = children.ask(
+            "plan",
+            self._limits,
+            mentioned(self._schema, sql),
+            dialect=address.dialect,
+            path=address.where,
+            sql=sql,
+        )
+        plan: dict[str, Any] = answer["result"]
+        return plan
+
+    def _check_cost(self, plan: Mapping[str, Any], most: float) -> None:
+        if plan["cost"] > most:
+            scans = ", ".join(plan["scans"]) or "it joins too much"
+            raise ToolError(
+                f"its plan costs {plan['cost']:,.0f}, and {most:,.0f} may be spent "
+                f"(max_plan_cost): narrow what is read as a whole ({scans})"
+            )
+
+    # --- tables and values ------------------------------------------------------------------------
+
+    def _read_tables(self) -> None:
+        address, limits = self._found, replace(READING, memory_bytes=self._limits.memory_bytes)
+        with self._lock:
+            if address.dialect == "postgres":
+                tables = describe_postgres(
+                    address.where,
+                    limits,
+                    self._private,
+                    trust_role=self._trust_role,
+                    sampled=not self._set_local,
+                )
+            else:
+                answer = children.ask(
+                    "tables",
+                    limits,
+                    dialect=address.dialect,
+                    path=address.where,
+                    private=list(self._private),
+                )
+                tables = from_json(answer["result"])
+            self._read_at = monotonic()
+            if tables == self._tables:
+                return
+            schema = schema_of(tables, self._private, MAIN[address.dialect])
+            self._tables, self._schema = tables, schema
+            self._start_indexing()
+
+    def _start_indexing(self) -> None:
+        if not self._values or (self._building is not None and self._building.is_alive()):
+            return
+        self._building = threading.Thread(target=self._build, name="values", daemon=True)
+        self._building.start()
+
+    def _build(self) -> None:
+        """Index the texts of all columns, unless that was done for tables like these."""
+        tables, address = self._tables, self._found
+        shape = repr([(t.name, t.rows, [c.name for c in t.columns]) for t in tables])
+        place = sha256(f"{address.dialect} {address.where} {self._private}".encode()).hexdigest()
+        state = sha256(shape.encode()).hexdigest()
+        folder = Path(self._data_dir) if self._data_dir else _data_dir()
+        index = ValueIndex(folder / f"{place[:24]}-{state[:16]}.db")
+        if not index.path.exists():
+            index.build(self._texts(tables))
+        if self._closed.is_set():
+            index.path.unlink(missing_ok=True)
+            return
+        for old in folder.glob(f"{place[:24]}-*.db"):
+            if old != index.path:
+                old.unlink(missing_ok=True)
+        self._index = index
+
+    def _texts(self, tables: Sequence[SqlTable]) -> Iterator[tuple[str, str, list[str]]]:
+        for table in tables:
+            for column in table.columns:
+                textual = any(word in column.type.lower() for word in TEXTUAL)
+                if not textual or table.note or f"{table.name}.{column.name}" in self._private:
+                    continue
+                if self._closed.is_set():
+                    return
+                name = ".".join(f'"{part}"' for part in _parts(table.name, self._found.dialect))
+                quoted = '"' + column.name.replace('"', '""') + '"'
+                sql = f"SELECT DISTINCT {quoted} FROM {name} WHERE {quoted} IS NOT NULL"
+                try:
+                    rows = look_up(
+                        self._found, sql, READING, self._schema, trust_role=self._trust_role
+                    )
+                except ToolError:
+                    continue  # too much of it, or a view that fails: it is found by nothing
+                if not rows.truncated and len(rows.rows) <= MOST_VALUES:
+                    yield table.name, column.name, [str(value) for (value,) in rows.rows]
+
+
+def _parts(name: str, dialect: str) -> list[str]:
+    """A table's schema and name, as they stand in quotes."""
+    parts = name.split(".", 1) if dialect != "sqlite" else [name]
+    return [part.replace('"', '""') for part in parts]
+
+
+def _data_dir() -> Path:
+    import platformdirs
+
+    return platformdirs.user_data_path("teola") / "sql-values"

@@ -1,0 +1,115 @@
+"""Finds texts of a database that look like a text: `MANHATTAN` finds `Manhattan`.
+
+Distinct texts of columns stand in a file of SQLite's, in a full-text index of trigrams. A search
+takes the texts that share trigrams with what was asked, and ranks them anew by the share of
+trigrams that they have in common.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Final, NamedTuple
+
+CANDIDATES: Final = 200
+"""Texts that are ranked anew."""
+ASKED: Final = 5
+"""Trigrams that candidates are looked for by."""
+LEAST: Final = 0.2
+"""Likeness from 0 to 1 below which a text is not like another one."""
+LONGEST_TEXT: Final = 200
+"""Characters of a text that are kept and looked for."""
+GRAM: Final = 3
+
+
+class FoundValue(NamedTuple):
+    """A text of a column. score: likeness, from 0 to 1."""
+
+    table: str
+    column: str
+    value: str
+    score: float
+
+
+class ValueIndex:
+    """An index in a file that only this user may read. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def build(self, columns: Iterable[tuple[str, str, Iterable[str]]]) -> int:
+        """Write it anew, from tables, columns and their texts. How many texts it has."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        growing = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        growing.unlink(missing_ok=True)
+        os.close(os.open(growing, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        count = 0
+        try:
+            with closing(sqlite3.connect(growing)) as connection, connection:
+                connection.execute("PRAGMA journal_mode=OFF")
+                connection.execute("CREATE TABLE places (id INTEGER PRIMARY KEY, t TEXT, c TEXT)")
+                connection.execute(
+                    "CREATE VIRTUAL TABLE texts USING fts5(value, place UNINDEXED, "
+                    "tokenize='trigram', detail=none, columnsize=0)"
+                )
+                for place, (table, column, values) in enumerate(columns):
+                    connection.execute(
+                        "INSERT INTO places VALUES (?, ?, ?)", (place, table, column)
+                    )
+                    rows = [(value[:LONGEST_TEXT], place) for value in values if value.strip()]
+                    connection.executemany("INSERT INTO texts VALUES (?, ?)", rows)
+                    count += len(rows)
+            growing.replace(self.path)
+        finally:
+            growing.unlink(missing_ok=True)
+        return count
+
+    def find(self, text: str, limit: int) -> list[FoundValue]:
+        """Texts like this one, the most alike first."""
+        asked = " ".join(text.split())[:LONGEST_TEXT].casefold()
+        wanted = grams(asked)
+        if not asked or not self.path.exists():
+            return []
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as connection:
+            found = [
+                FoundValue(table, column, value, _likeness(asked, wanted, value.casefold()))
+                for value, table, column in _candidates(connection, asked, wanted)
+            ]
+        alike = [one for one in found if one.score >= LEAST]
+        return sorted(alike, key=lambda one: (-one.score, len(one.value), one))[:limit]
+
+
+def _candidates(
+    connection: sqlite3.Connection, asked: str, wanted: frozenset[str]
+) -> list[tuple[str, str, str]]:
+    places = "FROM texts JOIN places ON places.id = texts.place WHERE"
+    if not wanted:  # shorter than a trigram
+        escaped = asked.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        sql = f"SELECT value, t, c {places} value LIKE ? ESCAPE '\\' LIMIT ?"
+        return connection.execute(sql, (f"{escaped}%", CANDIDATES)).fetchall()
+    chosen = sorted({asked[at : at + GRAM] for at in _spread(len(asked) - GRAM + 1)})
+    words = " OR ".join('"' + gram.replace('"', '""') + '"' for gram in chosen)
+    sql = f"SELECT value, t, c {places} texts MATCH ? ORDER BY rank LIMIT ?"
+    return connection.execute(sql, (words, CANDIDATES)).fetchall()
+
+
+def _spread(count: int) -> list[int]:
+    """Some of so many places, evenly: a few trigrams find the candidates as well as all of them."""
+    return [round(n * (count - 1) / (ASKED - 1)) for n in range(ASKED)]
+
+
+def grams(text: str) -> frozenset[str]:
+    """The trigrams of a text."""
+    return frozenset(text[at : at + GRAM] for at in range(len(text) - GRAM + 1))
+
+
+def _likeness(asked: str, wanted: frozenset[str], value: str) -> float:
+    if value == asked:
+        return 1.0
+    own = grams(value)
+    if not wanted or not own:
+        return 0.5 if value.startswith(asked) else 0.0
+    return len(wanted & own) / len(wanted | own)

@@ -1,0 +1,354 @@
+"""Which column a name means, as far as that is known without the database.
+
+    SELECT b.boat, depht FROM berths b       there is no column 'depht'; did you mean 'depth'?
+
+A name is looked up in the SELECTs around it, from the innermost, in what stands behind their FROM.
+Where one of these sources is not known (a function, a PIVOT), any name may be right. Private
+columns are the other way round: what might read one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from teola.errors import LONGEST_NAME, ToolError
+from teola.sql.dialects.dialect import SqlDialect
+from teola.sql.sql_schema import Columns, FoldedTable
+from teola.sql.with_scopes import part_name, visible_parts
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+MOST_LISTED_COLUMNS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What stands behind FROM: its name there, its columns, and a table's private ones."""
+
+    alias: str
+    columns: Columns
+    private: frozenset[str] = frozenset()
+
+
+class ColumnNames:
+    """Those of one statement. tables: by folded name."""
+
+    def __init__(
+        self, tree: exp.Expr, dialect: SqlDialect, tables: Mapping[str, FoldedTable]
+    ) -> None:
+        from sqlglot import exp
+
+        self.dialect, self.tables = dialect, tables
+        self._sources: dict[int, tuple[_Source, ...]] = {}
+        self._outputs: dict[int, Columns] = {}
+        self._aliases: dict[int, frozenset[str]] = {}
+        secret = any(table.private for table in tables.values())
+        self.guards = secret and any(self._private(table) for table in tree.find_all(exp.Table))
+        """Whether a table with private columns is read."""
+
+    def check(self, node: exp.Expr) -> None:
+        """Raises ToolError."""
+        from sqlglot import exp
+
+        if isinstance(node, exp.Column):
+            if isinstance(node.this, exp.Identifier):
+                self._column(node, self._folded(node.this))
+            else:
+                self._star_of(node)
+                if self.guards:
+                    self._star(node)
+        elif not self.guards:
+            return
+        elif isinstance(node, exp.Star):
+            counted = isinstance(node.parent, exp.Anonymous) and node.parent.name.lower() == "count"
+            if not counted and not isinstance(node.parent, exp.Column):
+                self._star(node)
+        elif isinstance(node, (exp.Pivot, exp.Columns)) or (
+            isinstance(node, exp.Anonymous) and node.name.lower() == "columns"
+        ):
+            raise ToolError("a table with private columns takes no PIVOT, UNPIVOT or COLUMNS here")
+        elif isinstance(node, exp.Join):
+            self._join(node)
+        elif isinstance(node, exp.Table) and self._private(node):
+            alias = node.args.get("alias")
+            if alias is not None and alias.args.get("columns"):
+                raise ToolError("columns of a table with private ones keep their names here")
+
+    # --- private columns --------------------------------------------------------------------------
+
+    def _private(self, table: exp.Table) -> frozenset[str]:
+        known = self._table(table)
+        return known.private if known is not None else frozenset()
+
+    def _star(self, node: exp.Expr) -> None:
+        from sqlglot import exp
+
+        table = self._folded(node.args.get("table")) if isinstance(node, exp.Column) else ""
+        parent = node.parent
+        if isinstance(parent, exp.Dot) and isinstance(parent.this, exp.Expr):
+            table = self.dialect.folded(parent.this.name)
+        select = node.find_ancestor(exp.Select)
+        for source in self._of(select) if select is not None else ():
+            if source.private and (not table or source.alias == table):
+                raise ToolError(
+                    f"* would read private columns ({', '.join(sorted(source.private))}): name "
+                    "the columns"
+                )
+
+    def _join(self, join: exp.Join) -> None:
+        from sqlglot import exp
+
+        select = join.find_ancestor(exp.Select)
+        private = frozenset[str]().union(
+            *(source.private for source in (self._of(select) if select is not None else ()))
+        )
+        used = {self._folded(name) for name in join.args.get("using") or ()}
+        if private and (join.method == "NATURAL" or used & private):
+            raise ToolError("a join by private columns is not taken: say ON which columns")
+
+    def _refuse_private(self, name: str) -> None:
+        raise ToolError(f"the column {name!r} is private: leave it out")
+
+    def _star_of(self, column: exp.Column) -> None:
+        """Raises ToolError for the columns of a table that is not there."""
+        from sqlglot import exp
+
+        table, node = self._folded(column.args.get("table")), column.parent
+        nearest: list[str] = []
+        while table and node is not None:
+            if isinstance(node, exp.Pivot):
+                return
+            if isinstance(node, exp.Select):
+                aliases = [source.alias for source in self._of(node)]
+                if table in aliases:
+                    return
+                nearest = nearest or aliases
+            node = node.parent
+        if table and not self.dialect.methods:  # DuckDB takes those of a struct
+            raise ToolError(
+                f"there is no table {table[:LONGEST_NAME]!r} in this FROM{_meant(table, nearest)}"
+            )
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def _column(self, column: exp.Column, name: str) -> None:
+        from sqlglot import exp
+
+        table = self._folded(column.args.get("table"))
+        nearest: list[_Source] = []
+        node: exp.Expr = column
+        skipped = False
+        while (parent := node.parent) is not None:
+            if isinstance(parent, exp.With):
+                skipped = True  # what WITH belongs to is not seen from its parts
+            elif isinstance(parent, exp.Lambda):
+                if name in {self._folded(p) for p in parent.expressions}:
+                    return
+                if table in {self._folded(p) for p in parent.expressions}:
+                    return
+            elif isinstance(parent, exp.Comprehension):
+                if self._folded(parent.args.get("expression")) in (name, table):
+                    return
+            elif isinstance(parent, exp.Pivot):
+                return
+            elif isinstance(parent, exp.Select):
+                if not skipped:
+                    sources = self._of(parent)
+                    if self._is_in(name, table, sources):
+                        return
+                    if not table and name in self._aliases_of(parent):
+                        return
+                    nearest = nearest or list(sources)
+                skipped = False
+            elif isinstance(parent, exp.SetOperation):
+                ordering = node is not parent.this and node is not parent.expression
+                if ordering and not skipped and not table:
+                    outputs = self._outputs_of(parent)
+                    if outputs is None or name in outputs:
+                        return
+                skipped = False
+            node = parent
+        self._unknown(column, name, table, nearest)
+
+    def _is_in(self, name: str, table: str, sources: tuple[_Source, ...]) -> bool:
+        """Whether a source may have it. Raises ToolError for a private one, and for one that a
+        named source does not have."""
+        if table:
+            for source in sources:
+                if source.alias == table:
+                    return self._has(source, name)
+            return self.dialect.methods and self._is_in(table, "", sources)  # a field of a column
+        for source in sources:
+            if name in source.private or (source.private and name == source.alias):
+                self._refuse_private(name)
+        if any(source.columns is None or name in source.columns for source in sources):
+            return True
+        return name in self.dialect.free_columns or any(name == s.alias for s in sources)
+
+    def _has(self, source: _Source, name: str) -> bool:
+        if name in source.private:
+            self._refuse_private(f"{source.alias}.{name}")
+        if source.columns is None or name in source.columns or name in self.dialect.free_columns:
+            return True
+        raise ToolError(
+            f"there is no column {name[:LONGEST_NAME]!r} in {source.alias!r}"
+            f"{_meant(name, source.columns)}"
+        )
+
+    def _unknown(self, column: exp.Column, name: str, table: str, nearest: list[_Source]) -> None:
+        if table:
+            aliases = [source.alias for source in nearest]
+            raise ToolError(
+                f"there is no table {table[:LONGEST_NAME]!r} in this FROM{_meant(table, aliases)}"
+            )
+        if column.this.args.get("quoted") and self.dialect.texts_in_quotes:
+            return
+        if self.dialect.methods and name == "all":  # GROUP BY ALL
+            return
+        everything = [name for source in nearest for name in source.columns or ()]
+        hidden = {name for source in nearest for name in source.private}
+        shown = [name for name in dict.fromkeys(everything) if name not in hidden]
+        where = f" in {', '.join(source.alias for source in nearest[:5])}" if nearest else ""
+        raise ToolError(f"there is no column {name[:LONGEST_NAME]!r}{where}{_meant(name, shown)}")
+
+    # --- sources ----------------------------------------------------------------------------------
+
+    def _of(self, select: exp.Select) -> tuple[_Source, ...]:
+        """What stands behind a SELECT's FROM."""
+        if id(select) not in self._sources:
+            self._sources[id(select)] = ()  # while they are looked up
+            self._sources[id(select)] = tuple(self._from(select))
+        return self._sources[id(select)]
+
+    def _from(self, node: exp.Expr) -> Iterator[_Source]:
+        first = node.args.get("from_")
+        if first is not None:
+            yield from self._item(first.this)
+        for join in node.args.get("joins") or ():
+            yield from self._item(join.this)
+        for lateral in node.args.get("laterals") or ():
+            yield from self._item(lateral)
+
+    def _item(self, item: exp.Expr) -> Iterator[_Source]:
+        from sqlglot import exp
+
+        alias = item.args.get("alias")
+        named = self._folded(alias.this) if alias is not None and alias.this is not None else ""
+        columns: Columns = None
+        private: frozenset[str] = frozenset()
+        if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
+            named = named or self._folded(item.this)
+            part = self._part(item)
+            if part is not None:
+                columns = _renamed(
+                    self._outputs_of(part.this), part.args.get("alias"), self._folded
+                )
+            elif (known := self._table(item)) is not None:
+                columns, private = known.columns, known.private
+        elif isinstance(item, exp.Subquery) and isinstance(item.this, exp.Table):
+            yield from self._item(item.this)
+            yield from self._from(item)
+            return
+        elif isinstance(item, (exp.Subquery, exp.Lateral)) and isinstance(item.this, exp.Query):
+            inner = item.this.this if isinstance(item.this, exp.Subquery) else item.this
+            columns = self._outputs_of(inner)
+        if item.args.get("pivots"):
+            columns = None
+        yield _Source(named, _renamed(columns, alias, self._folded), private)
+        yield from self._from(item)
+
+    def _part(self, table: exp.Table) -> exp.CTE | None:
+        if table.args.get("db"):
+            return None
+        name = self._folded(table.this)
+        for part in visible_parts(table):
+            if self._folded(part_name(part)) == name:
+                return part
+        return None
+
+    def _table(self, table: exp.Table) -> FoldedTable | None:
+        from sqlglot import exp
+
+        if not isinstance(table.this, exp.Identifier) or self._part(table) is not None:
+            return None
+        schema = self._folded(table.args.get("db"))
+        return self.tables.get(f"{schema}.{self._folded(table.this)}".lstrip("."))
+
+    def _outputs_of(self, query: exp.Expr) -> Columns:
+        """Names of a query's columns."""
+        if id(query) not in self._outputs:
+            self._outputs[id(query)] = None  # of a part that reads itself
+            self._outputs[id(query)] = self._outputs_now(query)
+        return self._outputs[id(query)]
+
+    def _outputs_now(self, query: exp.Expr) -> Columns:
+        from sqlglot import exp
+
+        if isinstance(query, exp.Subquery):
+            return self._outputs_of(query.this)
+        if isinstance(query, exp.SetOperation):
+            return self._outputs_of(query.this)
+        if not isinstance(query, exp.Select):
+            return None
+        names: list[str] = []
+        for column in query.expressions:
+            star = isinstance(column, exp.Column) and isinstance(column.this, exp.Star)
+            if star or isinstance(column, exp.Star):
+                if isinstance(column, exp.Star) and any(column.args.values()):
+                    return None
+                table = self._folded(column.args.get("table")) if star else ""
+                for source in self._of(query):
+                    if not table or source.alias == table:
+                        if source.columns is None:
+                            return None
+                        names += source.columns
+            elif isinstance(column, exp.Alias):
+                names.append(self._folded(column.args["alias"]))
+            elif isinstance(column, exp.Column):
+                names.append(self._folded(column.this))
+            else:
+                return None  # each database names it in its own way
+        return tuple(names)
+
+    def _aliases_of(self, select: exp.Select) -> frozenset[str]:
+        from sqlglot import exp
+
+        if id(select) not in self._aliases:
+            self._aliases[id(select)] = frozenset(
+                self._folded(column.args["alias"])
+                for column in select.expressions
+                if isinstance(column, exp.Alias)
+                and isinstance(column.args["alias"], exp.Identifier)
+            )
+        return self._aliases[id(select)]
+
+    def _folded(self, identifier: exp.Expr | None) -> str:
+        if identifier is None:
+            return ""
+        return self.dialect.folded(identifier.name, bool(identifier.args.get("quoted")))
+
+
+def _renamed(
+    columns: Columns, alias: exp.Expr | None, folded: Callable[[exp.Expr], str]
+) -> Columns:
+    """Columns under the names that an alias gives to the first of them."""
+    given = list(alias.args.get("columns") or ()) if alias is not None else []
+    if not given:
+        return columns
+    names = tuple(folded(name) for name in given)
+    return names if columns is None else names + columns[len(names) :]
+
+
+def _meant(name: str, candidates: list[str] | tuple[str, ...]) -> str:
+    near = get_close_matches(name[:LONGEST_NAME], candidates, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    if not candidates:
+        return ""
+    if len(candidates) > MOST_LISTED_COLUMNS:
+        return f"; there are {len(candidates)}"
+    return f"; there are {', '.join(candidates)}"

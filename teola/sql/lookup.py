@@ -1,0 +1,57 @@
+"""Running a filtered statement on a database: a file in a child process, or a server.
+
+address ─▶ which dialect ─▶ select_only ─▶ child process (SQLite, DuckDB)
+                                      └──▶ connection that can only read (PostgreSQL)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from teola.sql.postgres_reader import read_postgres
+from teola.sql.select_only import select_only
+from teola.sql.sql_children import Wanted, children
+from teola.sql.sql_rows import LookupLimits, Rows
+from teola.sql.sql_schema import Schema
+
+SERVERS: Final = ("postgresql://", "postgres://")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlAddress:
+    """Where a database is. dialect: sqlite, postgres or duckdb. where: a path, or a DSN, which is
+    never printed."""
+
+    dialect: str
+    where: str = field(repr=False)
+
+    @classmethod
+    def of(cls, where: str) -> SqlAddress:
+        """From a path or a DSN. Raises ToolError for what is no database."""
+        if where.startswith(SERVERS):
+            return cls("postgres", where)
+        # Not here: a process that opens and closes a file gives up the locks it has on it, and
+        # whoever calls this may write to the same database.
+        return cls(children.ask("dialect", LookupLimits(), path=where)["result"], where)
+
+
+def look_up(
+    address: SqlAddress,
+    sql: str,
+    limits: LookupLimits,
+    schema: Schema | None = None,
+    *,
+    trust_role: bool = False,
+    set_local: Mapping[str, str] | None = None,
+    wanted: Wanted | None = None,
+) -> Rows:
+    """What one statement gives. schema: see `select_only`. trust_role, set_local: see
+    `read_postgres`. wanted: whether anybody still waits. Raises ToolError."""
+    checked = select_only(sql, address.dialect, schema)
+    if address.dialect == "postgres":
+        return read_postgres(
+            address.where, checked, limits, trust_role=trust_role, set_local=set_local
+        )
+    return children.read(address.dialect, address.where, checked, limits, schema, wanted)

@@ -1,0 +1,81 @@
+"""Tables and columns that statements may read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from teola.errors import InputError
+from teola.sql.dialects.dialect import SqlDialect
+
+Columns = tuple[str, ...] | None
+"""Names of a table's columns, in order; None: not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """What statements may read. Make one for a database and keep it: statements that were checked
+    are remembered by it.
+
+    tables: columns by table, both spelled as the database spells them (`schema.table` for a table
+    of another schema). private: columns that no statement may read, as `table.column`.
+    """
+
+    tables: Mapping[str, Columns]
+    private: frozenset[str] = field(default=frozenset())
+
+    def __post_init__(self) -> None:
+        for name in self.private:
+            table, _, column = name.rpartition(".")
+            columns = self.tables.get(table)
+            if table not in self.tables or (columns is not None and column not in columns):
+                raise InputError(
+                    f"the private column {name!r} is none of the database's: write table.column"
+                )
+
+    @classmethod
+    def of(
+        cls,
+        tables: Mapping[str, Iterable[str] | None] | Collection[str],
+        private: Iterable[str] = (),
+    ) -> Schema:
+        """From names of tables, or from columns by table. Raises InputError."""
+        columns: Mapping[str, Iterable[str] | None] = (
+            tables if isinstance(tables, Mapping) else dict.fromkeys(tables)
+        )
+        known = {t: None if names is None else tuple(names) for t, names in columns.items()}
+        return cls(known, frozenset(private))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of its tables."""
+        return tuple(self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedTable:
+    """A table with its names as the database compares them."""
+
+    name: str
+    columns: Columns
+    private: frozenset[str]
+
+
+@lru_cache(maxsize=64)
+def folded_tables(schema: Schema, dialect: SqlDialect) -> Mapping[str, FoldedTable]:
+    """Tables by the name that a statement may call them, all folded."""
+    hidden: dict[str, set[str]] = {}
+    for name in schema.private:
+        table, _, column = name.rpartition(".")
+        hidden.setdefault(table, set()).add(dialect.folded(column, quoted=True))
+    found: dict[str, FoldedTable] = {}
+    for name, columns in schema.tables.items():
+        folded = None if columns is None else tuple(dialect.folded(c, True) for c in columns)
+        known = FoldedTable(name, folded, frozenset(hidden.get(name, ())))
+        key = dialect.folded(name, quoted=True)
+        found[key] = known
+        if dialect.main:
+            found.setdefault(f"{dialect.main}.{key}", known)
+            found.setdefault(key.removeprefix(f"{dialect.main}."), known)
+    return found

@@ -1,0 +1,92 @@
+"""What a database has: tables, columns, keys, comments, and a few values of each column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from teola.errors import InputError
+from teola.sql.sql_schema import Schema
+
+SAMPLED_ROWS: Final = 20
+"""Rows of a table that samples are taken from."""
+SAMPLES: Final = 3
+"""Of one column."""
+LONGEST_SAMPLE: Final = 200
+"""Characters of a sample or a comment: they are untrusted texts, and stand in prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlColumn:
+    """key: part of the primary key. references: the column that it points to, as table.column."""
+
+    name: str
+    type: str
+    comment: str = ""
+    key: bool = False
+    references: str = ""
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTable:
+    """name: as statements write it, schema.table where it is not the default one's. rows: how many,
+    perhaps an estimate; None: not known. note: why it cannot be read, if it cannot."""
+
+    name: str
+    columns: tuple[SqlColumn, ...]
+    rows: int | None = None
+    comment: str = ""
+    view: bool = False
+    note: str = ""
+
+
+def as_json(tables: Iterable[SqlTable]) -> list[dict[str, Any]]:
+    """Tables as JSON has them."""
+    return [
+        {
+            **asdict(table),
+            "columns": [
+                {**asdict(column), "samples": list(column.samples)} for column in table.columns
+            ],
+        }
+        for table in tables
+    ]
+
+
+def from_json(listed: Iterable[Mapping[str, Any]]) -> tuple[SqlTable, ...]:
+    """Tables from JSON."""
+    return tuple(
+        SqlTable(
+            **{
+                **table,
+                "columns": tuple(
+                    SqlColumn(**{**column, "samples": tuple(column["samples"])})
+                    for column in table["columns"]
+                ),
+            }
+        )
+        for table in listed
+    )
+
+
+def schema_of(tables: Sequence[SqlTable], private: Iterable[str], default: str = "") -> Schema:
+    """What the filter has to know. default: the schema whose tables may be written with it and
+    without. Raises InputError for a private column that is not there."""
+    columns = {table.name: [column.name for column in table.columns] for table in tables}
+    hidden = list(private)
+    for name in hidden:
+        table, _, column = name.rpartition(".")
+        if column not in columns.get(table, ()):
+            raise InputError(f"there is no column {name!r} to be private: write table.column")
+    if default:
+        hidden += [f"{default}.{name}" for name in hidden if name.count(".") == 1]
+        columns |= {f"{default}.{t}": names for t, names in columns.items() if "." not in t}
+    return Schema.of(columns, hidden)
+
+
+def samples(values: Iterable[Any]) -> tuple[str, ...]:
+    """A few different values of a column, as texts."""
+    texts = (str(value)[:LONGEST_SAMPLE] for value in values if value is not None)
+    return tuple(dict.fromkeys(texts))[:SAMPLES]

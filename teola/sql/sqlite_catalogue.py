@@ -1,0 +1,112 @@
+"""What an SQLite file has, and how it would run a statement."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection
+from contextlib import suppress
+from math import prod
+from typing import Any, Final
+
+from teola.sql.sql_rows import LookupLimits
+from teola.sql.sql_tables import SAMPLED_ROWS, SqlColumn, SqlTable, as_json, samples
+from teola.sql.sqlite_reader import opened_sqlite, quoted
+
+LISTED: Final = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
+COLUMNS: Final = "SELECT name, type, pk FROM pragma_table_xinfo(?)"
+KEYS: Final = 'SELECT "from", "table", "to" FROM pragma_foreign_key_list(?)'
+
+
+def describe_sqlite(
+    path: str, limits: LookupLimits, private: Collection[str]
+) -> list[dict[str, Any]]:
+    """Its tables and views, see SqlTable. Raises ToolError."""
+    with opened_sqlite(path, limits) as connection:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.value_bytes)
+        listed = connection.execute(LISTED).fetchall()
+        tables = [
+            _table(connection, name, kind == "view", private)
+            for name, kind in listed
+            if not name.lower().startswith("sqlite_")
+        ]
+    return as_json(tables)
+
+
+def _table(
+    connection: sqlite3.Connection, name: str, view: bool, private: Collection[str]
+) -> SqlTable:
+    try:
+        found = connection.execute(COLUMNS, (name,)).fetchall()
+        points = {
+            column: f"{table}.{to}" if to else table
+            for column, table, to in connection.execute(KEYS, (name,))
+        }
+    except sqlite3.Error as error:
+        return SqlTable(name, (), view=view, note=str(error))
+    seen: dict[str, list[Any]] = defaultdict(list)
+    rows = None
+    shown = [column for column, _, _ in found if f"{name}.{column}" not in private]
+    note = ""
+    try:
+        if shown:
+            listed = ", ".join(map(quoted, shown))
+            sql = f"SELECT {listed} FROM {quoted(name)} LIMIT {SAMPLED_ROWS}"
+            for row in connection.execute(sql):
+                for column, value in zip(shown, row, strict=True):
+                    seen[column].append(f"({len(value)} bytes)" if _is_blob(value) else value)
+        if not view:
+            rows = connection.execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()[0]
+    except sqlite3.Error as error:
+        if "interrupted" in str(error):
+            raise
+        note = str(error)
+    columns = tuple(
+        SqlColumn(column, kind, "", bool(key), points.get(column, ""), samples(seen[column]))
+        for column, kind, key in found
+    )
+    return SqlTable(name, columns, rows, view=view, note=note)
+
+
+def _is_blob(value: Any) -> bool:
+    return isinstance(value, bytes)
+
+
+def plan_sqlite(path: str, sql: str, limits: LookupLimits) -> dict[str, Any]:
+    """`cost`: rows that are looked at where whole tables are read, multiplied where one is read
+    inside of another; `scans`: these tables; `rows`: None, since SQLite does not tell. Raises
+    ToolError."""
+    with opened_sqlite(path, limits) as connection:
+        names = {name.lower(): name for name, kind in connection.execute(LISTED) if kind == "table"}
+        steps = connection.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()
+        nests: dict[int, list[int]] = defaultdict(list)
+        scans: list[str] = []
+        for _, parent, _, detail in steps:
+            words = detail.split()
+            if words[0] != "SCAN" or len(words) < 2:
+                continue
+            # The plan names the alias, so the table is looked for in the statement's names.
+            table = names.get(words[1].lower()) or _aliased(sql, words[1], names)
+            count = 1
+            if table is not None:
+                with suppress(sqlite3.Error):
+                    counting = f"SELECT count(*) FROM {quoted(table)}"
+                    count = connection.execute(counting).fetchone()[0]
+                scans.append(table)
+            nests[parent].append(max(1, count))
+    cost = float(sum(prod(counts) for counts in nests.values()))
+    return {"rows": None, "cost": cost, "scans": sorted(set(scans))}
+
+
+def _aliased(sql: str, alias: str, names: dict[str, str]) -> str | None:
+    """The table that an alias stands for: the word before it, or before AS."""
+    words = (
+        sql.replace('"', " ").replace(",", " , ").replace("(", " ( ").replace(")", " ) ").split()
+    )
+    for at, word in enumerate(words):
+        if word.lower() != alias.lower() or not at:
+            continue
+        before = words[at - 2] if words[at - 1].upper() == "AS" and at > 1 else words[at - 1]
+        if before.lower() in names:
+            return names[before.lower()]
+    return None

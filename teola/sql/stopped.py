@@ -1,0 +1,24 @@
+"""A statement that did not end within its limits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from teola.errors import ToolError
+
+Limit = Literal["time", "memory", "size"]
+"""Which one: seconds; bytes of its process; bytes of one value."""
+
+
+class StatementStopped(ToolError):
+    """The statement was stopped by a limit: it is wrong for that, and nothing else has failed.
+
+    seconds: that it ran. peak_bytes: most memory of the process that it ran in, 0 where that is not
+    known.
+    """
+
+    def __init__(
+        self, message: str, limit: Limit, seconds: float = 0.0, peak_bytes: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.limit, self.seconds, self.peak_bytes = limit, seconds, peak_bytes

@@ -1,0 +1,80 @@
+"""The engine on a server: what a role sees, its policies, and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from teola.engine import QueryContext, Request
+from teola.errors import EngineUnavailable
+from teola.graph.ops import Op, SqlParams, SqlWork
+from teola_engines.sql import SqlDatabase
+from teola_engines.vectorstore import EmbeddedPostgres
+from tests.engines.vectorstore.conftest import temporary_folder
+
+STATEMENTS = (
+    "CREATE TABLE boats (id int PRIMARY KEY, name text)",
+    "COMMENT ON TABLE boats IS 'all that were ever here'",
+    "INSERT INTO boats VALUES (0, 'Kittiwake'), (1, 'Petrel')",
+    "CREATE TABLE orders (tenant text, boat_id int REFERENCES boats (id), amount int)",
+    "INSERT INTO orders VALUES ('a', 0, 1), ('a', 1, 2), ('b', 1, 4)",
+    "ALTER TABLE orders ENABLE ROW LEVEL SECURITY",
+    "CREATE POLICY own ON orders USING (tenant = current_setting('app.tenant', true))",
+    "CREATE TABLE salaries (pay int)",
+    "CREATE SCHEMA yard",
+    "CREATE TABLE yard.tools (name text)",
+    "CREATE ROLE visitor LOGIN",
+    "GRANT USAGE ON SCHEMA yard TO visitor",
+    "GRANT SELECT ON boats, orders, yard.tools TO visitor",
+)
+
+
+@pytest.fixture(scope="module")
+def address(servers: None) -> Iterator[str]:
+    """Of a server, as a role that may read three of four tables."""
+    with temporary_folder() as folder, closing(EmbeddedPostgres(folder)) as embedded:
+        dsn = embedded.start()[0]
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            for statement in STATEMENTS:
+                connection.execute(statement.encode())
+        about = conninfo_to_dict(dsn)
+        host = quote(str(about["host"]), safe="")
+        yield f"postgresql://visitor@/{about['dbname']}?host={host}&port={about['port']}"
+
+
+def test_a_server_is_a_database_too(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARBOUR", address)
+    database = SqlDatabase(secret="HARBOUR", set_local={"app.tenant": "{tenant}"})
+    database.start()
+
+    def ask(work: SqlWork = SqlWork.QUERY, tenant: str = "a", **inputs: str) -> dict[str, object]:
+        params = SqlParams(100, work, tell_errors=True)
+        request = Request(Op.SQL, params, inputs, QueryContext("q", tenant), "k")
+        (answer,) = database.execute([request])
+        assert not isinstance(answer, Exception)
+        return answer["result"]  # type: ignore[no-any-return]
+
+    tables = {table["name"]: table for table in ask(SqlWork.SCHEMA)["tables"]}  # type: ignore[attr-defined]
+    assert tables.keys() == {"boats", "orders", "yard.tools"}
+    assert tables["boats"]["comment"] == "all that were ever here"
+    assert tables["boats"]["columns"][0]["key"]
+    assert tables["orders"]["columns"][1]["references"] == "boats.id"
+    assert tables["boats"]["columns"][1]["samples"] == [], "they would be one tenant's for all"
+    assert ask(SqlWork.VALUES, text="Petrel") == {"values": []}
+    total = "SELECT sum(amount) FROM public.orders"
+    assert [ask(tenant=t, sql=total)["rows"] for t in ("a", "b", "c")] == [[[3]], [[4]], [[None]]]
+    plan = ask(SqlWork.EXPLAIN, sql="SELECT * FROM boats")
+    assert plan["scans"] == ["boats"]
+    assert "no table 'salaries'" in str(ask(sql="SELECT * FROM salaries")["error"])
+    assert "did you mean 'yard.tools'" in str(ask(sql="SELECT * FROM yard.tool")["error"])
+    database.close()
+    owner = address.replace("visitor@", "postgres@")
+    monkeypatch.setenv("HARBOUR", owner)
+    with pytest.raises(EngineUnavailable, match="is a superuser") as refused:
+        SqlDatabase(secret="HARBOUR").start()
+    assert owner not in str(refused.value)

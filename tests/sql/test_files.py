@@ -1,0 +1,322 @@
+"""Reading files: what SQLite and DuckDB refuse without the filter, what the process stops alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+from time import monotonic
+
+import duckdb
+import pytest
+
+from teola.errors import QueryCancelled, ToolError
+from teola.sql.lookup import SqlAddress, look_up
+from teola.sql.sql_child import GRACE_S
+from teola.sql.sql_children import KILL_S, SqlChildren, children, mentioned
+from teola.sql.sql_rows import LookupLimits, Rows
+from teola.sql.sql_schema import Schema
+from teola.sql.sqlite_reader import read_sqlite
+from teola.sql.stopped import StatementStopped
+from tests.planted import catches, edited
+from tests.sql.sql_statements import ALLOWED, ASKED_OF_SQLITE, CANARY, SQLITE, TABLES
+
+LIMITS = LookupLimits(seconds=0.5)
+LATE_S = 1.0
+"""After its time, when a statement must have ended."""
+MANY = "berths a, berths b, berths c, berths d, berths e, berths f, berths g, berths h, berths i"
+
+
+def made(path: Path, rows: int = 30) -> Path:
+    """The harbour in a file, of the kind that its name tells."""
+    if path.suffix == ".duckdb":
+        with closing(duckdb.connect(str(path))) as connection:
+            connection.execute("CREATE TABLE berths (id INTEGER, boat TEXT, depth REAL)")
+            connection.execute(
+                f"INSERT INTO berths SELECT n, 'boat ' || n, n / 2 FROM range({rows}) t(n)"
+            )
+        return path
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE berths (id INTEGER, boat TEXT, depth REAL)")
+        connection.executemany(
+            "INSERT INTO berths VALUES (?, ?, ?)", [(n, f"boat {n}", n / 2) for n in range(rows)]
+        )
+    return path
+
+
+@pytest.fixture(params=["harbour.db", "harbour.duckdb"])
+def harbour(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return made(tmp_path / request.param)
+
+
+def unfiltered(path: Path, sql: str, limits: LookupLimits = LIMITS) -> Rows:
+    """What the process gives for a statement that no filter has seen."""
+    return children.read(SqlAddress.of(str(path)).dialect, str(path), sql, limits)
+
+
+# --- the database alone ---------------------------------------------------------------------------
+
+TELLING = (
+    "SELECT count(*) FROM salaries",
+    f"SELECT {CANARY} IN secrets",
+    "SELECT EXISTS (SELECT 1 FROM secrets)",
+    "SELECT 1 FROM sqlite_master",
+    "SELECT count(*) FROM pragma_table_info('salaries')",
+    "SELECT pay FROM berths, (WITH berths AS (SELECT * FROM salaries) SELECT * FROM berths)",
+    "SELECT sqlite_version()",
+    "PRAGMA user_version",
+    "CREATE TEMP TABLE x (y)",
+    "ATTACH ':memory:' AS z",
+)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Path:
+    path = tmp_path / "guarded.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in TABLES:
+            connection.execute(statement)
+    return path
+
+
+def refused(path: Path, sql: str, schema: Schema | None) -> bool:
+    try:
+        found = read_sqlite(str(path), sql, LookupLimits(), schema)
+    except ToolError:
+        return True
+    return CANARY not in str(found.rows)
+
+
+@catches(
+    "one-wall",
+    "an SQLite file is read by whatever statement comes",
+    edited(read_sqlite, "if schema is not None", "if False"),
+)
+def test_an_sqlite_file_is_guarded_by_sqlite_too(guarded: Path) -> None:
+    """Also where a part of WITH has the name of a view that may read what it reads."""
+    schema = Schema.of(ALLOWED)
+    for sql in SQLITE:
+        assert refused(guarded, sql, schema), sql
+    for sql in TELLING:
+        with pytest.raises(ToolError):
+            read_sqlite(str(guarded), sql, LookupLimits(), schema)
+    capitals = Schema.of([name.upper() for name in ALLOWED])
+    for sql in ASKED_OF_SQLITE:
+        assert read_sqlite(str(guarded), sql, LookupLimits(), capitals).rows, sql
+    count = "WITH a AS (SELECT 1) SELECT count(*) FROM a"
+    assert read_sqlite(str(guarded), count, LookupLimits(), Schema.of([])).rows == [[1]]
+
+
+@catches(
+    "own-tables",
+    "SQLite's own tables are read where all others may be",
+    edited("teola.sql.sqlite_reader:_reads", 'SQLITE.is_system(table or "")', "False"),
+)
+def test_not_even_all_tables_are_sqlites_own(guarded: Path) -> None:
+    found = read_sqlite(str(guarded), "SELECT pay FROM salaries", LookupLimits(), None)
+    assert found.rows == [[int(CANARY)]]
+    with pytest.raises(ToolError):
+        read_sqlite(str(guarded), "SELECT sql FROM sqlite_master", LookupLimits(), None)
+
+
+@catches(
+    "private-in-file",
+    "SQLite is not told which columns are private",
+    edited("teola.sql.sqlite_reader:_check_names", "not in table.private", "is not None"),
+)
+def test_a_private_column_is_not_there_for_sqlite(guarded: Path) -> None:
+    schema = Schema.of({"salaries": ["name", "pay"]}, ["salaries.pay"])
+    for sql in ("SELECT pay FROM salaries", "SELECT name FROM salaries ORDER BY pay"):
+        with pytest.raises(ToolError, match="no such column"):
+            read_sqlite(str(guarded), sql, LookupLimits(), schema)
+    found = read_sqlite(str(guarded), "SELECT name FROM salaries", LookupLimits(), schema)
+    assert found.rows == [["mara"]]
+
+
+def test_no_file_is_changed_or_made_without_the_filter(harbour: Path, tmp_path: Path) -> None:
+    before, mark = harbour.read_bytes(), tmp_path / "made"
+    for sql in (
+        "DELETE FROM berths",
+        "INSERT INTO berths VALUES (99, 'x', 1) RETURNING id",
+        "SELECT 1; DELETE FROM berths",
+        "CREATE TABLE x (y INTEGER)",
+        f"ATTACH '{mark}' AS m",
+        f"VACUUM INTO '{mark}'",
+        f"COPY berths TO '{mark}'",
+        f"COPY (SELECT 1) TO '{mark}'",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "SET memory_limit='100GB'",
+    ):
+        with pytest.raises(ToolError):
+            unfiltered(harbour, sql)
+    assert harbour.read_bytes() == before
+    assert os.listdir(tmp_path) == [harbour.name]
+    assert unfiltered(harbour, "SELECT count(*) FROM berths").rows == [[30]]
+
+
+# --- the process alone ----------------------------------------------------------------------------
+
+
+def stopped(path: Path, sql: str, limits: LookupLimits = LIMITS) -> StatementStopped:
+    begun = monotonic()
+    with pytest.raises(StatementStopped) as caught:
+        unfiltered(path, sql, limits)
+    assert monotonic() - begun < limits.seconds + LATE_S
+    assert caught.value.peak_bytes < limits.memory_bytes
+    return caught.value
+
+
+def test_what_does_not_end_is_stopped(harbour: Path) -> None:
+    unfiltered(harbour, "SELECT 1")  # so that no process has to start
+    endless = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) "
+    for sql in (endless + "SELECT count(*) FROM n", f"SELECT count(*) FROM {MANY}"):
+        assert stopped(harbour, sql).limit == "time"
+        assert unfiltered(harbour, "SELECT count(*) FROM berths").rows == [[30]]
+
+
+def test_what_takes_memory_is_stopped(tmp_path: Path) -> None:
+    duck, lite = made(tmp_path / "harbour.duckdb"), made(tmp_path / "harbour.db", 3_000)
+    small = LookupLimits(seconds=5, memory_bytes=192 * 2**20)
+    for path in (duck, lite):
+        unfiltered(path, "SELECT 1", small)
+    assert stopped(duck, "SELECT repeat('x', 2000000000)", small).limit == "memory"
+    wide = "SELECT a.id, randomblob(20000) FROM berths a, berths b ORDER BY 2"
+    assert stopped(lite, wide, small).limit == "memory"
+    for path in (duck, lite):
+        assert unfiltered(path, "SELECT min(id) FROM berths", small).rows == [[0]]
+
+
+@catches(
+    "alarm-lost",
+    "the parent waits for a child as long as it likes",
+    edited("teola.sql.sql_children:_Child.ask", "monotonic() > until", "False"),
+)
+def test_a_child_that_hangs_is_killed(harbour: Path) -> None:
+    """Here it is stopped from outside, so that its own alarm cannot ring."""
+    kind = SqlAddress.of(str(harbour)).dialect
+    with closing(SqlChildren()) as own:
+        own.read(kind, str(harbour), "SELECT 1", LIMITS)
+        process = own._idle[0]._process
+        os.kill(process.pid, signal.SIGSTOP)
+        ended: list[ToolError] = []
+
+        def ask() -> None:
+            try:
+                own.read(kind, str(harbour), "SELECT 1", LIMITS)
+            except ToolError as error:
+                ended.append(error)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(LIMITS.seconds + GRACE_S + KILL_S + LATE_S)
+        in_time = bool(ended)
+        if process.returncode is None:
+            os.kill(process.pid, signal.SIGCONT)
+        asking.join()
+        assert in_time
+        assert own.read(kind, str(harbour), "SELECT 1", LIMITS).rows == [[1]]
+
+
+def test_a_statement_that_nobody_waits_for_ends(harbour: Path) -> None:
+    begun = monotonic()
+    kind = SqlAddress.of(str(harbour)).dialect
+    with pytest.raises(QueryCancelled):
+        children.read(
+            kind,
+            str(harbour),
+            f"SELECT count(*) FROM {MANY}",
+            LookupLimits(seconds=30),
+            wanted=lambda: monotonic() - begun < 0.3,
+        )
+    assert monotonic() - begun < 5
+
+
+def test_children_are_few_and_used_again(harbour: Path) -> None:
+    kind, results = SqlAddress.of(str(harbour)).dialect, []
+    with closing(SqlChildren(most=2)) as own:
+
+        def ask() -> None:
+            sql = "SELECT count(*) FROM berths"
+            results.append(own.read(kind, str(harbour), sql, LookupLimits()).rows)
+
+        threads = [threading.Thread(target=ask) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == [[[30]]] * 12
+        assert 1 <= len(own._idle) <= 2
+        kept = own._idle[-1]._process.pid
+        ask()
+        assert own._idle[-1]._process.pid == kept
+
+
+def test_only_what_a_statement_names_travels_to_a_child() -> None:
+    schema = Schema.of({"berths": ["id"], 'odd"name': ["x"], "crew": ["name"]}, ["crew.name"])
+    assert mentioned(schema, "SELECT * FROM Berths").names == ("berths", 'odd"name')  # type: ignore[union-attr]
+    assert mentioned(schema, "SELECT * FROM crew").private == {"crew.name"}  # type: ignore[union-attr]
+
+
+# --- bad files ------------------------------------------------------------------------------------
+
+
+def test_what_is_no_database_is_told(tmp_path: Path, harbour: Path) -> None:
+    (tmp_path / "broken").write_bytes(b"\x91" * 5_000)
+    (tmp_path / "empty").write_bytes(b"")
+    for where, told in {
+        str(tmp_path / "none"): "there is no file",
+        str(tmp_path): "is a folder",
+        str(tmp_path / "broken"): "neither an SQLite nor a DuckDB file",
+        "x\0y": "cannot be read",
+    }.items():
+        with pytest.raises(ToolError, match=told):
+            SqlAddress.of(where)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(ToolError, match="no such table"):
+        look_up(SqlAddress.of(str(tmp_path / "empty")), "SELECT * FROM t", LIMITS)
+    cut = tmp_path / f"cut{harbour.suffix}"
+    cut.write_bytes(harbour.read_bytes()[:3_000])
+    with pytest.raises(ToolError, match="the database says"):
+        look_up(SqlAddress.of(str(cut)), "SELECT * FROM berths", LIMITS)
+
+
+def test_a_file_that_another_process_writes_is_told(tmp_path: Path) -> None:
+    path = made(tmp_path / "harbour.duckdb")
+    with closing(duckdb.connect(str(path))), pytest.raises(ToolError, match="another process"):
+        unfiltered(path, "SELECT 1")
+
+
+def test_odd_names_and_values_come_through(tmp_path: Path) -> None:
+    names = ['a"b', "a b", "a.b", "select", "🛥", "x" * 1_000, "Ünï"]
+    path = tmp_path / "odd.db"
+    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for name in quoted:
+            connection.execute(f"CREATE TABLE {name} ({name} TEXT)")
+            connection.execute(f"INSERT INTO {name} VALUES ('here')")
+    schema = Schema.of({name: [name] for name in names})
+    for name in quoted:
+        found = look_up(SqlAddress.of(str(path)), f"SELECT {name} FROM {name}", LIMITS, schema)
+        assert found.rows == [["here"]]
+    sql = "SELECT x'00ff', 1e999, -1e999, NULL, 9007199254740993, CAST(x'ff41' AS TEXT)"
+    odd = ["(2 bytes)", "inf", "-inf", None, 9007199254740993, "�A"]
+    assert look_up(SqlAddress.of(str(path)), sql, LIMITS).rows == [odd]
+    duck = made(tmp_path / "harbour.duckdb")
+    sql = "SELECT 'nan'::DOUBLE, DATE '5877000-01-01', {'a': [1.5]}, 'ab'::BLOB, INTERVAL 1 DAY"
+    assert look_up(SqlAddress.of(str(duck)), sql, LIMITS).rows == [
+        ["nan", "5877000-01-01", {"a": [1.5]}, "(2 bytes)", "1 day, 0:00:00"]
+    ]
+
+
+def test_rows_end_with_a_word_and_never_silently(harbour: Path) -> None:
+    few = LookupLimits(rows=5)
+    for count, truncated in ((5, False), (6, True)):
+        found = look_up(
+            SqlAddress.of(str(harbour)), f"SELECT id FROM berths WHERE id < {count}", few
+        )
+        assert (len(found.rows), found.truncated) == (5, truncated)
+        assert ("only the first 5 rows" in found.notes) == truncated
