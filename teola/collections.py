@@ -1,5 +1,7 @@
 """Collections: named sets of documents, indexed once and searched by many queries.
 
+Long because all that one does with a collection stands here.
+
 Indexing is an application of one component, so it goes through the same scheduler as queries do.
 Every document is a query of its own: a broken one harms no other, and those in flight share the
 engines' batches. How many are in flight is bounded, in documents and in bytes, so that memory is.

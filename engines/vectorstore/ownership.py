@@ -1,5 +1,7 @@
 """Who indexes a document: exactly one owner, the others wait, one takes over if it is gone.
 
+Long because one claim goes through all of it.
+
     absent --claim--> pending(owner, holder) --last chunk--> published (publishing.py)
        ^                  |        |
        +---- release -----+        +-- holder's process gone: claimed by another, or swept

@@ -2,7 +2,7 @@
 
 Batches are doubled until throughput stops growing (paper, section 7.1); costs are fitted to all
 measured points by non-negative least squares of the relative error. What was measured is kept in
-the profile beside what was fitted.
+the profile beside what was fitted. Long because each kind of engine is measured in its own way.
 """
 
 from __future__ import annotations

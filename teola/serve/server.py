@@ -1,4 +1,7 @@
-"""The server: routes on the runtime's own loop, from the first byte listened for to the drain."""
+"""The server: routes on the runtime's own loop, from the first byte listened for to the drain.
+
+Long because it is one life, in which the order counts.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from importlib import import_module
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_each_station_is_where_the_page_says() -> None:
         for place in re.findall(r"`([^`]+)`", where):
             before, _, name = place.rpartition(": ")
             file = before or file
-            function = found(file, name)
+            function = inspect.unwrap(found(file, name))
             assert function.__code__.co_filename.endswith(file), f"{name} is not in {file}"
 
 

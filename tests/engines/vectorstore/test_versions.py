@@ -1,4 +1,7 @@
-"""In a collection a name is one document, and a query sees one version of the collection."""
+"""In a collection a name is one document, and a query sees one version of the collection.
+
+Long because these are the rules of one table, in all orders.
+"""
 
 from __future__ import annotations
 
