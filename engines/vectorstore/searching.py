@@ -201,7 +201,8 @@ async def search(
     async with database.transaction(tenant) as connection:
         groups: dict[tuple[Any, ...], tuple[SearchedVersion | None, list[SearchRequest]]] = {}
         collections = await _collections(connection, hold)
-        if not hold.fits({found.name: found.id for found in collections.values()}):
+        names = {found.name: found.id for found in collections.values() if found.name is not None}
+        if not hold.fits(names):
             return None
         for question in batch:
             home = _home(hold, question, collections, tables)
