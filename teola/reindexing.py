@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from teola.app import App
-from teola.engine import EmbedderIdentity, Reindexes, Reindexing, ReindexingPart
+from teola.engine import UNNAMED, EmbedderIdentity, Reindexes, Reindexing, ReindexingPart
 from teola.errors import EngineUnavailable, InputError
 from teola.query_spec import QuerySpec
 from teola.runtime.default_runtime import default_runtime
-from teola.runtime.documents import UNNAMED
 from teola.runtime.embedder_identity import identity_of
 from teola.runtime.runtime import Runtime
 from teola.workflow.components import Embedding

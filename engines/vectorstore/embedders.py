@@ -24,7 +24,7 @@ from pgvector import Vector as Wire
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from teola.engine import Admission, EmbedderIdentity
+from teola.engine import EmbedderAdmission, EmbedderIdentity
 from teola.errors import InputError
 
 from .values import vector
@@ -117,21 +117,23 @@ class Admissions:
         collection: str,
         embedder: EmbedderIdentity,
         remember: bool,
-    ) -> Admission:
+    ) -> EmbedderAdmission:
         """See DocumentStore.admit: for who searches. One statement, but for a first look."""
         while True:
             named = {"name": collection}
             recorded = await self._read(connection, WITH_DOCUMENTS, named, embedder, remember)
             if recorded is None:
-                return Admission(None)
+                return EmbedderAdmission(None)
             verdict = _judged(recorded, embedder)
             if verdict is _Verdict.UNSURE:
-                return Admission(recorded.number, unsure=True)
+                return EmbedderAdmission(recorded.number, unsure=True)
             if verdict is _Verdict.OTHER:
                 raise InputError(refusal(collection, recorded, embedder))
             if not remember or await self._completed(connection, recorded, embedder, verdict):
                 several = verdict is _Verdict.ONE_OF_SEVERAL
-                return Admission(recorded.number, notice(collection, recorded) if several else "")
+                return EmbedderAdmission(
+                    recorded.number, notice(collection, recorded) if several else ""
+                )
 
     async def enter(
         self,

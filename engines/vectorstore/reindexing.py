@@ -152,7 +152,7 @@ class Twin:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class ChunkRange:
     """Chunks `low` to `high` of a document."""
 
     twin: Twin
@@ -161,10 +161,10 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ReindexBatch:
     """Chunks that are embedded at once."""
 
-    slices: tuple[Slice, ...]
+    slices: tuple[ChunkRange, ...]
 
     @property
     def size(self) -> int:
@@ -172,7 +172,7 @@ class Batch:
         return sum(one.high - one.low for one in self.slices)
 
 
-class Reindexing:
+class CollectionReindexing:
     """See teola.engine.Reindexing."""
 
     def __init__(
@@ -231,7 +231,7 @@ class Reindexing:
         """See teola.engine.Reindexing."""
         await self._opened.aclose()
 
-    async def batches(self) -> list[Batch]:
+    async def batches(self) -> list[ReindexBatch]:
         """See teola.engine.Reindexing."""
         async with self._database.transaction(self._tenant) as connection:
             await connection.execute(self._sql(LEFT_OVER, "d.id"))
@@ -239,7 +239,7 @@ class Reindexing:
             twins = [self._twin(*row) async for row in cursor]
         return list(_batches(twins))
 
-    async def texts(self, batch: Batch) -> list[Chunk]:
+    async def texts(self, batch: ReindexBatch) -> list[Chunk]:
         """See teola.engine.Reindexing."""
         slices = (
             [one.twin.document for one in batch.slices],
@@ -250,7 +250,9 @@ class Reindexing:
             cursor = await connection.execute(self._sql(TEXTS, "c.document"), slices)
             return [Chunk(document, index, text, "") async for document, index, text in cursor]
 
-    async def store(self, batch: Batch, texts: Sequence[Chunk], vectors: Sequence[Any]) -> None:
+    async def store(
+        self, batch: ReindexBatch, texts: Sequence[Chunk], vectors: Sequence[Any]
+    ) -> None:
         """See teola.engine.Reindexing."""
         twins = {one.twin.document: one.twin for one in batch.slices}
         keys = [one.key for one in twins.values()]
@@ -340,18 +342,18 @@ class Reindexing:
         return sql.SQL(statement).format(**parts)
 
 
-def _batches(twins: Sequence[Twin]) -> Iterator[Batch]:
+def _batches(twins: Sequence[Twin]) -> Iterator[ReindexBatch]:
     """All chunks, in order, BATCH at once."""
-    chosen: list[Slice] = []
+    chosen: list[ChunkRange] = []
     room = BATCH
     for twin in twins:
         low = 0
         while low < twin.chunks:
             high = min(twin.chunks, low + room)
-            chosen.append(Slice(twin, low, high))
+            chosen.append(ChunkRange(twin, low, high))
             room, low = room - (high - low), high
             if not room:
-                yield Batch(tuple(chosen))
+                yield ReindexBatch(tuple(chosen))
                 chosen, room = [], BATCH
     if chosen:
-        yield Batch(tuple(chosen))
+        yield ReindexBatch(tuple(chosen))

@@ -65,7 +65,8 @@ CREATE INDEX ON teola.readers (collection);
 DOCUMENT_INDEXES: LiteralString = """
 CREATE UNIQUE INDEX ON teola.documents (key) WHERE died IS NULL;
 CREATE INDEX ON teola.documents (collection, born);
-CREATE INDEX ON teola.documents (collection, died) WHERE died IS NOT NULL;
+CREATE INDEX documents_hidden_idx ON teola.documents (collection)
+    WHERE NOT ready OR died IS NOT NULL;
 CREATE INDEX ON teola.documents (collection, name_hash) WHERE died IS NULL;
 CREATE INDEX ON teola.documents (collection, sha256);
 """

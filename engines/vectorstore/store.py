@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from teola.engine import Admission, EmbedderIdentity, Request, Result
+from teola.engine import EmbedderAdmission, EmbedderIdentity, Request, Result
 from teola.errors import EngineError, InputError
 from teola.graph.ops import Op
 
@@ -21,7 +21,7 @@ from .ownership import Ownership
 from .pins import Pins
 from .presence import Presence
 from .publishing import Published
-from .reindexing import Reindexing
+from .reindexing import CollectionReindexing
 from .schema import ChunkTables, chunk_tables, ensure_chunks
 from .searching import LacksIndex
 from .values import check_key
@@ -199,16 +199,16 @@ class ChunkStore:
 
     async def admit(
         self, tenant: str, collection: str, embedder: EmbedderIdentity, remember: bool
-    ) -> Admission:
+    ) -> EmbedderAdmission:
         async with self._database.transaction(tenant) as connection:
             return await self.admissions.check(connection, collection, embedder, remember)
 
     async def reindexing(
         self, tenant: str, collection: str, embedder: EmbedderIdentity
-    ) -> tuple[Reindexing, bool]:
+    ) -> tuple[CollectionReindexing, bool]:
         tables, holder = self._tables, self._presence.token
         parts = self._database, tables, self.indexes, self.pins, holder
-        work = Reindexing(*parts, tenant, collection, embedder)
+        work = CollectionReindexing(*parts, tenant, collection, embedder)
         try:
             await self._ensure_table()
             return work, await work.begin(self.admissions)

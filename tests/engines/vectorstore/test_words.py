@@ -47,6 +47,8 @@ async def index(
 
 async def ask(store: PgVector, *requests: Request) -> list[list[Hit]]:
     results = await store.execute(requests)
+    for request in requests:
+        await store.release(request.context.query_id)
     return [hits for result in results for hits in result["hits"]]
 
 
