@@ -69,7 +69,7 @@ def vector(value: Any, dimensions: int) -> Vector:
     if array.shape != (dimensions,):
         raise InputError(
             f"a vector of shape {array.shape} does not fit the store, which holds {dimensions} "
-            "dimensions: use the embedder the store was made for, or give a new one `dimensions`"
+            "dimensions: give the engine of the store those of the embedder (`--dimensions`)"
         )
     if not np.isfinite(array).all() or not array.any():
         raise InputError("a vector is zero or not finite: the embedder failed on this text")
