@@ -144,8 +144,7 @@ class Profiler:
         return Measured(profile, self._points)
 
     async def once(self) -> None:
-        """Run each op that can be measured alone with one item: what a first batch takes beyond
-        later ones is taken then."""
+        """Run each op that can be measured alone with one item, so that no query's is the first."""
         if Op.PREFILLING in self.spec.ops:
             await self._call(1, 1)
         if Op.EMBEDDING in self.spec.ops:

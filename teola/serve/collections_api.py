@@ -19,6 +19,7 @@ from teola.engine import DocumentStore
 from teola.errors import InputError, UnknownName
 from teola.runtime.runtime import Runtime
 from teola.serve.api import KEY_PARAMETER, Service, announced, tenant
+from teola.serve.direct import asked_of
 from teola.serve.indexing_app import IndexingApp
 from teola.serve.intake.index_request import IndexRequest, to_index
 from teola.serve.intake.schemas import check_schemas
@@ -57,8 +58,10 @@ _BODY: Final = {
 }
 
 
-def indexes(scope: Scope) -> bool:
-    """Whether a request brings documents into a collection, so that it may be a form."""
+def takes_forms(scope: Scope) -> bool:
+    """Whether a request may be a form: it brings documents, with a query or into a collection."""
+    if asked_of(scope) is not None:
+        return True
     path: str = scope.get("path", "")
     there = path.startswith(BEFORE) and path.endswith(BEHIND)
     return scope["type"] == "http" and scope["method"] == "POST" and there

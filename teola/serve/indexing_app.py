@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any, Final
 
 from teola.app import App
 from teola.collections import STORE
 from teola.engine import QueryContext
+from teola.errors import InputError
 from teola.profile import Profile
 from teola.query.job import Job
 from teola.query.result import Result
@@ -26,7 +28,10 @@ class IndexingApp(App):
     """Takes `documents` and a `collection`; gives {"collection", "documents", "new", "known",
     "replaced", "taken", "chunks", "hidden"}, as `teola.collections.index` does."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, served: Container[str] = ()) -> None:
+        """served: names of applications. Raises InputError if one is this one's."""
+        if NAME in served:
+            raise InputError(f"no application may be called {NAME!r}, as the server's own is")
         super().__init__(
             NAME,
             Indexing(store=STORE),

@@ -44,7 +44,7 @@ from teola.serve.board import Board
 from teola.serve.chat import openai_api
 from teola.serve.chat.own_calls import OwnCalls
 from teola.serve.connections import give_up_the_dead, most_connections, protocol
-from teola.serve.direct import Direct, asked_of
+from teola.serve.direct import Direct
 from teola.serve.indexing_app import IndexingApp
 from teola.serve.intake.bounds import Bounded
 from teola.serve.intake.limits import QueryLimits
@@ -144,9 +144,7 @@ def make_app(
     found.include_router(engines_api.router(runtime, service))
     found.include_router(looking.router(runtime, service))
     found.include_router(primitives_api.router(service))
-    indexing = IndexingApp(runtime)
-    if indexing.name in apps:
-        raise InputError(f"no application may be called {indexing.name!r}, as the server's own is")
+    indexing = IndexingApp(runtime, apps)
     if keeper is not None:
         keeper.add(indexing)
     found.include_router(collections_api.router(runtime, service, indexing))
@@ -182,8 +180,7 @@ def make_app(
     _refusals(found, observers)
     publish(found, locked=keys is not None)
     direct = Direct(found, partial(api.ask, service))
-    takes_forms = lambda scope: asked_of(scope) is not None or collections_api.indexes(scope)  # noqa: E731
-    bounded = Bounded(direct, takes_forms, observers.refused)
+    bounded = Bounded(direct, collections_api.takes_forms, observers.refused)
     return observers.around(AnswerHeaders(KeyGuard(bounded, keys, observers.refused)))
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
-from teola import Runtime
+from teola import Runtime, collections
 from teola.catalogue import load_app
 from teola.serve.access.auth import KeyFile
 from tests.serve.conftest import serving
-from tests.serve.databases import journal_on
+from tests.serve.databases import journal_in, journal_on, new_database
 
 LAMP = {"name": "lamp.md", "text": "Mara Quist keeps the lamp.", "metadata": {"lang": "en"}}
 BOATS = {"name": "boats.md", "text": "Fourteen boats are moored in the harbour."}
@@ -214,10 +217,42 @@ def test_a_name_with_a_slash_is_a_name(red: httpx.Client) -> None:
     assert names(red, place) == ["lamp.md"]
 
 
-def test_no_journal_is_needed(runtime: Runtime, place: str) -> None:
+def test_no_journal_is_needed_and_files_are_replaced(
+    runtime: Runtime, place: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "lamp.md"
+    file.write_text("Jon Vane keeps the lamp.")
+    collections.index(file, collection=place.split("/")[3], runtime=runtime)
     with (
         serving(runtime, {}) as found,
         httpx.Client(base_url=found.url, timeout=60) as client,
     ):
-        assert done(client, client.post(place, json={"documents": LAMP}))["new"] == 1
+        assert str(tmp_path) not in client.get(place).text
+        told = done(client, client.post(place, json={"documents": LAMP}))
+        assert (told["new"], told["replaced"]) == (1, ["lamp.md"])
         assert client.delete(place, params={"all": True}).json()["deleted"] == 1
+
+
+def test_another_server_goes_on_with_what_one_has_left(
+    runtime: Runtime, admin: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the files, whose first server ended while it read them."""
+    loader, reading = runtime.host("documents").engine, threading.Event()
+
+    async def reads(*_: Any) -> None:
+        reading.set()
+        await asyncio.Event().wait()
+
+    files = {"documents": ("a.md", b"Mara keeps the lamp.")}
+    with new_database(admin) as dsn:
+        with monkeypatch.context() as patch, serving(runtime, {}, None, journal_in(dsn)) as first:
+            patch.setattr(loader, "split", reads)
+            answer = httpx.post(f"{first.url}{place}", files=files, timeout=60)
+            assert reading.wait(60)
+        with (
+            serving(runtime, {}, None, journal_in(dsn)) as second,
+            httpx.Client(base_url=second.url, timeout=60) as client,
+        ):
+            assert done(client, answer)["new"] == 1
+            assert names(client, place) == ["a.md"]
+            client.delete(place, params={"all": True})
