@@ -290,11 +290,15 @@ def _gone(
     gone: dict[str, dict[str, Any]] = {}
     for folder in folders:
         own = [d for d in there if d["origin"] and Path(d["origin"]).is_relative_to(folder)]
+        renamed = [
+            document
+            for document in own
+            if document["origin"] in origins and (document["name"], document["origin"]) not in names
+        ]
         left = [
             document
             for document in own
-            if (document["name"], document["origin"]) not in names
-            and (document["origin"] in origins or _is_missing(Path(document["origin"])))
+            if document["origin"] not in origins and _is_missing(Path(document["origin"]))
         ]
         if 2 * len(left) > len(own):
             if may_delete is None:
@@ -305,7 +309,7 @@ def _gone(
                 )
             if not may_delete(len(left), len(own)):
                 continue
-        gone |= {str(document["id"]): document for document in left}
+        gone |= {str(document["id"]): document for document in (*left, *renamed)}
     return list(gone.values())
 
 

@@ -140,6 +140,11 @@ class QueryContext:
         """Whose calls its own are; see docs/routing.md."""
         return self.part_of or self.query_id
 
+    @property
+    def whole_id(self) -> str:
+        """Id of the whole query, of which this may be a part, such as a turn of a loop."""
+        return self.query_id.partition("/")[0]
+
 
 class Request(NamedTuple):
     """One slice of one primitive, with its inputs resolved to values.
@@ -470,6 +475,19 @@ class HasDatabase(Protocol):
         ...
 
 
+@runtime_checkable
+class Reindexes(Protocol):
+    """A DocumentStore that can embed a collection anew."""
+
+    async def reindexing(
+        self, tenant: str, collection: str, embedder: EmbedderIdentity
+    ) -> tuple[Reindexing, bool]:
+        """Begin for `embedder`, with its `sentence`, or go on where somebody stopped; False if the
+        collection is this embedder's already. Whoever calls closes it. Raises UnknownName, and
+        InputError if another one is at it."""
+        ...
+
+
 def near(engine: Engine) -> Engine:
     """The engine, or what stands here for one that runs elsewhere and can be asked at once."""
     return engine.near if isinstance(engine, StandsFor) else engine
@@ -660,7 +678,7 @@ class EmbedderIdentity:
     sentence: Any = None
 
 
-class Admission(NamedTuple):
+class EmbedderAdmission(NamedTuple):
     """What a store says to an embedder that wants to search a collection. collection: the store's
     number of it, None if there is none of that name. notice: what whoever searches has to know.
     unsure: `sentence` is needed to tell."""
@@ -677,13 +695,13 @@ class DocumentStore(BatchEngine, Protocol):
     collection other than `UNNAMED`, a name is one document: what is stored under a name takes the
     place of what was there, in one transaction, unless that was asked for later.
 
-    A query (`QueryContext.query_id`) sees one version of a collection from its first search in it
-    to its end.
+    A query (`QueryContext.whole_id`) sees one version of a collection from its first search in it
+    to its end, which `release` tells.
     """
 
     async def admit(
         self, tenant: str, collection: str, embedder: EmbedderIdentity, *, remember: bool = True
-    ) -> Admission:
+    ) -> EmbedderAdmission:
         """What the embedder has to know that wants to search the collection. remember: whether the
         collection's embedder may be written down, if it is not yet. Raises InputError, with what to
         do, if the collection was indexed with another one."""
@@ -715,7 +733,8 @@ class DocumentStore(BatchEngine, Protocol):
         ...
 
     async def release(self, owner: str) -> None:
-        """End of the owner's query, however it ended: what is still pending is deleted."""
+        """End of the owner's query, however it ended: what is still pending is deleted, and what
+        only it could see."""
         ...
 
     def unpin(self, owner: str) -> None:
@@ -738,6 +757,13 @@ class DocumentStore(BatchEngine, Protocol):
         ...
 
 
+class ReindexingPart(Protocol):
+    """Chunks that are embedded at once, for a `Reindexing`. size: how many, at most."""
+
+    @property
+    def size(self) -> int: ...
+
+
 class Reindexing(Protocol):
     """A collection that is embedded anew, beside itself: what is searched stays until `finish`.
 
@@ -748,7 +774,7 @@ class Reindexing(Protocol):
     chunks: int
 
     async def batches(self) -> Sequence[Any]:
-        """What is still to be done, in parts that are embedded at once."""
+        """What is still to be done, as a ReindexingPart each."""
         ...
 
     async def texts(self, batch: Any) -> Sequence[Chunk]:
@@ -766,19 +792,6 @@ class Reindexing(Protocol):
 
     async def close(self) -> None:
         """Nobody works on it any more; what was stored is there for the next one. Repeatable."""
-        ...
-
-
-@runtime_checkable
-class Reindexes(Protocol):
-    """A DocumentStore that can embed a collection anew."""
-
-    async def reindexing(
-        self, tenant: str, collection: str, embedder: EmbedderIdentity
-    ) -> tuple[Reindexing, bool]:
-        """Begin for `embedder`, with its `sentence`, or go on where somebody stopped; False if the
-        collection is this embedder's already. Whoever calls closes it. Raises UnknownName, and
-        InputError if another one is at it."""
         ...
 
 

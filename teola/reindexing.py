@@ -7,11 +7,11 @@ through the same scheduler as others. Until all of it is done the collection is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from teola.app import App
-from teola.engine import EmbedderIdentity, Reindexes, Reindexing
+from teola.engine import EmbedderIdentity, Reindexes, Reindexing, ReindexingPart
 from teola.errors import EngineUnavailable, InputError
 from teola.query_spec import QuerySpec
 from teola.runtime.default_runtime import default_runtime
@@ -102,12 +102,13 @@ class _Reindex:
 
     def __init__(self, app: App, tenant: str, work: Reindexing, report: OnReindexed) -> None:
         self.app, self.tenant, self.work, self.report = app, tenant, work, report
-        self.embedded = 0
+        self.embedded = self.left = 0
 
     async def run(self) -> int:
         """Until nothing changes any more; how many chunks were embedded."""
         for _ in range(ATTEMPTS):
-            batches = await self.work.batches()
+            batches: Sequence[ReindexingPart] = await self.work.batches()
+            self.left = sum(batch.size for batch in batches)
             left = iter(batches)
             workers = [
                 asyncio.create_task(self._worker(left)) for _ in range(min(IN_FLIGHT, len(batches)))
@@ -124,17 +125,16 @@ class _Reindex:
             "the collection changes faster than it is embedded anew: try again when less is indexed"
         )
 
-    async def _worker(self, left: Iterator[Any]) -> None:
+    async def _worker(self, left: Iterator[ReindexingPart]) -> None:
         for batch in left:
-            texts = await self.work.texts(batch)
-            if not texts:
-                continue
-            given = {"texts": [chunk.text for chunk in texts]}
-            job = self.app.job(QuerySpec(given, {}, None, DEADLINE_S, self.tenant))
-            result = (await job.run()).checked()
-            await self.work.store(batch, texts, result["vectors"])
+            if texts := await self.work.texts(batch):
+                given = {"texts": [chunk.text for chunk in texts]}
+                job = self.app.job(QuerySpec(given, {}, None, DEADLINE_S, self.tenant))
+                result = (await job.run()).checked()
+                await self.work.store(batch, texts, result["vectors"])
             self.embedded += len(texts)
-            self.report(min(self.embedded, self.work.chunks), self.work.chunks)
+            self.left -= batch.size
+            self.report(max(0, self.work.chunks - self.left), self.work.chunks)
 
 
 def _ignore(done: int, of: int) -> None:

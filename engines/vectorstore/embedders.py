@@ -24,7 +24,7 @@ from pgvector import Vector as Wire
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from teola.engine import Admission, EmbedderIdentity
+from teola.engine import EmbedderAdmission, EmbedderIdentity
 from teola.errors import InputError
 
 from .values import vector
@@ -36,12 +36,12 @@ library leaves .999; other models of one length, whose axes mean other things, a
 _SPLIT = re.compile(r"([^/]*/\d+/\d+)/(.+)", re.DOTALL)
 """How Teola's loader and an embedder make a document's `pipeline`, of both of them."""
 
-WRITTEN = """
+RECORD = """
 SELECT c.id, c.embedder, c.sentence IS NOT NULL, CASE
     WHEN vector_dims(c.sentence) = vector_dims(%(sentence)s::vector)
     THEN 1 - (c.sentence <=> %(sentence)s::vector) END
 FROM teola.collections c WHERE """
-NAMED = WRITTEN + "c.name = %(name)s"
+NAMED = RECORD + "c.name = %(name)s"
 WITH_DOCUMENTS = (
     NAMED
     + """ AND EXISTS (
@@ -67,7 +67,7 @@ HOLD = """
 SELECT pg_try_advisory_xact_lock_shared(%s, id::int) FROM teola.collections
 WHERE id = %s AND name = %s FOR KEY SHARE
 """
-REPLACING = WRITTEN + "c.replaces = %(source)s"
+REPLACING = RECORD + "c.replaces = %(source)s"
 ABANDON = """
 WITH begun AS (
     UPDATE teola.collections SET replaces = NULL WHERE replaces = %(source)s RETURNING id
@@ -93,7 +93,7 @@ class _Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class EmbedderRecord:
     """What is written down for a collection. identities: several where its documents were indexed
     by several. cosine: of its sentence's vector and that of who asks, if both are there."""
 
@@ -117,21 +117,23 @@ class Admissions:
         collection: str,
         embedder: EmbedderIdentity,
         remember: bool,
-    ) -> Admission:
+    ) -> EmbedderAdmission:
         """See DocumentStore.admit: for who searches. One statement, but for a first look."""
         while True:
             named = {"name": collection}
-            written = await self._read(connection, WITH_DOCUMENTS, named, embedder, remember)
-            if written is None:
-                return Admission(None)
-            verdict = _judged(written, embedder)
+            recorded = await self._read(connection, WITH_DOCUMENTS, named, embedder, remember)
+            if recorded is None:
+                return EmbedderAdmission(None)
+            verdict = _judged(recorded, embedder)
             if verdict is _Verdict.UNSURE:
-                return Admission(written.number, unsure=True)
+                return EmbedderAdmission(recorded.number, unsure=True)
             if verdict is _Verdict.OTHER:
-                raise InputError(refusal(collection, written, embedder))
-            if not remember or await self._completed(connection, written, embedder, verdict):
+                raise InputError(refusal(collection, recorded, embedder))
+            if not remember or await self._completed(connection, recorded, embedder, verdict):
                 several = verdict is _Verdict.ONE_OF_SEVERAL
-                return Admission(written.number, notice(collection, written) if several else "")
+                return EmbedderAdmission(
+                    recorded.number, notice(collection, recorded) if several else ""
+                )
 
     async def enter(
         self,
@@ -144,17 +146,17 @@ class Admissions:
         be, whose name and embedder stay as they are until the transaction ends. Raises InputError.
         """
         while True:
-            written = await self._read(connection, NAMED, {"name": collection}, embedder)
-            if written is None:
+            recorded = await self._read(connection, NAMED, {"name": collection}, embedder)
+            if recorded is None:
                 values = (tenant, collection, Jsonb(_record(embedder)), _wire(embedder))
                 await connection.execute(MAKE, values)
                 continue
-            verdict = _judged(written, embedder)
+            verdict = _judged(recorded, embedder)
             if verdict is _Verdict.OTHER:
-                if not await self._retired(connection, written, collection):
-                    raise InputError(refusal(collection, written, embedder))
-            elif await self._completed(connection, written, embedder, verdict):
-                values = (CLOSED_LOCK, written.number, collection)
+                if not await self._retired(connection, recorded, collection):
+                    raise InputError(refusal(collection, recorded, embedder))
+            elif await self._completed(connection, recorded, embedder, verdict):
+                values = (CLOSED_LOCK, recorded.number, collection)
                 held = await (await connection.execute(HOLD, values)).fetchone()
                 if held == (False,):
                     raise InputError(
@@ -162,18 +164,18 @@ class Admissions:
                         "embedder: index into it with that one, when it is done"
                     )
                 if held is not None:
-                    return written.number
+                    return recorded.number
 
     async def source(
         self, connection: AsyncConnection[Any], collection: str, embedder: EmbedderIdentity
-    ) -> tuple[Written | None, bool]:
+    ) -> tuple[EmbedderRecord | None, bool]:
         """For who reindexes: what is written down for the collection, and whether its vectors are
         surely of this embedder already."""
-        written = await self._read(connection, WITH_DOCUMENTS, {"name": collection}, embedder)
-        if written is None:
+        recorded = await self._read(connection, WITH_DOCUMENTS, {"name": collection}, embedder)
+        if recorded is None:
             return None, False
-        sure = embedder.digests or written.has_sentence
-        return written, sure and _judged(written, embedder) is _Verdict.SAME
+        sure = embedder.digests or recorded.has_sentence
+        return recorded, sure and _judged(recorded, embedder) is _Verdict.SAME
 
     async def target(
         self,
@@ -199,7 +201,7 @@ class Admissions:
         where: Mapping[str, Any],
         embedder: EmbedderIdentity,
         remember: bool = True,
-    ) -> Written | None:
+    ) -> EmbedderRecord | None:
         self._check_length(embedder)
         values = {**where, "sentence": _wire(embedder)}
         row = await (await connection.execute(statement, values)).fetchone()
@@ -209,7 +211,7 @@ class Admissions:
         if record is None:
             record = await self._adopt(connection, number, embedder, remember)
         identities = tuple(record.get("identities") or [record["identity"]])
-        return Written(number, identities, record["dimensions"], has_sentence, cosine)
+        return EmbedderRecord(number, identities, record["dimensions"], has_sentence, cosine)
 
     def _check_length(self, embedder: EmbedderIdentity) -> None:
         if embedder.dimensions != self._dimensions:
@@ -244,48 +246,48 @@ class Admissions:
     async def _completed(
         self,
         connection: AsyncConnection[Any],
-        written: Written,
+        recorded: EmbedderRecord,
         embedder: EmbedderIdentity,
         verdict: _Verdict,
     ) -> bool:
         """Write down what was not known before this embedder came. False if another one was
         quicker."""
-        if verdict is not _Verdict.SAME or written.has_sentence or embedder.sentence is None:
+        if verdict is not _Verdict.SAME or recorded.has_sentence or embedder.sentence is None:
             return True
-        values = (Jsonb(_record(embedder)), _wire(embedder), written.number)
+        values = (Jsonb(_record(embedder)), _wire(embedder), recorded.number)
         return bool((await connection.execute(WRITE, values)).rowcount)
 
     async def _retired(
-        self, connection: AsyncConnection[Any], written: Written, collection: str
+        self, connection: AsyncConnection[Any], recorded: EmbedderRecord, collection: str
     ) -> bool:
         """Take the name from a collection without documents, so that another one may have it."""
         # Two statements: the second one sees what was committed while the first one waited.
-        locked = await connection.execute(LOCK, (written.number, collection))
+        locked = await connection.execute(LOCK, (recorded.number, collection))
         if not locked.rowcount:
             return True  # somebody else did
-        return bool((await connection.execute(RETIRE, {"number": written.number})).rowcount)
+        return bool((await connection.execute(RETIRE, {"number": recorded.number})).rowcount)
 
 
-def _judged(written: Written, embedder: EmbedderIdentity) -> _Verdict:
-    if written.dimensions != embedder.dimensions:
+def _judged(recorded: EmbedderRecord, embedder: EmbedderIdentity) -> _Verdict:
+    if recorded.dimensions != embedder.dimensions:
         return _Verdict.OTHER
-    if len(written.identities) > 1:
-        known = embedder.identity in written.identities
+    if len(recorded.identities) > 1:
+        known = embedder.identity in recorded.identities
         return _Verdict.ONE_OF_SEVERAL if known else _Verdict.OTHER
-    equal = embedder.identity == written.identities[0]
+    equal = embedder.identity == recorded.identities[0]
     if equal and embedder.digests:
         return _Verdict.SAME
-    if not written.has_sentence:
+    if not recorded.has_sentence:
         return _Verdict.SAME if equal else _Verdict.OTHER
     if embedder.sentence is None:
         return _Verdict.UNSURE
-    near = written.cosine is not None and written.cosine >= ALIKE
+    near = recorded.cosine is not None and recorded.cosine >= ALIKE
     return _Verdict.SAME if near else _Verdict.OTHER
 
 
-def refusal(collection: str, written: Written, embedder: EmbedderIdentity) -> str:
+def refusal(collection: str, recorded: EmbedderRecord, embedder: EmbedderIdentity) -> str:
     """Why an embedder may not search or index the collection, and what to do."""
-    own = _listed(written.identities)
+    own = _listed(recorded.identities)
     if own == repr(embedder.identity):
         why = f"was indexed with {own}, which gives other vectors under that name now"
     else:
@@ -296,11 +298,11 @@ def refusal(collection: str, written: Written, embedder: EmbedderIdentity) -> st
     )
 
 
-def notice(collection: str, written: Written) -> str:
+def notice(collection: str, recorded: EmbedderRecord) -> str:
     """What whoever searches a collection of several embedders has to know."""
     return (
         f"the collection {collection!r} was indexed with several embedders "
-        f"({_listed(written.identities)}), whose vectors cannot be compared: embed it anew with "
+        f"({_listed(recorded.identities)}), whose vectors cannot be compared: embed it anew with "
         f"`teola collections reindex {collection}`"
     )
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from teola.engine import (
-    Admission,
     Claim,
     DocumentKey,
+    EmbedderAdmission,
     EmbedderIdentity,
     EngineKind,
     EngineSpec,
@@ -113,7 +113,7 @@ class PgVector:
 
     async def admit(
         self, tenant: str, collection: str, embedder: EmbedderIdentity, *, remember: bool = True
-    ) -> Admission:
+    ) -> EmbedderAdmission:
         """See DocumentStore."""
         return await self._started.admit(tenant, collection, embedder, remember)
 

@@ -87,6 +87,10 @@ class Pin(NamedTuple):
     version: int
 
 
+NOWHERE = Pin(0, 0)
+"""What a query sees of a collection that was not there when it first searched in it."""
+
+
 class Searcher(NamedTuple):
     """A query and the name of a collection in which it searches."""
 
@@ -191,7 +195,8 @@ class Pins:
     def pin(self, query: Searcher, tenant: str, pin: Pin) -> None:
         """What the query sees from now on. A `HeldVersions` reads the collection just now."""
         if self.pinned(query, tenant) is None:
-            self._readers[pin.collection].add(pin.version)
+            if pin != NOWHERE:
+                self._readers[pin.collection].add(pin.version)
             self._pins.setdefault(query.owner, {})[tenant, query.collection] = pin
 
     def forget_name(self, tenant: str, name: str) -> None:
@@ -321,19 +326,18 @@ class Pins:
 
 
 class HeldVersions:
-    """Reading of some queries, for as long as one transaction looks. ids, names: of the collections
-    that they read."""
+    """Reading of some queries, for as long as one transaction looks. pinned: ids of collections
+    that they see a version of already. names: of those in which they look for the first time."""
 
     def __init__(
         self, pins: Pins, tenant: str, queries: Iterable[Searcher], provisional: dict[str, Pin]
     ) -> None:
         self._pins, self._tenant, self._provisional = pins, tenant, provisional
         self._queries = list(queries)
-        self.ids = self._pinned | {pin.collection for pin in provisional.values()}
-        self.names = set(provisional)
+        self.pinned, self.names = self._pinned_now, set(provisional)
 
     @property
-    def _pinned(self) -> set[int]:
+    def _pinned_now(self) -> set[int]:
         pins = (self._pins.pinned(query, self._tenant) for query in self._queries)
         return {pin.collection for pin in pins if pin is not None}
 
@@ -344,7 +348,8 @@ class HeldVersions:
         ]
         for name in moved:
             self._pins.forget_name(self._tenant, name)
-        return not moved and self._pinned <= self.ids
+        read = self.pinned | {pin.collection for pin in self._provisional.values()}
+        return not moved and self._pinned_now <= read
 
     def settle(self, query: Searcher, versions: Mapping[int, int], *, keep: bool) -> Pin | None:
         """What the query sees, by the newest versions of collections; None: no such collection.
@@ -354,11 +359,12 @@ class HeldVersions:
             return pin if pin.collection in versions else None
         provisional = self._provisional.get(query.collection)
         if provisional is None:
-            return None
-        pin = Pin(provisional.collection, versions[provisional.collection])
+            pin = NOWHERE
+        else:
+            pin = Pin(provisional.collection, versions[provisional.collection])
         if keep:
             self._pins.pin(query, self._tenant, pin)
-        return pin
+        return pin if pin != NOWHERE else None
 
     def end(self) -> None:
         """No reading any more."""

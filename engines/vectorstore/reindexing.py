@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pgvector import Vector as Wire
-from psycopg import AsyncConnection, Rollback, errors, sql
+from psycopg import AsyncConnection, OperationalError, Rollback, errors, sql
 
 from teola.engine import Chunk, DocumentKey, EmbedderIdentity
-from teola.errors import EngineError, InputError, UnknownName
+from teola.errors import EngineError, EngineUnavailable, InputError, UnknownName
 
 from .database import Database
 from .embedders import CLOSED_LOCK, Admissions, embedded_by
@@ -152,7 +152,7 @@ class Twin:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class ChunkRange:
     """Chunks `low` to `high` of a document."""
 
     twin: Twin
@@ -160,7 +160,19 @@ class Slice:
     high: int
 
 
-class Reindexing:
+@dataclass(frozen=True, slots=True)
+class ReindexBatch:
+    """Chunks that are embedded at once."""
+
+    slices: tuple[ChunkRange, ...]
+
+    @property
+    def size(self) -> int:
+        """See ReindexingPart."""
+        return sum(one.high - one.low for one in self.slices)
+
+
+class CollectionReindexing:
     """See teola.engine.Reindexing."""
 
     def __init__(
@@ -178,7 +190,7 @@ class Reindexing:
         self._indexes, self._pins = indexes, pins
         self._holder, self._tenant, self._name = holder, tenant, collection
         self._embedder = embedder
-        self._alone = AsyncExitStack()
+        self._opened = AsyncExitStack()
         self._tries = 0
         self._parts: dict[str, sql.Composable] = {}
         self.source = self.target = 0
@@ -186,40 +198,40 @@ class Reindexing:
 
     async def begin(self, admissions: Admissions) -> bool:
         """False if the collection is this embedder's already. Raises UnknownName, InputError."""
-        self._own = await self._alone.enter_async_context(self._database.dedicated())
-        alone = await self._own.execute(ALONE, (REINDEX_LOCK, f"{self._tenant}/{self._name}"))
+        self._session = await self._opened.enter_async_context(self._database.dedicated())
+        alone = await self._session.execute(ALONE, (REINDEX_LOCK, f"{self._tenant}/{self._name}"))
         if await alone.fetchone() != (True,):
             raise InputError(
                 f"the collection {self._name!r} is being embedded anew already: wait for that"
             )
         async with self._database.transaction(self._tenant) as connection:
-            written, same = await admissions.source(connection, self._name, self._embedder)
-            if written is None:
+            recorded, same = await admissions.source(connection, self._name, self._embedder)
+            if recorded is None:
                 names = await connection.execute(
                     "SELECT name FROM teola.collections WHERE name IS NOT NULL ORDER BY name"
                 )
                 raise UnknownName("collection", self._name, [name async for (name,) in names])
-            self.source = written.number
-            self._parts = {"source": sql.Literal(written.number)}
+            self.source = recorded.number
+            self._parts = {"source": sql.Literal(recorded.number)}
             size = await connection.execute(self._sql(SIZE))
             self.documents, self.chunks = await size.fetchone() or (0, 0)
             if same:
                 return False
             self.target = await admissions.target(
-                connection, self._tenant, written.number, self._embedder
+                connection, self._tenant, recorded.number, self._embedder
             )
         self._parts |= {
             "target": sql.Literal(self.target),
-            "chunks": self._tables.of(written.dimensions),
+            "chunks": self._tables.of(recorded.dimensions),
             "own": self._tables.own,
         }
         return True
 
     async def close(self) -> None:
         """See teola.engine.Reindexing."""
-        await self._alone.aclose()
+        await self._opened.aclose()
 
-    async def batches(self) -> list[tuple[Slice, ...]]:
+    async def batches(self) -> list[ReindexBatch]:
         """See teola.engine.Reindexing."""
         async with self._database.transaction(self._tenant) as connection:
             await connection.execute(self._sql(LEFT_OVER, "d.id"))
@@ -227,22 +239,22 @@ class Reindexing:
             twins = [self._twin(*row) async for row in cursor]
         return list(_batches(twins))
 
-    async def texts(self, batch: Sequence[Slice]) -> list[Chunk]:
+    async def texts(self, batch: ReindexBatch) -> list[Chunk]:
         """See teola.engine.Reindexing."""
         slices = (
-            [one.twin.document for one in batch],
-            [one.low for one in batch],
-            [one.high for one in batch],
+            [one.twin.document for one in batch.slices],
+            [one.low for one in batch.slices],
+            [one.high for one in batch.slices],
         )
         async with self._database.transaction(self._tenant) as connection:
             cursor = await connection.execute(self._sql(TEXTS, "c.document"), slices)
             return [Chunk(document, index, text, "") async for document, index, text in cursor]
 
     async def store(
-        self, batch: Sequence[Slice], texts: Sequence[Chunk], vectors: Sequence[Any]
+        self, batch: ReindexBatch, texts: Sequence[Chunk], vectors: Sequence[Any]
     ) -> None:
         """See teola.engine.Reindexing."""
-        twins = {one.twin.document: one.twin for one in batch}
+        twins = {one.twin.document: one.twin for one in batch.slices}
         keys = [one.key for one in twins.values()]
         pipelines = [one.pipeline for one in twins.values()]
         rows = [
@@ -263,20 +275,31 @@ class Reindexing:
         await self._indexes.complete(self._tenant, self.target)
         self._tries += 1
         if self._tries == OPEN_TRIES:
-            await self._own.execute("SELECT pg_advisory_lock(%s, %s)", (CLOSED_LOCK, self.source))
+            await self._close_source()
             return False  # what was begun before is seen now
-        try:
-            async with self._database.transaction(self._tenant) as connection:
-                done = False
+        async with self._database.transaction(self._tenant) as connection:
+            done = False
+            try:
                 async with connection.transaction():
                     done = await self._exchanged(connection)
                     if not done:
                         raise Rollback
-            if done:
-                self._pins.purge_soon(self._tenant, self.source)
-            return done
-        except (errors.LockNotAvailable, errors.DeadlockDetected):
-            return False
+            except (errors.LockNotAvailable, errors.DeadlockDetected):
+                return False
+        if done:
+            self._pins.purge_soon(self._tenant, self.source)
+        return done
+
+    async def _close_source(self) -> None:
+        try:
+            await self._session.execute(
+                "SELECT pg_advisory_lock(%s, %s)", (CLOSED_LOCK, self.source)
+            )
+        except OperationalError as error:
+            raise EngineUnavailable(
+                f"lost the connection that shows that {self._name!r} is embedded anew: go on with "
+                f"`teola collections reindex {self._name}`"
+            ) from error
 
     async def _exchanged(self, connection: AsyncConnection[Any]) -> bool:
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", (LOCK_TIMEOUT,))
@@ -319,18 +342,18 @@ class Reindexing:
         return sql.SQL(statement).format(**parts)
 
 
-def _batches(twins: Sequence[Twin]) -> Iterator[tuple[Slice, ...]]:
+def _batches(twins: Sequence[Twin]) -> Iterator[ReindexBatch]:
     """All chunks, in order, BATCH at once."""
-    chosen: list[Slice] = []
+    chosen: list[ChunkRange] = []
     room = BATCH
     for twin in twins:
         low = 0
         while low < twin.chunks:
             high = min(twin.chunks, low + room)
-            chosen.append(Slice(twin, low, high))
+            chosen.append(ChunkRange(twin, low, high))
             room, low = room - (high - low), high
             if not room:
-                yield tuple(chosen)
+                yield ReindexBatch(tuple(chosen))
                 chosen, room = [], BATCH
     if chosen:
-        yield tuple(chosen)
+        yield ReindexBatch(tuple(chosen))

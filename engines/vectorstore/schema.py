@@ -65,7 +65,8 @@ CREATE INDEX ON teola.readers (collection);
 DOCUMENT_INDEXES: LiteralString = """
 CREATE UNIQUE INDEX ON teola.documents (key) WHERE died IS NULL;
 CREATE INDEX ON teola.documents (collection, born);
-CREATE INDEX ON teola.documents (collection, died) WHERE died IS NOT NULL;
+CREATE INDEX documents_hidden_idx ON teola.documents (collection)
+    WHERE NOT ready OR died IS NOT NULL;
 CREATE INDEX ON teola.documents (collection, name_hash) WHERE died IS NULL;
 CREATE INDEX ON teola.documents (collection, sha256);
 """
@@ -253,10 +254,9 @@ async def migrate(connection: AsyncConnection[Any], dimensions: int) -> None:
         row = await cursor.fetchone()
         if row is not None and row[0] is not None:
             await _check(connection)
-        else:
-            await ensure_extension(connection)
-            await _create(connection, dimensions)
-        await _ensure_chunks(connection, dimensions)
+            return
+        await ensure_extension(connection)
+        await _create(connection, dimensions)
 
 
 async def chunk_tables(connection: AsyncConnection[Any], dimensions: int) -> ChunkTables:
@@ -283,24 +283,31 @@ async def _check(connection: AsyncConnection[Any]) -> None:
         )
 
 
-async def _ensure_chunks(connection: AsyncConnection[Any], dimensions: int) -> None:
-    """Make the table for chunks with vectors of this length, with its barrier and its rights."""
-    tables = await chunk_tables(connection, dimensions)
-    table = tables.own
-    cursor = await connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),))
-    if await cursor.fetchone() != (None,):
-        return
+async def ensure_chunks(connection: AsyncConnection[Any], tables: ChunkTables) -> None:
+    """Make a store's own table of chunks, with its barrier and its rights, if it is not there.
+
+    `connection` has autocommit on. Raises EngineUnavailable with what to do.
+    """
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        name = tables.own.as_string(connection)
+        cursor = await connection.execute("SELECT to_regclass(%s)", (name,))
+        if await cursor.fetchone() == (None,):
+            await _make_chunks(connection, tables)
+
+
+async def _make_chunks(connection: AsyncConnection[Any], tables: ChunkTables) -> None:
     try:
         async with connection.transaction():
             await _see_vectors(connection)
             await connection.execute(sql.SQL(CHUNKS + SECURITY).format(**_form(tables)))
     except errors.InsufficientPrivilege as error:
         raise EngineUnavailable(
-            f"this role may not make the table {table.as_string(connection)} for vectors of "
-            f"{dimensions} dimensions: log in as the role that owns the schema 'teola'",
+            f"this role may not make the table {tables.own.as_string(connection)} for vectors of "
+            f"{tables.width} dimensions: log in as the role that owns the schema 'teola'",
             retryable=False,
         ) from error
-    await grant(connection, sql.SQL(GRANT_CHUNKS).format(table=table))
+    await grant(connection, sql.SQL(GRANT_CHUNKS).format(table=tables.own))
 
 
 def _form(tables: ChunkTables) -> dict[str, sql.Composable]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 from pgvector import Vector as Wire
 from psycopg import AsyncConnection, sql
@@ -62,11 +62,19 @@ BY_INDEX = "c.embedding <=> q.embedding"
 EXACTLY = "(c.embedding <=> q.embedding) + 0"
 """The same number, in a form that no index serves."""
 
+COLLECTIONS: LiteralString = """
+SELECT id, name, indexed, version, (embedder->'dimensions')::int FROM teola.collections WHERE """
 IN_COLLECTION = "c.collection = {collection}"
-VISIBLE = """c.document <> ALL (ARRAY(
-    SELECT id FROM teola.documents WHERE collection = {collection} AND NOT ready UNION ALL
-    SELECT id FROM teola.documents WHERE collection = {collection} AND died <= {version} UNION ALL
-    SELECT id FROM teola.documents WHERE collection = {collection} AND born > {version}))"""
+VISIBLE: LiteralString = """c.document NOT IN (
+    SELECT id FROM teola.documents WHERE collection = {collection}
+        AND (NOT ready OR died <= {version} OR born > {version}))"""
+VISIBLE_BY_INDEX: LiteralString = """c.document NOT IN (
+    SELECT id FROM teola.documents WHERE collection = {collection}
+        AND (NOT ready OR died IS NOT NULL) AND (NOT ready OR died <= {version}) UNION ALL
+    SELECT id FROM teola.documents WHERE collection = {collection} AND born > {version})"""
+"""The same, where plans may not merge what several indexes give. Both list what is hidden once, and
+look into that list for each chunk."""
+
 IN_DOCUMENTS = "c.document = ANY (%(documents)s)"
 NAMED = """c.document = ANY (ARRAY(
     SELECT id FROM teola.documents WHERE collection = {collection} AND name = %(name)s))"""
@@ -82,12 +90,6 @@ WHERE collection = %(collection)s AND ready AND born <= %(version)s
     AND (died > %(version)s) IS NOT FALSE
     AND (%(documents)s::text[] IS NULL OR id = ANY (%(documents)s))
     AND (%(name)s::text IS NULL OR name = %(name)s)
-"""
-COLLECTIONS = """
-SELECT id, name, indexed, version, (embedder->'dimensions')::int FROM teola.collections
-WHERE id = ANY(%s) UNION ALL
-SELECT id, name, indexed, version, (embedder->'dimensions')::int FROM teola.collections
-WHERE name = ANY(%s)
 """
 SETTINGS = """
 SELECT set_config('enable_seqscan', %(plain)s, true), set_config('enable_sort', %(plain)s, true),
@@ -175,7 +177,7 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
             raise InputError("a hybrid search needs the text `question` beside its vectors")
         words = asked[:QUESTION_CHARS].replace("\0", " ").split()
         question = " ".join(word for word in words if len(word) <= WORD_CHARS)
-    asker = Searcher(request.context.query_id, scope.collection)
+    asker = Searcher(request.context.whole_id, scope.collection)
     goes_on = not request.context.life.over
     return SearchRequest(
         number, asker, goes_on, scope, top_k, vectors, name, rest, language, question
@@ -263,7 +265,14 @@ async def _with_words(
 async def _collections(
     connection: AsyncConnection[Any], hold: HeldVersions
 ) -> dict[int, Collection]:
-    cursor = await connection.execute(COLLECTIONS, (list(hold.ids), list(hold.names)))
+    known = hold.pinned
+    statement = " UNION ALL ".join(
+        [COLLECTIONS + "name = ANY(%(names)s)"] * bool(hold.names)
+        + [COLLECTIONS + "id = ANY(%(ids)s)"] * bool(known)
+    )
+    if not statement:
+        return {}
+    cursor = await connection.execute(statement, {"names": list(hold.names), "ids": list(known)})
     return {row[0]: Collection(*row) async for row in cursor}
 
 
@@ -351,13 +360,13 @@ async def _plan(connection: AsyncConnection[Any], plain: str, top_k: int) -> Non
 
 
 def _conditions(
-    question: SearchRequest, home: SearchedVersion
+    question: SearchRequest, home: SearchedVersion, visible: LiteralString = VISIBLE
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """Which chunks `c` are in scope, and the values in that; the collection is a literal, so that
     the plan can use its own indexes."""
     values = question.values
     optional = {"documents": IN_DOCUMENTS, "name": NAMED}
-    conditions = [IN_COLLECTION, VISIBLE]
+    conditions = [IN_COLLECTION, visible]
     conditions += [text for key, text in optional.items() if values[key] is not None]
     if question.comparisons:
         tests, compared = where(question.comparisons)
@@ -372,7 +381,8 @@ def _statement(
     question: SearchRequest, home: SearchedVersion, *, indexed: bool
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """The search for the nearest without its vectors."""
-    conditions, values = _conditions(question, home)
+    visible = VISIBLE_BY_INDEX if indexed else VISIBLE
+    conditions, values = _conditions(question, home, visible)
     search = sql.SQL(SEARCH).format(
         chunks=home.chunks,
         conditions=conditions,

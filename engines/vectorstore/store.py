@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
 
-from teola.engine import Admission, EmbedderIdentity, Request, Result
+from teola.engine import EmbedderAdmission, EmbedderIdentity, Request, Result
 from teola.errors import EngineError, InputError
 from teola.graph.ops import Op
 
@@ -20,8 +21,8 @@ from .ownership import Ownership
 from .pins import Pins
 from .presence import Presence
 from .publishing import Published
-from .reindexing import Reindexing
-from .schema import ChunkTables, chunk_tables
+from .reindexing import CollectionReindexing
+from .schema import ChunkTables, chunk_tables, ensure_chunks
 from .searching import LacksIndex
 from .values import check_key
 
@@ -62,6 +63,7 @@ class ChunkStore:
         self._exact_below = exact_below
         self._presence = Presence(database)
         self._tables = ChunkTables(dimensions, dimensions)
+        self._made, self._making = False, asyncio.Lock()
         self.admissions = Admissions(dimensions)
         self.indexes = Indexes(database, dimensions, exact_below)
         self.ownership = Ownership(database, self._presence, self.admissions, self._published)
@@ -73,6 +75,7 @@ class ChunkStore:
             self._tables = await chunk_tables(connection, self._dimensions)
         self.indexes.open(self._tables.own)
         self.admissions.main = self._tables.main
+        self._made = self._tables.main == self._tables.width
         await self.ownership.open(self._tables.own)
         await self.pins.open()
 
@@ -97,11 +100,22 @@ class ChunkStore:
         for home in published.replaced:
             self.pins.purge_soon(tenant, home)
 
+    async def _ensure_table(self) -> None:
+        """Whoever only lists or deletes needs no table of other dimensions than the database's."""
+        if self._made:
+            return
+        async with self._making:
+            if not self._made:
+                async with self._database.admin() as connection:
+                    await ensure_chunks(connection, self._tables)
+                self._made = True
+
     async def ingest(self, requests: Mapping[int, Request]) -> dict[int, Outcome]:
         """Results by the requests' numbers."""
         results, tenants = self._checked(requests, ingestion.read)
         for tenant, batch in tenants.items():
             try:
+                await self._ensure_table()
                 stored = await ingestion.store(self._database, self._tables.own, tenant, batch)
             except EngineError as error:
                 results.update((pieces.number, error) for pieces in batch)
@@ -116,6 +130,7 @@ class ChunkStore:
         results, tenants = self._checked(requests, searching.read)
         for tenant, batch in tenants.items():
             try:
+                await self._ensure_table()
                 lacks_index = partial(self.indexes.searched, tenant)
                 results.update(await self._search(tenant, batch, lacks_index))
             except EngineError as error:
@@ -184,17 +199,18 @@ class ChunkStore:
 
     async def admit(
         self, tenant: str, collection: str, embedder: EmbedderIdentity, remember: bool
-    ) -> Admission:
+    ) -> EmbedderAdmission:
         async with self._database.transaction(tenant) as connection:
             return await self.admissions.check(connection, collection, embedder, remember)
 
     async def reindexing(
         self, tenant: str, collection: str, embedder: EmbedderIdentity
-    ) -> tuple[Reindexing, bool]:
+    ) -> tuple[CollectionReindexing, bool]:
         tables, holder = self._tables, self._presence.token
         parts = self._database, tables, self.indexes, self.pins, holder
-        work = Reindexing(*parts, tenant, collection, embedder)
+        work = CollectionReindexing(*parts, tenant, collection, embedder)
         try:
+            await self._ensure_table()
             return work, await work.begin(self.admissions)
         except BaseException:
             await work.close()

@@ -18,12 +18,12 @@ from typing import Any, Final, cast
 
 from teola.engine import (
     UNNAMED,
-    Admission,
     Chunk,
     Claim,
     DocumentKey,
     DocumentStore,
     Embedder,
+    EmbedderAdmission,
     Engine,
     EstimatesTokens,
     Loader,
@@ -272,12 +272,14 @@ class Preparer:
         """The query waits: its next search may see what is new."""
         self._store.unpin(owner)
 
-    async def _admitted(self, tenant: str, collection: str | None, *, indexes: bool) -> Admission:
+    async def _admitted(
+        self, tenant: str, collection: str | None, *, indexes: bool
+    ) -> EmbedderAdmission:
         """What the store says to the embedder. Raises InputError if the collection has another one,
         and for one that does not exist if nothing is to be indexed into it."""
         if collection is None:
-            return Admission(None)
-        found = Admission(None, unsure=True)
+            return EmbedderAdmission(None)
+        found = EmbedderAdmission(None, unsure=True)
         for sentence in (False, True):
             if found.unsure:
                 identity = await identity_of(self._embedding, sentence=sentence)

@@ -18,6 +18,7 @@ from teola.engine import (
     Request,
     near,
 )
+from teola.errors import EngineError, EngineUnavailable
 from teola.graph.ops import EmbeddingParams, Op
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.tasks import in_vain
@@ -27,6 +28,7 @@ SENTENCE: Final = (
     "trimmed the lamp, and counted 27 ships."
 )
 """Never to be changed: stores hold vectors of it."""
+TRIES: Final = 3
 
 
 async def identity_of(host: LocalHost, *, sentence: bool) -> EmbedderIdentity:
@@ -57,7 +59,12 @@ async def _embedded(host: LocalHost) -> Any:
     inputs = {"texts": [SENTENCE]}
     context = QueryContext("sentence")
     request = Request(Op.EMBEDDING, EmbeddingParams("document"), inputs, context, "sentence")
-    (result,) = await host.execute([request])
+    for _ in range(TRIES):
+        (result,) = await host.execute([request])
+        if not (isinstance(result, EngineError) and result.retryable):
+            break
+    if isinstance(result, EngineError):
+        raise EngineUnavailable(str(result), retryable=result.retryable) from result
     if isinstance(result, Exception):
         raise result
     (vector,) = result["vectors"]

@@ -195,6 +195,8 @@ class Profiler:
         began = time.perf_counter()
         results = await self.host.call(cast("BatchEngine", self.host.engine).execute, [request])
         seconds = time.perf_counter() - began
+        if op is Op.SEARCHING:
+            cast("DocumentStore", self.host.engine).unpin(request.context.whole_id)
         if isinstance(results[0], Exception):
             raise results[0]
         return seconds, results[0]

@@ -8,6 +8,7 @@ import pytest
 
 from teola import engine as protocols
 from teola.engine import (
+    DigestsWeights,
     EstimatesTokens,
     HasDatabase,
     HasDimensions,
@@ -18,6 +19,7 @@ from teola.engine import (
     MakesKeys,
     NamesModel,
     ReadsPrompts,
+    Reindexes,
     StandsFor,
     TellsMemory,
     TellsPrefixes,
@@ -31,6 +33,7 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.process import ProcessEngine
 
 CAPABILITIES = {
+    DigestsWeights,
     EstimatesTokens,
     HasDatabase,
     HasDimensions,
@@ -41,6 +44,7 @@ CAPABILITIES = {
     MakesKeys,
     NamesModel,
     ReadsPrompts,
+    Reindexes,
     StandsFor,
     TellsMemory,
     TellsPrefixes,
@@ -58,7 +62,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "vllm-inprocess": {"model": "/nowhere"},
 }
 HAVE: dict[str, set[type]] = {
-    "embedding": {HasDimensions, HasIdentity, Tokenizes, Travels},
+    "embedding": {DigestsWeights, HasDimensions, HasIdentity, Tokenizes, Travels},
     "openai": {MakesKeys, NamesModel},
     "openai-embedding": {
         EstimatesTokens,
@@ -69,7 +73,12 @@ HAVE: dict[str, set[type]] = {
         Travels,
     },
     "transformers": {KeepsSequences, MakesKeys, ReadsPrompts, TellsPrefixes},
-    "vectorstore": {HasDatabase, HasDimensions, KeepsSequences},  # a `release` of other things
+    "vectorstore": {
+        HasDatabase,
+        HasDimensions,
+        KeepsSequences,  # a `release` of other things
+        Reindexes,
+    },
     "vllm": {MakesKeys, NamesModel, ReadsPrompts, TellsMemory, TellsPrefixes},
     "vllm-inprocess": {KeepsSequences, MakesKeys, ReadsPrompts, TellsMemory, TellsPrefixes},
 }

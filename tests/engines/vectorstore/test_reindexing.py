@@ -214,6 +214,22 @@ async def test_what_is_being_indexed_at_the_exchange_is_given_up(
     assert [d["name"] for d in await store.documents(corner.tenant, "papers")] == ["a"]
 
 
+async def test_the_exchange_gives_way_to_who_is_at_work_on_the_collection(
+    store: PgVector, corner: Corner, server: Server
+) -> None:
+    await index(store, corner, "a")
+    work = Work(store, corner, NEW)
+    await work.begin()
+    await work.embed(await work.work.batches())
+    with psycopg.connect(server.admin) as connection:
+        held = "SELECT FROM teola.collections WHERE tenant = %s AND name IS NOT NULL FOR UPDATE"
+        connection.execute(held, (corner.tenant,))
+        assert not await work.work.finish()
+    assert (await best(store, corner, OLD, "a 1")).text == "a 1"
+    assert await work.work.finish()
+    await work.work.close()
+
+
 async def test_only_one_at_a_time(store: PgVector, other: PgVector, corner: Corner) -> None:
     await index(store, corner, "a")
     work = Work(store, corner, NEW)
@@ -300,6 +316,10 @@ async def test_vectors_of_another_length_have_another_table(
 ) -> None:
     short, long = both
     await index(short, corner, "a")
+    assert [c["name"] for c in await long.collections(corner.tenant)] == ["papers"]
+    with psycopg.connect(dsn) as connection:
+        there = connection.execute("SELECT to_regclass('teola.chunks_24')").fetchall()
+    assert there == [(None,)], "it is made when something is stored or searched there"
     (refused,) = await long.execute([corner.search([LONG.vector("a 1")])])
     assert "has vectors of 16 dimensions, the store those of 24" in str(refused)
     with pytest.raises(InputError, match=r"indexed with 'old@1', not with 'long@1'"):

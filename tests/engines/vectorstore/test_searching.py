@@ -12,6 +12,7 @@ import pytest
 
 from teola.errors import InputError
 from teola_engines.vectorstore import PgVector
+from teola_engines.vectorstore.schema import ChunkTables
 from teola_engines.vectorstore.searching import SearchedVersion, SearchRequest, read
 from tests.planted import catches, edited
 
@@ -136,7 +137,8 @@ async def test_a_batch_may_mix_filters_on_one_collection(store: PgVector, corner
     edited(SearchRequest.group, "self.top_k", "0"),
 )
 def test_questions_share_a_statement_only_if_nothing_but_their_vectors_differs() -> None:
-    corner, query, home = Corner("t"), vectors(1), SearchedVersion(1, version=7, indexed=False)
+    corner, query = Corner("t"), vectors(1)
+    home = SearchedVersion(1, 7, False, DIMENSIONS, ChunkTables(DIMENSIONS, DIMENSIONS))
 
     def group(top_k: int = 3, home: SearchedVersion = home, **scope: Any) -> Any:
         return read(0, corner.search(query, top_k, **scope), DIMENSIONS).group(home)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from teola.engine import DocumentKey
+from teola.engine import DocumentKey, EmbedderIdentity
+from teola.errors import InputError
 from teola_engines.vectorstore import PgVector, schema
 
 from .conftest import DIMENSIONS, Corner, Server, pieces, vectors
@@ -140,5 +142,43 @@ async def test_two_documents_of_one_name_stay_until_it_is_indexed_again(
         assert await found(store, corner) == ["<b>blue", "green", "red"]
         await store.execute([corner.ingestion(pieces(claim.document, 1, "yellow"), vectors(1))])
         assert await found(store, corner) == ["<b>blue", "yellow 0"]
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("embedders", [("org/mine@1",), ("org/mine@1", "http://x/v1:16")])
+async def test_an_older_collection_takes_the_embedders_of_its_documents_and_is_embedded_anew(
+    embedders: tuple[str, ...], owner: str, corner: Corner
+) -> None:
+    """Of a document that two embedders indexed, one is left."""
+    fill(owner, corner, 2, [("a.txt", "red"), ("a.txt", "green"), ("b.txt", "blue")])
+    with psycopg.connect(owner) as connection:
+        connection.execute("SELECT set_config('teola.tenant', %s, true)", (corner.tenant,))
+        named = "UPDATE teola.documents SET pipeline = 'files-1 pypdf-6/254/30/' || %s"
+        connection.execute(named, embedders[:1])
+        if len(embedders) > 1:
+            again = "UPDATE teola.documents SET sha256 = %s, pipeline = 'files-1 pypdf-6/254/30/'"
+            values = (sha("red"), embedders[1], sha("green"))
+            connection.execute(f"{again} || %s WHERE sha256 = %s", values)
+    (sentence,) = vectors(1)
+    mine = EmbedderIdentity(embedders[0], DIMENSIONS, sentence=sentence)
+    new = replace(mine, identity="new@1", sentence=-sentence)
+    store = PgVector(dsn=owner, dimensions=DIMENSIONS)
+    await store.start()
+    try:
+        told = (await store.admit(corner.tenant, corner.collection, mine)).notice
+        assert all(repr(one) in told for one in embedders) == (len(embedders) > 1)
+        with pytest.raises(InputError, match=r"not with 'new@1'"):
+            await store.admit(corner.tenant, corner.collection, new)
+        work, _ = await store.reindexing(corner.tenant, corner.collection, new)
+        for batch in await work.batches():
+            texts = await work.texts(batch)
+            await work.store(batch, texts, vectors(len(texts)))
+        assert await work.finish()
+        await work.close()
+        assert not (await store.admit(corner.tenant, corner.collection, new)).notice
+        assert len(await found(store, corner)) == 4 - len(embedders)
+        listed = await store.documents(corner.tenant, corner.collection)
+        assert [d["name"] for d in listed] == ["a.txt", "a.txt", "b.txt"][len(embedders) - 1 :]
     finally:
         await store.close()
