@@ -25,6 +25,7 @@ from teola.tools.mcp_server import ToolServer
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Template
 from teola.workflow.components import Agent, Embedding, Indexing, Search
+from teola.workflow.components.search import SearchConfig
 from teola.workflow.inputs import Input, absent, declared, kinds_of
 from teola.workflow.kinds import Kind
 from teola.workflow.part_template import all_primitives
@@ -113,7 +114,7 @@ class Application:
         return {
             name: (c.engine, c.config.mode)
             for name, c in self.builder.inside.items()
-            if isinstance(c, Search) and c.config.mode != "vector"
+            if isinstance(c.config, SearchConfig) and c.config.mode != "vector"
         }
 
     def _users(self) -> dict[str, str]:
