@@ -128,7 +128,7 @@ async def test_a_question_that_the_text_does_not_answer_is_declined(
 @catches(
     "no-least-maxsim",
     "the reader quotes whatever is nearest to the question",
-    edited(choose, "< least", "< -1"),
+    edited(choose, ">= least", ">= -1"),
 )
 async def test_words_in_common_are_no_answer(reader: ExtractiveReader) -> None:
     for question, context in (

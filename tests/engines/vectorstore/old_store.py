@@ -143,7 +143,8 @@ def _store(
     connection.execute(
         "INSERT INTO teola.documents (id, tenant, collection, name, sha256, pipeline, metadata,"
         " created_at, ready, stored, expected, owner, holder)"
-        " SELECT %s, %s, id, %s, %s, %s, '{}', now() + %s * interval '1 s', %s, %s, %s, %s, %s"
+        " SELECT %s, %s, id, %s, %s, %s, '{}', now() - interval '1 day' + %s * interval '1 s',"
+        " %s, %s, %s, %s, %s"
         " FROM teola.collections WHERE tenant = %s AND name = %s",
         (
             *(document, TENANT, one.name, sha256, pipeline, number, one.ready, len(one.chunks)),
