@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from operator import itemgetter
 from sys import getsizeof
 from typing import Any, Final
 
@@ -87,7 +87,7 @@ class EventLog:
         """Where in the text each token ends."""
         self._tokens = array("I")
         """The number of each."""
-        self._others: deque[tuple[int, Event]] = deque()
+        self._others: list[tuple[int, Event]] = []
         self._numbers = self._left_out = self._size = 0
 
     def __len__(self) -> int:
@@ -137,12 +137,9 @@ class EventLog:
             start = end
 
     def _others_after(self, number: int, until: int) -> Iterator[tuple[int, Event]]:
-        behind = 0  # of the last ones: who follows a query asks for these all the time
-        for known, _ in reversed(self._others):
-            if known <= number:
-                break
-            behind += 1
-        for known, event in islice(self._others, len(self._others) - behind, None):
+        first = bisect_right(self._others, number, key=itemgetter(0))
+        for k in range(first, len(self._others)):
+            known, event = self._others[k]
             if known > until:
                 return
             yield known, event
@@ -151,7 +148,7 @@ class EventLog:
         """Make one event of an eighth of those that may be left out, so that this is rare: none of
         the newer half, which somebody may be about to read, and no step where a primitive will do.
         It has the number of the last of them."""
-        kept: deque[tuple[int, Event]] = deque()
+        kept: list[tuple[int, Event]] = []
         old = [*islice(self._others, self.most // 2)]
         passing = [n for kind in PASSING for n, event in old if event.kind == kind]
         gone = set(passing[: self.most // 8 + 1])
@@ -168,3 +165,7 @@ class EventLog:
         behind = next((k for k, (number, _) in enumerate(kept) if number > last), len(kept))
         kept.insert(behind, (last, stands_for))
         self._others = kept
+
+
+NOT_TOLD: Final = EventLog(0)
+"""That of all queries whose clients are told nothing."""

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from teola.errors import DocumentError, TeolaError
 from teola.graph import ToolStep
-from teola.query.event_log import MOST_EVENTS, Event, EventLog
+from teola.query.event_log import NOT_TOLD, Event, EventLog
 from teola.query.job import Job
 from teola.query.journal import durable
 from teola.query.journal.journal import Journal
@@ -103,7 +103,8 @@ class Underway:
     ) -> None:
         self.job, self.keeping, self.run, self.cleanup = job, keeping, run, cleanup
         self.created = time.time() if created is None else created
-        self.events = EventLog(keeping.options.events or MOST_EVENTS)
+        events = keeping.options.events
+        self.events = EventLog(events) if events else NOT_TOLD
         self.result: Result | None = None
         self.task: asyncio.Task[None] | None = None
         self.kept = run > 1
