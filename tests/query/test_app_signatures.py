@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
 import pytest
 
-from teola import App
+from teola import App, Result
 from teola.errors import InputError
+from teola.query.job import Job
 from teola.query.parameters import resume_call, run_call
+from teola.query.spec import QuerySpec
 from tests.query.mail import mail_apps
 
 
@@ -34,3 +37,15 @@ def test_an_input_may_be_called_anything_that_is_no_parameter() -> None:
         app.run(topics="tides")
     with pytest.raises(InputError, match="topics"):
         app.stream({"topics": "tides"})
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "kind"),
+    [("job", "Job", Job), ("result", "Result", Result), ("query_spec", "QuerySpec", QuerySpec)],
+)
+def test_what_has_moved_is_still_found_and_warned_of(module: str, name: str, kind: type) -> None:
+    old = importlib.import_module(f"teola.{module}")
+    with pytest.warns(DeprecationWarning, match=rf"teola\.{module} is now teola\.query"):
+        assert getattr(old, name) is kind
+    with pytest.raises(AttributeError):
+        old.nothing  # noqa: B018 - asking for it is the test
