@@ -66,6 +66,7 @@ WHERE c.name = %(collection)s AND d.ready AND d.died IS NULL AND d.name = ANY(%(
         SELECT hashtextextended(name, 0) FROM unnest(%(names)s::text[]) AS name))
 ORDER BY d.key
 """
+LOCK_COLLECTION = "SELECT FROM teola.collections WHERE name = %s FOR NO KEY UPDATE"
 ASK_AGAIN = """
 WITH mine AS (
     SELECT d.id, new.origin, d.asked < %(asked)s AS later
@@ -511,6 +512,8 @@ async def _ask_again(
     keys = list(ready)
     if not keys:
         return True
+    if len(wanted.keys) > 1:  # who locks one current document and then another stands in line
+        await connection.execute(LOCK_COLLECTION, (wanted.collection,))
     origins = [wanted.keys[key].origin for key in keys]
     values = {"keys": keys, "origins": origins, "asked": wanted.asked}
     cursor = await connection.execute(ASK_AGAIN, values)

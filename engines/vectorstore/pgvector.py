@@ -135,12 +135,15 @@ class PgVector:
         await self._started.ownership.expect(owner, sizes)
 
     async def release(self, owner: str) -> None:
-        """See DocumentStore. May be repeated; unknown owners hold nothing."""
-        await self._started.release(owner)
+        """See DocumentStore. May be repeated; unknown owners hold nothing, nor does a store that is
+        closed."""
+        if self._store is not None:
+            await self._store.release(owner)
 
     def unpin(self, owner: str) -> None:
         """See DocumentStore."""
-        self._started.pins.unpin(owner)
+        if self._store is not None:
+            self._store.pins.unpin(owner)
 
     async def collections(self, tenant: str) -> list[dict[str, Any]]:
         """`name`, `documents`, `chunks` of each collection that has a visible document."""
