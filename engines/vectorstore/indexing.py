@@ -153,6 +153,9 @@ class Indexes:
             )
             if not await _built(connection, name, create):
                 self._asked.discard((collection, language))
+                return
+            # Until then the planner knows neither the collection nor its words, and reads all text.
+            await connection.execute(sql.SQL("ANALYZE {}").format(self._chunks))
 
     def _warn_unusable(self) -> None:
         if not self._warned:
