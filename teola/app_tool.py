@@ -21,7 +21,7 @@ from teola.tools.base import Tool, ToolOptions
 from teola.tools.context import ToolContext
 from teola.tools.function_tool import check_known, common
 from teola.tools.gate import Gate
-from teola.tools.json_schema import Schema
+from teola.tools.json_schema import JsonSchema
 from teola.tools.loop_life import here
 from teola.workflow.component import Component
 from teola.workflow.inputs import Input
@@ -92,7 +92,7 @@ def _schema(
     inputs: Mapping[str, Input],
     given: Mapping[str, Any],
     about: Mapping[str, str],
-) -> Schema:
+) -> JsonSchema:
     properties: dict[str, Any] = {}
     required = []
     for name, one in inputs.items():
@@ -120,7 +120,7 @@ def _schema(
     }
 
 
-_KINDS: Mapping[Kind, Schema] = {
+_KINDS: Mapping[Kind, JsonSchema] = {
     Kind.TEXT: {"type": "string", "minLength": 1},
     Kind.TEXTS: {"type": "array", "items": {"type": "string"}},
     Kind.ANY: {},

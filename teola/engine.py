@@ -30,16 +30,19 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from teola.citation import cited
 from teola.errors import InputError
 from teola.graph.ops import CONTROL, DecodeParams, Op, Params
 from teola.graph.prompt import Role
+from teola.moved import renamed
 from teola.run_secrets import OF_NONE
 
-Result = Mapping[str, Any]
+EngineResult = Mapping[str, Any]
 """Outputs by port name. A batchable op's list port is aligned with its item inputs."""
+if not TYPE_CHECKING:  # or else a type checker would believe that any name is here
+    __getattr__ = renamed(__name__, {"Result": "EngineResult"})
 ChunkPlace = Mapping[str, str | int]
 """Where a passage begins in its document: `page`, `slide` (from 1), `sheet` or `section`; and
 `pages` or `slides`, such as "12-13", where it ends on another one."""
@@ -284,7 +287,7 @@ class BatchEngine(Engine, Protocol):
 
     def execute(
         self, requests: Sequence[Request]
-    ) -> Sequence[Result | Exception] | Awaitable[Sequence[Result | Exception]]:
+    ) -> Sequence[EngineResult | Exception] | Awaitable[Sequence[EngineResult | Exception]]:
         """One result (or the exception that befell it) per request, in order."""
         ...
 

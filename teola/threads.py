@@ -22,7 +22,7 @@ MOST: Final = 4096
 IDLE: Final = 64
 """Of those that have nothing to do, as many are kept."""
 
-Work = tuple[Callable[[], Any], "Future[Any]"]
+ThreadWork = tuple[Callable[[], Any], "Future[Any]"]
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -34,7 +34,7 @@ class Threads:
         self.name, self.most = name, most
         self.count = 0
         """Threads that there are."""
-        self._idle: deque[SimpleQueue[Work | None]] = deque()
+        self._idle: deque[SimpleQueue[ThreadWork | None]] = deque()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -52,7 +52,7 @@ class Threads:
         for inbox in idle:
             inbox.put(None)
 
-    def _give(self, work: Work) -> None:
+    def _give(self, work: ThreadWork) -> None:
         with self._lock:
             inbox = self._idle.pop() if self._idle else None
             if inbox is None:
@@ -67,7 +67,7 @@ class Threads:
             threading.Thread(target=self._serve, args=(inbox,), name=self.name, daemon=True).start()
         inbox.put(work)
 
-    def _serve(self, inbox: SimpleQueue[Work | None]) -> None:
+    def _serve(self, inbox: SimpleQueue[ThreadWork | None]) -> None:
         while (given := inbox.get()) is not None:
             _do(*given)
             del given

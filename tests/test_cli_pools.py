@@ -8,7 +8,7 @@ import pytest
 
 from teola.cli.given import Engines
 from teola.cli.named_engines import embedding_config, llm_config
-from teola.cli.options import Dtype
+from teola.cli.options import EmbeddingDtype
 from teola.errors import InputError
 from teola.runtime.engines import DEFAULTS, EngineConfig
 from tests.command_line import CommandLine
@@ -67,7 +67,7 @@ def test_what_cannot_be_one_engine(
 def test_options_take_the_place_of_what_a_pool_says() -> None:
     pool = [{"dtype": "bfloat16", "threads": 1}, {"threads": 2}]
     base = {**DEFAULTS, "embedding": EngineConfig("embedding", {"max_batch": 8}, pool=pool)}
-    found = Engines(dtype=Dtype.FLOAT32).configs(base)["embedding"]
+    found = Engines(dtype=EmbeddingDtype.FLOAT32).configs(base)["embedding"]
     assert found.options == {"max_batch": 8, "dtype": "float32"}
     assert found.pool == ({"threads": 1}, {"threads": 2})
 

@@ -20,7 +20,7 @@ from .markdown import sections
 from .places import NOWHERE
 from .plain_splitting import pieces as pieces_plainly
 from .sandbox import Parsed, ParsingLimits, parse, rehearse
-from .splitting import Encode
+from .splitting import Tokenize
 from .splitting import pieces as pieces_by_llama_index
 
 _PIPELINE = 4
@@ -109,7 +109,7 @@ class FileLoader:
             cancelled.set()
 
     def _passages(
-        self, parsed: Parsed, splitting: Splitting, encode: Encode, cancelled: threading.Event
+        self, parsed: Parsed, splitting: Splitting, encode: Tokenize, cancelled: threading.Event
     ) -> Passages:
         cut = pieces_plainly if self._splits_plainly(splitting) else pieces_by_llama_index
         pieces = cut(parsed.text, splitting, encode, cancelled)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from teola.engine import Splitting
 
-from .splitting import Encode, LocatedText, TokenCounter, check, fit, fitting, gap
+from .splitting import LocatedText, TokenCounter, Tokenize, check, fit, fitting, gap
 
 _END: Final = re.compile(r"""\n[ \t]*+\n\s*+|[.!?…]["'”’»)\]]*+\s++|[。！？]\s*+|\n""")
 """After a paragraph, a sentence, a line (which may be a heading, a row, or a list's item)."""
@@ -37,14 +37,14 @@ class TextSpan(NamedTuple):
 
 
 def split(
-    text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
+    text: str, splitting: Splitting, encode: Tokenize, cancelled: threading.Event | None = None
 ) -> list[str]:
     """The texts of `pieces`."""
     return [piece.text for piece in pieces(text, splitting, encode, cancelled)]
 
 
 def pieces(
-    text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
+    text: str, splitting: Splitting, encode: Tokenize, cancelled: threading.Event | None = None
 ) -> list[LocatedText]:
     """Chunks of at most `splitting.chunk_size` tokens that together cover `text`.
 

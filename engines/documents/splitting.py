@@ -32,7 +32,7 @@ _SMALLEST = 16
 _PART = 1 << 18
 _WINDOWS = (1 << 12, 1 << 15)
 
-Encode = Callable[[str], list[int]]
+Tokenize = Callable[[str], list[int]]
 
 
 class LocatedText(NamedTuple):
@@ -57,7 +57,7 @@ class TokenCounter:
     ends the work.
     """
 
-    def __init__(self, encode: Encode, enough: int, cancelled: threading.Event) -> None:
+    def __init__(self, encode: Tokenize, enough: int, cancelled: threading.Event) -> None:
         self._encode, self._enough, self._cancelled = encode, enough, cancelled
         self._characters: dict[str, int] = {}
 
@@ -83,14 +83,14 @@ class TokenCounter:
 
 
 def split(
-    text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
+    text: str, splitting: Splitting, encode: Tokenize, cancelled: threading.Event | None = None
 ) -> list[str]:
     """The texts of `pieces`."""
     return [piece.text for piece in pieces(text, splitting, encode, cancelled)]
 
 
 def pieces(
-    text: str, splitting: Splitting, encode: Encode, cancelled: threading.Event | None = None
+    text: str, splitting: Splitting, encode: Tokenize, cancelled: threading.Event | None = None
 ) -> list[LocatedText]:
     """Chunks of at most `splitting.chunk_size` tokens that together cover `text`.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from teola.engine import EngineKind, EngineSpec, Request, Result, any_wanted
+from teola.engine import EngineKind, EngineResult, EngineSpec, Request, any_wanted
 from teola.errors import EngineError
 from teola.graph.ops import EmbeddingParams, Op
 
@@ -86,14 +86,14 @@ class MiniLM:
             raise EngineError(f"engine {self._spec.name!r} is not started; call start() first")
         return encode(self.tokenizer, text)
 
-    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """`texts`, a list of str or Chunk -> `vectors`, a list of unit vectors (float32).
 
         All texts are embedded in one call; in two, queries and documents, if the model needs it.
         Raises QueryCancelled when the queries of all of them have ended in the meantime.
         """
         shared = loaded(self._shared, self._spec.name)
-        results: list[Result | Exception] = [malformed(request) for request in requests]
+        results: list[EngineResult | Exception] = [malformed(request) for request in requests]
         able = [i for i, request in enumerate(requests) if runnable(request)]
         for role in ("document", "query"):
             chosen = [i for i in able if _role(requests[i], shared.asymmetric) == role]

@@ -18,11 +18,11 @@ import numpy as np
 
 from teola.engine import (
     EngineKind,
+    EngineResult,
     EngineSpec,
     LeftOfMinute,
     QueryContext,
     Request,
-    Result,
     any_wanted,
 )
 from teola.errors import (
@@ -174,12 +174,12 @@ class OpenAIEmbeddings:
 
     # --- texts --------------------------------------------------------------------------------
 
-    async def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """`texts`, a list of str or Chunk -> `vectors`, a list of unit vectors (float32).
 
         A text that is too long for the model fails its own request only.
         """
-        results: list[Result | Exception] = [malformed(request) for request in requests]
+        results: list[EngineResult | Exception] = [malformed(request) for request in requests]
         chosen = [i for i, request in enumerate(requests) if runnable(request)]
         try:
             found = await self._results([requests[i] for i in chosen])
@@ -192,7 +192,7 @@ class OpenAIEmbeddings:
             results[i] = result
         return results
 
-    async def _alone(self, request: Request) -> Result | Exception:
+    async def _alone(self, request: Request) -> EngineResult | Exception:
         try:
             (result,) = await self._results([request])
         except TooLong:
@@ -204,7 +204,7 @@ class OpenAIEmbeddings:
             return error
         return result
 
-    async def _results(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    async def _results(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """Of requests with texts. Raises EngineError, which befell them all, QueryCancelled."""
         if not requests:
             return []

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from .paged_model import PagedModel, Row
 
-Outcome = Delta | EngineError
+JobOutcome = Delta | EngineError
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class ModelJob:
     stops: Stops
     seed: int
     loop: asyncio.AbstractEventLoop
-    queue: asyncio.Queue[Outcome] = field(default_factory=asyncio.Queue)
+    queue: asyncio.Queue[JobOutcome] = field(default_factory=asyncio.Queue)
     produced: list[int] = field(default_factory=list)
     sampler: torch.Generator | None = None
 
@@ -98,7 +98,7 @@ class ModelLoop:
         self._threads = threads
         self._jobs: dict[int, ModelJob] = {}
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._outbox: deque[tuple[ModelJob, Outcome]] = deque()
+        self._outbox: deque[tuple[ModelJob, JobOutcome]] = deque()
         self._listeners: list[CacheListener] = []
         self._ending = threading.Lock()
         self._stopped = False
@@ -313,7 +313,7 @@ class ModelLoop:
         they changed in the cache."""
         if self._listeners:
             self._report_changes()
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[ModelJob, Outcome]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[ModelJob, JobOutcome]]] = {}
         with suppress(IndexError):
             while True:
                 job, outcome = self._outbox.popleft()
@@ -323,7 +323,7 @@ class ModelLoop:
                 loop.call_soon_threadsafe(_deliver, outcomes)
 
 
-def _deliver(outcomes: Sequence[tuple[ModelJob, Outcome]]) -> None:
+def _deliver(outcomes: Sequence[tuple[ModelJob, JobOutcome]]) -> None:
     for job, outcome in outcomes:
         job.queue.put_nowait(outcome)
 

@@ -53,7 +53,7 @@ _FIELDS: Final = {
     "AllBlocksCleared": (),
 }
 
-Event = Mapping[str, Any]
+BlockEvent = Mapping[str, Any]
 
 
 class StoredBlocks:
@@ -122,7 +122,7 @@ class StoredBlocks:
         for known in (self._keys, self._copies, self._kept, self._asked):
             known.clear()
 
-    def _apply(self, event: Event, change: _Net) -> None:
+    def _apply(self, event: BlockEvent, change: _Net) -> None:
         kind = event["type"]
         if kind == "AllBlocksCleared":
             change.clear()
@@ -133,7 +133,7 @@ class StoredBlocks:
             elif kind == "BlockRemoved":
                 self._remove(event["block_hashes"], change)
 
-    def _store(self, event: Event, change: _Net) -> None:
+    def _store(self, event: BlockEvent, change: _Net) -> None:
         for block, key in self._keyed(event):
             self._copies[block] = self._copies.get(block, 0) + 1
             if block not in self._keys:
@@ -153,7 +153,7 @@ class StoredBlocks:
                 self._kept.discard(key)
                 change.evict(key)
 
-    def _keyed(self, event: Event) -> Iterator[tuple[object, bytes]]:
+    def _keyed(self, event: BlockEvent) -> Iterator[tuple[object, bytes]]:
         """The blocks of an event as far as their keys can be known."""
         blocks, ids, size = event["block_hashes"], event["token_ids"], event["block_size"]
         whole = size == self._block_tokens and len(ids) == size * len(blocks)
@@ -218,7 +218,7 @@ class _Net:
         return PrefixChange(tuple(self._stored), tuple(self._evicted), self.cleared)
 
 
-def _events(payload: bytes) -> Iterator[Event]:
+def _events(payload: bytes) -> Iterator[BlockEvent]:
     """The events of a message: maps, or arrays with their tag first, as older versions write them.
 
     Raises ValueError, TypeError, LookupError for what is no such message.

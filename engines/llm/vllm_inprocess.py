@@ -42,7 +42,7 @@ from . import block_keys, local_keys, local_tokens, vllm_process
 from .local_tokens import LocalTokens, PromptIds
 from .vllm_events import REPORT_ALL, StoredBlocks
 from .vllm_feed import PrivateFeed
-from .vllm_process import Event, VLLMProcess
+from .vllm_process import VLLMProcess, WorkerEvent
 from .vllm_sessions import Session, Sessions
 
 ONE_TOKEN: Final = DecodeParams(max_tokens=1, ignore_eos=True)
@@ -341,7 +341,7 @@ class VLLMInProcess:
         *,
         decode: DecodeParams = ONE_TOKEN,
         last: bool = True,
-    ) -> AsyncGenerator[Event, None]:
+    ) -> AsyncGenerator[WorkerEvent, None]:
         """Send ids and yield the events up to `finish`; not `last`: the session stays open then.
 
         Raises EngineError, EngineUnavailable.

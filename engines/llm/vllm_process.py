@@ -29,7 +29,7 @@ LOG_LIMIT_S: Final = 1.0
 LOG_LINES: Final = 200
 SHOWN: Final = 300
 
-Event = dict[str, Any]
+WorkerEvent = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class VLLMProcess:
         """Why it serves no more."""
         self._process, self._folder = process, folder
         self._ids = itertools.count()
-        self._streams: dict[int, asyncio.Queue[Event | EngineError]] = {}
+        self._streams: dict[int, asyncio.Queue[WorkerEvent | EngineError]] = {}
         self._log: deque[str] = deque(maxlen=LOG_LINES)
         self._failure = ""
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -195,7 +195,7 @@ class VLLMProcess:
         if self.dead is None:
             self._write({"op": op, "id": id, **fields})
 
-    async def receive(self, id: int) -> Event:
+    async def receive(self, id: int) -> WorkerEvent:
         """The next `tokens` event of an id. Raises EngineError, EngineUnavailable."""
         stream = self._streams[id]
         if not stream.empty():  # else who is behind would keep the loop until it has caught up
@@ -222,7 +222,7 @@ class VLLMProcess:
         assert self._process.stdin
         self._process.stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: WorkerEvent) -> None:
         kind = event["event"]
         if kind == "tokens":
             if stream := self._streams.get(event["id"]):

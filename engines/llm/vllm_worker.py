@@ -40,7 +40,7 @@ LOAD_INTERVAL_S = 0.1
 SHOWN = 300
 SHUTDOWN_S = 4.0
 
-Message = dict[str, Any]
+WorkerMessage = dict[str, Any]
 
 
 class Writer:
@@ -61,7 +61,7 @@ class Worker:
     def __init__(self, llm: Any, writer: Writer) -> None:
         self._llm, self._writer = llm, writer
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._chunks: dict[int, asyncio.Queue[Message]] = {}
+        self._chunks: dict[int, asyncio.Queue[WorkerMessage]] = {}
         self.ended = asyncio.Event()
 
     def handle(self, line: bytes) -> None:
@@ -81,7 +81,7 @@ class Worker:
                 self._chunks[id] = asyncio.Queue()
             self._tasks[id] = asyncio.create_task(self._run(message))
 
-    async def _run(self, message: Message) -> None:
+    async def _run(self, message: WorkerMessage) -> None:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         id = message["id"]
@@ -96,7 +96,7 @@ class Worker:
             self._tasks.pop(id, None)
             self._chunks.pop(id, None)
 
-    async def _stream(self, message: Message) -> None:
+    async def _stream(self, message: WorkerMessage) -> None:
         id = message["id"]
         params = sampling(message)
         prompt = self._session(message) if id in self._chunks else tokens(message)
@@ -114,7 +114,7 @@ class Worker:
                 finish=found.finish_reason,
             )
 
-    async def _session(self, message: Message) -> AsyncGenerator[Any, None]:
+    async def _session(self, message: WorkerMessage) -> AsyncGenerator[Any, None]:
         """The chunks of a session, as they come."""
         from vllm.engine.protocol import StreamingInput
 
@@ -125,14 +125,14 @@ class Worker:
             yield StreamingInput(tokens(message), sampling(message))
 
 
-def tokens(message: Message) -> Any:
+def tokens(message: WorkerMessage) -> Any:
     """The prompt as vLLM takes it; vLLM changes the list that it is given."""
     from vllm.inputs import tokens_input
 
     return tokens_input(list(message["ids"]), cache_salt=message["salt"])
 
 
-def sampling(message: Message) -> Any:
+def sampling(message: WorkerMessage) -> Any:
     """vLLM makes text only where it looks for stop strings: a session would begin its answer with
     the tokens that its earlier chunks were cut off at."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from teola.engine import EngineKind, EngineSpec, Request, Result
+from teola.engine import EngineKind, EngineResult, EngineSpec, Request
 from teola.errors import EngineError, EngineUnavailable
 from teola.extras import needs
 from teola.graph.ops import Op
@@ -62,7 +62,7 @@ class CrossEncoder:
         """Free the model."""
         self._model = None
 
-    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """`hits` and `question` -> `scores`; all pairs of the batch in one model call, equal
         pairs once."""
         return score_all(requests, self._score)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from teola.engine import EngineKind, EngineSpec, Request, Result, any_wanted
+from teola.engine import EngineKind, EngineResult, EngineSpec, Request, any_wanted
 from teola.graph.ops import Op
 
 from ..embedding.encoder import EncodedText
@@ -63,7 +63,7 @@ class MaxSim:
         if shared is not None:
             release(shared)
 
-    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """`hits` and `question` -> `scores`; the batch is one call of the model, which computes a
         hit that several requests share once."""
         wanted = partial(any_wanted, requests)

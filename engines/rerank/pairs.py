@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from teola.engine import Hit, Request, Result
+from teola.engine import EngineResult, Hit, Request
 from teola.errors import EngineError
 from teola.graph.ops import Op
 
@@ -20,7 +20,7 @@ class Ranking:
 
 def score_all(
     requests: Sequence[Request], score: Callable[[Sequence[Ranking]], Sequence[Sequence[float]]]
-) -> list[Result | Exception]:
+) -> list[EngineResult | Exception]:
     """`hits` and `question` -> `scores`, aligned with the hits, for each request.
 
     `score` sees the well-formed requests of the batch at once; the others get an EngineError.

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from teola.engine import EngineKind, EngineSpec, Request, Result, any_wanted
+from teola.engine import EngineKind, EngineResult, EngineSpec, Request, any_wanted
 from teola.errors import EngineError, EngineUnavailable, InputError, ToolError
 from teola.graph.ops import Op, SqlParams, SqlWork
 from teola.sql.lookup import SqlAddress, look_up
@@ -135,13 +135,13 @@ class SqlDatabase:
         if self._building is not None:
             self._building.join()
 
-    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """See the module. `result` of a query has `columns`, `rows`, `truncated` and `notes`; where
         params.tell_errors, also what is wrong with a statement is a result: `error`, and `limit`
         of one that was stopped."""
         return [self._executed(request) for request in requests]
 
-    def _executed(self, request: Request) -> Result | Exception:
+    def _executed(self, request: Request) -> EngineResult | Exception:
         params = request.params
         assert isinstance(params, SqlParams)
         if self._tenants and request.context.tenant not in self._tenants:

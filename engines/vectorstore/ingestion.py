@@ -13,13 +13,13 @@ from typing import Any
 
 from psycopg import AsyncConnection, DataError, IntegrityError, sql
 
-from teola.engine import Chunk, Request, Result, Scope
+from teola.engine import Chunk, EngineResult, Request, Scope
 from teola.errors import EngineError, InputError
 
 from .database import Database
 from .ownership import lock
 from .publishing import Published, publish
-from .values import Vector, check_place, clean, clean_place, vector
+from .values import ChunkVector, check_place, clean, clean_place, vector
 
 COPY = """
 COPY pg_temp.staging (request, document, index, body, place, embedding)
@@ -52,10 +52,10 @@ class Pieces:
 
     number: int
     scope: Scope
-    rows: tuple[tuple[Chunk, Vector], ...]
+    rows: tuple[tuple[Chunk, ChunkVector], ...]
 
     @property
-    def result(self) -> Result:
+    def result(self) -> EngineResult:
         return {"stored": [f"{chunk.document}:{chunk.index}" for chunk, _ in self.rows]}
 
     @property
@@ -82,7 +82,7 @@ def read(number: int, request: Request, dimensions: int) -> Pieces:
 class Stored:
     """What transactions did: results by number, and what each published."""
 
-    results: dict[int, Result | Exception]
+    results: dict[int, EngineResult | Exception]
     published: tuple[Published, ...] = ()
 
 
@@ -126,7 +126,7 @@ async def _store(
         return Stored(results, (published,))
 
 
-def _outcome(pieces: Pieces, homes: dict[str, str]) -> Result | Exception:
+def _outcome(pieces: Pieces, homes: dict[str, str]) -> EngineResult | Exception:
     """The result, unless a document is not (or no longer) to be indexed there."""
     for document in sorted(pieces.documents):
         if homes.get(document) != pieces.scope.collection:

@@ -14,10 +14,10 @@ from teola.engine import (
     EmbedderAdmission,
     EmbedderIdentity,
     EngineKind,
+    EngineResult,
     EngineSpec,
     Reindexing,
     Request,
-    Result,
 )
 from teola.errors import EngineUnavailable, InputError
 from teola.graph.ops import Op
@@ -105,7 +105,7 @@ class PgVector:
             if self._embedded is not None:
                 await asyncio.to_thread(self._embedded.close)
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         """INGESTION: `vectors`, `chunks`, `scope` -> `stored`, the chunks' ids. SEARCHING:
         `vectors`, `scope` -> `hits`, a list for each vector, best first; scores are cosine
         similarities. A chunk's id is "document:index"."""

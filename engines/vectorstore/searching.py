@@ -25,7 +25,7 @@ from pgvector import Vector as Wire
 from psycopg import AsyncConnection, sql
 
 from teola.citation import with_place
-from teola.engine import Hit, Request, Result, Scope
+from teola.engine import EngineResult, Hit, Request, Scope
 from teola.errors import InputError
 from teola.filters import NAME, Comparison, comparisons
 from teola.graph.ops import SearchParams
@@ -35,7 +35,7 @@ from .database import Database
 from .filtering import where
 from .pins import HeldVersions, Searcher
 from .schema import ChunkTables
-from .values import Vector, check_name, vector
+from .values import ChunkVector, check_name, vector
 
 EF_SEARCH = (200, 1000)
 """Candidates that HNSW keeps: at least, and the most that pgvector takes."""
@@ -112,7 +112,7 @@ class SearchRequest:
     goes_on: bool
     scope: Scope
     top_k: int
-    vectors: tuple[Vector, ...]
+    vectors: tuple[ChunkVector, ...]
     name: str | None
     comparisons: tuple[Comparison, ...]
     language: str | None = None
@@ -193,11 +193,11 @@ async def search(
     hold: HeldVersions,
     exact_below: int,
     lacks_index: LacksIndex,
-) -> dict[int, Result | Exception] | None:
+) -> dict[int, EngineResult | Exception] | None:
     """Answer a tenant's questions in one transaction; results by number. None: a name has become
     another collection's, so hold again. lacks_index: told of the collections and languages whose
     text has no index."""
-    results: dict[int, Result | Exception] = {}
+    results: dict[int, EngineResult | Exception] = {}
     async with database.transaction(tenant) as connection:
         groups: dict[tuple[Any, ...], tuple[SearchedVersion | None, list[SearchRequest]]] = {}
         collections = await _collections(connection, hold)
@@ -298,7 +298,7 @@ async def _ask(
     connection: AsyncConnection[Any],
     question: SearchRequest,
     home: SearchedVersion | None,
-    vectors: Sequence[Vector],
+    vectors: Sequence[ChunkVector],
     exact_below: int,
 ) -> list[list[Hit]]:
     """Hits of each vector, all with the scope and top_k of `question`."""
@@ -335,7 +335,7 @@ async def _run(
     connection: AsyncConnection[Any],
     question: SearchRequest,
     home: SearchedVersion,
-    vectors: Sequence[Vector],
+    vectors: Sequence[ChunkVector],
     *,
     indexed: bool,
 ) -> list[list[Hit]]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from teola.engine import EmbedderAdmission, EmbedderIdentity, Request, Result
+from teola.engine import EmbedderAdmission, EmbedderIdentity, EngineResult, Request
 from teola.errors import EngineError, InputError
 from teola.graph.ops import Op
 
@@ -51,7 +51,7 @@ UPDATE teola.documents d SET died = g.version FROM grown g WHERE d.id = ANY(%s)
 """
 
 Checked = TypeVar("Checked", ingestion.Pieces, searching.SearchRequest)
-Outcome = Result | Exception
+BatchOutcome = EngineResult | Exception
 
 
 class ChunkStore:
@@ -110,7 +110,7 @@ class ChunkStore:
                     await ensure_chunks(connection, self._tables)
                 self._made = True
 
-    async def ingest(self, requests: Mapping[int, Request]) -> dict[int, Outcome]:
+    async def ingest(self, requests: Mapping[int, Request]) -> dict[int, BatchOutcome]:
         """Results by the requests' numbers."""
         results, tenants = self._checked(requests, ingestion.read)
         for tenant, batch in tenants.items():
@@ -125,7 +125,7 @@ class ChunkStore:
                 self._published(tenant, published)
         return results
 
-    async def search(self, requests: Mapping[int, Request]) -> dict[int, Outcome]:
+    async def search(self, requests: Mapping[int, Request]) -> dict[int, BatchOutcome]:
         """Results by the requests' numbers."""
         results, tenants = self._checked(requests, searching.read)
         for tenant, batch in tenants.items():
@@ -143,7 +143,7 @@ class ChunkStore:
 
     async def _search(
         self, tenant: str, batch: Sequence[searching.SearchRequest], lacks_index: LacksIndex
-    ) -> dict[int, Outcome]:
+    ) -> dict[int, BatchOutcome]:
         """Answer them, each in the version that its query sees."""
         while True:
             hold = await self.pins.hold(tenant, {question.query for question in batch})
@@ -164,9 +164,9 @@ class ChunkStore:
 
     def _checked(
         self, requests: Mapping[int, Request], read: Callable[[int, Request, int], Checked]
-    ) -> tuple[dict[int, Outcome], dict[str, list[Checked]]]:
+    ) -> tuple[dict[int, BatchOutcome], dict[str, list[Checked]]]:
         """The requests that are wrong, as results; the others, by tenant."""
-        results: dict[int, Outcome] = {}
+        results: dict[int, BatchOutcome] = {}
         tenants: dict[str, list[Checked]] = {}
         for number, request in requests.items():
             scope = request.inputs["scope"]
@@ -181,12 +181,12 @@ class ChunkStore:
                 tenants.setdefault(scope.tenant, []).append(checked)
         return results, tenants
 
-    async def execute(self, requests: Sequence[Request]) -> list[Outcome]:
+    async def execute(self, requests: Sequence[Request]) -> list[BatchOutcome]:
         """One result, or what befell it, per request, in order."""
         numbered = dict(enumerate(requests))
         ingestions = {n: r for n, r in numbered.items() if r.op is Op.INGESTION}
         searches = {n: r for n, r in numbered.items() if r.op is Op.SEARCHING}
-        results: dict[int, Outcome] = {
+        results: dict[int, BatchOutcome] = {
             n: InputError(f"the vector store does not do {r.op.value}: it ingests and searches")
             for n, r in numbered.items()
             if n not in ingestions and n not in searches

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from teola.engine import NAME_CHARACTERS, ChunkPlace, check_metadata
 from teola.errors import LONGEST_NAME, InputError
 
-Vector = NDArray[np.float32]
+ChunkVector = NDArray[np.float32]
 
 
 def check_name(what: str, text: str) -> None:
@@ -84,7 +84,7 @@ def _check_characters(value: Any) -> None:
             _check_characters(item)
 
 
-def vector(value: Any, dimensions: int) -> Vector:
+def vector(value: Any, dimensions: int) -> ChunkVector:
     """A vector as float32, checked: its size, finite, and not zero (it would have no direction)."""
     array = np.asarray(value, dtype=np.float32)
     if array.shape != (dimensions,):

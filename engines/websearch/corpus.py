@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from teola.engine import EngineSpec, Hit, Request, Result
+from teola.engine import EngineResult, EngineSpec, Hit, Request
 from teola.errors import EngineError, EngineUnavailable, InputError
 
 from ..embedding.model import Dtype, SharedModel, acquire, loaded, release
@@ -138,7 +138,7 @@ class Corpus:
             if self._embedded is not None:
                 await asyncio.to_thread(self._embedded.close)
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         """WEB_SEARCH: `queries` -> `hits`, a list for each query, best first. All queries of a
         batch are embedded together and searched for in one statement. Scores are in 0..1."""
         checked = [_checked(request) for request in requests]

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from anyio import fail_after
 
-from teola.engine import EngineSpec, Hit, QueryContext, Request, Result
+from teola.engine import EngineResult, EngineSpec, Hit, QueryContext, Request
 from teola.errors import EngineError, EngineUnavailable, InputError, OutputError, TeolaError
 from teola.loopback import without_proxy
 
@@ -123,12 +123,12 @@ class OnlineSearch(ABC):
 
     # --- searching ------------------------------------------------------------------------
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         """WEB_SEARCH: `queries` -> `hits`, a list for each query, best first. A hit's id is its
         url, its document the title, its text the snippet."""
         return await asyncio.gather(*(self._answer(request) for request in requests))
 
-    async def _answer(self, request: Request) -> Result | Exception:
+    async def _answer(self, request: Request) -> EngineResult | Exception:
         try:
             question = answers.read(request)
         except EngineError as error:

@@ -18,7 +18,7 @@ from teola.policies.batching import DEFAULT
 from teola.profile import Profile
 from teola.runtime.optimiser import Optimiser
 from teola.schedule.plan import Plan
-from teola.workflow.build import Builder, Overrides
+from teola.workflow.build import Builder, ParameterValues
 
 Rewrite = Callable[[Graph], Graph]
 
@@ -109,7 +109,7 @@ class Planner:
         system: System,
         app: str,
         testbed: Testbed,
-        overrides: Overrides | None = None,
+        overrides: ParameterValues | None = None,
         learner: Learner | None = None,
     ) -> None:
         builder: Any = Rewritten(

@@ -14,7 +14,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from teola.engine import Call, Delta, Request, Result
+from teola.engine import Call, Delta, EngineResult, Request
 from teola_engines.embedding import MiniLM
 from teola_engines.llm import ExtractiveReader
 from teola_engines.rerank import MaxSim
@@ -62,7 +62,7 @@ class TimedMiniLM(MiniLM):
         super().__init__(**options)
         self._log = _Log(log)
 
-    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         with self._log.working(self.spec.name, _queries(requests)):
             return super().execute(requests)
 
@@ -74,7 +74,7 @@ class TimedMaxSim(MaxSim):
         super().__init__(**options)
         self._log = _Log(log)
 
-    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         with self._log.working(self.spec.name, _queries(requests)):
             return super().execute(requests)
 
@@ -86,7 +86,7 @@ class TimedPgVector(PgVector):
         super().__init__(**options)
         self._log = _Log(log)
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         with self._log.working(self.spec.name, _queries(requests)):
             return await super().execute(requests)
 

@@ -20,7 +20,7 @@ from teola.learning import Learner
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.schedule.events import State
-from teola.workflow.build import Overrides
+from teola.workflow.build import ParameterValues
 
 LOADS: Final = (0.5, 0.8, 0.95)
 """Under load: parts of the highest rate that is sustained."""
@@ -50,7 +50,7 @@ class Setting:
     seed: int = 0
     data: Path | None = None
     kind: str = "poisson"
-    overrides: Overrides | None = None
+    overrides: ParameterValues | None = None
 
     def drawn(self, count: int) -> list[Drawn]:
         """The first `count` queries."""

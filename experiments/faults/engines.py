@@ -14,10 +14,10 @@ from teola.engine import (
     Call,
     Delta,
     EngineKind,
+    EngineResult,
     EngineSpec,
     Hit,
     Request,
-    Result,
     SequenceHandle,
     Usage,
 )
@@ -58,11 +58,11 @@ class Batches:
         """The process that it runs in."""
         return os.getpid()
 
-    def execute(self, requests: Sequence[Request]) -> Sequence[Result]:
+    def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult]:
         time.sleep(self.seconds)
         return [self.one(request) for request in requests]
 
-    def one(self, request: Request) -> Result:
+    def one(self, request: Request) -> EngineResult:
         raise NotImplementedError
 
 
@@ -71,7 +71,7 @@ class Embeddings(Batches):
 
     kind = EngineKind.EMBEDDING
 
-    def one(self, request: Request) -> Result:
+    def one(self, request: Request) -> EngineResult:
         return {"vectors": [numbers(text, WIDTH) for text in request.inputs["texts"]]}
 
 
@@ -80,7 +80,7 @@ class Passages(Batches):
 
     kind = EngineKind.VECTORSTORE
 
-    def one(self, request: Request) -> Result:
+    def one(self, request: Request) -> EngineResult:
         return {"hits": [self.near(vector) for vector in request.inputs["vectors"]]}
 
     def near(self, vector: Sequence[float]) -> list[Hit]:
@@ -96,7 +96,7 @@ class Scores(Batches):
 
     kind = EngineKind.RERANK
 
-    def one(self, request: Request) -> Result:
+    def one(self, request: Request) -> EngineResult:
         question = request.inputs["question"]
         return {"scores": [numbers(question + hit.text, 1)[0] for hit in request.inputs["hits"]]}
 

@@ -15,7 +15,7 @@ from experiments.replay.calls import TracedCall
 from teola.policies.routing import RoutingPolicy
 from teola.policies.routing.destinations import prefill_s
 from teola.policies.routing.e2 import majority
-from teola.policies.routing.radix import Node, RadixTree
+from teola.policies.routing.radix import RadixNode, RadixTree
 from teola.policies.work import Work
 from teola.profile import EngineProfile
 from teola.runtime.values import number_of
@@ -34,7 +34,7 @@ class OraclePartition(RoutingPolicy):
         prompts = [call.prompt.keys(profile.block_tokens, TENANT) for call in calls]
         for keys in prompts:
             self._tree.insert(keys)
-        seconds: dict[Node | None, float] = {}
+        seconds: dict[RadixNode | None, float] = {}
         for call, keys in zip(calls, prompts, strict=True):
             key = self._key(keys)
             kept = key.context + key.length if key is not None else 0
@@ -42,7 +42,7 @@ class OraclePartition(RoutingPolicy):
             whole = seconds.get(key, prefill_s(profile, kept, kept) if kept else 0.0)
             seconds[key] = whole + prefill_s(profile, total - kept, total)
         given = [0.0] * instances
-        self._of: dict[Node | None, int] = {}
+        self._of: dict[RadixNode | None, int] = {}
         for key in sorted(seconds, key=lambda key: (-seconds[key], key.number if key else 0)):
             least = min(range(instances), key=lambda i: given[i])
             self._of[key] = least
@@ -51,7 +51,7 @@ class OraclePartition(RoutingPolicy):
     def place(self, work: Work, now: float) -> int:
         return self._of[self._key(work.keys)]
 
-    def _key(self, keys: Sequence[Any]) -> Node | None:
+    def _key(self, keys: Sequence[Any]) -> RadixNode | None:
         """None: the prompt has no full block. The key is shared, unless nothing is."""
         path = self._tree.insert(keys)
         shared = [node for node in path if node.children]

@@ -16,9 +16,9 @@ from teola.adapters import foreign
 from teola.engine import (
     Chunk,
     EngineKind,
+    EngineResult,
     EngineSpec,
     Request,
-    Result,
     any_wanted,
 )
 from teola.errors import EngineError, EngineUnavailable, InputError, OutputError, QueryCancelled
@@ -128,7 +128,7 @@ class ForeignEmbedder:
         """An estimate: the tokenizer is the model's."""
         return foreign.encode(text)
 
-    async def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """`texts`, a list of str or Chunk -> `vectors`, a list of unit vectors (float32).
 
         A text that the model does not take fails its own request only.
@@ -140,7 +140,7 @@ class ForeignEmbedder:
                 return [error] * len(requests)
         return [one for request in requests for one in await self.execute([request])]
 
-    async def _results(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    async def _results(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         groups = [(_role(request), _texts(request)) for request in requests]
         vectors: dict[tuple[str, str], Vectors] = {}
         for role in sorted({role for role, _ in groups}):

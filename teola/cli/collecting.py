@@ -32,7 +32,7 @@ def index(
             help="Files and directories: text, Markdown, HTML, PDF, office files and more.",
         ),
     ],
-    collection: o.Collection,
+    collection: o.CollectionOption,
     sync: Annotated[
         bool,
         typer.Option(
@@ -75,7 +75,7 @@ def index(
     deadline: Annotated[
         float, typer.Option("--deadline", metavar="SECONDS", help="For each document.")
     ] = 3600.0,
-    embedding: o.Embedding = None,
+    embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
@@ -181,7 +181,7 @@ def index_line(found: dict[str, Any]) -> str:
 
 
 def delete(
-    collection: o.Collection,
+    collection: o.CollectionOption,
     documents: Annotated[
         list[str] | None,
         typer.Option(

@@ -46,7 +46,9 @@ app = typer.Typer(
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The collection.")]
+CollectionName = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, help="The collection.")
+]
 
 
 @app.command(SHOW, epilog=o.examples("teola collections show papers"))
@@ -88,7 +90,7 @@ def show(
 
 @app.command("tidy", epilog=o.examples("teola collections tidy papers"))
 def tidy(
-    name: Name,
+    name: CollectionName,
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
@@ -127,8 +129,8 @@ def tidy(
     epilog=o.examples("teola collections reindex papers --embedding http://localhost:8001/v1"),
 )
 def reindex(
-    name: Name,
-    embedding: o.Embedding = None,
+    name: CollectionName,
+    embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,

@@ -13,7 +13,7 @@ from typing import Any
 
 from teola.app import App
 from teola.cli.named_engines import embedding_config, llm_config, web_config
-from teola.cli.options import Dtype
+from teola.cli.options import EmbeddingDtype
 from teola.config import Configuration
 from teola.engine import check_metadata
 from teola.errors import DocumentError, InputError, UnknownName
@@ -34,7 +34,7 @@ class Engines:
     llm: Sequence[str] | None = None
     dsn: str | None = None
     data_dir: Path | None = None
-    dtype: Dtype | None = None
+    dtype: EmbeddingDtype | None = None
     batching: str | None = None
     profile: str | None = None
     debug: bool = False

@@ -32,7 +32,7 @@ SOON_S: Final = 0.5
 def waiting(
     app: reach.OfApp = None,
     url: reach.Url = reach.URL,
-    key: reach.Key = None,
+    key: reach.KeyOption = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -85,7 +85,7 @@ def answer(
         typer.Option(metavar="VALUE", show_default=False, help="With take: what it gave."),
     ] = None,
     url: reach.Url = reach.URL,
-    key: reach.Key = None,
+    key: reach.KeyOption = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:

@@ -27,7 +27,7 @@ def without_password(context: typer.Context, dsn: str | None) -> str | None:
     return dsn
 
 
-class Dtype(StrEnum):
+class EmbeddingDtype(StrEnum):
     """Precision of the embedding model."""
 
     AUTO = "auto"
@@ -74,7 +74,7 @@ Deadline = Annotated[
         "--deadline", metavar="SECONDS", rich_help_panel=QUERY, help="Give the query up after this."
     ),
 ]
-Passes = Annotated[
+PassesOption = Annotated[
     str | None,
     typer.Option(
         "--passes",
@@ -133,7 +133,7 @@ Llm = Annotated[
         "nothing: it quotes sentences and generates no text.",
     ),
 ]
-Embedding = Annotated[
+EmbeddingOption = Annotated[
     list[str] | None,
     typer.Option(
         "--embedding",
@@ -158,7 +158,7 @@ Dimensions = Annotated[
         "store is made for one length.",
     ),
 ]
-WebSearch = Annotated[
+WebSearchOption = Annotated[
     str | None,
     typer.Option(
         "--web-search",
@@ -207,7 +207,7 @@ DataDir = Annotated[
     ),
 ]
 Precision = Annotated[
-    Dtype | None,
+    EmbeddingDtype | None,
     typer.Option(
         "--dtype",
         show_default=False,
@@ -229,7 +229,7 @@ Debug = Annotated[
         help="Verify what each pass does; show warnings, and where errors come from.",
     ),
 ]
-Collection = Annotated[
+CollectionOption = Annotated[
     str,
     typer.Option("--collection", "-c", metavar="NAME", show_default=False, help="The collection."),
 ]

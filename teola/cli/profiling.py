@@ -51,7 +51,7 @@ def measure(
         typer.Option(min=1, show_default=False, help="Largest batch (an LLM: tokens) to try."),
     ] = None,
     llm: o.Llm = None,
-    embedding: o.Embedding = None,
+    embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,

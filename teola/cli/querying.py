@@ -57,14 +57,14 @@ def run(
     inputs: o.Inputs = None,
     sets: o.Sets = None,
     deadline: o.Deadline = 120.0,
-    passes: o.Passes = None,
+    passes: o.PassesOption = None,
     profile: o.ProfileName = None,
     learn: o.Learn = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
-    embedding: o.Embedding = None,
+    embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
-    web_search: o.WebSearch = None,
+    web_search: o.WebSearchOption = None,
     ray: o.OnRay = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
@@ -99,7 +99,7 @@ def run(
     from teola.cli.answer_line import AnswerLine
     from teola.cli.given import Engines, at_home, parse_inputs, parse_overrides
     from teola.cli.prompting import Prompter, at_a_terminal
-    from teola.cli.tracing import Form, drawn, write
+    from teola.cli.tracing import TraceForm, drawn, write
     from teola.cli.watching import watching
     from teola.runtime.observe.recorded import Recorded
 
@@ -136,7 +136,7 @@ def run(
         watch.start(runtime, chosen.engine_names, chosen.optional_engines)
         result = _follow(events, watch, line, stream, as_json)
         if trace is not None and result is not None and result.trace is not None:
-            write(drawn(Recorded.of(result.trace), Form.PERFETTO), trace)
+            write(drawn(Recorded.of(result.trace), TraceForm.PERFETTO), trace)
     if result is not None and result.state == "waiting":
         print(f"teola: {NOBODY}", file=sys.stderr)
         return WAITS
@@ -188,14 +188,14 @@ def explain(
     app: o.AppName,
     inputs: o.Inputs = None,
     sets: o.Sets = None,
-    passes: o.Passes = None,
+    passes: o.PassesOption = None,
     profile: o.ProfileName = None,
     learn: o.Learn = None,
     batching: o.Batching = None,
     llm: o.Llm = None,
-    embedding: o.Embedding = None,
+    embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
-    web_search: o.WebSearch = None,
+    web_search: o.WebSearchOption = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
     dtype: o.Precision = None,

@@ -21,7 +21,7 @@ OfApp = Annotated[
 ]
 MOST: Final = 500
 """Queries that a server lists at most."""
-Key = Annotated[
+KeyOption = Annotated[
     str | None,
     typer.Option(
         "--key",

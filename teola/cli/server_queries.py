@@ -34,7 +34,7 @@ def queries(
         int, typer.Option(metavar="N", min=1, max=reach.MOST, help="So many, the newest first.")
     ] = 20,
     url: reach.Url = reach.URL,
-    key: reach.Key = None,
+    key: reach.KeyOption = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:

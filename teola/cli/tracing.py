@@ -23,7 +23,7 @@ TRACE_EXAMPLES = o.examples(
 )
 
 
-class Form(StrEnum):
+class TraceForm(StrEnum):
     """Forms of a trace."""
 
     TEXT = "text"
@@ -40,15 +40,15 @@ def trace(
         ),
     ],
     url: reach.Url = reach.URL,
-    key: reach.Key = None,
+    key: reach.KeyOption = None,
     form: Annotated[
-        Form,
+        TraceForm,
         typer.Option(
             "--format",
             help="text: a timeline; perfetto: for ui.perfetto.dev; mermaid: a Gantt chart; json: "
             "every span.",
         ),
-    ] = Form.TEXT,
+    ] = TraceForm.TEXT,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -65,11 +65,11 @@ def trace(
     from teola.cli.timeline import show_timeline
     from teola.runtime.observe.recorded import Recorded
 
-    if form is Form.JSON:
+    if form is TraceForm.JSON:
         text = json.dumps(fetched(url, id, key, "trace")[0], indent=2, ensure_ascii=False)
     else:
         recorded = Recorded.from_json(*fetched(url, id, key, "timeline"))
-        if form is Form.TEXT and out is None:
+        if form is TraceForm.TEXT and out is None:
             show_timeline(recorded, console())
             return 0
         text = drawn(recorded, form)
@@ -92,7 +92,7 @@ def fetched(
         return found, reach.told(graph) if graph.is_success else None
 
 
-def drawn(recorded: Recorded, form: Form) -> str:
+def drawn(recorded: Recorded, form: TraceForm) -> str:
     """A trace in one of the forms that are drawn from it."""
     from io import StringIO
 
@@ -102,9 +102,9 @@ def drawn(recorded: Recorded, form: Form) -> str:
     from teola.runtime.observe.gantt import to_mermaid
     from teola.runtime.observe.perfetto import to_perfetto
 
-    if form is Form.PERFETTO:
+    if form is TraceForm.PERFETTO:
         return json.dumps(to_perfetto(recorded), ensure_ascii=False)
-    if form is Form.MERMAID:
+    if form is TraceForm.MERMAID:
         return to_mermaid(recorded)
     text = StringIO()
     show_timeline(recorded, Console(file=text, width=10_000, highlight=False, markup=False))

@@ -23,7 +23,7 @@ from teola.cli.visible import visible
 from teola.collections import IndexingStep
 from teola.graph import Op, ToolStep
 from teola.graph.ops import PREFILLS
-from teola.runtime.live.query import Progress as Event
+from teola.runtime.live import query as live_query
 from teola.runtime.runtime import Runtime
 
 DOING = {
@@ -84,7 +84,7 @@ class Watch:
             if waiting:
                 self.show("starting " + ", ".join(waiting))
 
-    def event(self, event: Event) -> None:
+    def event(self, event: live_query.Progress) -> None:
         """Say what a query does."""
         if self._calling and event.op == Op.TOOL_CALL.value:
             return  # the call is told already, by its tool's name

@@ -23,7 +23,7 @@ from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
 from teola.learning.lessons import EngineTimes
 from teola.learning.observer import Observer
-from teola.policies.work import Slice, Work
+from teola.policies.work import Slice, Work, WorkKey
 from teola.profile import StepTime
 
 ENOUGH: Final = 3
@@ -41,8 +41,6 @@ NEWEST: Final = 1 / 8
 """Weight of the newest prompt of its kind."""
 KINDS: Final = 1024
 """Kinds of prompts that are told apart, by component and planned length."""
-
-Key = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -135,7 +133,7 @@ class CallTimes(Observer):
         self._habits, self._budget, self._crowd = habits, budget, crowd or Nobody()
         self._squares = LeastSquares(RIDGE)
         self._instances: dict[int, _Instance] = {}
-        self._calls: dict[Key, _Call] = {}
+        self._calls: dict[WorkKey, _Call] = {}
         self._prompts: dict[tuple[str, str, int], _Prompts] = {}
         self._tells = False
         """Whether its engine says how much of a prompt it had kept."""

@@ -55,12 +55,12 @@ def _check(called: str, thing: Any) -> None:
 
 
 REGISTRY: Final = Registry("pass", "teola.passes", PIPELINE, _check)
-Steps = tuple[Named[Pass], ...]
+PassSequence = tuple[Named[Pass], ...]
 """Passes in the order in which they run."""
-_BUILT_IN: Final[Steps] = tuple(REGISTRY.built_in.values())
+_BUILT_IN: Final[PassSequence] = tuple(REGISTRY.built_in.values())
 
 
-def pipeline() -> Steps:
+def pipeline() -> PassSequence:
     """The passes that run by default: the built-in ones and, where they were put, those that were
     registered. Passes that were put at the same place run in the order of their names."""
     registered = REGISTRY.registered()
@@ -87,7 +87,7 @@ def available() -> Sequence[str]:
     return [*names, *(name for name in REGISTRY.names() if name not in names)]
 
 
-def select(names: Iterable[str | Named[Pass]] | str | None) -> Steps:
+def select(names: Iterable[str | Named[Pass]] | str | None) -> PassSequence:
     """Passes from "all" (the pipeline), "none", "a,b", "all,mine" or a sequence.
 
     Raises UnknownName.

@@ -39,14 +39,14 @@ UNTIMED_TOKENS: Final = 128
 """What a piece must have while an engine's times are not known: what it saves is a guess then."""
 LATE: Final = "computed ahead, its prefix would make other calls of the query wait"
 
-Pieces = list[tuple[Part, ...]]
+PromptPieces = list[tuple[Part, ...]]
 """The parts of a prompt, cut where the wait grows."""
 
 
 def split_prefilling(graph: Graph, profile: Profile) -> tuple[Graph, list[Rewrite]]:
     """Split every Prefilling that has a prefix worth computing ahead."""
     rewrites: list[Rewrite] = []
-    chosen: dict[str, Pieces] = {}
+    chosen: dict[str, PromptPieces] = {}
     before: Timetable | None = None
     ahead = _Ahead(graph, profile)
     for p in graph.primitives:
@@ -113,7 +113,7 @@ def _parts(p: Primitive) -> tuple[Part, ...]:
 
 def _considered(
     graph: Graph, p: Primitive, profile: Profile, ends_s: Mapping[str, float], ahead: _Ahead
-) -> tuple[str, Pieces]:
+) -> tuple[str, PromptPieces]:
     """Why its prompt stays whole, or the pieces that it is worth to be cut into."""
     engine = profile.engine(p.engine)
     if not engine.prefix_reuse:
@@ -132,24 +132,24 @@ def _considered(
 
 
 def _never_later(
-    graph: Graph, chosen: Mapping[str, Pieces], profile: Profile, length_s: float
-) -> dict[str, Pieces]:
+    graph: Graph, chosen: Mapping[str, PromptPieces], profile: Profile, length_s: float
+) -> dict[str, PromptPieces]:
     """Those that delay no other call: all together if the query is done no later with them, else
     one after another."""
 
-    def done_in_time(some: Mapping[str, Pieces]) -> bool:
+    def done_in_time(some: Mapping[str, PromptPieces]) -> bool:
         return timetable(_with(graph, some), profile).length_s <= length_s + SAME_S
 
     if done_in_time(chosen):
         return dict(chosen)
-    kept: dict[str, Pieces] = {}
+    kept: dict[str, PromptPieces] = {}
     for id, pieces in chosen.items():
         if done_in_time({**kept, id: pieces}):
             kept[id] = pieces
     return kept
 
 
-def _with(graph: Graph, chosen: Mapping[str, Pieces]) -> Graph:
+def _with(graph: Graph, chosen: Mapping[str, PromptPieces]) -> Graph:
     primitives: list[Primitive] = []
     for p in graph.primitives:
         primitives += _split(graph, p, chosen[p.id]) if p.id in chosen else [p]
@@ -166,7 +166,7 @@ def _least_tokens(engine: EngineProfile) -> int:
     return max(engine.block_tokens, ceil(LEAST_SAVED * cost.base_s / cost.per_token_s))
 
 
-def _pieces(graph: Graph, p: Primitive, least: int, kept: int) -> Pieces:
+def _pieces(graph: Graph, p: Primitive, least: int, kept: int) -> PromptPieces:
     """The prompt's parts, cut where the wait grows; pieces below `least` tokens, not counting the
     first `kept` ones of the prompt, join the next."""
     prompt = _parts(p)
@@ -188,7 +188,7 @@ def _pieces(graph: Graph, p: Primitive, least: int, kept: int) -> Pieces:
     return _join_small(graph, pieces, least, kept)
 
 
-def _join_small(graph: Graph, pieces: list[list[Part]], least: int, kept: int) -> Pieces:
+def _join_small(graph: Graph, pieces: list[list[Part]], least: int, kept: int) -> PromptPieces:
     found: list[tuple[Part, ...]] = []
     held: list[Part] = []
     for piece in pieces[:-1]:
@@ -206,7 +206,7 @@ def _tokens(graph: Graph, parts: Iterable[Part]) -> int:
 def _pays(
     graph: Graph,
     p: Primitive,
-    pieces: Pieces,
+    pieces: PromptPieces,
     kept: int,
     profile: Profile,
     ends_s: Mapping[str, float],
@@ -236,7 +236,7 @@ def _closure(graph: Graph, producers: object) -> frozenset[str]:
     return found
 
 
-def _split(graph: Graph, p: Primitive, pieces: Pieces) -> list[Primitive]:
+def _split(graph: Graph, p: Primitive, pieces: PromptPieces) -> list[Primitive]:
     made: list[Primitive] = []
     guessed: dict[Guard, None] = {} if expected(graph, p) else dict.fromkeys(p.guards)
     for i, piece in enumerate(pieces):

@@ -75,6 +75,10 @@ class WorkSpec:
     ahead: bool = False
 
 
+WorkKey = tuple[str, int]
+"""Run and primitive of a piece of work."""
+
+
 @dataclass(slots=True, eq=False)
 class Work:
     """A primitive in an engine's queue, waiting or in flight. Queues change it, policies read it.

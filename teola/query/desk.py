@@ -40,7 +40,7 @@ from teola.query.journal.rows import Asked, Body, Kept, Taken, ended
 from teola.query.query_files import QueryFiles
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
-from teola.query.underway import DeskOptions, Keeping, Keeps, Underway
+from teola.query.underway import DeskOptions, FiledWhen, Keeping, Underway
 from teola.runtime.live.nesting import calling
 from teola.runtime.live.steps import Steps
 from teola.runtime.runtime import Runtime
@@ -81,7 +81,7 @@ class Desk(Generic[U]):
         spec: QuerySpec,
         *,
         id: str | None = None,
-        keeps: Keeps | None = None,
+        keeps: FiledWhen | None = None,
         found: Found | None = None,
         profile: Profile | None = None,
     ) -> Job:
@@ -97,7 +97,7 @@ class Desk(Generic[U]):
             steps = Steps(id, on_unknown=app.on_unknown)  # durable once it waits
         return Job(app, spec, id=id, profile=profile, steps=steps)
 
-    def keeping(self, keeps: Keeps | None = None) -> Keeping:
+    def keeping(self, keeps: FiledWhen | None = None) -> Keeping:
         """How a query is to be kept."""
         return Keeping(self.options, self.journal, keeps or self.options.keeps, self.ready)
 

@@ -34,7 +34,7 @@ from teola.tools.loop_life import here
 from teola.workflow.kinds import Kind
 
 T = TypeVar("T")
-Keeps = Literal["never", "wait", "accept"]
+FiledWhen = Literal["never", "wait", "accept"]
 """When a query gets its row: never, when it first waits for people, or before it runs."""
 INTERRUPTED: Final = (
     "the query was interrupted here and goes on under the same id: ask for it again"
@@ -52,7 +52,7 @@ class DeskOptions:
     holds: the desk shows in the journal that its process lives; else somebody else does.
     """
 
-    keeps: Keeps = "never"
+    keeps: FiledWhen = "never"
     parks: bool = False
     events: int = 0
     holds: bool = False
@@ -60,12 +60,12 @@ class DeskOptions:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How one query is kept. journal: None: nowhere. keeps: see Keeps. ready: waits until the
+    """How one query is kept. journal: None: nowhere. keeps: see FiledWhen. ready: waits until the
     journal can be used; raises JournalLost."""
 
     options: DeskOptions
     journal: Journal | None
-    keeps: Keeps
+    keeps: FiledWhen
     ready: Callable[[], Awaitable[Journal]]
 
 

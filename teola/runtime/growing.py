@@ -88,7 +88,7 @@ class Grown(Protocol):
 FEED: Final = ""
 """What stands for the key of a part where what is told was not written by one."""
 G = TypeVar("G", bound=Grown)
-Query = TypeVar("Query", bound=Grown)
+GrownQuery = TypeVar("GrownQuery", bound=Grown)
 
 
 class Grows(Protocol[G]):
@@ -119,25 +119,25 @@ class Grows(Protocol[G]):
         ...
 
 
-class Parts(Generic[Query]):
+class Parts(Generic[GrownQuery]):
     """Those of one driver's queries."""
 
-    def __init__(self, driver: Grows[Query]) -> None:
+    def __init__(self, driver: Grows[GrownQuery]) -> None:
         self._driver = driver
 
-    def begin(self, query: Query, i: int, growth: Growth, now: float) -> None:
+    def begin(self, query: GrownQuery, i: int, growth: Growth, now: float) -> None:
         """Primitive `i` grows from now on."""
         growing = self._grows(query, i, growth)
         self._follow(growing, growth.begin, now)
 
-    def _grows(self, query: Query, i: int, growth: Growth) -> Growing:
+    def _grows(self, query: GrownQuery, i: int, growth: Growth) -> Growing:
         params = query.plan.primitives[i].params
         assert isinstance(params, GrowParams)
         growing = Growing(query, i, params, growth, params.grower.at_once)
         query.growing[i] = growing
         return growing
 
-    def written(self, query: Query, head: int, k: int, item: Any, now: float) -> bool:
+    def written(self, query: GrownQuery, head: int, k: int, item: Any, now: float) -> bool:
         """The call that `head` leads has written item `k` of its list. Whether anything has come
         of that, so that the call must not be begun anew."""
         used = False
@@ -154,7 +154,7 @@ class Parts(Generic[Query]):
                 used |= self._feed(query, one, items, now)
         return used
 
-    def _feed(self, query: Query, of: Feeding, items: list[Any], now: float) -> bool:
+    def _feed(self, query: GrownQuery, of: Feeding, items: list[Any], now: float) -> bool:
         """Tell a primitive of what is new of the list that it grows over, if all else is there that
         it reads. Whether it has begun."""
         i, giver = of
@@ -178,7 +178,7 @@ class Parts(Generic[Query]):
                     self._follow(growing, partial(growing.growth.told, FEED, port, item), now)
         return True
 
-    def whole(self, query: Query, i: int, now: float) -> bool:
+    def whole(self, query: GrownQuery, i: int, now: float) -> bool:
         """All that primitive `i` reads is there. Whether it grows already."""
         growing = query.growing.get(i)
         if growing is None:
@@ -192,7 +192,7 @@ class Parts(Generic[Query]):
 
     def ended(
         self,
-        part: Query,
+        part: GrownQuery,
         finish: Finish,
         outputs: Mapping[str, Any],
         error: Exception | None,
@@ -236,13 +236,13 @@ class Parts(Generic[Query]):
             growing.query.tally.hold(component, more)
         return growing.growth.ended(key, outputs)
 
-    def dropped(self, query: Query, i: int, now: float) -> None:
+    def dropped(self, query: GrownQuery, i: int, now: float) -> None:
         """Primitive `i` is skipped after all."""
         growing = query.growing.pop(i, None)
         if growing is not None:
             self._stop(growing, now)
 
-    def over(self, query: Query, now: float) -> None:
+    def over(self, query: GrownQuery, now: float) -> None:
         """A query has ended: so do the parts that still run."""
         while query.growing:
             self._stop(query.growing.popitem()[1], now)

@@ -19,12 +19,12 @@ from pydantic import BaseModel
 
 from teola.graph import QUERY, Graph, Primitive
 from teola.learning import NO_LESSONS, Learner
-from teola.passes import Optimised, Steps, optimise, select
+from teola.passes import Optimised, PassSequence, optimise, select
 from teola.passes.rewrite import Pass, aligned_successors
 from teola.profile import Profile
 from teola.registry import Named
 from teola.schedule.plan import Plan
-from teola.workflow.build import Builder, Overrides
+from teola.workflow.build import Builder, ParameterValues
 from teola.workflow.kinds import LISTS
 
 CACHED_PLANS: Final = 256
@@ -33,7 +33,7 @@ CACHED_PLANS: Final = 256
 class _Shape(NamedTuple):
     """What a p-graph is built from."""
 
-    overrides: Overrides
+    overrides: ParameterValues
     sizes: Mapping[str, int]
     most_primitives: float
     absent: frozenset[str]
@@ -74,7 +74,7 @@ class Optimiser:
 
     def plan(
         self,
-        overrides: Overrides,
+        overrides: ParameterValues,
         sizes: Mapping[str, int],
         passes: Sequence[str | Named[Pass]] | str | None = None,
         *,
@@ -106,7 +106,11 @@ class Optimiser:
         return plan
 
     def part(
-        self, overrides: Overrides, steps: Steps, body: Builder, sizes: Mapping[str, int]
+        self,
+        overrides: ParameterValues,
+        steps: PassSequence,
+        body: Builder,
+        sizes: Mapping[str, int],
     ) -> Plan:
         """The plan of a part of queries with these overrides."""
         of = self._parts.get(body)
@@ -121,7 +125,7 @@ class Optimiser:
 
     def optimise(
         self,
-        overrides: Overrides,
+        overrides: ParameterValues,
         sizes: Mapping[str, int],
         passes: Sequence[str | Named[Pass]] | str | None = None,
         *,
@@ -141,7 +145,7 @@ class Optimiser:
         )
 
     def _optimised(
-        self, graph: Graph, passes: Steps, debug: bool, most_primitives: float = inf
+        self, graph: Graph, passes: PassSequence, debug: bool, most_primitives: float = inf
     ) -> Optimised:
         if debug:
             graph.validate()
@@ -200,7 +204,9 @@ class _PartPlans:
 
     __slots__ = ("_epoch", "_found", "_of", "_optimiser")
 
-    def __init__(self, optimiser: Optimiser, overrides: Overrides, steps: Steps) -> None:
+    def __init__(
+        self, optimiser: Optimiser, overrides: ParameterValues, steps: PassSequence
+    ) -> None:
         self._optimiser, self._of = optimiser, (overrides, steps)
         self._epoch = -1
         self._found: dict[tuple[object, ...], Plan] = {}

@@ -97,7 +97,7 @@ class Measured:
     points: list[Point] = field(default_factory=list)
 
 
-Progress = Callable[[str, int, int], None]
+OnMeasurement = Callable[[str, int, int], None]
 """What is measured now, how many measurements are done, and how many there are at most."""
 Once = Callable[[int], Awaitable[tuple[float, int]]]
 """Run a batch of that many items; seconds and tokens."""
@@ -128,7 +128,7 @@ class Profiler:
         self._points: list[Point] = []
         self._done, self._planned = 0, 0
 
-    async def measure(self, progress: Progress = lambda *_: None) -> Measured:
+    async def measure(self, progress: OnMeasurement = lambda *_: None) -> Measured:
         """Measure every op that can be measured alone. Raises InputError if there is none."""
         self._progress = progress
         if Op.PREFILLING in self.spec.ops:

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from functools import lru_cache
 from typing import Any
 
-from teola.engine import AskedBy, EngineKind, EngineSpec, Request, Result
+from teola.engine import AskedBy, EngineKind, EngineResult, EngineSpec, Request
 from teola.errors import EngineError, OutputError, QueryCancelled
 from teola.graph import Op, ToolParams
 from teola.plain_json import is_small, tiny_bytes
@@ -50,14 +50,14 @@ class PythonEngine:
         """Nothing to free but threads; those in the midst of a call end after it."""
         self._threads.close()
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         """Call the functions, one after the other (a batch holds one request)."""
-        results: list[Result | Exception] = []
+        results: list[EngineResult | Exception] = []
         for request in requests:
             results.append(await self._one(request))
         return results
 
-    async def _one(self, request: Request) -> Result:
+    async def _one(self, request: Request) -> EngineResult:
         params, inputs = request.params, request.inputs
         assert type(params) is ToolParams
         if params.asks:
@@ -148,7 +148,7 @@ def _to_nobody(text: str) -> None:
     """The text is part of no answer that somebody watches."""
 
 
-def _result(request: Request, params: ToolParams, value: Any) -> Result:
+def _result(request: Request, params: ToolParams, value: Any) -> EngineResult:
     for name in params.item_inputs:
         if not isinstance(value, list) or len(value) != len(request.inputs[name]):
             raise OutputError(

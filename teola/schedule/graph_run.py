@@ -34,7 +34,7 @@ from teola.schedule.events import (
     Withdraw,
 )
 from teola.schedule.plan import Absence, Plan
-from teola.schedule.run import Ask
+from teola.schedule.run import AskQueues
 
 WAITING: Final = 0
 RUNNING: Final = 1
@@ -83,10 +83,10 @@ class GraphRun:
         self._short = False
         self._absence = Absence(plan, {})
         self.out: Outbox = []
-        self._ask: Ask = self.out.append
+        self._ask: AskQueues = self.out.append
         self._unsettled: list[int] = []
 
-    def attach(self, out: Outbox, ask: Ask) -> None:
+    def attach(self, out: Outbox, ask: AskQueues) -> None:
         """From now on it belongs to a core; see Run."""
         self.out, self._ask = out, ask
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
+from teola.policies.work import WorkKey
+
 FACTOR: Final = 8.0
 LEAST_S: Final = 5.0
 UNKNOWN_S: Final = 60.0
@@ -22,13 +24,11 @@ KEPT: Final = 200
 """Of the newest first tokens it is remembered how much longer they took than expected."""
 AT: Final = 0.99
 
-Key = tuple[str, int]
-
 
 class Late(NamedTuple):
     """A call that has given no token in time. after_s: since it was sent."""
 
-    key: Key
+    key: WorkKey
     instance: int
     batch: int
     after_s: float
@@ -47,8 +47,8 @@ class Overdue:
 
     def __init__(self, factor: float = FACTOR, least_s: float = LEAST_S) -> None:
         self._factor, self._least_s, self.unknown_s = factor, least_s, UNKNOWN_S
-        self._sent: dict[Key, _Sent] = {}
-        self._due: list[tuple[float, int, Key]] = []
+        self._sent: dict[WorkKey, _Sent] = {}
+        self._due: list[tuple[float, int, WorkKey]] = []
         self._alarm: float | None = None
         self._newest: deque[float] = deque()
         self._ordered: list[float] = []
@@ -61,7 +61,7 @@ class Overdue:
         return 2 * self._ordered[min(len(self._ordered) - 1, int(AT * len(self._ordered)))]
 
     def sent(
-        self, key: Key, instance: int, batch: int, expected_s: float | None, now: float
+        self, key: WorkKey, instance: int, batch: int, expected_s: float | None, now: float
     ) -> None:
         """A call goes to an instance. expected_s: until its first token (None: nobody knows)."""
         self._sent[key] = _Sent(batch, instance, now, expected_s)
@@ -70,7 +70,7 @@ class Overdue:
         )
         heappush(self._due, (now + wait, batch, key))
 
-    def came(self, key: Key, now: float) -> None:
+    def came(self, key: WorkKey, now: float) -> None:
         """It has given a token."""
         sent = self._sent.pop(key, None)
         if sent is None or not sent.expected_s:
@@ -81,7 +81,7 @@ class Overdue:
         if len(self._newest) > KEPT:
             del self._ordered[bisect_left(self._ordered, self._newest.popleft())]
 
-    def left(self, key: Key) -> None:
+    def left(self, key: WorkKey) -> None:
         """It has ended, or nobody waits for it."""
         self._sent.pop(key, None)
 

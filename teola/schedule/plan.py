@@ -33,7 +33,7 @@ from teola.profile import Profile
 from teola.schedule.beginnings import Beginning, beginnings
 from teola.schedule.feeding import Feeding, feeding
 
-Parts = Callable[[Any, Mapping[str, int]], "Plan"]
+PlanPart = Callable[[Any, Mapping[str, int]], "Plan"]
 """(template of a part, lengths of its inputs that are lists) -> its plan."""
 
 NO_PROFILE: Final = Profile("none", {})
@@ -78,7 +78,7 @@ class Plan:
         graph: Graph,
         profile: Profile | None = None,
         optimised: Optimised | None = None,
-        parts: Parts | None = None,
+        parts: PlanPart | None = None,
     ) -> None:
         self.graph, self.optimised, self.parts = graph, optimised, parts
         self.profile = profile or NO_PROFILE

@@ -13,7 +13,7 @@ from teola.policies.asker import Asker
 from teola.policies.work import WorkSpec
 from teola.schedule.events import Outbox, Recall, RunEvent, State, Submit, Withdraw
 
-Ask = Callable[[Submit | Withdraw | Recall], object]
+AskQueues = Callable[[Submit | Withdraw | Recall], object]
 """Takes what a run wants of the queues and does it at once; of a Recall it answers whether it was
 done."""
 
@@ -45,7 +45,7 @@ class Run(Protocol):
     @property
     def plan(self) -> HasSpecs: ...
 
-    def attach(self, out: Outbox, ask: Ask) -> None:
+    def attach(self, out: Outbox, ask: AskQueues) -> None:
         """Called once, before anything else. out: takes its commands for the driver. ask: takes
         what it wants of the queues."""
         ...

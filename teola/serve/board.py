@@ -24,7 +24,7 @@ from teola.query.job import Job
 from teola.query.journal.rows import Taken
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
-from teola.query.underway import DeskOptions, Keeping, Keeps, Underway
+from teola.query.underway import DeskOptions, FiledWhen, Keeping, Underway
 from teola.runtime.live.query import Progress, Token
 from teola.runtime.observe.demand import demand
 from teola.runtime.values import bytes_of
@@ -169,7 +169,7 @@ class Board:
         *,
         mode: str,
         cleanup: Callable[[], None] = lambda: None,
-        keeps: Keeps | None = None,
+        keeps: FiledWhen | None = None,
         settle: Settle | None = None,
     ) -> Entry:
         """Begin a query within the limits. mode: sync, stream or background. cleanup: called when
@@ -211,7 +211,7 @@ class Board:
         self,
         app: App,
         ask: QuerySpec,
-        keeps: Keeps | None,
+        keeps: FiledWhen | None,
         id: str | None = None,
         found: Found | None = None,
     ) -> Job:

@@ -55,7 +55,7 @@ LARGE: Final = Problem(
 MALFORMED: Final = Problem(400, "malformed", "this is not HTTP/1.1 that can be read")
 
 _Idle = OrderedDict["ClientConnection", None]
-Refused = Callable[[Problem], None]
+OnRefused = Callable[[Problem], None]
 
 
 class _Large(ValueError):
@@ -67,7 +67,9 @@ class ClientConnection(HttpToolsProtocol):
     which they became so. most: connections at once. refused: is told who finds no room, and of
     what cannot be read."""
 
-    def __init__(self, *given: Any, idle: _Idle, most: int, refused: Refused, **named: Any) -> None:
+    def __init__(
+        self, *given: Any, idle: _Idle, most: int, refused: OnRefused, **named: Any
+    ) -> None:
         super().__init__(*given, **named)
         self._idle, self._most, self._refused = idle, most, refused
         self._head: asyncio.TimerHandle | None = None
@@ -186,7 +188,7 @@ class ClientConnection(HttpToolsProtocol):
             self._head = None
 
 
-def protocol(most: int, refused: Refused = lambda found: None) -> type[asyncio.Protocol]:
+def protocol(most: int, refused: OnRefused = lambda found: None) -> type[asyncio.Protocol]:
     """What uvicorn makes connections of. most: at once. refused: is told of each one more."""
     made = partial(ClientConnection, idle=OrderedDict(), most=most, refused=refused)
     return cast("type[asyncio.Protocol]", made)

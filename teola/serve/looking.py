@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from teola.explain import Explanation
-from teola.passes import Optimised, Steps
+from teola.passes import Optimised, PassSequence
 from teola.passes.origins import origins
 from teola.policies.work import Work
 from teola.profile import Profile
@@ -109,7 +109,9 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
 # --- a query --------------------------------------------------------------------------------
 
 
-def explained(app: str, optimised: Optimised, profile: Profile, passes: Steps) -> dict[str, Any]:
+def explained(
+    app: str, optimised: Optimised, profile: Profile, passes: PassSequence
+) -> dict[str, Any]:
     """As `teola explain --format json`, with the passes in order and where each primitive of the
     e-graph comes from."""
     found = Explanation(app, optimised, profile).to_json()

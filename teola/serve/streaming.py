@@ -33,7 +33,7 @@ LONG: Final = 256 * 2**10
 """Bytes; a longer answer is written off the event loop."""
 
 T = TypeVar("T")
-Encode = Callable[[int, Event], Iterable[str]]
+EventEncoder = Callable[[int, Event], Iterable[str]]
 """The number of an event (from 1) and the event -> text for the client."""
 
 
@@ -53,7 +53,7 @@ class Events:
     """Told: the events of a query that runs here, or ran. after: number of the last event that the
     client has already. last: kind of an event after which it is told nothing more."""
 
-    def __init__(self, entry: Entry, encode: Encode, after: int = 0, last: str = "") -> None:
+    def __init__(self, entry: Entry, encode: EventEncoder, after: int = 0, last: str = "") -> None:
         self._entry, self._encode, self._at, self._last = entry, encode, after, last
 
     async def pieces(self) -> AsyncGenerator[str, None]:

@@ -30,7 +30,7 @@ PLANNED: Final = (0, 1)
 
 log = logging.getLogger(__name__)
 
-Step = Callable[[], Awaitable[None]]
+WarmUp = Callable[[], Awaitable[None]]
 
 
 async def warm(runtime: Runtime, apps: Mapping[str, App]) -> None:
@@ -51,7 +51,7 @@ async def warm(runtime: Runtime, apps: Mapping[str, App]) -> None:
         note(log, logging.INFO, "warmed", told, warm_s=took, what=", ".join(done))
 
 
-async def _warmed(name: str, step: Step) -> bool:
+async def _warmed(name: str, step: WarmUp) -> bool:
     try:
         await step()
         return True
@@ -62,7 +62,7 @@ async def _warmed(name: str, step: Step) -> bool:
         return False
 
 
-def _steps(runtime: Runtime, apps: Mapping[str, App]) -> Iterator[tuple[str, Step]]:
+def _steps(runtime: Runtime, apps: Mapping[str, App]) -> Iterator[tuple[str, WarmUp]]:
     """Each with what it warms."""
     names = {name for app in apps.values() for name in app.engine_names}
     seen = set()

@@ -18,10 +18,10 @@ from teola.engine import (
     Delta,
     Engine,
     EngineKind,
+    EngineResult,
     EngineSpec,
     Hit,
     Request,
-    Result,
     SequenceHandle,
     Usage,
 )
@@ -64,7 +64,7 @@ class HashEmbedder(CountsStarts):
         self.spec = spec(name, EngineKind.EMBEDDING, {Op.EMBEDDING}, max_batch=max_batch)
         self.batches: list[int] = []
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         assert requests, "an empty batch is no batch"
         self.batches.append(sum(len(request.inputs["texts"]) for request in requests))
         await asyncio.sleep(0)
@@ -79,11 +79,11 @@ class MemoryStore(CountsStarts):
         self.spec = spec(name, EngineKind.VECTORSTORE, ops, max_batch=max_batch)
         self.chunks: dict[tuple[str, str], dict[str, tuple[list[float], Any]]] = {}
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         await asyncio.sleep(0)
         return [self._one(request) for request in requests]
 
-    def _one(self, request: Request) -> Result:
+    def _one(self, request: Request) -> EngineResult:
         scope = request.inputs["scope"]
         stored = self.chunks.setdefault((scope.tenant, scope.collection), {})
         if request.op is Op.INGESTION:
@@ -120,7 +120,7 @@ class HashReranker(CountsStarts):
     def __init__(self, name: str = "rerank", max_batch: int = 4) -> None:
         self.spec = spec(name, EngineKind.RERANK, {Op.RERANKING}, max_batch=max_batch)
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         await asyncio.sleep(0)
         return [
             {"scores": [number(r.inputs["question"], h) % 997 / 997 for h in r.inputs["hits"]]}

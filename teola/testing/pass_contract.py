@@ -13,7 +13,7 @@ from teola.passes.rewrite import Pass, Rewrite
 from teola.profile import Profile, StepTime, default, paper
 from teola.registry import Named
 from teola.runtime.live.query import Ending
-from teola.schedule.plan import Parts, Plan
+from teola.schedule.plan import Plan, PlanPart
 from teola.testing.bench import Bench
 from teola.testing.checking import ContractBroken, finished
 from teola.testing.hash_engines import hash_engines
@@ -25,7 +25,7 @@ TEMPLATES: Final = 40
 ENOUGH_S: Final = 60.0
 """A query on engines that take no time, which has not ended by then, hangs."""
 
-Steps = Sequence[str | Named[Pass]]
+PassesToCheck = Sequence[str | Named[Pass]]
 
 
 def check_pass(
@@ -104,7 +104,7 @@ class _Checked:
                     raise ContractBroken(f"{case}: {wrong}")
         self.changed += changed
 
-    def _orders(self) -> list[Steps]:
+    def _orders(self) -> list[PassesToCheck]:
         others = [step for step in pipeline() if step.thing is not self.thing]
         return [[self.step], [*others, self.step], [self.step, *others]]
 
@@ -114,7 +114,9 @@ class _Checked:
         if once != again:
             raise ContractBroken(f"{case}: called twice, it decides otherwise the second time")
 
-    def _answer(self, graph: Graph, made: RandomTemplate, known: Profile, steps: Steps) -> Ending:
+    def _answer(
+        self, graph: Graph, made: RandomTemplate, known: Profile, steps: PassesToCheck
+    ) -> Ending:
         made.effects.clear()
         return finished(_run(Plan(graph, parts=parts_by(steps, known)), made.inputs))
 
@@ -170,7 +172,7 @@ def profile_of(block_tokens: int = 4, *, free: bool = False) -> Profile:
     return replace(found, engines=timeless, dispatch_s=0.0)
 
 
-def parts_by(steps: Steps, known: Profile) -> Parts:
+def parts_by(steps: PassesToCheck, known: Profile) -> PlanPart:
     """Plans of the parts that graphs grow, by these passes."""
 
     def planned(body: Builder, sizes: Mapping[str, int]) -> Plan:

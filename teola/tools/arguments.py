@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from teola.errors import InputError
-from teola.tools.json_schema import Schema, in_words, mapped, shown
+from teola.tools.json_schema import JsonSchema, in_words, mapped, shown
 from teola.tools.schema_steps import at_most, counted
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class ArgumentChecker:
     or be written for another kind of regular expressions.
     """
 
-    def __init__(self, schema: Schema, *, patterns: bool = True) -> None:
-        self.schema: Schema = schema if patterns else mapped(schema, _without_patterns)
+    def __init__(self, schema: JsonSchema, *, patterns: bool = True) -> None:
+        self.schema: JsonSchema = schema if patterns else mapped(schema, _without_patterns)
         self._made: Validator | None = None
 
     def problems(self, arguments: Any, most_steps: int = MOST_STEPS) -> list[str]:
@@ -87,7 +87,7 @@ class ArgumentChecker:
         else:
             yield f"{where} must be {in_words(schema, self.schema)}, got {shown(instance)}"
 
-    def _unknown(self, name: str, schema: Schema, where: str) -> str:
+    def _unknown(self, name: str, schema: JsonSchema, where: str) -> str:
         valid = list(schema.get("properties", ()))
         near = get_close_matches(name, valid, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -132,7 +132,7 @@ def _without_patterns(one: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in one.items() if key not in loose}
 
 
-def _dialect(schema: Schema) -> type[Validator]:
+def _dialect(schema: JsonSchema) -> type[Validator]:
     """The version of JSON Schema that it says it is written in; else the newest."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for

@@ -27,7 +27,7 @@ from teola.errors import (
 from teola.tools.arguments import MOST_STEPS, MOST_STEPS_ASIDE, ArgumentChecker
 from teola.tools.context import ToolContext
 from teola.tools.gate import Gate
-from teola.tools.json_schema import Schema
+from teola.tools.json_schema import JsonSchema
 from teola.tools.loop_life import here
 from teola.tools.references import MOST_ARGUMENT_CHARS
 from teola.tools.tool_result import LEAST_CHARS, ToolResult, cut, read
@@ -93,7 +93,7 @@ class Tool:
 
     name: str
     description: str
-    schema: Schema
+    schema: JsonSchema
     carry_out: CarriesOut
     pure: bool = False
     keyed: bool = False
@@ -131,7 +131,7 @@ class Tool:
         object.__setattr__(self, "_checker", ArgumentChecker(self.schema, patterns=False))
 
     @property
-    def checked_schema(self) -> Schema:
+    def checked_schema(self) -> JsonSchema:
         """What arguments are held against here: the schema without patterns."""
         return self._checker.schema
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from teola.errors import OutputError
-from teola.tools.json_schema import REFERENCES, Schema, decodable, flattened, shown
+from teola.tools.json_schema import REFERENCES, JsonSchema, decodable, flattened, shown
 from teola.tools.references import referring
 
 MOST_CALLS: Final = 16
@@ -57,7 +57,7 @@ class Decision:
 
 
 def decision_schema(
-    tools: Mapping[str, Schema],
+    tools: Mapping[str, JsonSchema],
     *,
     most: int = MOST_CALLS,
     least: int = 0,
@@ -88,7 +88,7 @@ def decision_schema(
     }
 
 
-def _call_schema(name: str) -> Schema:
+def _call_schema(name: str) -> JsonSchema:
     return {
         "type": "object",
         "properties": {

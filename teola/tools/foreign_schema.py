@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from teola.errors import InputError
-from teola.tools.json_schema import Schema, shown, target
+from teola.tools.json_schema import JsonSchema, shown, target
 from teola.tools.json_size import json_size
 
 LARGEST_SCHEMA: Final = 65_536
@@ -65,7 +65,7 @@ class _Checking:
     """One schema that is being checked. root: what its references are looked up in. draft: 3 to 7
     by their numbers, 8 for 2019-09, 9 for 2020-12."""
 
-    def __init__(self, root: Schema, draft: int) -> None:
+    def __init__(self, root: JsonSchema, draft: int) -> None:
         self._root, self._draft = root, draft
 
     def schema(self, value: Any, place: str) -> None:

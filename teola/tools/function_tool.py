@@ -26,7 +26,7 @@ from teola.tools.arguments import named
 from teola.tools.base import Tool, ToolOptions
 from teola.tools.context import IdempotencyKey, ToolContext
 from teola.tools.gate import Gate
-from teola.tools.json_schema import Schema, mapped, shown
+from teola.tools.json_schema import JsonSchema, mapped, shown
 from teola.tools.loop_life import here
 
 LANGCHAIN: Final = "langchain_core"
@@ -117,7 +117,7 @@ class FunctionCall:
     function: Callable[..., Any]
     asynchronous: bool
     arguments: type[BaseModel]
-    schema: Schema
+    schema: JsonSchema
     fields: Mapping[str, str]
     contexts: tuple[str, ...]
     keys: tuple[str, ...]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from teola.plain_json import beginning
 
-Schema = Mapping[str, Any]
+JsonSchema = Mapping[str, Any]
 
 _ONE: Final = frozenset(
     {
@@ -29,7 +29,7 @@ _NAMED: Final = frozenset(
 )
 """Keywords that hold a schema, a list of schemas, and schemas by name."""
 
-REFERENCES: Final[Mapping[str, Schema]] = {
+REFERENCES: Final[Mapping[str, JsonSchema]] = {
     ".reference": {
         "type": "string",
         "pattern": r"^\$[1-9][0-9]*(\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]+\])*$",
@@ -37,7 +37,7 @@ REFERENCES: Final[Mapping[str, Schema]] = {
 }
 """The definition of a text that is a reference to a result (references.py), under a name that no
 tool can have."""
-REFERENCE: Final[Schema] = {"$ref": "#/$defs/.reference"}
+REFERENCE: Final[JsonSchema] = {"$ref": "#/$defs/.reference"}
 
 DEEPEST: Final = 6
 """Schemas inside each other that are told in words."""
@@ -68,7 +68,7 @@ def mapped(schema: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
     return change(found)
 
 
-def target(root: Schema, ref: str) -> Any:
+def target(root: JsonSchema, ref: str) -> Any:
     """What `$ref` names within `root`. Raises LookupError."""
     found: Any = root
     for part in ref.removeprefix("#").split("/")[1:]:
@@ -98,7 +98,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def in_words(schema: Any, root: Schema, depth: int = 0) -> str:
+def in_words(schema: Any, root: JsonSchema, depth: int = 0) -> str:
     """What a value has to be: "an integer >= 1", "a list of texts or null"."""
     if not isinstance(schema, Mapping) or depth > DEEPEST:
         return "anything"
@@ -125,7 +125,7 @@ def in_words(schema: Any, root: Schema, depth: int = 0) -> str:
     return _of_kind(kind, schema, root, depth)
 
 
-def _of_kind(kind: Any, schema: Schema, root: Schema, depth: int) -> str:
+def _of_kind(kind: Any, schema: JsonSchema, root: JsonSchema, depth: int) -> str:
     match kind:
         case "integer" | "number":
             return f"{'an integer' if kind == 'integer' else 'a number'}{_bounds(schema)}"
@@ -157,7 +157,7 @@ def _either(parts: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(parts)) or "anything"
 
 
-def _bounds(schema: Schema) -> str:
+def _bounds(schema: JsonSchema) -> str:
     signs = {
         "minimum": ">=",
         "exclusiveMinimum": ">",
@@ -170,7 +170,7 @@ def _bounds(schema: Schema) -> str:
     return f" {' and '.join(told)}" if told else ""
 
 
-def _text(schema: Schema) -> str:
+def _text(schema: JsonSchema) -> str:
     examples = {
         "date": "a date like '2026-01-31'",
         "time": "a time like '13:45:00'",
@@ -183,7 +183,7 @@ def _text(schema: Schema) -> str:
     return f"{told} that matches {schema['pattern']}" if "pattern" in schema else told
 
 
-def _count(schema: Schema, least: str, most: str, of: str) -> str:
+def _count(schema: JsonSchema, least: str, most: str, of: str) -> str:
     low, high = schema.get(least), schema.get(most)
     if low and high is not None:
         return f" of {low} to {high} {of}" if low != high else f" of {low} {of}"
@@ -195,7 +195,7 @@ def _count(schema: Schema, least: str, most: str, of: str) -> str:
 # --- for constrained decoding -----------------------------------------------------------------
 
 
-def flattened(schema: Schema, name: str) -> dict[str, Any]:
+def flattened(schema: JsonSchema, name: str) -> dict[str, Any]:
     """The schema as definitions that stand side by side: itself as `name`, and all that it refers
     to as `name.1`, `name.2`, ... References then hold wherever these become `$defs`."""
     found: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError
 from teola.plain_json import fits
-from teola.tools.json_schema import REFERENCE, SHOWN, Schema, mapped, shown
+from teola.tools.json_schema import REFERENCE, SHOWN, JsonSchema, mapped, shown
 from teola.tools.tool_result import ToolResult, as_text
 
 _PATH: Final = r"(?:\.[A-Za-z_]\w*+|\[\d{1,6}+\])*+"
@@ -214,7 +214,7 @@ def _told(step: str | int, found: Any, most: int) -> str:
 # --- schemas that take them -------------------------------------------------------------------
 
 
-def referring(schema: Schema) -> dict[str, Any]:
+def referring(schema: JsonSchema) -> dict[str, Any]:
     """The schema of arguments in which any value may be a lone reference instead. Its `$defs` need
     the definition REFERENCES."""
     return mapped(schema, _opened)  # type: ignore[no-any-return]

@@ -23,13 +23,13 @@ from teola.tools.decision import (
     opened,
 )
 from teola.tools.function_tool import tool
-from teola.tools.json_schema import REFERENCES, Schema, shown
+from teola.tools.json_schema import REFERENCES, JsonSchema, shown
 from teola.tools.loop_life import here
 from teola.tools.mcp_server import ToolServer
 from teola.tools.references import referred, referring, substituted, unknown
 from teola.tools.tool_result import ToolResult
 
-Source = Tool | ToolServer | Callable[..., Any]
+ToolSource = Tool | ToolServer | Callable[..., Any]
 """What tools come from; a function is as good as `tool(function)`."""
 
 
@@ -52,7 +52,7 @@ class Toolbox:
         self._referring: dict[str, ArgumentChecker] = {}
 
     @classmethod
-    async def of(cls, *sources: Source) -> Toolbox:
+    async def of(cls, *sources: ToolSource) -> Toolbox:
         """The tools of these, servers being asked (side by side) for what they offer now.
 
         A server's tool whose name another one has, too, gets its server's name in front. Raises
@@ -260,7 +260,7 @@ class Toolbox:
         return checker.problems(arguments)
 
 
-def _opened_up(schema: Schema) -> Schema:
+def _opened_up(schema: JsonSchema) -> JsonSchema:
     """The schema of arguments that may be references."""
     found = referring(schema)
     found["$defs"] = {**found.get("$defs", {}), **REFERENCES}

@@ -33,7 +33,7 @@ from teola.workflow.component import Component, Config, Template
 from teola.workflow.kinds import Kind
 from teola.workflow.wiring import Origin, Wirer
 
-Overrides = Mapping[str, Mapping[str, Any]]
+ParameterValues = Mapping[str, Mapping[str, Any]]
 """component -> parameter -> value."""
 
 
@@ -73,7 +73,7 @@ class Builder:
         """Stores that its primitives change."""
         return _united(map(writes_of, self.build(self.configure({}), {}).primitives))
 
-    def configure(self, overrides: Overrides) -> dict[str, Config]:
+    def configure(self, overrides: ParameterValues) -> dict[str, Config]:
         """Configurations of all components under `overrides`. Raises InputError, UnknownName."""
         for name in overrides:
             if name not in self.inside:

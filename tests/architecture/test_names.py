@@ -1,17 +1,19 @@
-"""A public class name means one thing, and so does the name of a file."""
+"""A public name means one thing: of a class, of an alias, of what is imported under another name;
+and so does the name of a file."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from experiments.house.imports import INSTALLED
 from tests.architecture.tree import ROOT, python_files
 
 EXCEPTIONS: frozenset[str] = frozenset()
-"""Names that still stand for two classes; one that no longer does must go here, too."""
+"""Names that still mean two things; one that no longer does must go here, too."""
 
 
 FILES: frozenset[str] = frozenset({"__init__.py", "__main__.py", "base.py"})
@@ -22,36 +24,90 @@ MOVED: frozenset[str] = frozenset({"job.py", "result.py"})
 """Those of modules whose old names go on for a release (teola/moved.py)."""
 
 
-def public_classes(source: str) -> Iterator[str]:
-    """Names of the classes in a file that have no underscore in front, wherever they stand."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield node.name
+def meanings(file: str, source: str) -> Iterator[tuple[str, str]]:
+    """(name, what it means) of a file: its classes, wherever they stand, and its aliases, which are
+    also what is imported under another name."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name, f"{file}:{node.lineno}"
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            of = ""
+            if isinstance(node, ast.ImportFrom):
+                of = imported_from(file, node.module or "", node.level)
+            for alias in node.names:
+                if alias.asname and alias.asname != alias.name:
+                    yield alias.asname, f"{of}.{alias.name}".lstrip(".")
+    for node in at_module_level(tree.body):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name) and names_a_type(target.id):
+                yield target.id, f"{file}:{node.lineno}"
 
 
-def twice(files: dict[str, str]) -> dict[str, list[str]]:
-    """Name of a class -> the files that have one of it, where there are several."""
+def at_module_level(body: Sequence[ast.stmt]) -> Iterator[ast.Assign | ast.AnnAssign]:
+    """Assignments of a module, those under `if TYPE_CHECKING` among them."""
+    for node in body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            yield node
+        elif isinstance(node, ast.If | ast.Try):
+            yield from at_module_level([*node.body, *node.orelse])
+
+
+def names_a_type(name: str) -> bool:
+    """As `Event` and `PathEntry` do, and neither `LIMIT` nor the letter of a type variable."""
+    return name[0].isupper() and not name.isupper()
+
+
+def imported_from(file: str, module: str, level: int) -> str:
+    """The module that an import is from; a relative one is told from the file's own folder."""
+    top, *below = file.split("/")
+    above = [INSTALLED.get(top, top), *below][:-level] if level else []
+    return ".".join([*above, *filter(None, [module])])
+
+
+def several(files: dict[str, str]) -> dict[str, list[str]]:
+    """Public name -> what it means, where it means more than one thing."""
     found: dict[str, list[str]] = {}
     for file, source in files.items():
-        for name in public_classes(source):
-            found.setdefault(name, []).append(file)
-    return {name: where for name, where in found.items() if len(where) > 1}
+        for name, meaning in meanings(file, source):
+            if not name.startswith("_") and meaning not in found.setdefault(name, []):
+                found[name].append(meaning)
+    return {name: all_of_it for name, all_of_it in found.items() if len(all_of_it) > 1}
 
 
-def test_no_public_class_name_stands_twice() -> None:
+def test_a_public_name_means_one_thing() -> None:
     files = python_files("teola", "engines")
-    found = twice({str(file.relative_to(ROOT)): file.read_text() for file in files})
-    assert {name: where for name, where in found.items() if name not in EXCEPTIONS} == {}
+    found = several({str(file.relative_to(ROOT)): file.read_text() for file in files})
+    assert {name: what for name, what in found.items() if name not in EXCEPTIONS} == {}
     assert found.keys() >= EXCEPTIONS, "take out of EXCEPTIONS what is mended"
 
 
-def test_what_stands_twice_is_found() -> None:
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("class One: ...", "def f():\n    class One: ..."),
+        ("class One: ...", "One = int | str"),
+        ("One = tuple[int, str]", "One: TypeAlias = 'int | str'"),
+        ("if TYPE_CHECKING:\n    One = list[int]", "One = TypeVar('One', bound=int)"),
+        ("class One: ...", "from x import Two as One"),
+        ("from x import Two as One", "from x import Three as One"),
+        ("from x import two as one", "import three as one"),
+        ("from .x import Two as One", "from ..x import Two as One"),
+    ],
+)
+def test_a_name_with_two_meanings_is_found(one: str, other: str) -> None:
+    name = "one" if "as one" in one else "One"
+    assert several({"a/b/c.py": one, "a/b/d.py": other}).keys() == {name}
+
+
+def test_names_of_one_meaning_are_not() -> None:
     files = {
-        "a": "class One: ...\nclass _Own: ...",
-        "b": "def f():\n    class One: ...\nclass _Own: ...",
-        "c": "class Two:\n    class Inner: ...",
+        "a/b.py": "class _Own: ...\nT = TypeVar('T')\nLIMIT = 1\nimport numpy as np",
+        "a/c.py": "class _Own: ...\nT = TypeVar('T')\nLIMIT = 2\nimport numpy as np",
+        "a/d.py": "from .x import Wide as Two\nclass One:\n    class Inner: ...",
+        "a/e.py": "from a.x import Wide as Two\nfrom a.d import One",
     }
-    assert twice(files) == {"One": ["a", "b"]}
+    assert several(files) == {}
 
 
 @pytest.mark.parametrize("tree", ["teola", "engines"])

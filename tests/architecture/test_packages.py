@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import INSTALLED, ROOT, python_files
+from experiments.house.imports import INSTALLED
+from tests.architecture.tree import ROOT, python_files
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from experiments.house.imports import INSTALLED
 
-INSTALLED = {"teola": "teola", "engines": "teola_engines", "apps": "teola_apps"}
-"""Folder in the repository -> name of the package it is installed as."""
+ROOT = Path(__file__).resolve().parents[2]
 
 FOLDERS = (*INSTALLED, "experiments", "tests")
 

@@ -65,10 +65,10 @@ def test_tables_for_the_terminal_never_break_words() -> None:
     assert lines[-2].index("1.5") == lines[-1].index("10") - 1, "numbers end below one another"
 
 
-OWN_PAGE = "step_model"
-"""Its table is in its README.md, as its own test says."""
+OWN_PAGE = ("house", "step_model")
+"""Their tables are in their README.md, as their own tests say."""
 REPORTS = sorted(pages.DOCS.parent.glob("experiments/*/report.json"))
-KEPT = [file for file in REPORTS if file.parent.name != OWN_PAGE]
+KEPT = [file for file in REPORTS if file.parent.name not in OWN_PAGE]
 
 
 @pytest.mark.parametrize("report", KEPT, ids=lambda file: file.parent.name)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from teola import Agent, App, Each, Generate, Loop, component
-from teola.engine import Chunk, Engine, EngineKind, Hit, Request, Result, Scope
+from teola.engine import Chunk, Engine, EngineKind, EngineResult, Hit, Request, Scope
 from teola.graph import Op
 from teola.learning import Learner
 from teola.learning.at_work import AtWork
@@ -239,7 +239,7 @@ class Web(CountsStarts):
     def __init__(self) -> None:
         self.spec = spec("websearch", EngineKind.WEBSEARCH, {Op.WEB_SEARCH}, max_batch=4)
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         await asyncio.sleep(0.08)
         return [{"hits": [self._hits(q) for q in r.inputs["queries"]]} for r in requests]
 

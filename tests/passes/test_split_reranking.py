@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from teola import App, Embedding, Indexing, QueryExpansion, Rerank, Search
-from teola.engine import Chunk, Request, Result, Scope
+from teola.engine import Chunk, EngineResult, Request, Scope
 from teola.graph import AggregateParams, Aggregation, Graph, Op, Primitive, Ref
 from teola.passes import PIPELINE, Optimised, optimise
 from teola.profile import Cost, Profile, paper
@@ -183,7 +183,7 @@ class Even(HashReranker):
         super().__init__(max_batch=64)
         self.seen: list[str] = []
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         for request in requests:
             self.seen += [hit.id for hit in request.inputs["hits"]]
         return [{"scores": [0.5 for _ in r.inputs["hits"]]} for r in requests]

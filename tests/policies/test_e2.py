@@ -11,7 +11,7 @@ from teola.errors import InputError, UnknownName
 from teola.policies.routing import make
 from teola.policies.routing.destinations import prefill_s
 from teola.policies.routing.e2 import E2, found, majority
-from teola.policies.routing.radix import Node, RadixTree
+from teola.policies.routing.radix import RadixNode, RadixTree
 from teola.policies.routing.recent_load import History, Routed, overloaded
 from teola.schedule.events import InstanceDown, PrefixChanged
 from tests.planted import catches, edited
@@ -24,10 +24,10 @@ def e2(**options: Any) -> E2:
     return E2(**{"decode_s": 0.5, "shifts": False, "prefill_decode": False, **options})
 
 
-def path_of(*lengths: int) -> list[Node]:
-    path, context = list[Node](), 0
+def path_of(*lengths: int) -> list[RadixNode]:
+    path, context = list[RadixNode](), 0
     for number, length in enumerate(lengths):
-        path.append(Node((), length, context, number))
+        path.append(RadixNode((), length, context, number))
         context += length
     return path
 

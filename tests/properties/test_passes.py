@@ -12,7 +12,7 @@ from teola.graph import Graph
 from teola.passes import PIPELINE, optimise
 from teola.policies.batching import BATCHING
 from teola.runtime.live.query import Ending
-from teola.schedule.plan import Parts, Plan
+from teola.schedule.plan import Plan, PlanPart
 from teola.testing.hash_engines import hash_engines
 from teola.testing.pass_contract import parts_by, profile_of
 from teola.testing.templates import RandomTemplate
@@ -26,7 +26,7 @@ passes = st.lists(st.sampled_from(list(PIPELINE)), unique=True, max_size=len(PIP
 async def answer(
     graph: Graph,
     inputs: dict[str, Any],
-    parts: Parts | None = None,
+    parts: PlanPart | None = None,
     *,
     batching: str = "topology",
     models: int = 1,

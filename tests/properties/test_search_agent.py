@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from teola import Generate, QueryExpansion, WebSearch
-from teola.engine import Engine, EngineKind, Hit, Request, Result
+from teola.engine import Engine, EngineKind, EngineResult, Hit, Request
 from teola.graph import DecodeParams, Graph, Op, WebSearchParams
 from teola.passes import PIPELINE, optimise
 from teola.profile import default
@@ -33,7 +33,7 @@ class HashWeb(CountsStarts):
         self.spec = spec(name, kind, ops, max_batch=max_batch, concurrency=2)
         self.asked: list[str] = []
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         await asyncio.sleep(0)
         return [{"hits": [self._hits(r, q) for q in r.inputs["queries"]]} for r in requests]
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from teola import Aggregate, Condition, Search
-from teola.engine import Request, Result, Scope
+from teola.engine import EngineResult, Request, Scope
 from teola.graph import Graph, Op
 from teola.graph.ops import SPECULATIVE
 from teola.passes import PIPELINE, optimise
@@ -68,7 +68,7 @@ class SlowStore(MemoryStore):
         self.asked, self.let = asyncio.Event(), asyncio.Event()
         self.cancelled = False
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         self.asked.set()
         try:
             await self.let.wait()

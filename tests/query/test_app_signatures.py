@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from teola import App, Result
+from teola import App, Result, engine
 from teola.errors import InputError
 from teola.query.job import Job
 from teola.query.parameters import resume_call, run_call
@@ -49,3 +49,10 @@ def test_what_has_moved_is_still_found_and_warned_of(module: str, name: str, kin
         assert getattr(old, name) is kind
     with pytest.raises(AttributeError):
         old.nothing  # noqa: B018 - asking for it is the test
+
+
+def test_an_engines_result_is_still_found_by_its_old_name() -> None:
+    with pytest.warns(DeprecationWarning, match=r"teola\.engine\.Result is now .*EngineResult"):
+        assert engine.Result is engine.EngineResult
+    with pytest.raises(AttributeError, match="Reslt"):
+        engine.Reslt  # noqa: B018 - asking for it is the test

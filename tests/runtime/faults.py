@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
-from teola.engine import BatchEngine, Call, Delta, Request, Result, Usage
+from teola.engine import BatchEngine, Call, Delta, EngineResult, Request, Usage
 from teola.errors import EngineError
 from teola.testing.hash_engines import CountsStarts, HashModel
 
@@ -30,7 +30,7 @@ class Flaky(CountsStarts):
         self.running = 0
         self.requests: list[Request] = []
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         self.calls += 1
         number = self.calls
         self.requests += requests

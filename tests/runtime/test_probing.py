@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from teola import EngineConfig, Runtime
-from teola.engine import Request, Result
+from teola.engine import EngineResult, Request
 from teola.errors import EngineError
 from teola.graph import Op
 from teola.learning import EngineTimes
@@ -139,7 +139,7 @@ class Broken(HashEmbedder):
         super().__init__()
         self.how = how
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         if self.how is None:
             await asyncio.Event().wait()
         raise self.how or AssertionError

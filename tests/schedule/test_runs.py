@@ -29,7 +29,7 @@ from teola.schedule.events import (
     Withdraw,
 )
 from teola.schedule.instances import Limits
-from teola.schedule.run import Ask, Run
+from teola.schedule.run import AskQueues, Run
 from tests.planted import catches, edited
 
 WINDOW = 3
@@ -63,7 +63,7 @@ class RowsRun:
     out: set[int] = field(default_factory=set)
     next: int = 0
 
-    def attach(self, out: Outbox, ask: Ask) -> None:
+    def attach(self, out: Outbox, ask: AskQueues) -> None:
         self._out, self._ask = out, ask
 
     def handle(self, event: RunEvent, now: float) -> None:

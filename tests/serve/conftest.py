@@ -16,7 +16,7 @@ import uvicorn
 from teola import App, Runtime, component
 from teola.query.journal.journal import Journal
 from teola.query.spec import QuerySpec
-from teola.query.underway import Keeps
+from teola.query.underway import FiledWhen
 from teola.serve import connections, server
 from teola.serve.access.auth import KeyFile
 from teola.serve.board import Board, Entry
@@ -138,7 +138,12 @@ def client(served: Served) -> Iterator[httpx.Client]:
 
 
 def begun(
-    board: Board, app: App, question: str, *, mode: str = "background", keeps: Keeps | None = None
+    board: Board,
+    app: App,
+    question: str,
+    *,
+    mode: str = "background",
+    keeps: FiledWhen | None = None,
 ) -> Entry:
     """A query on the board, with nothing unusual. Call it on the board's loop."""
     return board.start(

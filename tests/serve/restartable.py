@@ -21,10 +21,10 @@ from teola.engine import (
     Call,
     Delta,
     EngineKind,
+    EngineResult,
     EngineSpec,
     Fingerprint,
     Request,
-    Result,
     Source,
     Splitting,
 )
@@ -87,7 +87,7 @@ class Embedder:
     async def close(self) -> None:
         """Nothing to free."""
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         """One vector a text."""
         await asyncio.sleep(PAUSE_S)
         return [{"vectors": [vector(str(t)) for t in _texts(r)]} for r in requests]

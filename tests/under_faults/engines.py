@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from teola.engine import Call, Delta, Hit, Keys, Request, Result, SequenceHandle
+from teola.engine import Call, Delta, EngineResult, Hit, Keys, Request, SequenceHandle
 from teola.graph import Op, SearchParams
 from teola.policies.routing import RoutingPolicy
 from teola.policies.work import Work
@@ -34,7 +34,7 @@ class Store(MemoryStore):
         super().__init__(name)
         self._database = database
 
-    def _one(self, request: Request) -> Result:
+    def _one(self, request: Request) -> EngineResult:
         scope = request.inputs["scope"]
         rows = self._database.rows.setdefault((scope.tenant, scope.collection), {})
         if request.op is Op.INGESTION:

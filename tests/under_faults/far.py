@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Final, Protocol, cast
 
-from teola.engine import Call, Delta, Keys, MakesKeys, Request, Result
+from teola.engine import Call, Delta, EngineResult, Keys, MakesKeys, Request
 from teola.errors import EngineUnavailable
 from teola.runtime.hosts.process import CLOSE_LIMIT_S
 from teola.runtime.hosts.remote import Killed, RemoteEngine
@@ -117,7 +117,7 @@ class FarEngine(RemoteEngine):
 
     # --- messages -------------------------------------------------------------------------
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         self.batches += 1
         try:
             self.observer.batch(self, requests)
@@ -249,7 +249,7 @@ class FarEngine(RemoteEngine):
         return asyncio.get_running_loop().time()
 
 
-def _garbage(result: Result | Exception) -> Result | Exception:
+def _garbage(result: EngineResult | Exception) -> EngineResult | Exception:
     """Half of each list, and nothing of what is none."""
     if isinstance(result, Exception):
         return result

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from teola import Aggregate, App, Condition, Generate, Rerank, Runtime, WebSearch, component
-from teola.engine import EngineKind, Hit, Request, Result
+from teola.engine import EngineKind, EngineResult, Hit, Request
 from teola.errors import QueryFailed, TemplateError
 from teola.graph import DecodeParams, Op, WebSearchParams
 from teola.testing.hash_engines import CountsStarts, HashModel, HashReranker, spec
@@ -25,7 +25,7 @@ class Web(CountsStarts):
     def __init__(self, name: str = "websearch") -> None:
         self.spec = spec(name, EngineKind.WEBSEARCH, {Op.WEB_SEARCH})
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         return [{"hits": [self._pages(q, r) for q in r.inputs["queries"]]} for r in requests]
 
     def _pages(self, query: str, request: Request) -> list[Hit]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-Name = str | int
+PlaceName = str | int
 """A heading, the name of a sheet, or the number of a page or slide, from 1."""
 LONGEST_NAME = 200
 """Characters: some mark whole paragraphs as headings."""
@@ -28,7 +28,7 @@ class Extracted:
     text: str
     hidden: int = 0
     kind: str = "section"
-    places: Sequence[tuple[int, Name]] = ()
+    places: Sequence[tuple[int, PlaceName]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Refused(Exception):
 
 
 def joined(
-    parts: Iterable[tuple[str, Name | None]], gap: str, kind: str, hidden: int = 0
+    parts: Iterable[tuple[str, PlaceName | None]], gap: str, kind: str, hidden: int = 0
 ) -> Extracted:
     """Texts with `gap` between them; those with a name begin a place."""
     texts: list[str] = []
-    places: list[tuple[int, Name]] = []
+    places: list[tuple[int, PlaceName]] = []
     at = 0
     for text, name in parts:
         shown = text.replace("\0", "")
@@ -60,7 +60,7 @@ def joined(
     return Extracted(gap.join(texts), hidden, kind, places)
 
 
-def short(name: Name) -> Name:
+def short(name: PlaceName) -> PlaceName:
     """A name on one line, of at most `LONGEST_NAME` characters, that can be stored."""
     if isinstance(name, int):
         return name

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as Xml
 from zipfile import BadZipFile, ZipFile
 
-from . import Allowed, Extracted, Name, Refused, short
+from . import Allowed, Extracted, PlaceName, Refused, short
 from .archive import opened
 from .encodings import decoded
 from .html import text_of
@@ -45,7 +45,7 @@ def read(path: Path, allowed: Allowed) -> Extracted:
             read = [text_of(decoded(book.read(page)), allowed.keep_hidden) for page in pages]
         except (KeyError, BadZipFile, Xml.ParseError):
             raise Refused("broken") from None
-    sections: list[tuple[int, Name]] = []
+    sections: list[tuple[int, PlaceName]] = []
     at = 0
     for page, one in zip(pages, read, strict=True):
         if page in titles and one.text and not (one.places and one.places[0][0] == 0):

@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 
-from . import Allowed, Extracted, Name, short
+from . import Allowed, Extracted, PlaceName, short
 from .encodings import decoded
 from .tables import HtmlTable, number
 
@@ -117,7 +117,7 @@ class TextOfHtml(HTMLParser):
         """What was collected. A heading begins a section, which ends with the next one of any
         level."""
         before, *after = self._flows[0].text().split(_HEADS)
-        sections: list[tuple[int, Name]] = []
+        sections: list[tuple[int, PlaceName]] = []
         at = len(before)
         for text in after:
             if name := text.partition("\n")[0].lstrip("#").rstrip(" |").strip():

@@ -13,7 +13,7 @@ from typing import Any, cast
 from experiments.real_engines import prompts
 from experiments.real_engines.calls import llm_options
 from experiments.real_engines.recording import Completion, Log
-from teola.engine import Call, Chunk, Delta, Hit, Request, Result
+from teola.engine import Call, Chunk, Delta, EngineResult, Hit, Request
 from teola.graph import Op, Role, SearchParams
 from teola_engines.embedding import MiniLM
 from teola_engines.llm import VLLMServer
@@ -27,7 +27,7 @@ logs: defaultdict[str, Log] = defaultdict(Log)
 class RecordedMiniLM(MiniLM):
     """Records the texts."""
 
-    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         for request in requests:
             texts = request.inputs["texts"]
             plain = [text.text if isinstance(text, Chunk) else text for text in texts]
@@ -38,7 +38,7 @@ class RecordedMiniLM(MiniLM):
 class RecordedMaxSim(MaxSim):
     """Records the questions and passages."""
 
-    def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         for request in requests:
             passages = frozenset(hit.text for hit in request.inputs["hits"])
             scored = (request.inputs["question"], passages)
@@ -49,7 +49,7 @@ class RecordedMaxSim(MaxSim):
 class RecordedPgVector(PgVector):
     """Records what is stored and what is found."""
 
-    async def execute(self, requests: Sequence[Request]) -> list[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         results = await super().execute(requests)
         for request, result in zip(requests, results, strict=True):
             log = logs[request.context.query_id]

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from teola.kv.policies.queues import Category
 
-Kind = TypeVar("Kind", bound=Hashable)
+PauseKind = TypeVar("PauseKind", bound=Hashable)
 
 AGES: Final = (0.0, *(0.25 * 1.2**k for k in range(62)))
 """Where the bins of ages begin, in seconds, up to 5 hours."""
@@ -121,7 +121,7 @@ def magnitude(pause_s: float) -> int:
     return min(MAGNITUDES, int(log(max(pause_s, 1.0), MAGNITUDE)))
 
 
-def count(bins: dict[Kind, list[float]], kind: Kind, age: float) -> None:
+def count(bins: dict[PauseKind, list[float]], kind: PauseKind, age: float) -> None:
     """Add a pause of this age."""
     bins.setdefault(kind, [0.0] * len(AGES))[bisect_right(AGES, max(0.0, age)) - 1] += 1.0
 

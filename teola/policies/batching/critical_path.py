@@ -54,9 +54,9 @@ from teola.errors import InputError
 from teola.graph import Op
 from teola.policies.work import Slice, Slots, Taker, Work
 
-Entry = tuple[float, float, float, int, int, Work]
+PathEntry = tuple[float, float, float, int, int, Work]
 """Due, minus rest, arrival, seq and tries come before the work itself, which cannot be compared."""
-Heap = list[Entry]
+Heap = list[PathEntry]
 ANYWHERE: Final = -1
 FEW: Final = 32
 """Works that are too large for the rest of a batch, beyond which it looks no further."""
@@ -198,7 +198,7 @@ class CriticalPath:
         Of one that does not fit, others take the place only in a batch that begins anew (it is the
         first of the next one then), and only after few such: a choice is no search.
         """
-        aside: list[tuple[Heap, Entry]] = []
+        aside: list[tuple[Heap, PathEntry]] = []
         joined: dict[str, float] = {}
         left_out, few = 0, FEW if taker.slots.idle else 0
         while taker.room and left_out <= few:

@@ -53,10 +53,10 @@ class Flow:
     ) -> None:
         self.name, self.seq, self.weight, self.tag, self.inner = name, seq, weight, tag, inner
         self.live = 0
-        self.entry: Entry | None = None
+        self.entry: FlowEntry | None = None
 
 
-Entry = tuple[float, int, Flow]
+FlowEntry = tuple[float, int, Flow]
 
 
 class Fair:
@@ -101,8 +101,8 @@ class Fair:
 
     def _begin_anew(self) -> None:
         self._flows: dict[str, Flow] = {}
-        self._queued: list[Entry] = []
-        self._idle: list[Entry] = []
+        self._queued: list[FlowEntry] = []
+        self._idle: list[FlowEntry] = []
         self._live, self._made, self._clock = 0, 0, 0.0
         self._offered: list[tuple[Flow, Work, int]] = []
         self._asked: list[Flow] = []
@@ -136,7 +136,7 @@ class Fair:
         self._settle()
         self._asked = []
         batch = _Batch(slots, now)
-        aside: list[Entry] = []
+        aside: list[FlowEntry] = []
         flows = self._in_order(aside)
         waiting = self._first(batch, flows)
         for flow in chain(waiting if slots.running else (), flows):
@@ -177,7 +177,7 @@ class Fair:
         ]
         return bool(slices)
 
-    def _in_order(self, aside: list[Entry]) -> Iterator[Flow]:
+    def _in_order(self, aside: list[FlowEntry]) -> Iterator[Flow]:
         """Flows by tag, taken off the heap and laid aside."""
         while self._queued:
             entry = heappop(self._queued)

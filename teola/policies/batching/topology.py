@@ -15,7 +15,7 @@ from teola.policies.work import Slice, Slots, Taker, Work
 
 DEEP: Final = 64
 """Depths from here on count as one."""
-Entry = tuple[float, float, int, int, Work]
+DepthEntry = tuple[float, float, int, int, Work]
 """Tries come before the work itself, which cannot be compared: a retried one has an older twin."""
 
 
@@ -25,8 +25,8 @@ class Topology:
     eager = True
 
     def __init__(self) -> None:
-        self._arrivals: list[Entry] = []
-        self._buckets: dict[str, list[Entry]] = {}
+        self._arrivals: list[DepthEntry] = []
+        self._buckets: dict[str, list[DepthEntry]] = {}
         self._live = 0
 
     def add(self, work: Work, now: float) -> None:
@@ -50,8 +50,8 @@ class Topology:
         taker = Taker(slots)
         if self._live == 1:
             return self._only(taker)
-        seen: list[Entry] = []
-        aside: dict[str, list[Entry]] = {}
+        seen: list[DepthEntry] = []
+        aside: dict[str, list[DepthEntry]] = {}
         more = True
         while more and self._arrivals:
             entry = heappop(self._arrivals)
@@ -91,7 +91,7 @@ class Topology:
             taker.take(arrivals[0][-1])
         return taker.slices
 
-    def _take(self, bucket: list[Entry], aside: list[Entry], taker: Taker) -> bool:
+    def _take(self, bucket: list[DepthEntry], aside: list[DepthEntry], taker: Taker) -> bool:
         """Take the deepest primitives of a bucket that fit; whether there is room for more.
 
         What was looked at goes to `aside`, so that the next round finds the next depth.

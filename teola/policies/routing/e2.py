@@ -40,7 +40,7 @@ from teola.policies.routing.base import (
     WentDown,
 )
 from teola.policies.routing.destinations import bound, compared, prefill_s
-from teola.policies.routing.radix import Node, RadixTree
+from teola.policies.routing.radix import RadixNode, RadixTree
 from teola.policies.routing.recent_load import History, Routed, overloaded
 from teola.policies.work import Work
 
@@ -142,7 +142,7 @@ class E2(RoutingPolicy):
         because, figures = self._by
         return compared(because, at, "s", figures)
 
-    def _choose(self, work: Work, path: list[Node], there: list[int], now: float) -> int:
+    def _choose(self, work: Work, path: list[RadixNode], there: list[int], now: float) -> int:
         kept = [node for node in path if node.cached_on]
         if 2 * sum(node.length for node in kept) > work.total:
             key = self.key(kept)
@@ -154,7 +154,7 @@ class E2(RoutingPolicy):
                 return min(some, key=lambda i: (loads[i], -found(path, i), i))
         return self._explore(work, path, there)
 
-    def _explore(self, work: Work, path: list[Node], there: list[int]) -> int:
+    def _explore(self, work: Work, path: list[RadixNode], there: list[int]) -> int:
         if self.prefill_decode:
             least = min(self._load(i) for i in there)
             heavy = max(there, key=lambda i: (self.histories[i].hit_ratio, -self._load(i), -i))
@@ -176,7 +176,7 @@ class E2(RoutingPolicy):
         self._by = Because.COST, costs
         return min(there, key=costs.__getitem__)
 
-    def key(self, path: list[Node]) -> Node:
+    def key(self, path: list[RadixNode]) -> RadixNode:
         """The node of a prefix by which its calls are told apart."""
         if self.key_rule == "majority":
             return majority(path)
@@ -188,7 +188,7 @@ class E2(RoutingPolicy):
     def _prefill_s(self, i: int, missing: int, total: int) -> float:
         return prefill_s(self.view.profiles[i], missing, total)
 
-    def _eviction_cost(self, work: Work, path: list[Node], i: int) -> float:
+    def _eviction_cost(self, work: Work, path: list[RadixNode], i: int) -> float:
         need = work.total - found(path, i) - (self._capacity[i] - self.tree.used[i])
         if need <= 0:
             return 0.0
@@ -196,7 +196,7 @@ class E2(RoutingPolicy):
             i, need, path, lambda tokens, context: self._prefill_s(i, tokens, context)
         )
 
-    def _in_use(self, key: Node, i: int, since: float, now: float) -> bool:
+    def _in_use(self, key: RadixNode, i: int, since: float, now: float) -> bool:
         """Whether a replica has had a call in the window, or is new."""
         if i in key.hits or now - since < self.window_s:
             return True
@@ -205,7 +205,7 @@ class E2(RoutingPolicy):
 
     # --- what becomes of it -----------------------------------------------------------------
 
-    def _commit(self, work: Work, path: list[Node], i: int, now: float) -> None:
+    def _commit(self, work: Work, path: list[RadixNode], i: int, now: float) -> None:
         here = found(path, i)
         seconds = self._prefill_s(i, work.total - here, work.total)
         leaf, key = (path[-1], majority(path)) if path else (None, None)
@@ -302,7 +302,7 @@ class E2(RoutingPolicy):
         self.redirect = {heavy: light for heavy, light in pairs if i not in (heavy, light)}
 
 
-def found(path: list[Node], i: int) -> int:
+def found(path: list[RadixNode], i: int) -> int:
     """Tokens of a prompt that instance `i` keeps."""
     tokens = 0
     for node in path:
@@ -312,7 +312,7 @@ def found(path: list[Node], i: int) -> int:
     return tokens
 
 
-def majority(path: list[Node]) -> Node:
+def majority(path: list[RadixNode]) -> RadixNode:
     """The deepest node that is longer than all above it."""
     return next(node for node in reversed(path) if node.length > node.context)
 

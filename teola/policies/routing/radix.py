@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from math import inf
 
 
-class Node:
+class RadixNode:
     """A run of blocks.
 
     context: tokens above it. hits: calls of the window that used it, by instance; active: those
@@ -43,8 +43,8 @@ class Node:
 
     def __init__(self, keys: Sequence[Hashable], length: int, context: int, number: int) -> None:
         self.keys, self.length, self.context, self.number = keys, length, context, number
-        self.parent: Node | None = None
-        self.children: dict[Hashable, Node] = {}
+        self.parent: RadixNode | None = None
+        self.children: dict[Hashable, RadixNode] = {}
         self.cached_on: set[int] = set()
         self.hits: dict[int, int] = {}
         self.active: dict[int, int] = {}
@@ -53,7 +53,7 @@ class Node:
         self.waits: dict[int, deque[tuple[float, float]]] = {}
         self.replicas: dict[int, float] = {}
 
-    def up(self) -> Iterator[Node]:
+    def up(self) -> Iterator[RadixNode]:
         """Itself and those above it, without the root."""
         node = self
         while node.parent is not None:
@@ -66,12 +66,12 @@ class RadixTree:
 
     def __init__(self, instances: int, block_tokens: int) -> None:
         self.block_tokens = block_tokens
-        self.root = Node((), 0, 0, 0)
+        self.root = RadixNode((), 0, 0, 0)
         self.used = [0] * instances
         """Tokens that each instance keeps."""
         self._made = self._nodes = 0
-        self._at: dict[Hashable, Node] = {}
-        self._leaves: list[list[tuple[float, int, int, Node]]] = [[] for _ in range(instances)]
+        self._at: dict[Hashable, RadixNode] = {}
+        self._leaves: list[list[tuple[float, int, int, RadixNode]]] = [[] for _ in range(instances)]
 
     def __len__(self) -> int:
         """Blocks that it knows."""
@@ -79,9 +79,9 @@ class RadixTree:
 
     # --- prompts ----------------------------------------------------------------------------
 
-    def insert(self, keys: Sequence[Hashable]) -> list[Node]:
+    def insert(self, keys: Sequence[Hashable]) -> list[RadixNode]:
         """The nodes of a prompt, from its beginning: those that are there, and one for the rest."""
-        node, done, path = self.root, 0, list[Node]()
+        node, done, path = self.root, 0, list[RadixNode]()
         while done < len(keys):
             child = node.children.get(keys[done])
             if child is None:
@@ -97,18 +97,18 @@ class RadixTree:
             node = child
         return path
 
-    def _new(self, keys: Sequence[Hashable], parent: Node) -> Node:
+    def _new(self, keys: Sequence[Hashable], parent: RadixNode) -> RadixNode:
         self._made += 1
         self._nodes += 1
         length = len(keys) * self.block_tokens
-        node = Node(keys, length, parent.context + parent.length, self._made)
+        node = RadixNode(keys, length, parent.context + parent.length, self._made)
         node.parent = parent
         parent.children[keys[0]] = node
         for key in keys:
             self._at[key] = node
         return node
 
-    def _split(self, node: Node, at: int) -> Node:
+    def _split(self, node: RadixNode, at: int) -> RadixNode:
         """Part a node behind its first `at` blocks; the upper half, which is new."""
         parent = node.parent
         assert parent is not None
@@ -125,7 +125,7 @@ class RadixTree:
 
     # --- what calls do ----------------------------------------------------------------------
 
-    def use(self, path: Sequence[Node], i: int, now: float) -> None:
+    def use(self, path: Sequence[RadixNode], i: int, now: float) -> None:
         """A call with this prompt goes to instance `i`, which keeps it from now on."""
         for node in path:
             if i not in node.cached_on:
@@ -134,19 +134,19 @@ class RadixTree:
             node.active[i] = node.active.get(i, 0) + 1
             node.last_access[i] = now
 
-    def _keep(self, node: Node, i: int) -> None:
+    def _keep(self, node: RadixNode, i: int) -> None:
         node.cached_on.add(i)
         self.used[i] += node.length
         assert node.parent is not None
         node.parent.below[i] = node.parent.below.get(i, 0) + 1
 
-    def ended(self, leaf: Node, i: int) -> None:
+    def ended(self, leaf: RadixNode, i: int) -> None:
         """A call whose prompt ends with this node is not under way any more."""
         for node in leaf.up():
             _less(node.active, i)
         self._offer(leaf, i)
 
-    def expired(self, leaf: Node, i: int) -> None:
+    def expired(self, leaf: RadixNode, i: int) -> None:
         """A call whose prompt ends with this node has left the window."""
         for node in leaf.up():
             _less(node.hits, i)
@@ -156,7 +156,7 @@ class RadixTree:
 
     def evicted(self, i: int, keys: Collection[Hashable]) -> None:
         """Instance `i` keeps these blocks no more."""
-        gone: dict[Node, set[Hashable]] = {}
+        gone: dict[RadixNode, set[Hashable]] = {}
         for key in keys:
             node = self._at.get(key)
             if node is not None and i in node.cached_on:
@@ -179,9 +179,9 @@ class RadixTree:
             if i in node.cached_on:
                 self._drop(node, i)
 
-    def _drop(self, node: Node, i: int) -> None:
+    def _drop(self, node: RadixNode, i: int) -> None:
         """Instance `i` keeps nothing from this node on."""
-        todo, dropped = [node], list[Node]()
+        todo, dropped = [node], list[RadixNode]()
         while todo:
             one = todo.pop()
             dropped.append(one)
@@ -197,7 +197,7 @@ class RadixTree:
         for one in reversed(dropped):
             self._prune(one)
 
-    def _prune(self, node: Node) -> None:
+    def _prune(self, node: RadixNode) -> None:
         """Forget it, and those above it, that nobody keeps and no call of the window used."""
         while (
             node.parent is not None
@@ -210,7 +210,7 @@ class RadixTree:
                 del self._at[key]
             node = node.parent
 
-    def _offer(self, node: Node, i: int) -> None:
+    def _offer(self, node: RadixNode, i: int) -> None:
         """Note a node that instance `i` might evict next."""
         if _free(node, i) and node.parent is not None:
             entry = (node.last_access[i], -node.context, node.number, node)
@@ -227,7 +227,7 @@ class RadixTree:
         }
         self._leaves[i] = sorted(live.values())
 
-    def _next(self, i: int, but: Collection[Node]) -> Node | None:
+    def _next(self, i: int, but: Collection[RadixNode]) -> RadixNode | None:
         """Take the leaf that instance `i` evicts next, besides these, off its heap."""
         heap = self._leaves[i]
         while heap:
@@ -237,14 +237,14 @@ class RadixTree:
         return None
 
     def eviction_cost(
-        self, i: int, need: int, path: Collection[Node], seconds: Callable[[int, int], float]
+        self, i: int, need: int, path: Collection[RadixNode], seconds: Callable[[int, int], float]
     ) -> float:
         """What it costs to evict `need` tokens on instance `i`, where nothing is evicted yet: the
         prefill of each victim by `seconds(tokens, context with them)`, times its calls in the
         window; infinity if so much cannot be evicted. path: the call's own nodes, which stay."""
         freed, cost = 0, 0.0
-        taken: list[Node] = []
-        lost: dict[Node, int] = {}
+        taken: list[RadixNode] = []
+        lost: dict[RadixNode, int] = {}
         but = set(path)
         while freed < need:
             node = self._next(i, but)
@@ -271,7 +271,7 @@ class RadixTree:
         return cost
 
 
-def _free(node: Node, i: int) -> bool:
+def _free(node: RadixNode, i: int) -> bool:
     """Whether it is a leaf of what instance `i` keeps, and no call uses it."""
     return i in node.cached_on and not node.below.get(i) and not node.active.get(i)
 

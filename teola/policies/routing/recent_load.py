@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from teola.policies.routing.radix import Node, RadixTree
+from teola.policies.routing.radix import RadixNode, RadixTree
 
 RECENT_S: Final = 30.0
 """Of these calls it counts how much of their prompts was found."""
@@ -24,8 +24,8 @@ class Routed:
     prefill_s: float
     total: int
     found: int
-    leaf: Node | None
-    key: Node | None
+    leaf: RadixNode | None
+    key: RadixNode | None
     sent: bool = False
     first: float | None = None
     gone: bool = False

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from teola.query.journal.database import JournalDatabase
 
-    Session = AsyncConnection[Any]
-    Pieces = AsyncGenerator[tuple[int, int, bytes], None]
+    JournalSession = AsyncConnection[Any]
+    FilePieces = AsyncGenerator[tuple[int, int, bytes], None]
 
 LEASE_S: Final = 10.0
 FENCE_S: Final = 8.0
@@ -121,7 +121,7 @@ class Journal:
             raise JournalLost(AWAY)
         return self._opened
 
-    def session(self) -> AbstractAsyncContextManager[Session]:
+    def session(self) -> AbstractAsyncContextManager[JournalSession]:
         """A connection that shows that this server lives, and hears news. Raises JournalLost."""
         self._gone.clear()  # others may have lost theirs when we did
         return self.database.session(self.token)
@@ -133,7 +133,7 @@ class Journal:
         """Whether there is a key and the settings do not say that all is sealed."""
         return self.seal.has_key and not self.seal.required
 
-    async def look_at_note(self, connection: Session) -> None:
+    async def look_at_note(self, connection: JournalSession) -> None:
         """Read in the settings whether everything has been sealed; from then on nothing else is
         believed."""
         row = await (await connection.execute(statements.SEALED)).fetchone()
@@ -272,28 +272,28 @@ class Journal:
         seal = self.seal.of(ended.tenant, ended.id)
         return replace(ended, result=await seal.closed("result", ended.result))
 
-    async def _end(self, connection: Session, ended: Ended) -> bool:
+    async def _end(self, connection: JournalSession, ended: Ended) -> bool:
         how = (ended.state, ended.latency_s, ended.result)
         values = (*how, ended.id, self.token, statements.CHANNEL)
         cursor = await connection.execute(statements.END, values)
         return cursor.rowcount == 1
 
-    async def write_rest(self, session: Session) -> None:
+    async def write_rest(self, session: JournalSession) -> None:
         """Write how queries ended while the journal was away."""
         for id, ended in list(self.unwritten.items()):
             await self._end(session, ended)
             del self.unwritten[id]
 
-    async def held(self, session: Session) -> dict[str, bool]:
+    async def held(self, session: JournalSession) -> dict[str, bool]:
         """Queries that are this server's -> whether somebody wants them cancelled."""
         cursor = await session.execute(statements.HELD, (self.token,))
         return {id: cancel async for id, cancel in cursor}
 
-    async def alive(self, session: Session, lost: Iterable[str]) -> None:
+    async def alive(self, session: JournalSession, lost: Iterable[str]) -> None:
         """Say that this server has not died; lost: what others have taken from it, perhaps."""
         await session.execute(statements.ALIVE, (list(lost), self.token))
 
-    async def look_for_dead(self, session: Session) -> None:
+    async def look_for_dead(self, session: JournalSession) -> None:
         """Note which servers do not show that they live; take() needs to know since when."""
         now = asyncio.get_running_loop().time()
         cursor = await session.execute(statements.GONE, (self.token, LEASE_S))
@@ -301,7 +301,7 @@ class Journal:
 
     async def take(
         self,
-        session: Session,
+        session: JournalSession,
         apps: Mapping[str, str],
         mine: Iterable[str],
         apart: Iterable[str],
@@ -357,7 +357,7 @@ class Journal:
         patience = Patience(PIECE_S)
         async with self.database.transaction(None, patience) as connection:
             cursor = connection.cursor(binary=True)
-            stream = cast("Pieces", cursor.stream(statements.PIECES, (id,)))
+            stream = cast("FilePieces", cursor.stream(statements.PIECES, (id,)))
             async with aclosing(stream) as pieces:
                 async for number, piece, body in pieces:
                     place = piece_place(number, piece)
@@ -386,7 +386,7 @@ class Journal:
             return await self.take_in(connection, tenant, id, self._long_gone())
 
     async def take_in(
-        self, connection: Session, tenant: str, id: str, gone: list[int] | None = None
+        self, connection: JournalSession, tenant: str, id: str, gone: list[int] | None = None
     ) -> Taken | None:
         """`take_one` in a transaction. gone: processes that may be taken from; None: any whose lock
         is free."""
@@ -394,7 +394,7 @@ class Journal:
         cursor = self.database.cursor(connection, Taken)
         return await (await cursor.execute(statements.TAKE_ONE, values)).fetchone()
 
-    async def forget(self, session: Session) -> bool:
+    async def forget(self, session: JournalSession) -> bool:
         """Delete some of what ended long ago, in FORGET_S at most; whether there may be more."""
         values = (self._keep_s, FORGET_AT_ONCE)
         count = await self.database.hurried(session, FORGET_S, statements.FORGET, values)
@@ -428,7 +428,7 @@ def _database(server: DatabaseServer) -> JournalDatabase:
 
 
 async def store(
-    connection: Session,
+    connection: JournalSession,
     seal: QuerySeal,
     document: tuple[str, str, int],
     path: Path,

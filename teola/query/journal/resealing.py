@@ -24,9 +24,7 @@ from teola.query.journal.sealing import BYTES_MARK, DIGEST_MARK, MARK, Seal, req
 from teola.runtime.observe.noting import note
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection
-
-    Session = AsyncConnection[Any]
+    from teola.query.journal.journal import JournalSession
 
 AT_ONCE: Final = 100
 """Ids that are looked up together."""
@@ -106,7 +104,9 @@ async def _seal_query(journal: Journal, id: str, done: Sealing) -> bool:
     return True
 
 
-async def _first(connection: Session, statement: LiteralString, id: str) -> tuple[Any, ...] | None:
+async def _first(
+    connection: JournalSession, statement: LiteralString, id: str
+) -> tuple[Any, ...] | None:
     return await (await connection.execute(statement, (id,))).fetchone()
 
 
@@ -115,7 +115,7 @@ class _Work:
     raise JournalUnreadable for what another key has sealed in the first form."""
 
     def __init__(
-        self, connection: Session, seal: Seal, tenant: str, id: str, patience: Patience
+        self, connection: JournalSession, seal: Seal, tenant: str, id: str, patience: Patience
     ) -> None:
         self._connection, self._seal, self._id, self._patience = connection, seal, id, patience
         self._own = seal.of(tenant, id)

@@ -19,7 +19,7 @@ from typing import Any
 
 from teola.runtime.hosts.server import STREAMS, EngineServer, portable
 
-Message = tuple[int, str, tuple[Any, ...]]
+ParentMessage = tuple[int, str, tuple[Any, ...]]
 
 
 class Child:
@@ -30,7 +30,7 @@ class Child:
         self._lock = threading.Lock()
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def handle(self, message: Message) -> None:
+    def handle(self, message: ParentMessage) -> None:
         """Begin what is asked for."""
         id, method, arguments = message
         if method == "cancel":

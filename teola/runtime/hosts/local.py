@@ -18,6 +18,7 @@ from teola.engine import (
     Call,
     Engine,
     EngineKind,
+    EngineResult,
     HasDimensions,
     Interruptible,
     KeepsOutputs,
@@ -26,7 +27,6 @@ from teola.engine import (
     MakesKeys,
     NamesModel,
     Request,
-    Result,
     SequenceHandle,
     TellsMemory,
     TellsPrefixes,
@@ -71,7 +71,7 @@ class LocalHost:
         """Its tokenizer, if it has one at hand."""
         self.named = asked if isinstance(asked, NamesModel) else None
         """Tells the name of its model."""
-        self.execute: Callable[[Sequence[Request]], Awaitable[Sequence[Result | Exception]]]
+        self.execute: Callable[[Sequence[Request]], Awaitable[Sequence[EngineResult | Exception]]]
         self.execute = cast("Any", self._run) if asynchronous else self._execute_in_thread
         """Runs a batch, on the loop or in a thread, in a copy of the caller's context."""
         self.turns = Turns(engine.spec.concurrency)
@@ -133,11 +133,13 @@ class LocalHost:
         if self._keeper is not None:
             self._keeper.release(handle)
 
-    async def _execute_in_thread(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def _execute_in_thread(
+        self, requests: Sequence[Request]
+    ) -> Sequence[EngineResult | Exception]:
         engine, within = cast("BatchEngine", self.engine), copy_context()
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, lambda: within.run(engine.execute, requests))
-        return cast("Sequence[Result | Exception]", await work)
+        return cast("Sequence[EngineResult | Exception]", await work)
 
 
 def keeps(engine: Engine) -> bool:

@@ -20,7 +20,7 @@ from contextlib import aclosing
 from itertools import count
 from typing import Any, Final, NamedTuple, cast
 
-from teola.engine import Request, Result
+from teola.engine import EngineResult, Request
 from teola.errors import EngineUnavailable
 from teola.extras import needs
 from teola.runtime.hosts.remote import Killed, RemoteEngine
@@ -120,7 +120,7 @@ def _with_objects(request: Request, objects: Sequence[Sequence[Any]]) -> Request
     return request._replace(inputs=inputs)
 
 
-def _without_large(result: Result, keep: frozenset[str], large: list[Any]) -> Result:
+def _without_large(result: EngineResult, keep: frozenset[str], large: list[Any]) -> EngineResult:
     found: dict[str, Any] = {}
     for port, value in result.items():
         if port in keep and type(value) is list and len(pickle.dumps(value)) > LARGE_BYTES:
@@ -192,7 +192,7 @@ class RayEngine(RemoteEngine):
         if self._actor is not None and self.dead is None:
             self._actor.ask.remote(method, arguments)
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         actor = self._alive()
         objects: list[Any] = []
         sent = [_held(request, objects) for request in requests]
@@ -258,7 +258,7 @@ def _held(request: Request, objects: list[Any]) -> Request:
     return request._replace(inputs=inputs)
 
 
-def _listed(result: Result, large: Sequence[Any]) -> Result:
+def _listed(result: EngineResult, large: Sequence[Any]) -> EngineResult:
     return {
         port: RemoteList([(large[value.n], 0, value.hi)]) if type(value) is SentItems else value
         for port, value in result.items()

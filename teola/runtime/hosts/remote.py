@@ -20,12 +20,12 @@ from teola.engine import (
     Call,
     Delta,
     Engine,
+    EngineResult,
     EngineSpec,
     Keys,
     MakesKeys,
     PrefixChange,
     Request,
-    Result,
     SequenceHandle,
     TellsMemory,
 )
@@ -118,9 +118,9 @@ class RemoteEngine(ABC):
 
     # --- the engine -----------------------------------------------------------------------
 
-    async def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         """Run a batch over there."""
-        found: Sequence[Result | Exception] = await self.ask("execute", list(requests), now())
+        found: Sequence[EngineResult | Exception] = await self.ask("execute", list(requests), now())
         return found
 
     async def call(self, method: str, *arguments: Any) -> Any:

@@ -21,6 +21,7 @@ from teola.engine import (
     Call,
     Delta,
     Engine,
+    EngineResult,
     EngineSpec,
     Keys,
     LanguageModel,
@@ -28,7 +29,6 @@ from teola.engine import (
     PrefixChange,
     QueryContext,
     Request,
-    Result,
     SequenceHandle,
     TellsPrefixes,
     Travels,
@@ -126,7 +126,9 @@ class EngineServer:
         if self._host is not None:
             await self._host.close()
 
-    async def execute(self, requests: Sequence[Request], sent: float) -> list[Result | Exception]:
+    async def execute(
+        self, requests: Sequence[Request], sent: float
+    ) -> list[EngineResult | Exception]:
         """Run a batch. sent: the sender's clock."""
         here = [r._replace(context=_shifted(r.context, sent)) for r in requests]
         working_for.set(queries_of(here))

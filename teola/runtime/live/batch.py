@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, cast
 
-from teola.engine import Request, Result
+from teola.engine import EngineResult, Request
 from teola.errors import (
     EngineAway,
     EngineBusy,
@@ -72,7 +72,7 @@ def too_much(most: float) -> InputError:
 
 async def results_of(
     host: LocalHost, requests: Sequence[Request | None]
-) -> Sequence[Result | Exception]:
+) -> Sequence[EngineResult | Exception]:
     """What the engine makes of the requests whose queries are still there, with what lies
     elsewhere, if it cannot reach that itself."""
     if None not in requests and (host.keeps or not any(map(lies_elsewhere, requests))):

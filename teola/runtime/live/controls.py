@@ -14,7 +14,7 @@ from teola.graph import Inquiry, Op, Primitive, ToolParams, WaitParams
 from teola.graph.inquiry import UNKNOWN, WAIT_S
 from teola.runtime.growing import Parts, is_heard
 from teola.runtime.hosts.call import CallOutput
-from teola.runtime.live.nesting import Caller, Place, calling
+from teola.runtime.live.nesting import Caller, InstancePlace, calling
 from teola.runtime.live.outcomes import cut_off
 from teola.runtime.live.people import People
 from teola.runtime.live.query import LiveQuery
@@ -42,7 +42,7 @@ class Drives(Protocol):
 
     def undecided(self, query: LiveQuery, i: int, error: Exception, now: float) -> None: ...
 
-    def lend(self, place: Place | None, change: int) -> None: ...
+    def lend(self, place: InstancePlace | None, change: int) -> None: ...
 
     def wake(self) -> None: ...
 

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, cast
 
-from teola.engine import QueryContext, Request, Result
+from teola.engine import EngineResult, QueryContext, Request
 from teola.errors import QueryCancelled, TeolaError
 from teola.graph import Growth
 from teola.learning import Learner
@@ -314,7 +314,7 @@ class Live(Driver[LiveQuery]):
         caller = self._caller(command) if len(slices) == 1 else None
         calling.set(caller)
         far = host.keeps
-        results: Sequence[Result | Exception]
+        results: Sequence[EngineResult | Exception]
         try:
             requests = [self._request(work, lo, hi, far) for work, lo, hi in slices]
             around = self.queries.get(slices[0].work.run) if caller is not None else None

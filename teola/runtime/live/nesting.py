@@ -32,7 +32,7 @@ from teola.tools.named_tools import ToolsByName
 DEEPEST: Final = 16
 """Queries inside each other. An app that runs itself ends here and not where memory does."""
 
-Place = tuple[str, int]
+InstancePlace = tuple[str, int]
 Spender = tuple[Spends, str]
 """A run of an agent, and the key of a part of it."""
 
@@ -111,8 +111,8 @@ class Caller:
         self,
         query: Around,
         i: int,
-        lend: Callable[[Place | None, int], None],
-        place: Place | None = None,
+        lend: Callable[[InstancePlace | None, int], None],
+        place: InstancePlace | None = None,
     ) -> None:
         self._query: Around | None = query  # until its end: what outlives it may hold a caller
         self._i, self._lend, self._place = i, lend, place

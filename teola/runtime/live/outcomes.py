@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from teola.engine import Request, Result
+from teola.engine import EngineResult, Request
 from teola.errors import EngineError, reason_of
 from teola.graph import ToolParams
 from teola.graph.ops import ITEM_INPUTS
@@ -22,7 +22,7 @@ def outcome_of(
     work: Work,
     lo: int,
     hi: int,
-    result: Result | Exception,
+    result: EngineResult | Exception,
     told: bool,
     now: float,
 ) -> Outcome:
@@ -55,7 +55,7 @@ def outcome_of(
 
 async def results_kept(
     host: LocalHost, request: Request | None, query: LiveQuery, work: Work, lo: int, hi: int
-) -> Sequence[Result | Exception]:
+) -> Sequence[EngineResult | Exception]:
     """What the engine makes of a request, which is a step that is kept: before it begins if it may
     change the world, and when it has ended, before anybody reads what it gave."""
     steps, params = query.terms.steps, query.plan.primitives[work.primitive].params
@@ -76,7 +76,7 @@ async def results_kept(
     return results
 
 
-async def _keep(steps: Steps, key: str, result: Result | Exception, *, pure: bool) -> None:
+async def _keep(steps: Steps, key: str, result: EngineResult | Exception, *, pure: bool) -> None:
     if not isinstance(result, Exception):
         await steps.keep(key, {"gives": result})
     elif not pure:

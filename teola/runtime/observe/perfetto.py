@@ -17,7 +17,7 @@ from typing import Any, Final
 from teola.runtime.observe.recorded import Lane, Recorded
 from teola.runtime.observe.trace import Span
 
-Event = dict[str, Any]
+TraceEvent = dict[str, Any]
 LEAST_US: Final = 0.001
 """Slices are at least that long, so that a flow can begin and end inside."""
 TRACKS: Final = 1000
@@ -28,7 +28,7 @@ def to_perfetto(trace: Recorded) -> dict[str, Any]:
     """The whole file, as JSON values."""
     lanes = trace.lanes()
     engines = list(dict.fromkeys(lane.engine for lane in lanes))
-    events: list[Event] = []
+    events: list[TraceEvent] = []
     placed: dict[Span, tuple[int, int]] = {}
     for lane, spans in lanes.items():
         pid = engines.index(lane.engine) + 1
@@ -67,7 +67,7 @@ def _tracks(spans: Sequence[Span]) -> Iterator[int]:
         yield track
 
 
-def _names(lane: Lane, pid: int, tids: Iterable[int]) -> Iterator[Event]:
+def _names(lane: Lane, pid: int, tids: Iterable[int]) -> Iterator[TraceEvent]:
     head = {"ph": "M", "pid": pid}
     yield {**head, "tid": 0, "name": "process_name", "args": {"name": lane.engine}}
     yield {**head, "tid": 0, "name": "process_sort_index", "args": {"sort_index": pid}}
@@ -77,7 +77,7 @@ def _names(lane: Lane, pid: int, tids: Iterable[int]) -> Iterator[Event]:
         yield {**head, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
 
 
-def _slice(span: Span, pid: int, tid: int) -> Event:
+def _slice(span: Span, pid: int, tid: int) -> TraceEvent:
     items = span.hi - span.lo
     args = {
         "component": span.component,
@@ -102,7 +102,7 @@ def _slice(span: Span, pid: int, tid: int) -> Event:
     }
 
 
-def _waiting(span: Span, lane: Lane, pid: int, k: int) -> Iterator[Event]:
+def _waiting(span: Span, lane: Lane, pid: int, k: int) -> Iterator[TraceEvent]:
     """A slice of its own for the time in the queue."""
     if not span.engine or _us(span.start) <= _us(span.queued):
         return
@@ -111,7 +111,7 @@ def _waiting(span: Span, lane: Lane, pid: int, k: int) -> Iterator[Event]:
     yield {"ph": "e", **head, "tid": 0, "ts": _us(span.start)}
 
 
-def _counters(spans: Sequence[Span], pid: int) -> Iterator[Event]:
+def _counters(spans: Sequence[Span], pid: int) -> Iterator[TraceEvent]:
     """Steps of what waits and of the size of the batch that runs (0: none does)."""
     waits = [(_us(s.queued), 1) for s in spans if s.start > s.queued]
     waits += [(_us(s.start), -1) for s in spans if s.start > s.queued]
@@ -133,11 +133,11 @@ def _running_sum(steps: Iterable[tuple[float, int]]) -> Iterator[tuple[float, in
         yield at, value
 
 
-def _counter(name: str, pid: int, at: float, value: int) -> Event:
+def _counter(name: str, pid: int, at: float, value: int) -> TraceEvent:
     return {"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": at, "args": {"value": value}}
 
 
-def _flows(trace: Recorded, placed: dict[Span, tuple[int, int]]) -> Iterator[Event]:
+def _flows(trace: Recorded, placed: dict[Span, tuple[int, int]]) -> Iterator[TraceEvent]:
     """An arrow from the last slice of what is read to each first slice of what reads it."""
     first: dict[str, Span] = {}
     last: dict[str, Span] = {}

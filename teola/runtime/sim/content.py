@@ -14,7 +14,7 @@ from teola.runtime.sim.outcome import Delivery
 from teola.runtime.values import Composite, Tokens, new_text, number_of, text_of, tokens_of
 
 
-class Said(NamedTuple):
+class PromptContent(NamedTuple):
     """What a call's prompt says. tokens: how many. keys: of its full blocks of `block_tokens`
     tokens each (0: nobody wants any)."""
 
@@ -33,7 +33,7 @@ class Prefix(Tokens):
     """A sequence of that many tokens. said: what they say. ends: of the parts of that, in tokens,
     where somebody wants to know. release: lets its instance forget it."""
 
-    said: Said
+    said: PromptContent
     ends: tuple[int, ...] = ()
     release: Callable[[], None] = staticmethod(lambda: None)
 
@@ -45,7 +45,7 @@ def salt_of(query: Query, profile: EngineProfile) -> int:
 
 def said(
     query: Query, i: int, block_tokens: int = 0, salt: int = 0, keys: Sequence[int] = ()
-) -> Said:
+) -> PromptContent:
     """The whole prompt of primitive `i`, with the prefix that was computed before. salt: of its
     keys. keys: the first ones, which need not be worked out again."""
     excerpts, tokens, known = prompt_of(query, i), 0, tuple(keys)
@@ -55,7 +55,7 @@ def said(
         tokens += excerpt.length
     before = query.run.before(i)
     if before >= 0:
-        prefix: Said = query.store.values[before]["sequence"].said
+        prefix: PromptContent = query.store.values[before]["sequence"].said
         excerpts, tokens = prefix.excerpts + excerpts, prefix.tokens + tokens
         if not known and prefix.block_tokens == block_tokens:
             known = prefix.keys
@@ -63,7 +63,7 @@ def said(
         known = _beginning(query, i, block_tokens, salt)
     if block_tokens and len(known) < tokens // block_tokens:
         known = excerpt_keys(excerpts, block_tokens, salt, known)
-    return Said(excerpts, tokens, block_tokens, known)
+    return PromptContent(excerpts, tokens, block_tokens, known)
 
 
 def _beginning(query: Query, i: int, block_tokens: int, salt: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from teola.kv import Access, BlockCache, looks_ahead
 from teola.kv.policies import Policy
 from teola.profile import EngineProfile
 from teola.runtime.driver import Query
-from teola.runtime.sim.content import Prefix, Said, answer_of, ends_of_parts, said, salt_of
+from teola.runtime.sim.content import Prefix, PromptContent, answer_of, ends_of_parts, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
 from teola.runtime.sim.processors import Share
 from teola.schedule.events import (
@@ -81,7 +81,7 @@ class World(Protocol):
         ...
 
 
-NOTHING = Said((), 0)
+NOTHING = PromptContent((), 0)
 
 
 class Called(NamedTuple):
@@ -91,7 +91,7 @@ class Called(NamedTuple):
 
     batch: int
     deliveries: list[Delivery]
-    said: Said
+    said: PromptContent
     sequence: TokenSequence | None = None
     ends: tuple[int, ...] = ()
 

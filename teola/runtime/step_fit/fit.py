@@ -19,7 +19,7 @@ from teola.extras import needs
 from teola.profile import StepTime
 from teola.runtime.step_fit.rates import MeasuredRate
 from teola.runtime.step_fit.recorded_run import RecordedRun
-from teola.runtime.step_fit.stepping import TERMS, Terms, replay
+from teola.runtime.step_fit.stepping import TERMS, TermValues, replay
 
 with needs("local", "`teola profile fit`"):
     from scipy.optimize import nnls
@@ -66,19 +66,19 @@ def errors(measured: Sequence[MeasuredRate], time: StepTime) -> list[float]:
     return [float(one) for one in _relative(measured) @ terms - 1]
 
 
-def _relative(measured: Sequence[MeasuredRate]) -> Terms:
+def _relative(measured: Sequence[MeasuredRate]) -> TermValues:
     """A row for each run: what its time is in proportion to, for each second of it."""
     return numpy.array([numpy.array(rate.terms) / rate.tpot_s for rate in measured])
 
 
-def _least_relative(rows: Terms, weights: Terms | float = 1.0) -> Terms:
+def _least_relative(rows: TermValues, weights: TermValues | float = 1.0) -> TermValues:
     """The terms, none negative, with which all rows are as close to 1 as can be."""
     wanted = numpy.ones(len(rows)) * weights
     scale = numpy.maximum(rows.max(axis=0), 1e-30)
-    found: Terms = nnls(rows / scale * wanted[:, None], wanted)[0] / scale
+    found: TermValues = nnls(rows / scale * wanted[:, None], wanted)[0] / scale
     return found
 
 
-def step_time(terms: Terms) -> StepTime:
+def step_time(terms: TermValues) -> StepTime:
     """From values in the order of TERMS."""
     return StepTime(**{name: float(value) for name, value in zip(TERMS, terms, strict=True)})

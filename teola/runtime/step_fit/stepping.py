@@ -13,10 +13,10 @@ from teola.profile import StepTime
 from teola.runtime.step_fit.recorded_run import RecordedRequest, RecordedRun
 
 TERMS = ("base_s", "per_sequence_s", "per_context_s", "per_token_s", "per_pair_s", "prefill_s")
-Terms = NDArray[numpy.float64]
+TermValues = NDArray[numpy.float64]
 
 
-def terms(step: Step, repeats: int) -> Terms:
+def terms(step: Step, repeats: int) -> TermValues:
     """What the step's time is in proportion to, in the order of TERMS."""
     context = repeats * step.context + step.decodes * (repeats * (repeats - 1) // 2)
     decodes = repeats * step.decodes
@@ -29,7 +29,7 @@ class SteppedRun:
     the terms of all steps from its first token to its last."""
 
     answered: list[RecordedRequest]
-    decode: list[Terms]
+    decode: list[TermValues]
 
 
 def replay(run: RecordedRun, time: StepTime) -> SteppedRun:
@@ -37,7 +37,7 @@ def replay(run: RecordedRun, time: StepTime) -> SteppedRun:
     cache = BlockCache(None, 16, make_policy("lru"))
     server = StepServer(run.token_budget, run.max_sequences, cache)
     answered, coming = list(run.requests), 0
-    nothing: Terms = numpy.zeros(len(TERMS))
+    nothing: TermValues = numpy.zeros(len(TERMS))
     spent, until_first, decode = nothing, [nothing] * len(answered), [nothing] * len(answered)
     now, ended = 0.0, 0
     while ended < len(answered):

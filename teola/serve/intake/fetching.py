@@ -40,7 +40,7 @@ _AGENT: Final = f"teola/{version('teola')}"
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """(host, port) -> its addresses as texts. Raises OSError."""
-Place = Callable[[str], Path]
+NewPath = Callable[[str], Path]
 """A suffix, which says what is in a file -> a new path of ours."""
 
 _threads = ThreadPoolExecutor(4, thread_name_prefix="teola-resolve")
@@ -60,7 +60,7 @@ class Fetcher:
         self._tls = tls
         self._running = 0
 
-    async def fetch(self, url: str, place: Place, allowance: Allowance) -> Path:
+    async def fetch(self, url: str, place: NewPath, allowance: Allowance) -> Path:
         """The document at `url` in a file; cancelling it closes the connection.
 
         Raises InputError, which says no more than a client may know, and Overloaded.
@@ -88,7 +88,11 @@ class Fetcher:
         )
 
     async def _follow(
-        self, pool: httpcore.AsyncConnectionPool, url: httpx.URL, place: Place, allowance: Allowance
+        self,
+        pool: httpcore.AsyncConnectionPool,
+        url: httpx.URL,
+        place: NewPath,
+        allowance: Allowance,
     ) -> Path:
         asked = str(url)
         for _ in range(self.policy.redirects + 1):
@@ -114,7 +118,7 @@ class Fetcher:
         response: httpcore.Response,
         url: httpx.URL,
         asked: str,
-        place: Place,
+        place: NewPath,
         allowance: Allowance,
     ) -> Path:
         """Write the body to a file, a block at a time. Raises InputError."""

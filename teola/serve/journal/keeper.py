@@ -44,7 +44,7 @@ from teola.serve.problems import Draining
 from teola.serve.streaming import first
 
 if TYPE_CHECKING:
-    from teola.query.journal.journal import Session
+    from teola.query.journal.journal import JournalSession
 
 BEAT_S: Final = 2.0
 """Well below FENCE_S: a beat or two may fail."""
@@ -161,7 +161,7 @@ class Keeper:
         self._tried.set()
 
     @contextmanager
-    def _waiting_for(self, session: Session) -> Iterator[None]:
+    def _waiting_for(self, session: JournalSession) -> Iterator[None]:
         """Refuse queries while an answer of `session` is late."""
         loop, told = asyncio.get_running_loop(), f"PostgreSQL takes more than {ANSWER_S:g} s"
         late = loop.call_later(ANSWER_S, self._lose, told)
@@ -208,7 +208,7 @@ class Keeper:
         finally:
             self._sealing = None
 
-    async def _pause(self, session: Session) -> None:
+    async def _pause(self, session: JournalSession) -> None:
         """Wait until there may be something to look at, a beat at most."""
         begun = self._beginning
         if begun is not None:
@@ -223,7 +223,7 @@ class Keeper:
             self._refused.clear()
             await self._news(session)
 
-    async def _rejoin(self, session: Session) -> None:
+    async def _rejoin(self, session: JournalSession) -> None:
         """After a time without the journal: stop what others have taken, and do not go on beginning
         what they may have."""
         if self._beginning is not None:
@@ -238,7 +238,7 @@ class Keeper:
                 entry.task.cancel()
         self.journal.wake()
 
-    async def _look(self, session: Session) -> list[Taken]:
+    async def _look(self, session: JournalSession) -> list[Taken]:
         """Write what could not be written, cancel what somebody wants cancelled, take what nobody
         runs."""
         await self.journal.look_at_note(session)
@@ -300,7 +300,7 @@ class Keeper:
         """Queries that run here and are in the journal."""
         return [entry for entry in self._board.running.values() if entry.kept]
 
-    async def _news(self, session: Session) -> None:
+    async def _news(self, session: JournalSession) -> None:
         """Wait until there is something to look at; tell who waits for a query."""
         async with aclosing(session.notifies(timeout=BEAT_S)) as notifications:
             async for notification in notifications:

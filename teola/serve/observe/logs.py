@@ -41,12 +41,12 @@ _STYLES: Final = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m"}
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-Form = Literal["json", "text"]
+LogForm = Literal["json", "text"]
 """How lines are written."""
 
 
 @contextmanager
-def logging_to(stream: TextIO, form: Form | None = None) -> Iterator[None]:
+def logging_to(stream: TextIO, form: LogForm | None = None) -> Iterator[None]:
     """Meanwhile everything that is logged goes to `stream`; by default as text on a terminal, else
     as JSON."""
     terminal = stream.isatty()

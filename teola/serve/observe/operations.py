@@ -16,7 +16,7 @@ from teola.graph import DecodeParams, Op
 from teola.graph.ops import PREFILLS
 from teola.runtime.observe.trace import NOT_RUN, Span, Trace
 
-Value = str | int | float | list[int]
+AttributeValue = str | int | float | list[int]
 _KNOWN: Final = {
     Op.EMBEDDING.value: "embeddings",
     Op.SEARCHING.value: "retrieval",
@@ -46,7 +46,7 @@ class Operation:
     start: float
     end: float
     failed: bool
-    attributes: Mapping[str, Value]
+    attributes: Mapping[str, AttributeValue]
     usage: Usage | None = None
 
 
@@ -80,7 +80,7 @@ def _operation(
     spans: list[Span],
     maker: Maker,
     usage: Usage | None,
-    attributes: Mapping[str, Value],
+    attributes: Mapping[str, AttributeValue],
 ) -> Operation:
     first = spans[0]
     call = bool(attributes)
@@ -107,11 +107,11 @@ def _name(kind: str, maker: Maker, span: Span) -> str:
     return f"{kind} {span.component}"
 
 
-def _words(kind: str, maker: Maker, span: Span) -> dict[str, Value]:
+def _words(kind: str, maker: Maker, span: Span) -> dict[str, AttributeValue]:
     """Attributes of the conventions."""
     if kind not in GENAI:
         return {}
-    found: dict[str, Value] = {
+    found: dict[str, AttributeValue] = {
         "gen_ai.operation.name": kind,
         "gen_ai.provider.name": maker.provider,
     }
@@ -124,7 +124,7 @@ def _words(kind: str, maker: Maker, span: Span) -> dict[str, Value]:
     return found
 
 
-def _where(head: str, spans: Iterable[Span]) -> dict[str, Value]:
+def _where(head: str, spans: Iterable[Span]) -> dict[str, AttributeValue]:
     """Where and with whom it ran, and of an LLM call why there."""
     listed = list(spans)
     first = listed[0]
@@ -142,7 +142,7 @@ def _where(head: str, spans: Iterable[Span]) -> dict[str, Value]:
     }
 
 
-def _decoding(trace: Trace, head: str) -> dict[str, Value]:
+def _decoding(trace: Trace, head: str) -> dict[str, AttributeValue]:
     """What an LLM call was asked for; empty for everything else."""
     plan = trace.plan
     assert plan is not None

@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-Schema = Mapping[str, Any]
-Content = Mapping[str, Schema]
+from teola.tools.json_schema import JsonSchema
+
+Content = Mapping[str, JsonSchema]
 """Media type -> schema."""
 
 
-def _object(required: Mapping[str, Schema], **optional: Schema) -> Schema:
+def _object(required: Mapping[str, JsonSchema], **optional: JsonSchema) -> JsonSchema:
     """An object; further keys may come with later versions."""
     properties = {**required, **optional}
     return {"type": "object", "required": list(required), "properties": properties}
 
 
-def _list(items: Schema) -> Schema:
+def _list(items: JsonSchema) -> JsonSchema:
     return {"type": "array", "items": items}
 
 
-def _ref(name: str) -> Schema:
+def _ref(name: str) -> JsonSchema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def json_of(schema: Schema | str) -> Content:
+def json_of(schema: JsonSchema | str) -> Content:
     """An answer in JSON: a schema, or the name of one in `SCHEMAS`."""
     return {"application/json": _ref(schema) if isinstance(schema, str) else schema}
 
 
-_TEXT: Final[Schema] = {"type": "string"}
-_NUMBER: Final[Schema] = {"type": "number"}
-_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-_MAYBE: Final[Schema] = {"type": ["string", "null"]}
-_ANY_OBJECT: Final[Schema] = {"type": "object"}
-_STATE: Final[Schema] = {
+_TEXT: Final[JsonSchema] = {"type": "string"}
+_NUMBER: Final[JsonSchema] = {"type": "number"}
+_COUNT: Final[JsonSchema] = {"type": "integer", "minimum": 0}
+_MAYBE: Final[JsonSchema] = {"type": ["string", "null"]}
+_ANY_OBJECT: Final[JsonSchema] = {"type": "object"}
+_STATE: Final[JsonSchema] = {
     "type": "string",
     "enum": ["queued", "running", "waiting", "ok", "partial", "failed", "cancelled", "deadline"],
 }
 
-SCHEMAS: Final[Mapping[str, Schema]] = {
+SCHEMAS: Final[Mapping[str, JsonSchema]] = {
     "Error": _object(
         {
             "error": _object(
@@ -196,12 +197,12 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
 }
 
 
-def _stream(**fields: Schema) -> Content:
+def _stream(**fields: JsonSchema) -> Content:
     """Server-sent events; the schema is that of each."""
     return {"text/event-stream": _object({"data": _TEXT}, **fields)}
 
 
-_KINDS: Final[Schema] = {
+_KINDS: Final[JsonSchema] = {
     "type": "string",
     "enum": ["primitive", "token", "step", "waiting", "restarted", "done", "error"],
 }

@@ -34,7 +34,7 @@ from teola.workflow.components.acting import OVER, PARTS, PURE
 from teola.workflow.components.agent_calls import Approving, Calling, Offering
 from teola.workflow.components.agent_grower import AgentGrower
 from teola.workflow.components.agent_parts import AgentParts, PartsMaker
-from teola.workflow.components.agent_tools import AgentTools, Box, Source
+from teola.workflow.components.agent_tools import AgentTools, AgentToolSource, Box
 from teola.workflow.components.agent_turn import AgentConfig, AgentTurn
 from teola.workflow.kinds import Kind
 from teola.workflow.part_template import PartTemplate
@@ -77,7 +77,7 @@ class Agent(Component):
 
     def __init__(
         self,
-        tools: Sequence[Source | Agent],
+        tools: Sequence[AgentToolSource | Agent],
         *,
         description: str = "",
         answer_schema: Mapping[str, Any] | type[BaseModel] | None = None,

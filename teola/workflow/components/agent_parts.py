@@ -18,15 +18,15 @@ OWN: Final = ("transcript", "call", "earlier")
 """What a part is given of its own."""
 MOST_MADE: Final = 256
 
-Makes = Callable[[str, Box, tuple[str, ...], Config], Component]
+MakePart = Callable[[str, Box, tuple[str, ...], Config], Component]
 """A part's component: which one, for what box, tools of which one has to be called, and how."""
 
 
 class AgentParts:
-    """Those of one agent. called: its name. tools: what it may call. make: see Makes. Each template
-    is made once, as long as there are not too many."""
+    """Those of one agent. called: its name. tools: what it may call. make: see MakePart. Each
+    template is made once, as long as there are not too many."""
 
-    def __init__(self, called: str, tools: AgentTools, make: Makes) -> None:
+    def __init__(self, called: str, tools: AgentTools, make: MakePart) -> None:
         self.called, self.tools, self._make = called, tools, make
         self._made: dict[tuple[Any, ...], PartTemplate] = {}
 

@@ -17,7 +17,7 @@ from teola.tools.mcp_server import ToolServer
 from teola.tools.offered import checked_tools, chosen_of, digest_of, known, of_client
 from teola.tools.toolbox import Toolbox
 
-Source = Tool | ToolServer | str | Callable[..., Any]
+AgentToolSource = Tool | ToolServer | str | Callable[..., Any]
 """A text is the name of a tool, or of a server of tools, that is known where the agent runs."""
 MOST_BOXES: Final = 64
 _NO_NAMES: Final[Mapping[str, str]] = {}
@@ -48,7 +48,7 @@ class AgentTools:
     """See the module. own: those that are known beforehand. asks: there are others. effect: some
     may change the world."""
 
-    def __init__(self, given: Iterable[Source]) -> None:
+    def __init__(self, given: Iterable[AgentToolSource]) -> None:
         self.sources: tuple[Tool | ToolServer | str, ...] = tuple(
             one if isinstance(one, (Tool, ToolServer, str)) else tool(one) for one in given
         )

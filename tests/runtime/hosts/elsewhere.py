@@ -16,12 +16,12 @@ from teola.engine import (
     Call,
     Delta,
     EngineKind,
+    EngineResult,
     EngineSpec,
     Hit,
     Keys,
     PrefixChange,
     Request,
-    Result,
     SequenceHandle,
 )
 from teola.errors import EngineError, EngineUnavailable
@@ -65,7 +65,7 @@ class Embedder:
     def close(self) -> None:
         pass
 
-    def execute(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+    def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         if self.dies:
             os._exit(9)
         if self.flag:
@@ -75,7 +75,7 @@ class Embedder:
         time.sleep(self.seconds)
         return [self._one(request) for request in requests]
 
-    def _one(self, request: Request) -> Result | Exception:
+    def _one(self, request: Request) -> EngineResult | Exception:
         texts = request.inputs["texts"]
         if "refuse" in texts:
             return EngineError("it says refuse")
@@ -201,7 +201,7 @@ class Summer:
     def close(self) -> None:
         pass
 
-    def execute(self, requests: Sequence[Request]) -> Sequence[Result]:
+    def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult]:
         return [{"hits": [self._hits(v) for v in r.inputs["vectors"]]} for r in requests]
 
     def _hits(self, numbers: list[float]) -> list[Hit]:

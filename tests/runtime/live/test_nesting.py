@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from teola import App, Condition, Generate, Runtime, component
-from teola.engine import EngineKind, EngineSpec, Request, Result
+from teola.engine import EngineKind, EngineResult, EngineSpec, Request
 from teola.errors import DeadlineExceeded, QueryCancelled, QueryFailed
 from teola.graph import Op
 from tests.runtime.faults import Scripted
@@ -104,7 +104,7 @@ class Who:
 
     def close(self) -> None: ...
 
-    async def execute(self, requests: list[Request]) -> list[Result]:
+    async def execute(self, requests: list[Request]) -> list[EngineResult]:
         self.seen += requests
         return [{"answer": "seen"} for _ in requests]
 

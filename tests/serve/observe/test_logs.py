@@ -23,7 +23,7 @@ from teola.runtime.live.live import Live
 from teola.runtime.observe.noting import note, working_for
 from teola.schedule.events import Cause, Ejected, Recovered
 from teola.serve.access.auth import KeyFile
-from teola.serve.observe.logs import WAITING, AsText, Form, Lines, as_json, failure, logging_to
+from teola.serve.observe.logs import WAITING, AsText, Lines, LogForm, as_json, failure, logging_to
 from tests.serve.conftest import soon
 from tests.serve.running import Running, running
 
@@ -187,7 +187,7 @@ def log() -> logging.Logger:
     return logging.getLogger("teola.test_logs")
 
 
-def written(form: Form, *, do: Any) -> list[str]:
+def written(form: LogForm, *, do: Any) -> list[str]:
     """The lines that `do` logs."""
     stream = io.StringIO()
     with logging_to(stream, form):
@@ -222,7 +222,7 @@ def test_no_errors_text_is_logged(log: logging.Logger) -> None:
             log.error("%(why)s", {"why": error})
             log.error(error)
 
-    for form in get_args(Form):
+    for form in get_args(LogForm):
         found = written(form, do=do)
         assert len(found) == 3
         assert QUESTION not in "".join(found)

@@ -1,0 +1,1 @@
+"""The size of the code, counted by what Python reads, and what hangs together too much."""
