@@ -155,6 +155,8 @@ class Driver(ABC, Generic[Q]):
         self.learner = learner
         self.queries: dict[str, Q] = {}
         self.parts: Parts[Q] = Parts(self)
+        self.refusals: dict[tuple[str, int], str] = {}
+        """Why works wait that a server refused, by run and primitive."""
         self._todo: deque[Command] = deque()
         self._performing = False
 
@@ -244,6 +246,9 @@ class Driver(ABC, Generic[Q]):
             for work in self.waiting(query):
                 for lo, hi in work.spans:
                     query.trace.unsent(work.primitive, lo, hi, work.arrival, work.affinity)
+        if isinstance(event, DeadlineReached) and self.refusals:
+            own = (why for (id, _), why in self.refusals.items() if id.partition("/")[0] == run)
+            event = DeadlineReached(next(own, ""))
         self.tell(run, event, now)
 
     def waiting(self, query: Query) -> Iterator[Work]:
@@ -299,6 +304,9 @@ class Driver(ABC, Generic[Q]):
     def _traced(self, command: Dispatch, now: float) -> None:
         instance, batch, slices = command.instance, command.batch, command.slices
         size, queries = len(slices), self.queries
+        if self.refusals:
+            for work, _, _ in slices:
+                self.refusals.pop((work.run, work.primitive), None)
         for work, lo, hi in slices:
             query = queries.get(work.run)
             if query is not None:
@@ -329,6 +337,10 @@ class Driver(ABC, Generic[Q]):
 
     def _finish(self, command: Finish, now: float) -> None:
         query = self.queries.pop(command.run)
+        if self.refusals:
+            own = [key for key in self.refusals if key[0] == command.run]
+            for key in own:
+                del self.refusals[key]
         try:
             query.trace.finish(command.state.value, now)
             if query.growing:
@@ -415,6 +427,7 @@ class Driver(ABC, Generic[Q]):
 
     def refused(self, command: Waits, now: float) -> None:
         """A server refused a work, which waits for it or goes elsewhere."""
+        self.refusals[command.run, command.primitive] = str(command.cause.error)
         told = (
             "engine %(engine)s: instance %(instance)d refuses (%(error_type)s); "
             "the call waits for %(for_s).1f s"

@@ -35,6 +35,7 @@ from teola.runtime.pools import (
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.instances import Limits
+from teola.schedule.overdue import Overdue
 from teola.schedule.quota import ApiAccount, MinuteLimits
 
 REGISTRY: Final = Factories[Engine](
@@ -224,7 +225,10 @@ def _about(factory: Callable[..., Engine], name: str) -> dict[str, Any]:
     needed = [p.name for p in inspect.signature(factory).parameters.values() if _is_needed(p)]
     if needed:
         return {"about": about, "needs": needed}
-    spec = EngineConfig(factory).make(name).spec
+    try:
+        spec = EngineConfig(factory).make(name).spec
+    except InputError:  # it wants one of several options, of which none is needed by itself
+        return {"about": about}
     ops = sorted(op.value for op in spec.ops)
     about = spec.description or about
     return {"about": about, "kind": spec.kind.value, "ops": ops, "max_batch": spec.max_batch}
@@ -270,6 +274,8 @@ def queue_for(
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
     policies = config.batching, config.batching_options, config.routing, config.routing_options
     queue = queue_of(name, limits, profile, *policies, learner, explains=True)
+    if queue.continuous:
+        queue.overdue = Overdue()
     accounts = {} if accounts is None else accounts
     for i, engine in enumerate(map(near, engines)):
         if isinstance(engine, CallsServer):

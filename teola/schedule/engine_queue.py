@@ -86,8 +86,8 @@ class EngineQueue:
         self.placing = Placing(routing, self.line, self.instances, profiles)
         self._priority, self._next_batch = priorities(batching), 0
         self.again = Requeue(self.works, self.line, self.placing, self.instances)
-        self.overdue = Overdue() if self.continuous else None
-        """None where batches end by themselves."""
+        self.overdue: Overdue | None = None
+        """Who notices first tokens that do not come; None: nobody, as where nothing can hang."""
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
         self.observer = Observer()
@@ -251,7 +251,7 @@ class EngineQueue:
             out.append(Tell(work.run, Failed(work.primitive, cause)))
             self.withdraw(work.run, work.primitive, now, out)
             return
-        self.again.back(work, lo, hi, i, now)
+        self.again.back(work, lo, hi, i, now, away=why.kind == "away")
         if not any(one.usable(now) for one in self.instances):
             until = self.instances.opens_at(now) or until
         else:

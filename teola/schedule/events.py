@@ -85,7 +85,9 @@ class Cancelled:
 
 @dataclass(slots=True)
 class DeadlineReached:
-    """The query's time is up."""
+    """The query's time is up. waited: for whom it waits just now, if a server refuses it."""
+
+    waited: str = ""
 
 
 # --- events for an EngineQueue --------------------------------------------------------------

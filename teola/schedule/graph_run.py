@@ -196,7 +196,8 @@ class GraphRun:
         self._stop(State.CANCELLED, Cause(QueryCancelled(f"query {self.id} was cancelled")))
 
     def _deadline(self, event: DeadlineReached) -> None:
-        error = DeadlineExceeded(f"query {self.id} did not finish before its deadline")
+        why = f": {event.waited}" if event.waited else ""
+        error = DeadlineExceeded(f"query {self.id} did not finish before its deadline{why}")
         self._stop(State.DEADLINE, Cause(error))
 
     def _settled(self, ended: int) -> None:

@@ -69,12 +69,16 @@ class Requeue:
             work.excused += 1
         return work.tries < work.spec.retries + work.excused
 
-    def back(self, old: Work, lo: int, hi: int, instance: int, now: float) -> None:
-        """Queue the refused slice where it stood, with what is still queued of its primitive."""
+    def back(self, old: Work, lo: int, hi: int, instance: int, now: float, *, away: bool) -> None:
+        """Queue the refused slice where it stood, with what is still queued of its primitive. away:
+        its server is not there, and it is not the work that looks whether it is again."""
         self._line.remove(old, now)
+        avoid = instance if away and self._instances.others(instance, now) else old.avoid
         elsewhere = old.home == instance and len(self._instances) > 1
         home = -1 if elsewhere else old.home
-        self._again(replace(old, spans=[(lo, hi), *old.spans], home=home, queued=True), now)
+        self._again(
+            replace(old, spans=[(lo, hi), *old.spans], home=home, avoid=avoid, queued=True), now
+        )
 
     def unbind(self, i: int, now: float) -> None:
         """What should have gone to instance `i` may go elsewhere, and is computed anew there.

@@ -25,6 +25,7 @@ from teola.schedule.events import (
     Waits,
 )
 from teola.schedule.instances import Limits
+from teola.schedule.overdue import Overdue
 from teola.schedule.quota import Refusal
 from tests.recording import work
 
@@ -70,6 +71,7 @@ class Refusing:
     def __init__(self, *servers: Server, router: str = "least_loaded") -> None:
         limits = [Limits(100_000, 64, 1, continuous=True)] * len(servers)
         self.queue = EngineQueue("e", limits, batching.make("fifo"), routing.make(router))
+        self.queue.overdue = Overdue()
         self.servers = servers
         self.now = 0.0
         self.ok: list[tuple[float, int]] = []

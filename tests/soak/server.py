@@ -18,7 +18,7 @@ import httpx
 import psutil
 import psycopg
 
-from teola.serve.intake.uploads import PREFIX
+from teola.query.query_files import PREFIX
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.serve.process import await_ready, started
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 
 from teola.cli import call as command_line
 from teola.engine import SequenceHandle, Source, TextPart
-from teola.errors import EngineError, QueryFailed
+from teola.errors import DeadlineExceeded, EngineError
 from teola.graph.ops import Op
 from teola.graph.prompt import Role
 from teola.profile import load
@@ -244,7 +245,7 @@ def place():
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_app(runtime, passes):
+def run_app(runtime, passes, deadline_s=120.0):
     app.runtime, before = runtime, app.runtime
     try:
         return app.run(
@@ -254,6 +255,7 @@ def run_app(runtime, passes):
                 for i in range(4)
             ],
             passes=passes,
+            deadline_s=deadline_s,
             overrides={"generate": {"max_tokens": 16}, "expand": {"max_tokens": 48}},
         )
     finally:
@@ -303,18 +305,22 @@ def test_it_is_profiled_from_the_command_line(served, tmp_path, capsys):
 # --- its death, and bfloat16 ------------------------------------------------------------------
 
 
-def test_an_application_whose_server_dies_fails_clearly_and_heals_with_it(served, place):
-    """Killed in mid-query, missed by the next one, started again at its port: all one runtime."""
+def test_an_application_whose_server_dies_waits_and_heals_with_it(served, place):
+    """Killed in mid-query, missed by the next one until its deadline, waited for by a third while
+    it starts again at its port: all one runtime."""
     with Runtime(engines(served, place)) as runtime:
         expected = run_app(runtime, "all")["answer"]
         before_search(runtime, served.process.kill)
-        with pytest.raises(QueryFailed, match=r"^component '\w+', \w+: .*llm at http") as caught:
-            run_app(runtime, "all")
+        late = r"before its deadline: .*llm at http"
+        with pytest.raises(DeadlineExceeded, match=late) as caught:
+            run_app(runtime, "all", deadline_s=5.0)
         assert "\n" not in str(caught.value)
-        with pytest.raises(QueryFailed, match=r"llm at http.*is it running"):
-            run_app(runtime, "all")
-        served.serve("float32")
-        assert run_app(runtime, "all")["answer"] == expected
+        with pytest.raises(DeadlineExceeded, match=f"{late}.*is it running"):
+            run_app(runtime, "all", deadline_s=3.0)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(run_app, runtime, "all")
+            served.serve("float32")
+            assert waiting.result()["answer"] == expected
 
 
 async def test_a_killed_server_is_told_and_healed_by_its_return(served):

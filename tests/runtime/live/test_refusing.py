@@ -57,6 +57,16 @@ async def test_a_server_that_restarts_is_waited_for() -> None:
     assert len(server.calls) == 3
 
 
+async def test_a_deadline_says_what_was_waited_for() -> None:
+    with FakeOpenAI("a b", at_once=0, retry_after="60") as server:
+        async with Bench(engines(server)) as bench:
+            p = plan(*call("m"))
+            ending = await bench.run(p, {"question": "why?"}, deadline_s=0.5)
+            assert ending.state is State.DEADLINE
+            assert "takes no more calls now (429)" in str(ending.error)
+            assert not bench.live.refusals
+
+
 async def test_a_quota_that_is_used_up_fails_at_once() -> None:
     with FakeOpenAI("a b") as server:
         server.script(Fail(429, "You exceeded your current quota", "insufficient_quota"))
