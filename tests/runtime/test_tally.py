@@ -7,8 +7,10 @@ import random
 import pytest
 
 from teola.errors import QueryFailed
+from teola.runtime.store import Store
 from teola.runtime.tally import DEEPEST, Tally
 from tests.planted import catches, edited
+from tests.schedule.plans import plan, tool
 
 
 def grows(seed: int, steps: int = 60) -> None:
@@ -117,3 +119,59 @@ def test_what_is_refused_counts_nothing() -> None:
     tally.grow("c", 5, DEEPEST)
     tally.shrink(5)
     tally.grow("c", 5, 1)
+
+
+@catches(
+    "part-keeps-all",
+    "what a part held counts for its query when the part has ended",
+    edited(Store.close, "self._tally.held_bytes -= self.held_bytes", "pass"),
+)
+@catches(
+    "released-for-the-part",
+    "what a part releases counts for its query on",
+    edited(Store.release, "self._tally.held_bytes -= size", "pass"),
+)
+@catches(
+    "part-for-itself",
+    "what a part holds does not count for its query",
+    edited(Store.put_slice, "self._tally.held_bytes += size", "pass"),
+)
+@catches(
+    "last-slice-only",
+    "of a list that came in slices the last one counts",
+    edited(Store.put_slice, "self._bytes.get(i, 0) + size", "size"),
+)
+def test_a_tally_holds_what_all_parts_hold() -> None:
+    """A query and two parts of it, whose values are texts of one byte a character."""
+    made = plan(*(tool(id) for id in "abcd"))
+    for seed in range(20):
+        draw, tally = random.Random(seed), Tally()
+        stores = [Store(made, {}, tally=tally) for _ in range(3)]
+        held: list[dict[int, list[str]]] = [{} for _ in stores]
+        come = [[0] * 4 for _ in stores]
+        dropped = set[tuple[int, int]]()
+        for _ in range(80):
+            k, i = draw.randrange(3), draw.randrange(4)
+            kind = draw.choice(["slice", "slice", "slice", "release", "drop", "close"])
+            if kind == "slice" and come[k][i] < 4:
+                texts = ["x" * draw.randint(0, 9) for _ in range(draw.choice([1, 2]))]
+                lo = come[k][i]
+                texts = texts[: 4 - lo]
+                stores[k].put_slice(i, lo, lo + len(texts), 4, {"out": texts})
+                come[k][i] += len(texts)
+                if (k, i) not in dropped:
+                    held[k].setdefault(i, []).extend(texts)
+            elif kind == "release" and come[k][i] == 4:
+                stores[k].release(i)
+                held[k].pop(i, None)
+            elif kind == "drop" and draw.random() < 0.2:
+                stores[k].drop(i)
+                dropped.add((k, i))
+                held[k].pop(i, None)
+            elif kind == "close" and draw.random() < 0.05:
+                stores[k].close()
+                held[k] = {}
+                come[k] = [4] * 4
+            lengths = [sum(len(text) for texts in one.values() for text in texts) for one in held]
+            assert [one.held_bytes for one in stores] == lengths
+            assert tally.held_bytes == sum(lengths)
