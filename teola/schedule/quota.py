@@ -71,7 +71,8 @@ class MinuteBudget:
     def left(self, now: float) -> float:
         """How much may be drawn."""
         self._forget(now)
-        mine = inf if self.most is None else self.most - self._used
+        # what is given back may outlive what was drawn
+        mine = inf if self.most is None else self.most - max(0.0, self._used)
         return min(mine, self._told) if now < self._told_until else mine
 
     def used(self, now: float) -> float:
@@ -99,10 +100,12 @@ class MinuteBudget:
     def opens_at(self, wanted: float, now: float) -> float:
         """When so much may be drawn, if nothing else is (all of it, where that is less)."""
         self._forget(now)
+        if self.most is not None:
+            wanted = min(wanted, self.most)
         at = self._told_until if now < self._told_until and self._told < wanted else now
         if self.most is None:
             return at
-        missing = min(wanted, self.most) - (self.most - self._used)
+        missing = wanted - (self.most - max(0.0, self._used))
         for begun, amount in self._drawn:
             if missing <= 0:
                 break
@@ -280,7 +283,8 @@ class Quota:
 
     def _back_off(self) -> float:
         """Seconds to leave it alone that does not say for how long."""
-        delay = min(MOST_S, FIRST_S * 2.0 ** min(self._streak - 1, 6))
+        doubled = min(max(0, self._streak - 1), 6)  # 0 if one came back since it was first refused
+        delay = min(MOST_S, FIRST_S * 2.0**doubled)
         spread = crc32(f"{self._seed}/{self.refusals}/{self._streak}".encode()) / 2**32
         return delay * (0.5 + spread / 2)
 

@@ -96,9 +96,14 @@ class Requeue:
         for old in list(islice(bound, most)):
             before, found = old.affinity, old.found
             self._placing.bind(old, now)
-            at, old.affinity, old.found = old.affinity, before, found
+            at, finds = old.affinity, old.found
+            old.affinity, old.found = before, found  # as it was counted
             if at != before:
                 self._elsewhere(old, -1, now)
+            elif finds != found:
+                self._line.asking.left(old)
+                old.found = finds
+                self._line.asking.queued(old)
 
     def reconsider(self, now: float) -> None:
         """Before a round: what is held may go, what waits for a busy instance to an idle one."""

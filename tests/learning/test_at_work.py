@@ -8,8 +8,15 @@ import pytest
 
 from teola.learning import AtWork, Learner, Lessons
 from teola.learning.at_work import Nobody
+from teola.learning.batches import BatchTimes
+from teola.learning.calls import CallTimes
+from teola.learning.habits import Habits
+from teola.policies.work import Slice
 from teola.profile import paper
 from tests.learning.loaded import Loaded, alike
+from tests.learning.test_calls import head
+from tests.planted import catches, edited
+from tests.recording import work
 
 TRUE = paper("13b")
 CROWDING = 0.3
@@ -33,6 +40,40 @@ def test_nobody_is_counted_where_nobody_shares() -> None:
     nobody = Nobody()
     nobody.came(1.0)
     assert nobody.others(0.0, 1.0, 2.0) == 0.0
+
+
+@catches(
+    "dead-calls-at-work",
+    "an instance that is lost with calls counts as at work for ever",
+    edited(CallTimes.lost, "self._crowd.left(now)", "pass"),
+)
+@catches(
+    "idle-dead-left-twice",
+    "an instance that is lost without calls leaves work that it had not begun",
+    edited(CallTimes.lost, "instance is not None and instance.calls", "instance is not None"),
+)
+@catches(
+    "dead-batches-at-work",
+    "batches of an instance that is lost count as at work for ever",
+    edited(BatchTimes.lost, "self._crowd.left(now)", "pass"),
+)
+def test_who_is_lost_is_at_work_no_more() -> None:
+    crowd = AtWork()
+    calls, batches = CallTimes(Habits(), 1024, crowd), BatchTimes(Habits(), crowd)
+    for i, one in enumerate([head("a", 10), head("b", 10)]):
+        calls.sent(i, i, [Slice(one, 0, 10)], 0.0)
+        batches.sent(i, i, [Slice(work(), 0, 1)], 0.0)
+    assert crowd.seconds(1.0) == 4.0
+    calls.lost(0, 1.0)
+    batches.lost(1, 1.0)
+    assert crowd.seconds(2.0) == 6.0
+    calls.lost(0, 2.0)  # there is nothing any more
+    calls.first(1, head("b", 10), 2.0)
+    calls.ended(head("b", 10), False, 0, 5, 2.0)
+    calls.lost(1, 3.0)  # it had ended
+    assert crowd.seconds(3.0) == 7.0
+    batches.lost(0, 3.0)
+    assert crowd.seconds(9.0) == 7.0
 
 
 @pytest.mark.parametrize(

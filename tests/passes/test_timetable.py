@@ -9,7 +9,7 @@ import pytest
 from teola import App
 from teola.graph import Op
 from teola.passes import optimise
-from teola.passes.timetable import timetable
+from teola.passes.timetable import _Instance, _Scheduling, timetable
 from teola.profile import Cost, EngineProfile, Profile, paper
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
@@ -17,6 +17,7 @@ from teola.schedule.plan import Plan
 from teola_apps.advanced_rag import app as advanced_rag
 from teola_apps.chat_rag import app as chat_rag
 from teola_apps.naive_rag import app as naive_rag
+from tests.planted import catches, edited
 from tests.schedule.plans import Guard, aggregate, condition, plan, tool
 
 ALONE = Profile("by hand", {"python": EngineProfile({Op.TOOL_CALL: Cost(base_s=1.0)}, max_batch=1)})
@@ -46,6 +47,30 @@ def test_the_longest_path_goes_first() -> None:
     """Else `b`, with two more behind it, would wait for `a`."""
     graph = plan(tool("a"), tool("b"), tool("c", "b"), tool("d", "c")).graph
     assert timetable(graph, ALONE).ends_s["b"] == pytest.approx(1.0)
+
+
+@catches(
+    "decoding-is-idle",
+    "an instance that decodes counts as one without work",
+    edited(_Scheduling._part, " and not i.decoding", ""),
+)
+@catches(
+    "just-free-is-busy",
+    "an instance that is free just now counts as one with work",
+    edited(_Scheduling._part, "i.free_s <= now", "i.free_s < now"),
+)
+def test_prefills_are_shared_by_those_without_work() -> None:
+    scheduling = _Scheduling(plan(tool("a")).graph, ALONE, False)
+    for instances, takes in (
+        ([_Instance(), _Instance()], 3),
+        ([_Instance(), _Instance(decoding={"d"})], 5),
+        ([_Instance(free_s=1.0), _Instance()], 3),
+        ([_Instance(free_s=1.5), _Instance()], 5),
+        ([_Instance(decoding={"c"}), _Instance(decoding={"d"})], 5),
+    ):
+        scheduling._instances["llm"] = instances
+        assert scheduling._part("llm", Op.PREFILLING, 5, 1.0) == takes
+        assert scheduling._part("llm", Op.RERANKING, 5, 1.0) == 5
 
 
 def test_a_branch_that_is_not_expected_takes_no_time_of_the_others() -> None:

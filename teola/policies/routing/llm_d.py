@@ -1,13 +1,13 @@
 """llm_d: a weighted sum of scores (llm-d's inference scheduler, its precise prefix scorer).
 
 The most of 3 x found / prompt + 2 x (1 - KV usage) + 2 x (longest queue - queue) / (longest queue -
-shortest); a queue is what waits, and not what runs.
+shortest); a queue is what waits, and not what runs. Only instances that the call may go to count.
 """
 
 from __future__ import annotations
 
 from teola.policies.routing.base import EngineView, RoutingPolicy
-from teola.policies.routing.destinations import Destination, least
+from teola.policies.routing.destinations import Destination, destinations, least
 from teola.policies.work import Work
 
 
@@ -18,7 +18,7 @@ class LLMD(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         view = self.view
-        queues = [seen.waiting for seen in view.instances(now)]
+        queues = [to.seen.waiting for to in destinations(view, work, now)] or [0]
         longest, apart = max(queues), max(queues) - min(queues)
 
         def cost(to: Destination) -> float:

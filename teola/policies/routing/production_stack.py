@@ -1,6 +1,7 @@
 """production_stack: the router of vLLM's production stack that weighs prefix and load.
 
-The most of found / prompt - (calls - mean) / max(1, mean).
+The most of found / prompt - (calls - mean) / max(1, mean), over the instances that the call may go
+to.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.routing.destinations import Destination, least
+from teola.policies.routing.destinations import Destination, destinations, least
 from teola.policies.work import Work
 
 
@@ -19,7 +20,7 @@ class ProductionStack(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         view = self.view
-        mean = fmean(seen.calls for seen in view.instances(now))
+        mean = fmean([to.calls for to in destinations(view, work, now)] or [0])
 
         def cost(to: Destination) -> float:
             return (to.calls - mean) / max(1.0, mean) - to.found / work.total

@@ -183,6 +183,18 @@ def test_a_list_in_words_stays_one() -> None:
     assert "".join(fed((listed, []))) == listed
 
 
+@catches(
+    "blank-arguments",
+    "arguments of white space count as arguments",
+    edited(CallsText._written, "any(map(str.strip, call.arguments))", "any(call.arguments)"),
+)
+@pytest.mark.parametrize("blank", [" ", "\n", " \t "])
+def test_a_call_whose_arguments_are_blank_has_none(blank: str) -> None:
+    for events in ([began(0, "now", blank)], [began(0, "now"), more(0, blank), more(0, blank)]):
+        found = json.loads("".join(fed(*events, began(1, "then", '{"a": 1}'))))
+        assert found["calls"] == [{"tool": "now", "args": {}}, {"tool": "then", "args": {"a": 1}}]
+
+
 def test_pieces_are_read_as_servers_send_them() -> None:
     function = {"name": "f", "arguments": {"a": 1}}
     (piece,) = pieces_of({"tool_calls": [{"function": function}]})

@@ -199,6 +199,27 @@ def test_a_call_of_which_nothing_is_used_is_tried_again() -> None:
     assert sorted(began) == ["one", "three", "two"]
 
 
+@catches(
+    "items-of-two-tries",
+    "a list that is written again keeps an item of the try that came to nothing",
+    edited(Parts.written, "del items[k:]", "del items[k + 1 :]"),
+)
+def test_a_list_that_is_written_again_has_no_item_twice() -> None:
+    """Its parts begin only while it is written for the second time."""
+    known = asyncio.Event()
+
+    @component(outputs="thought", pure=True, name="slowly")
+    async def slowly(question: str) -> str:
+        while len(model.calls) < 2:
+            await asyncio.sleep(0.001)
+        asyncio.get_running_loop().call_later(0.02, known.set)
+        return question
+
+    model = Scripted(["zero\n", BROKEN], ["one\n", known, "two\nthree\n"])
+    assert run(model, [expanded(), slowly] >> each(note_later)) == NOTES
+    assert sorted(began) == ["one", "three", "two"]
+
+
 def test_a_call_whose_list_has_to_be_complete_is_tried_again() -> None:
     model = Scripted(["zero\n", BROKEN], LINES)
     assert run(model, expanded() >> each(streamed=False)) == NOTES

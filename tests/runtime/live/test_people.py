@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -15,7 +16,9 @@ from teola.errors import DeadlineExceeded, InputError, QueryFailed, TemplateErro
 from teola.graph import Inquiry
 from teola.query.desk import desk_of
 from teola.query.result import Result
+from teola.runtime.live.people import AsksPeople, People
 from teola.workflow.component import Template
+from tests.planted import catches, edited
 
 
 @component(outputs="draft", pure=True)
@@ -166,6 +169,26 @@ def test_it_waits_only_when_nothing_else_can_run(runtime: Runtime) -> None:
     assert time.monotonic() - began >= 0.3
     assert waiting.state == "waiting"
     assert app.resume(waiting.query_id, "yes").outputs == {"said": "yes", "slow": "tides"}
+
+
+@catches(
+    "waits-for-the-last",
+    "a query waits until the last question's time, though the first one ends it",
+    edited(People.wait_s.fget, "min(one.late", "max(one.late"),
+)
+async def test_people_have_as_long_as_the_first_question_that_nobody_answers() -> None:
+    people, nobody = People("q"), cast(AsksPeople, None)
+    lost = list[str]()
+    for id, wait_s in (("a", 60.0), ("b", 10.0), ("c", 6000.0)):
+        inquiry = Inquiry(id, "q", "ask", "c", "Well?", {})
+        people.ask(inquiry, nobody, wait_s, lost.append, lambda _, id=id: lost.append(id))
+    assert people.wait_s == pytest.approx(10.0, abs=5.0)
+    people.answer("b", "yes")
+    assert people.wait_s == pytest.approx(60.0, abs=5.0)
+    people.give_up("a", QueryFailed("nobody"))
+    assert people.wait_s == pytest.approx(6000.0, abs=5.0)
+    people.give_up("c", QueryFailed("nobody"))
+    assert lost == ["yes", "a", "c"]
 
 
 def test_its_deadline_stands_still_while_it_waits(mail: App) -> None:

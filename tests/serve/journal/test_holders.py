@@ -59,6 +59,41 @@ async def test_a_former_holder_comes_too_late(made: str) -> None:
         assert (state, result) == ("ok", '{"state": "ok"}')
 
 
+def _own_restarts_are_deaths(patch: pytest.MonkeyPatch) -> None:
+    for name in ("TAKE", "TAKE_ONE"):
+        statement = getattr(statements, name)
+        assert statement.count("AND q.holder <> %(me)s") == 1
+        patch.setattr(statements, name, statement.replace("AND q.holder <> %(me)s", ""))
+
+
+@catches(
+    "own-restart-kills",
+    "a server that takes its own query again lets it die",
+    _own_restarts_are_deaths,
+)
+async def test_who_takes_its_own_again_lets_nothing_die(made: str) -> None:
+    """Three deaths would fail it as one that kills servers."""
+    counts = "SELECT runs, deaths FROM teola_journal.queries WHERE id = %s"
+    async with reached(made) as server:
+        id = await asyncio.to_thread(put, made, holder=server.token)
+        for _ in range(3):
+            async with server.session() as session:
+                (taken,) = await server.take(session, {"echo": ""}, [id], [], 9)
+            assert (taken.id, taken.deaths) == (id, 0)
+            again = await server.take_one("default", id)
+            assert again is not None
+            assert again.deaths == 0
+        assert await asyncio.to_thread(rows, made, counts, id) == [(1 + 6, 0)]
+        other = await asyncio.to_thread(put, made, holder=4711)
+        taken_over = await server.take_one("default", other)
+        assert taken_over is not None
+        assert taken_over.deaths == 1
+        nobodys = await asyncio.to_thread(put, made, holder=None)
+        free = await server.take_one("default", nobodys)
+        assert free is not None
+        assert free.deaths == 0
+
+
 @catches(
     "taken-from-itself",
     "a server takes what it accepted while it looked around",

@@ -13,7 +13,7 @@ from teola import App, Ask, component
 from teola.errors import InputError
 from teola.query.journal.sealing import Seal
 from tests.serve.conftest import soon
-from tests.serve.journal.conftest import Serve, rows
+from tests.serve.journal.conftest import Serve, put, rows
 from tests.serve.journal.test_trouble import up
 from tests.serve.test_queries import events
 
@@ -114,6 +114,14 @@ def test_it_waits_on_over_a_restart_and_nothing_is_done_twice(serve: Serve, dsn:
         assert answer(client, id, "yes", before[0]["ask"]).status_code == 200
         assert done(client, id)["result"]["outputs"]["answer"] == "yes: About tides."
     assert LOG == ["draft tides", "send yes"]
+
+
+def test_who_waits_leaves_room_for_what_a_dead_server_left(serve: Serve, dsn: str) -> None:
+    with serve(apps(), most=1) as (_, client):
+        waiting(client, ask(client).json()["query_id"])
+        for _ in range(2):
+            waiting(client, put(dsn, app="mail"))
+    assert LOG == ["draft tides", "draft left over", "draft left over"]
 
 
 def test_one_of_many_answers_counts(serve: Serve) -> None:
