@@ -17,6 +17,7 @@ from teola.graph import DecodeParams, WaitParams
 from teola.passes import select
 from teola.profile import Profile
 from teola.runtime.default_runtime import default_runtime
+from teola.runtime.documents import Prepared
 from teola.runtime.live.nesting import calling
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
@@ -174,6 +175,12 @@ class Application:
             return Splitting()
         config: Any = self.builder.configure(overrides)[name]
         return Splitting(config.chunk_size, config.overlap)
+
+    def told(
+        self, outputs: Mapping[str, Any], given: Mapping[str, Any], prepared: Prepared
+    ) -> Mapping[str, Any]:
+        """What a query answers that was given this, documents among it, and ended well."""
+        return outputs
 
     def optimiser(self, runtime: Runtime, profile: Profile | None) -> Optimiser:
         """Plans for `runtime` under `profile`, or (None) under what is known of its engines."""

@@ -222,7 +222,11 @@ class Job:
             values = {k: v for k, v in self.given.items() if k not in skip}
             values |= {"chunks": prepared.chunks, "scope": prepared.scope}
             sizes = {"chunks": len(prepared.chunks)}
-            return self._result(await self._execute(values, sizes, context, trace, terms, listener))
+            ending = await self._execute(values, sizes, context, trace, terms, listener)
+            result = self._result(ending)
+            if result.state != "ok":
+                return result
+            return replace(result, outputs=app.told(result.outputs, self.given, prepared))
         finally:
             del self.people.pauses[self.id]
             await asyncio.shield(preparer.release(self.id))

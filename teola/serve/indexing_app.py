@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import replace
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from teola.app import App
 from teola.collections import STORE
-from teola.engine import QueryContext
 from teola.errors import InputError
-from teola.profile import Profile
-from teola.query.job import Job
-from teola.query.result import Result
-from teola.query.spec import QuerySpec
-from teola.runtime.documents import Prepared, Preparer
-from teola.runtime.live.query import Watcher
-from teola.runtime.observe.trace import Trace
+from teola.runtime.documents import Prepared
 from teola.runtime.runtime import Runtime
 from teola.workflow.components import Indexing
 
@@ -41,28 +33,13 @@ class IndexingApp(App):
             runtime=runtime,
         )
 
-    def job(self, ask: QuerySpec, *, id: str | None = None, profile: Profile | None = None) -> Job:
-        """One query, checked but not started."""
-        return _IndexingJob(self, ask, id=id, profile=profile)
-
-
-class _IndexingJob(Job):
-    """Tells what was stored in numbers and names, and not chunk by chunk."""
-
-    _told: dict[str, Any]
-
-    async def run(self, watcher: Watcher | None = None, *, streams: bool = True) -> Result:
-        """See Job."""
-        result = await super().run(watcher, streams=streams)
-        return replace(result, outputs=self._told) if result.state == "ok" else result
-
-    async def _load(
-        self, preparer: Preparer, context: QueryContext, indexing: str | None, trace: Trace
-    ) -> Prepared:
-        prepared = await super()._load(preparer, context, indexing, trace)
+    def told(
+        self, outputs: Mapping[str, Any], given: Mapping[str, Any], prepared: Prepared
+    ) -> Mapping[str, Any]:
+        """What was stored in numbers and names, and not chunk by chunk."""
         new = prepared.new + prepared.taken
-        self._told = {
-            "collection": self.given["collection"],
+        return {
+            "collection": given["collection"],
             "documents": new + prepared.known,
             "new": new,
             "known": prepared.known,
@@ -71,4 +48,3 @@ class _IndexingJob(Job):
             "chunks": len(prepared.chunks),
             "hidden": sum(prepared.hidden.values()),
         }
-        return prepared
