@@ -196,7 +196,8 @@ def test_curl_uploads_a_pdf_and_gets_a_stream(rag: Served, tmp_path: Path, name:
     """By the two commands of the documentation, first without and then with its events."""
     (tmp_path / "offer.pdf").write_bytes(pdf(PAGES["lighthouse.md"]))
     pages = blocks(ROOT / "docs" / "serving.md")
-    found = [b.text for b in pages if "@offer.pdf" in b.text and "background" not in b.text]
+    asking = [b.text for b in pages if "/queries" in b.text and "@offer.pdf" in b.text]
+    found = [text for text in asking if "background" not in text]
     whole, streamed = (_said_by(_asking(text, rag.url, name), tmp_path) for text in found)
     assert "Mara Quist" in json.loads(whole)["outputs"]["answer"]
     told = events(streamed)
