@@ -174,4 +174,4 @@ def test_a_long_name_is_cut_with_an_ellipsis(page: Page, tmp_path: Path) -> None
     page.click("button.main")
     page.state("ok")
     shown = page.text(".sources li b")
-    assert shown == f"…{LONG[-119:]}"
+    assert shown == f"…{LONG[-119:]}, section “The lighthouse”"
