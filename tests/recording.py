@@ -35,6 +35,7 @@ from teola.schedule.events import (
     Submit,
 )
 from teola.schedule.graph_run import GraphRun
+from teola.schedule.overdue import Overdue
 from teola.schedule.plan import Plan
 from teola.schedule.run import Run
 from teola.schedule.validate import validate, validate_stored
@@ -243,12 +244,14 @@ def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]
 
 def fresh(queue: EngineQueue, batching: str, routing: str = "least_loaded") -> EngineQueue:
     """A queue like `queue`, with nothing in it."""
-    return EngineQueue(
+    found = EngineQueue(
         queue.engine,
         [instance.limits for instance in queue.instances],
         batching_policies.make(batching),
         routing_policies.make(routing),
     )
+    found.overdue = Overdue() if queue.overdue is not None else None
+    return found
 
 
 def work(seq: int = 0, **given: Any) -> Work:

@@ -41,7 +41,7 @@ def test_run_prints_json(teola: CommandLine, page: Path) -> None:
     assert STATEMENT in found["outputs"]["answer"]
     assert set(found["outputs"]) == {"answer", "sources"}
     source = found["outputs"]["sources"][0]
-    assert set(source) == {"document", "text", "score"}
+    assert set(source) == {"document", "text", "score", "metadata", "citation"}
     assert source["document"] == "arrenholm.md"
     assert STATEMENT in source["text"]
     assert found["latency_s"] > 0

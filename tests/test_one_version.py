@@ -54,7 +54,7 @@ def test_searches_of_a_query(
     result = app.run(question="Who is the keeper?", collection="c", tenant=tenant)
     if waits:
         assert result.state == "waiting"
-        result = app.resume(result.query_id, "Who is it?")
+        result = app.resume(result.query_id, "Who is it?", tenant=tenant)
     found = [[hit.text for hit in result[name]] for name in ("hits", "hits2")]
     assert found == [["The keeper is Olga."], [f"The keeper is {'Moa' if waits else 'Olga'}."]]
     assert not runtime.host("vectorstore").engine._started.pins._pins

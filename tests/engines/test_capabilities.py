@@ -8,6 +8,7 @@ import pytest
 
 from teola import engine as protocols
 from teola.engine import (
+    CallsServer,
     DigestsWeights,
     EstimatesTokens,
     HasDatabase,
@@ -25,6 +26,7 @@ from teola.engine import (
     TellsPrefixes,
     Tokenizes,
     Travels,
+    WarmsUp,
     near,
 )
 from teola.runtime.documents import estimates
@@ -33,6 +35,7 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.process import ProcessEngine
 
 CAPABILITIES = {
+    CallsServer,
     DigestsWeights,
     EstimatesTokens,
     HasDatabase,
@@ -50,6 +53,7 @@ CAPABILITIES = {
     TellsPrefixes,
     Tokenizes,
     Travels,
+    WarmsUp,
 }
 URL = {"url": "http://127.0.0.1:1/v1"}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -57,14 +61,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "openai": URL,
     "openai-embedding": {**URL, "model": "m", "dimensions": 8},
     "searxng": {"url": "http://127.0.0.1:1"},
+    "sql": {"path": "/nowhere"},
     "transformers": {"model": "/nowhere"},
     "vllm": URL,
     "vllm-inprocess": {"model": "/nowhere"},
 }
 HAVE: dict[str, set[type]] = {
+    "documents": {WarmsUp},
     "embedding": {DigestsWeights, HasDimensions, HasIdentity, Tokenizes, Travels},
-    "openai": {MakesKeys, NamesModel},
+    "openai": {CallsServer, MakesKeys, NamesModel},
     "openai-embedding": {
+        CallsServer,
         EstimatesTokens,
         HasDimensions,
         HasIdentity,

@@ -168,7 +168,7 @@ def test_passes_go_by_the_weakest_instance() -> None:
 @catches(
     "profiles-unknown",
     "the queue is not told what profiles its instances have",
-    edited(Runtime._queue, "own, self.learner)", "None, self.learner)"),
+    edited(Runtime._queue, "own, self.learner,", "None, self.learner,"),
 )
 def test_routing_knows_the_limits_and_the_profile_of_each_instance() -> None:
     pool = [{"max_batch": 1024}, {"max_sequences": 4, "profile": SLOW}]

@@ -84,6 +84,7 @@ def test_passages_beside_an_answer_are_told(client: openai.OpenAI) -> None:
     asked: Any = {"model": "found", "messages": [user("Who?")]}
     page = {"page": 3}
     source = {"document": "lamp.md", "text": "Mara Quist keeps it.", "score": 0.5, "metadata": page}
+    source |= {"citation": "lamp.md, p. 3"}
     whole = client.chat.completions.create(**asked)
     assert whole.choices[0].message.content == "Mara Quist"
     assert (whole.model_extra or {})["x_teola"] == {"sources": [source]}
