@@ -42,11 +42,11 @@ async def test_others_take_what_one_of_a_pool_refuses() -> None:
 
 async def test_a_refusal_costs_no_try() -> None:
     with FakeOpenAI("a b") as server:
-        server.script(*[BUSY] * 5)
+        server.script(*[BUSY] * 3)
         async with Bench(engines(server)) as bench:
             assert await asked(bench, 1) == [State.OK]
             assert bench.live.core.queues["llm"].retries == 0
-    assert len(server.calls) == 6
+    assert len(server.calls) == 4
 
 
 async def test_a_server_that_restarts_is_waited_for() -> None:
