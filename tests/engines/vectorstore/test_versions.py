@@ -354,6 +354,37 @@ async def test_a_query_that_ends_while_it_searches_pins_nothing(
     assert rows(server, corner) == 1
 
 
+async def test_a_purge_that_was_broken_off_holds_nothing_back(
+    store: PgVector, other: PgVector, corner: Corner, server: Server
+) -> None:
+    await stored(corner, store, "a", "A")
+    await seen(other, corner)
+    with locked(server, "SELECT FROM teola.readers WHERE tenant = %s FOR UPDATE", corner.tenant):
+        purge = asyncio.create_task(other.delete(corner.tenant, corner.collection, ["none"]))
+        await waiting(server)
+        purge.cancel()
+        await asyncio.wait({purge})
+    await stored(corner, store, "a", "B")
+    await settled(store, other)
+    assert rows(server, corner) == 1, "nobody reads in the other process"
+
+
+@catches(
+    "own-readers-unseen",
+    "a purge knows only of readers that have a row",
+    edited(Pins._horizon, "min(horizon, needed)", "horizon"),
+)
+async def test_readers_that_lost_their_row_count_in_their_own_process(
+    store: PgVector, corner: Corner, server: Server
+) -> None:
+    await stored(corner, store, "a", "A")
+    await seen(store, corner, "reads")
+    server.rows("DELETE FROM teola.readers WHERE tenant = %s", corner.tenant)  # as a sweep does
+    await stored(corner, store, "a", "B")
+    await settled(store)
+    assert await seen(store, corner, "reads") == {"a": {"A"}}
+
+
 async def test_readers_are_written_once_and_not_for_each_query(
     store: PgVector, corner: Corner, server: Server
 ) -> None:
