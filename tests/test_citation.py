@@ -17,6 +17,8 @@ from teola.query.result import jsonable
         ({}, "a.pdf"),
         ({"page": 12, "lang": "en"}, "a.pdf, p. 12"),
         ({"page": 12, "pages": "12-13"}, "a.pdf, pp. 12-13"),
+        ({"page": 12, "pages": 300}, "a.pdf, p. 12"),
+        ({"pages": 300, "slides": "40"}, "a.pdf"),
         ({"slide": 3}, "a.pdf, slide 3"),
         ({"slide": 3, "slides": "3-5"}, "a.pdf, slides 3-5"),
         ({"sheet": "2026"}, "a.pdf, sheet “2026”"),
@@ -38,4 +40,6 @@ def test_a_document_s_own_metadata_wins() -> None:
     assert with_place({"lang": "en"}, place) == {"lang": "en", "page": 3, "pages": "3-4"}
     for own in ({"page": 7}, {"pages": "1-9"}):
         assert with_place(own, place) is own
+    assert with_place({"pages": 300}, {"page": 3}) == {"pages": 300}
+    assert with_place({"page": 7}, {"slide": 3}) == {"page": 7, "slide": 3}
     assert with_place(own, None) is own

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from teola.citation import RANGES
 from teola.engine import ChunkPlace
 
 KINDS: Final = frozenset({"page", "slide", "sheet", "section"})
-_RANGES: Final = {"page": "pages", "slide": "slides"}
-"""The key of a passage's first and last place, by the key of its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Places:
         found: list[ChunkPlace | None] = []
         for start, end in spans:
             first = last = bisect_right(self.starts, start) - 1
-            if self.kind in _RANGES:
+            if self.kind in RANGES:
                 last = max(first, bisect_left(self.starts, end) - 1)
             if (first, last) not in known:
                 known[first, last] = self._place(first, last) if first >= 0 else None
@@ -48,7 +47,7 @@ class Places:
         name = self.names[first]
         if first == last:
             return {self.kind: name}
-        return {self.kind: name, _RANGES[self.kind]: f"{name}-{self.names[last]}"}
+        return {self.kind: name, RANGES[self.kind]: f"{name}-{self.names[last]}"}
 
 
 NOWHERE: Final = Places()

@@ -97,6 +97,7 @@ def _parsed(text: bytes, report: str) -> Parsed | None:
 def _sound(places: Places) -> bool:
     return (
         places.kind in KINDS
+        and type(places.starts) is type(places.names) is list
         and len(places.starts) == len(places.names) <= MOST_PLACES
         and all(type(start) is int and start >= 0 for start in places.starts)
         and all(a < b for a, b in pairwise(places.starts))

@@ -45,9 +45,6 @@ cut AS MATERIALIZED (
 ), matched AS MATERIALIZED (
     SELECT * FROM cut
     WHERE vector @@ (SELECT string_agg(query::text, ' | ')::tsquery FROM words)
-), sizes AS (
-    SELECT lexeme, count(*) AS chunks FROM matched CROSS JOIN LATERAL unnest(vector)
-    WHERE lexeme IN (SELECT lexeme FROM words) GROUP BY lexeme
 ),"""
 """Every chunk of the scope is cut into words."""
 
@@ -70,14 +67,23 @@ sizes AS MATERIALIZED (
 """The candidates have one of the rarest words of the question, as many as give fewer than
 MOST_CHUNKS; common words only count in their scores."""
 
-SCORED = """
-counted AS (
+COUNTED = """
+counted AS MATERIALIZED (
     SELECT m.document, m.index, u.lexeme, coalesce(cardinality(u.positions), 1) AS times,
         m.length / m.usual AS relative_length
     FROM (SELECT *, length(vector) AS length, avg(length(vector)) OVER () AS usual FROM matched) m
     CROSS JOIN LATERAL unnest(m.vector) AS u
     WHERE u.lexeme IN (SELECT lexeme FROM words)
-), rarity AS (
+),"""
+"""How often each candidate has which words of the question."""
+
+SIZES = """
+sizes AS (
+    SELECT lexeme, count(*) AS chunks FROM counted GROUP BY lexeme
+),"""
+
+SCORED = """
+rarity AS MATERIALIZED (
     SELECT lexeme, ln(1 + (
         greatest((SELECT coalesce(sum(stored), 0) FROM teola.documents
             WHERE collection = {collection} AND ready AND born <= {version}
@@ -148,7 +154,8 @@ def statement(
 ) -> sql.Composed:
     """The search in the table `chunks`. Values: `question`, and `near` and `places`, the documents
     and indexes of chunks whose scores are wanted too, whatever their rank."""
-    return sql.SQL(WORDS + (BY_INDEX if by_index else BY_READING) + SCORED).format(
+    candidates = BY_INDEX + COUNTED if by_index else BY_READING + COUNTED + SIZES
+    return sql.SQL(WORDS + candidates + SCORED).format(
         conditions=conditions,
         chunks=chunks,
         collection=sql.Literal(collection),

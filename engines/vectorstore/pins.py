@@ -39,6 +39,7 @@ HOME = "SELECT id, version FROM teola.collections WHERE name = %s FOR SHARE"
 REGISTER = """
 INSERT INTO teola.readers (tenant, holder, collection, oldest) VALUES (%s, %s, %s, %s)
 ON CONFLICT (holder, collection) DO UPDATE SET oldest = least(readers.oldest, excluded.oldest)
+RETURNING oldest
 """
 LOCK = "SELECT version FROM teola.collections WHERE id = %s FOR NO KEY UPDATE"
 ADVANCE = "UPDATE teola.readers SET oldest = %s WHERE holder = %s AND collection = %s"
@@ -100,14 +101,13 @@ class Searcher(NamedTuple):
 
 @dataclass(slots=True)
 class _Readers:
-    """Who reads a collection in this process. registered: it has a row, of version `oldest`. seen:
-    the newest version that anybody here has read. held: versions, with their numbers of readers.
-    due: something waits for the row to go on."""
+    """Who reads a collection in this process. oldest: version of its row. seen: the newest version
+    that anybody here has read. held: versions, with their numbers of readers. due: something waits
+    for the row to go on."""
 
     tenant: str
     oldest: int
     seen: int
-    registered: bool = True
     due: bool = False
     held: Counter[int] = field(default_factory=Counter)
 
@@ -160,8 +160,8 @@ class Pins:
         self._ids.clear()
 
     async def settle(self) -> None:
-        """Wait for the purges that are under way."""
-        if self._tasks:
+        """Wait for the purges that are under way, and those that they lead to."""
+        while self._tasks:
             await asyncio.wait(self._tasks)
 
     # --- reading --------------------------------------------------------------------------
@@ -231,11 +231,11 @@ class Pins:
                 needed = known.needed if known is not None else None
                 oldest = version if needed is None else min(needed, version)
                 values = (tenant, self._presence.token, home, oldest)
-                await connection.execute(REGISTER, values)
+                (oldest,) = await (await connection.execute(REGISTER, values)).fetchone() or (0,)
             if not self._presence.shown:
                 return True  # without a sign of life it does not count: it is written again
             readers = self._readers.setdefault(home, _Readers(tenant, oldest, version))
-            readers.registered, readers.oldest = True, oldest
+            readers.oldest = oldest
             readers.seen = max(readers.seen, version)
             self._ids[tenant, name] = home
             return True
@@ -251,12 +251,16 @@ class Pins:
         async with self._writing:
             readers = self._readers.get(collection)
             needed = readers.needed if readers is not None else None
+            if readers is not None:
+                readers.due = False
             if needed is None:
-                self._forget(collection)  # at once: who comes now registers again
+                self._forget_names(collection)  # at once: who comes now registers again
             async with self._database.transaction(tenant) as connection:
                 horizon, held_back = await self._horizon(connection, collection, needed)
-            if readers is not None and needed is not None:
-                readers.oldest, readers.due = needed, held_back
+            if needed is None:  # not before: if this fails, the row is still there
+                self._readers.pop(collection, None)
+            elif readers is not None:
+                readers.oldest, readers.due = needed, readers.due or held_back
                 self._look(collection, readers)
         async with self._database.transaction(tenant) as connection:
             await connection.execute(DELETE_DIED, (collection, horizon))
@@ -279,6 +283,8 @@ class Pins:
         values = {"collection": collection, "token": token}
         row = await (await connection.execute(OLDEST, values)).fetchone()
         horizon = version if row is None or row[0] is None else row[0]
+        if needed is not None:  # our row may have been deleted, if we were taken for gone
+            horizon = min(horizon, needed)
         row = await (await connection.execute(HELD_BACK, (collection, horizon))).fetchone()
         held_back = row is not None and bool(row[0])
         if held_back:
@@ -286,8 +292,7 @@ class Pins:
             await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, told))
         return horizon, held_back
 
-    def _forget(self, collection: int) -> None:
-        self._readers.pop(collection, None)
+    def _forget_names(self, collection: int) -> None:
         for place in [place for place, home in self._ids.items() if home == collection]:
             del self._ids[place]
 
@@ -301,15 +306,13 @@ class Pins:
     def _look(self, collection: int, readers: _Readers) -> None:
         """Purge if that was in the way."""
         needed = readers.needed
-        if readers.due and readers.registered and (needed is None or needed > readers.oldest):
+        if readers.due and (needed is None or needed > readers.oldest):
             readers.due = False
             self.purge_soon(readers.tenant, collection)
 
     def _lose(self) -> None:
         """Our rows do not count any more: who comes now writes them again."""
         self._ids.clear()
-        for readers in self._readers.values():
-            readers.registered = False
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="vectorstore-purge")

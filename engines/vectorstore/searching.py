@@ -25,7 +25,7 @@ from pgvector import Vector as Wire
 from psycopg import AsyncConnection, sql
 
 from teola.citation import with_place
-from teola.engine import EngineResult, Hit, Request, Scope
+from teola.engine import EngineResult, Hit, Life, Request, Scope
 from teola.errors import InputError
 from teola.filters import NAME, Comparison, comparisons
 from teola.graph.ops import SearchParams
@@ -105,11 +105,11 @@ LacksIndex = Callable[[int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """One request, checked. query: that asks, and where. goes_on: it has not ended."""
+    """One request, checked. query: that asks, and where. life: whether it goes on."""
 
     number: int
     query: Searcher
-    goes_on: bool
+    life: Life
     scope: Scope
     top_k: int
     vectors: tuple[ChunkVector, ...]
@@ -179,10 +179,8 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
         words = asked[:QUESTION_CHARS].replace("\0", " ").split()
         question = " ".join(word for word in words if len(word) <= WORD_CHARS)
     asker = Searcher(request.context.whole_id, scope.collection)
-    goes_on = not request.context.life.over
-    return SearchRequest(
-        number, asker, goes_on, scope, top_k, vectors, name, rest, language, question
-    )
+    life = request.context.life
+    return SearchRequest(number, asker, life, scope, top_k, vectors, name, rest, language, question)
 
 
 async def search(
@@ -230,9 +228,10 @@ def _home(
     collections: Mapping[int, Collection],
     tables: ChunkTables,
 ) -> SearchedVersion | None:
-    """Where a question looks; None: there is no such collection."""
+    """Where a question looks; None: there is no such collection. A query that ended meanwhile pins
+    nothing, for it has let go of everything already."""
     versions = {found.id: found.version for found in collections.values()}
-    pin = hold.settle(question.query, versions, keep=question.goes_on)
+    pin = hold.settle(question.query, versions, keep=not question.life.over)
     if pin is None:
         return None
     found = collections[pin.collection]

@@ -215,6 +215,7 @@ def report(**changed: object) -> str:
         "", "7", "[]", "{}", "[" * 99_999, report(hidden="1"), report(kind="shoe"),
         report(starts=7), report(starts=[0]), report(starts=[2, 0]), report(starts=[-1, 2]),
         report(starts=[0, 99]), report(starts=[0, 1.5]), report(names=[1, None]),
+        report(starts={}, names={}), report(starts="", names=""),
         report(names=["a", "x" * (LONGEST_NAME + 1)]),
         report(starts=[*range(MOST_PLACES + 1)], names=[1] * (MOST_PLACES + 1)),
     ],

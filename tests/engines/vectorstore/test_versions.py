@@ -10,9 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -23,7 +26,7 @@ from teola_engines.vectorstore import PgVector
 from teola_engines.vectorstore.ownership import Ownership
 from teola_engines.vectorstore.pins import HeldVersions, Pins
 from teola_engines.vectorstore.publishing import publish
-from teola_engines.vectorstore.searching import _conditions
+from teola_engines.vectorstore.searching import _conditions, _home
 from tests.planted import catches, edited
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
@@ -118,6 +121,23 @@ async def settled(*stores: PgVector) -> None:
         await asyncio.sleep(0.05)
         for store in stores:
             await store.settle()
+
+
+@contextmanager
+def locked(server: Server, statement: str, *values: Any) -> Iterator[None]:
+    """What the statement locks is locked."""
+    with psycopg.connect(server.admin) as connection:
+        connection.execute(statement, values)
+        yield
+        connection.rollback()
+
+
+async def waiting(server: Server) -> None:
+    """Until somebody waits for a lock."""
+    waits = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock')"
+    async with asyncio.timeout(10):
+        while server.rows(waits) != [(True,)]:
+            await asyncio.sleep(0.01)
 
 
 # --- one name, one document ---------------------------------------------------------------------
@@ -310,6 +330,59 @@ async def test_a_query_that_has_ended_pins_nothing(
     await settled(store)
     assert rows(server, corner) == 1
     assert not store._started.pins._pins
+
+
+@catches(
+    "pinned-after-the-end",
+    "a search that comes back after the end of its query pins what nobody unpins",
+    edited(_home, "not question.life.over", "True"),
+)
+async def test_a_query_that_ends_while_it_searches_pins_nothing(
+    store: PgVector, corner: Corner, server: Server
+) -> None:
+    await stored(corner, store, "a", "A")
+    request = corner.search(vectors(1))
+    with locked(server, "LOCK TABLE teola.collections"):
+        searching = asyncio.create_task(store.execute([request]))
+        await waiting(server)
+        request.context.life.over = True
+        await store.release(request.context.query_id)
+    (result,) = await searching
+    assert [hit.text for hit in result["hits"][0]] == ["A", "A"]
+    await stored(corner, store, "a", "B")
+    await settled(store)
+    assert rows(server, corner) == 1
+
+
+async def test_a_purge_that_was_broken_off_holds_nothing_back(
+    store: PgVector, other: PgVector, corner: Corner, server: Server
+) -> None:
+    await stored(corner, store, "a", "A")
+    await seen(other, corner)
+    with locked(server, "SELECT FROM teola.readers WHERE tenant = %s FOR UPDATE", corner.tenant):
+        purge = asyncio.create_task(other.delete(corner.tenant, corner.collection, ["none"]))
+        await waiting(server)
+        purge.cancel()
+        await asyncio.wait({purge})
+    await stored(corner, store, "a", "B")
+    await settled(store, other)
+    assert rows(server, corner) == 1, "nobody reads in the other process"
+
+
+@catches(
+    "own-readers-unseen",
+    "a purge knows only of readers that have a row",
+    edited(Pins._horizon, "min(horizon, needed)", "horizon"),
+)
+async def test_readers_that_lost_their_row_count_in_their_own_process(
+    store: PgVector, corner: Corner, server: Server
+) -> None:
+    await stored(corner, store, "a", "A")
+    await seen(store, corner, "reads")
+    server.rows("DELETE FROM teola.readers WHERE tenant = %s", corner.tenant)  # as a sweep does
+    await stored(corner, store, "a", "B")
+    await settled(store)
+    assert await seen(store, corner, "reads") == {"a": {"A"}}
 
 
 async def test_readers_are_written_once_and_not_for_each_query(
