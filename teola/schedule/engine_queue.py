@@ -196,7 +196,7 @@ class EngineQueue:
         if here.quota is not None:
             self.instances.came_back(instance, batch, now)
             if usage[1] is not None:
-                here.quota.settled(usage[1] - _answer(work), now)
+                here.quota.settled(usage[1] - _answer(work), work.sent, now)
         if health is not None:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
@@ -481,6 +481,7 @@ class EngineQueue:
                 slices = slices[:k]
                 break
             work.flying[lo, hi] = (i, batch)
+            work.sent = now
             work.prefilling = continuous
             if continuous:
                 try:

@@ -71,8 +71,7 @@ class MinuteBudget:
     def left(self, now: float) -> float:
         """How much may be drawn."""
         self._forget(now)
-        # what is given back may outlive what was drawn
-        mine = inf if self.most is None else self.most - max(0.0, self._used)
+        mine = inf if self.most is None else self.most - self._used
         return min(mine, self._told) if now < self._told_until else mine
 
     def used(self, now: float) -> float:
@@ -80,18 +79,33 @@ class MinuteBudget:
         return sum(amount for begun, amount in self._drawn if begun > now - SHORT_S)
 
     @property
-    def untouched(self) -> bool:
-        """Whether nothing was drawn in this minute."""
-        return not self._drawn
+    def whole(self) -> bool:
+        """Whether all of it is there, or nothing was drawn in this minute."""
+        if self.most is None:
+            return not self._drawn
+        return self.most - self._used >= self.most  # as `opens_at` reckons
 
     def draw(self, amount: float, now: float) -> None:
-        """Take so much of it; less than nothing gives something back."""
+        """Take so much of it."""
         self._forget(now)
         if not self._drawn or now >= self._drawn[-1][0] + GRAIN_S:
             self._drawn.append([now, 0.0])
         self._drawn[-1][1] += amount
         self._used += amount
         self._told -= amount
+
+    def give_back(self, amount: float, drawn: float, now: float) -> None:
+        """So much of what was drawn then was not used; what is a minute old counts no more."""
+        self._forget(now)
+        self._told += amount
+        for entry in reversed(self._drawn):
+            if amount <= 0:
+                break
+            if entry[0] <= drawn:
+                back = min(amount, entry[1])
+                entry[1] -= back
+                self._used -= back
+                amount -= back
 
     def told(self, left: float, reset_s: float, now: float) -> None:
         """The server says that so much is left, until that time."""
@@ -105,7 +119,7 @@ class MinuteBudget:
         at = self._told_until if now < self._told_until and self._told < wanted else now
         if self.most is None:
             return at
-        missing = wanted - (self.most - max(0.0, self._used))
+        missing = wanted - (self.most - self._used)
         for begun, amount in self._drawn:
             if missing <= 0:
                 break
@@ -134,8 +148,8 @@ class ApiAccount:
     def refused(self, now: float, *, learn: bool) -> None:
         """A call that was drawn was not taken. learn: because so many a minute are all it takes,
         which nobody had said."""
-        self.requests.draw(-1, now)
-        self.tokens.draw(-self._call_tokens, now)
+        self.requests.give_back(1, now, now)
+        self.tokens.give_back(self._call_tokens, now, now)
         if learn and (self.requests.most is None or self._learned_at is not None):
             self.requests.most, self._learned_at = max(1, round(self.requests.used(now))), now
 
@@ -158,7 +172,7 @@ class ApiAccount:
             tokens = 1.0 if tokens > 0 else 0.0
         elif tokens < inf:
             # one that is larger than the whole budget goes when nothing else does
-            whole = self.tokens.untouched and tokens > 0
+            whole = self.tokens.whole and tokens > 0
             tokens = max(tokens / self._call_tokens, 1.0 if whole else 0.0)
         return max(0.0, min(self.requests.left(now), tokens))
 
@@ -234,7 +248,7 @@ class Quota:
     def opens_at(self, now: float) -> float:
         """When something may be sent to it, if not now."""
         at = self.closed_until
-        return max(at, self._account.opens_at(max(at, now))) if self._account is not None else at
+        return max(at, self._account.opens_at(now)) if self._account is not None else at
 
     def sent(self, tokens: Sequence[int], now: float, *, together: bool) -> None:
         """Slices of about so many tokens each go there. together: as one call."""
@@ -242,10 +256,12 @@ class Quota:
             for each in (sum(tokens),) if together else tokens:
                 self._account.draw(each, now)
 
-    def settled(self, more: int, now: float) -> None:
-        """A call had so many more tokens than one thought."""
-        if self._account is not None and more:
+    def settled(self, more: int, sent: float, now: float) -> None:
+        """A call that was sent then had so many more tokens than one thought."""
+        if self._account is not None and more > 0:
             self._account.tokens.draw(more, now)
+        elif self._account is not None:
+            self._account.tokens.give_back(-more, sent, now)
 
     def refused(self, why: Refusal, batch: int, after: int, calls: int, now: float) -> float:
         """A call of this batch was refused; until when it is left alone. after: the number of the

@@ -160,9 +160,9 @@ def test_tokens_are_drawn_as_expected_and_settled_as_used() -> None:
     account.draw(200, 0.0)
     assert account.calls(0.0) == 4
     quota = Quota("e/0", account)
-    quota.settled(400, 1.0)
+    quota.settled(400, 0.0, 1.0)
     assert account.calls(1.0) == 2
-    quota.settled(-100, 1.0)
+    quota.settled(-100, 0.0, 1.0)
     assert account.calls(1.0) == 2.5
 
 
@@ -172,6 +172,27 @@ def test_a_call_larger_than_the_budget_goes_when_nothing_else_does() -> None:
     assert account.calls(1.0) == 0
     opens = account.opens_at(1.0)
     assert account.calls(opens) == 1
+
+
+@pytest.mark.parametrize("tokens", [500, 501])
+def test_one_that_was_refused_though_it_is_larger_than_the_budget_goes_again(tokens: int) -> None:
+    quota = Quota("e/0", ApiAccount(MinuteLimits(tokens=100)))
+    for batch, each in enumerate((500, tokens)):
+        quota.sent([each], 0.0, together=False)
+        until = quota.refused(BUSY, batch=batch, after=batch + 1, calls=0, now=0.0)
+    assert quota.opens_at(until) > until or not quota.closed(until), "it would ask without end"
+    assert not quota.closed(quota.opens_at(until))
+
+
+def test_to_ask_when_it_opens_forgets_nothing() -> None:
+    account = ApiAccount(MinuteLimits(requests=10))
+    one, other = Quota("e/0", account), Quota("e/1", account)
+    one.sent([1] * 10, 0.0, together=False)
+    one.refused(Refusal("busy", 120.0), batch=0, after=1, calls=9, now=0.0)
+    one.sent([1], 0.0, together=False)
+    assert one.opens_at(1.0) == 120.0
+    assert other.closed(1.0)
+    assert other.opens_at(1.0) >= MINUTE_S
 
 
 def test_a_refusal_for_a_budget_says_nothing_of_calls_at_once() -> None:
