@@ -11,6 +11,7 @@ from teola.schedule.events import BatchCompleted, Cause, Dispatch, SetTimer, Wai
 from teola.schedule.instances import Limits
 from teola.schedule.quota import Refusal
 from tests.recording import work
+from tests.schedule.refusing import Refusing, Server
 
 
 def batches(instances: int = 1) -> EngineQueue:
@@ -57,3 +58,24 @@ def test_a_batch_of_which_the_last_slice_is_not_wanted_any_more_closes_its_serve
     queue.completed(BatchCompleted("e", sent.batch, outcomes), 0.0)
     assert not [c for c in queue.dispatch(0.0) if isinstance(c, Dispatch)]
     assert queue.instances.limit(0, "e").closed_until > 0.0
+
+
+# --- pools of which each refuses in turn ------------------------------------------------------
+
+
+def test_who_was_away_is_asked_again_when_no_other_takes_anything() -> None:
+    world = Refusing(Server(away=(0.0, 0.5), call_s=0.1), Server(at_once=0, after_s=100.0))
+    world.comes(3)
+    world.run(until=10.0)
+    assert [i for _, i in world.ok] == [0] * 3
+    assert not world.failed
+
+
+def test_what_was_kept_from_one_goes_there_when_the_other_is_closed_by_others() -> None:
+    world = Refusing(
+        Server(away=(0.0, 0.5), call_s=0.1), Server(at_once=1, after_s=100.0, call_s=2.0)
+    )
+    world.comes(8)
+    world.run(until=20.0)
+    assert len(world.ok) == 8
+    assert not world.failed
