@@ -204,6 +204,11 @@ class Instances:
         self._changed(i)
         return quota.closed_until
 
+    def began(self, i: int) -> None:
+        """A call on instance `i` gave its first token."""
+        if (quota := self._all[i].quota) is not None:
+            quota.began()
+
     def came_back(self, i: int, batch: int, now: float) -> None:
         """A slice of this batch came back from instance `i`."""
         instance = self._all[i]

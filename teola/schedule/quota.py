@@ -2,7 +2,7 @@
 much in a minute. Sans I/O.
 
     open ──busy──▶ closed until its Retry-After, else 1 s doubled to 30 s ──▶ open, fewer at once
-         ──away──▶ closed for 1 s doubled to 30 s ──▶ one probe at a time, until one comes back
+         ──away──▶ closed for 1 s doubled to 30 s ──▶ one probe at a time, until one gives a token
 
 How many at once is not known until the server first refuses: what it kept of those in flight then
 is what it takes. From there the number grows again as long as all of it is used, slowly, because
@@ -207,7 +207,7 @@ class Quota:
     def __init__(self, seed: str, account: ApiAccount | None = None) -> None:
         self.closed_until = 0.0
         self.probing = 0
-        """It was away or late, and nothing came back since: no more calls than these (0: any)."""
+        """It was away or late, and no call gave a token since: no more than these (0: any)."""
         self.window = inf
         """Calls at once that it takes."""
         self.refusals = 0
@@ -286,11 +286,12 @@ class Quota:
             self.closed_until = max(self.closed_until, now + wait)
         return self.closed_until
 
-    def late(self, calls: int, now: float, *, others: bool) -> None:
-        """A call gave no token in time, of so many in flight. After two of them, one at a time is
-        tried there, more and more seldom; of the only server, besides those that hang there."""
-        self._overdue += 1
-        if self._overdue < LATE:
+    def late(self, calls: int, now: float, *, others: bool, again: bool) -> None:
+        """A call gave no token in time, of so many in flight (again: it was late before). After two
+        of them, or one that was a probe, one at a time is tried there, more and more seldom; of the
+        only server, besides those that hang there."""
+        self._overdue += not again
+        if self._overdue < LATE and not self.probing:
             return
         self.probing = 1 if others else calls + 1
         if others:
@@ -321,9 +322,14 @@ class Quota:
             self.window = max(1, min(self.window, self._sent) // 2)
         self._raised_at = now
 
+    def began(self) -> None:
+        """A call gave its first token."""
+        self._overdue = self.probing = 0
+
     def came_back(self, calls: int, now: float) -> None:
         """A call came back, of so many that were in flight."""
-        self._streak = self._overdue = self.probing = 0
+        self.began()
+        self._streak = 0
         if self._account is not None:
             self._account.came_back(now)
         if self.window == inf or calls < int(self.window):

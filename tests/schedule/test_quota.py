@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import pytest
 
+from teola.learning.observer import Observer
+from teola.policies.work import Slice, Work
 from teola.schedule.overdue import ENOUGH, UNKNOWN_S, Overdue
 from teola.schedule.quota import (
     LONGEST_S,
@@ -351,3 +354,78 @@ def test_what_is_late_goes_by_how_late_others_were() -> None:
     assert [late.key for late in overdue.late(111.9)] == []
     assert [(late.key, late.after_s) for late in overdue.late(112.0)] == [(("q", 99), 12.0)]
     assert overdue.late(113.0) == []
+    assert [(late.after_s, late.again) for late in overdue.late(124.0)] == [(24.0, True)]
+
+
+def test_a_timer_that_fires_a_little_early_is_set_anew() -> None:
+    overdue = Overdue()
+    overdue.sent(("q", 0), 0, 0, None, now=0.0)
+    assert overdue.alarm() == UNKNOWN_S
+    assert overdue.alarm() is None
+    assert overdue.late(UNKNOWN_S - 1e-9) == []
+    assert overdue.alarm() == UNKNOWN_S
+
+
+def test_a_prefix_that_is_computed_ahead_and_hangs_goes_elsewhere() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(call_s=0.1))
+    world.at(0.0, lambda: world.submit(members=()))
+    world.run(until=UNKNOWN_S + 1)
+    assert world.ok == [(UNKNOWN_S + 0.1, 1)]
+
+
+def test_what_hung_while_the_other_was_closed_goes_there_later() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(at_once=0, after_s=UNKNOWN_S + 10))
+    world.comes(2)
+    world.at(5.0, lambda: setattr(world.servers[1], "at_once", 9))
+    world.run(until=3 * UNKNOWN_S)
+    assert [i for _, i in world.ok] == [1] * 2
+
+
+def test_a_late_call_without_another_try_stays_and_may_be_answered() -> None:
+    slow = 3.5 * UNKNOWN_S
+    world = Refusing(Server(call_s=2 * slow), Server(call_s=2 * slow))
+    world.comes(1)
+    world.run(until=5 * slow)
+    assert world.aborted == [(UNKNOWN_S, 0), (2 * UNKNOWN_S, 1)]
+    assert not world.failed
+    assert world.queue.idle
+
+
+def test_a_probe_that_hangs_at_the_only_server_does_not_hold_up_all_others() -> None:
+    world = Refusing(Server(away=(0.0, 0.5), hangs=(0.5, 5.0), call_s=0.1))
+    world.comes(3)
+    world.run(until=UNKNOWN_S + 5)
+    assert len(world.ok) == 2
+
+
+def test_the_first_token_of_a_probe_lets_the_others_follow() -> None:
+    world = Refusing(Server(away=(0.0, 0.5), call_s=100.0))
+    world.comes(10)
+    world.run(until=60.0)
+    assert world.servers[0].running == 10
+    world.run(until=200.0)
+    assert len(world.ok) == 10
+
+
+def test_what_learns_times_hears_the_end_of_a_late_call() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(call_s=0.1))
+    heard = Heard()
+    world.queue.observer = heard
+    world.comes(2)
+    world.run(until=2 * UNKNOWN_S)
+    assert heard.running == 0
+    assert len(world.aborted) == 1
+
+
+class Heard(Observer):
+    """How many calls are under way."""
+
+    running = 0
+
+    def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
+        self.running += len(slices)
+
+    def ended(
+        self, work: Work, failed: bool, cached: int | None, generated: int | None, now: float
+    ) -> None:
+        self.running -= 1
