@@ -32,6 +32,9 @@ LATE: Final = 2
 """After so many calls without a first token it is on probation."""
 SHORT_S: Final = 59.0
 """The same, where what it did not count must not be counted."""
+GROWS: Final = 0.05
+"""By this share what was learned of a minute grows in the first one without a refusal, by twice as
+much in each that follows: it may have been refused for something else."""
 GRAIN_S: Final = 0.1
 """Calls are counted in pieces of a minute this long."""
 
@@ -108,8 +111,8 @@ class MinuteBudget:
                 amount -= back
 
     def told(self, left: float, reset_s: float, now: float) -> None:
-        """The server says that so much is left, until that time."""
-        self._told, self._told_until = left, now + reset_s
+        """The server says that so much is left, until that time; it is asked again before long."""
+        self._told, self._told_until = left, now + min(reset_s, LONGEST_S)
 
     def opens_at(self, wanted: float, now: float) -> float:
         """When so much may be drawn, if nothing else is (all of it, where that is less)."""
@@ -138,12 +141,19 @@ class MinuteBudget:
 class ApiAccount:
     """What instances share that draw on one API key of one server. limits: as far as one knows."""
 
-    __slots__ = ("_call_tokens", "_learned_at", "requests", "tokens")
+    __slots__ = ("_call_tokens", "_grows", "_learned_at", "requests", "tokens")
 
     def __init__(self, limits: MinuteLimits = UNLIMITED) -> None:
         self.requests, self.tokens = MinuteBudget(limits.requests), MinuteBudget(limits.tokens)
         self._call_tokens = 0.0
         self._learned_at: float | None = None
+        self._grows = GROWS
+
+    def also(self, limits: MinuteLimits) -> None:
+        """Somebody else says this of the same account: what is less holds."""
+        for budget, most in ((self.requests, limits.requests), (self.tokens, limits.tokens)):
+            if most is not None:
+                budget.most = most if budget.most is None else min(budget.most, most)
 
     def refused(self, now: float, *, learn: bool) -> None:
         """A call that was drawn was not taken. learn: because so many a minute are all it takes,
@@ -152,12 +162,15 @@ class ApiAccount:
         self.tokens.give_back(self._call_tokens, now, now)
         if learn and (self.requests.most is None or self._learned_at is not None):
             self.requests.most, self._learned_at = max(1, round(self.requests.used(now))), now
+            self._grows = GROWS
 
     def came_back(self, now: float) -> None:
-        """A call was taken: what was learned may be too little by now."""
+        """A call was taken: what was learned may be too little by now, and the longer nothing is
+        refused, the more so."""
         if self._learned_at is not None and now >= self._learned_at + MINUTE_S:
             self._learned_at = now
-            self.requests.most = ceil((self.requests.most or 1) * 1.05)
+            self.requests.most = ceil((self.requests.most or 1) * (1 + self._grows))
+            self._grows *= 2
 
     def draw(self, tokens: int, now: float) -> None:
         """A call of about so many tokens, its answer included, is sent."""

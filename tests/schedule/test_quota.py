@@ -198,6 +198,38 @@ def test_to_ask_when_it_opens_forgets_nothing() -> None:
     assert other.opens_at(1.0) >= MINUTE_S
 
 
+def test_what_the_server_says_is_left_is_believed_for_five_minutes() -> None:
+    budget = MinuteBudget(None)
+    budget.told(0, reset_s=9e6, now=10.0)
+    assert budget.opens_at(1, 10.0) == 10.0 + LONGEST_S
+    assert budget.left(10.0 + LONGEST_S) == inf
+
+
+def test_what_several_say_of_one_account_holds_where_it_is_less() -> None:
+    account = ApiAccount()
+    for limits in (MinuteLimits(tokens=90), MinuteLimits(5, 100), MinuteLimits(7), MinuteLimits()):
+        account.also(limits)
+    assert (account.requests.most, account.tokens.most) == (5, 90)
+
+
+def test_one_refusal_does_not_hold_a_server_down_for_hours() -> None:
+    """It was refused for something else than the budget, once, when little had been sent."""
+    quota, learned = Quota("e/0"), []
+    budget = quota.account.requests
+    quota.sent([1, 1, 1], 0.0, together=False)
+    quota.refused(Refusal("busy", 10.0), batch=2, after=3, calls=0, now=5.0)
+    for minute in range(10):
+        learned.append(budget.most)
+        quota.came_back(1, 6.0 + (minute + 1) * MINUTE_S)
+    assert learned[:3] == [2, 3, 4]
+    assert learned[-1] is not None
+    assert learned[-1] > 300
+    quota.sent([1] * 9, 700.0, together=False)
+    quota.refused(Refusal("busy", 10.0), batch=20, after=21, calls=0, now=701.0)
+    quota.came_back(1, 702.0 + MINUTE_S)
+    assert budget.most == 9, "it grows slowly again"
+
+
 def test_a_refusal_for_a_budget_says_nothing_of_calls_at_once() -> None:
     quota = Quota("e/0")
     quota.account.requests.told(0, reset_s=20.0, now=0.0)
