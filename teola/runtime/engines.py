@@ -281,7 +281,9 @@ def queue_for(
         if isinstance(engine, CallsServer):
             of = engine.account_limits
             limited = MinuteLimits(of.requests_per_minute, of.tokens_per_minute)
-            queue.instances.limit(i, name, accounts.setdefault(of.account, ApiAccount(limited)))
+            account = accounts.setdefault(of.account, ApiAccount())
+            account.also(limited)
+            queue.instances.limit(i, name, account)
     return queue
 
 

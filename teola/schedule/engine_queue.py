@@ -196,7 +196,7 @@ class EngineQueue:
         if here.quota is not None:
             self.instances.came_back(instance, batch, now)
             if usage[1] is not None:
-                here.quota.settled(usage[1] - _answer(work), now)
+                here.quota.settled(usage[1] - _answer(work), work.sent, now)
         if health is not None:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
@@ -288,6 +288,7 @@ class EngineQueue:
         work.prefilling = False
         if self.overdue is not None:
             self.overdue.came((event.run, event.primitive), now)
+        self.instances.began(event.instance)
         self.instances.prefilled(event.instance, work.missing)
         self.observer.first(event.instance, work, now)
         if self.placing.follows:
@@ -364,18 +365,22 @@ class EngineQueue:
         return out
 
     def _late(self, out: Outbox, late: Late, now: float) -> None:
-        """A call has given no token in time: it goes elsewhere, if there is another instance. Of an
-        instance that was late twice, no more than one call at a time is wanted."""
-        (run, primitive), i = late.key, late.instance
-        others = self.instances.others(i, now)
-        self.instances.limit(i, self.engine).late(self.instances[i].calls, now, others=others)
-        self.instances.changed.add(i)
-        if not others:
+        """A call has given no token in time: it goes elsewhere, if there is another instance and it
+        has another try; else it stays, for it may yet be answered. Of an instance that was late
+        twice, no more than one call at a time is wanted."""
+        (run, primitive), i, work = late.key, late.instance, self.works[late.key]
+        if work.withdrawn:
             return
+        others, calls = self.instances.others(i, now), self.instances[i].calls
+        self.instances.limit(i, self.engine).late(calls, now, others=others, again=late.again)
+        self.instances.changed.add(i)
         told = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
         cause = Cause(EngineError(told, retryable=True), retryable=True)
+        if not others or not self.again.may_retry(work, cause):
+            return
         out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
-        self._ended(out, late.key, 0, self.works[late.key].total, i, late.batch, cause, now)
+        self.observer.ended(work, True, None, None, now)
+        self._ended(out, late.key, 0, work.total, i, late.batch, cause, now)
 
     def refuse(self, why: EngineUnavailable | None) -> None:
         """No instance could be started, so what is queued fails for that reason; None: they are."""
@@ -481,6 +486,7 @@ class EngineQueue:
                 slices = slices[:k]
                 break
             work.flying[lo, hi] = (i, batch)
+            work.sent = now
             work.prefilling = continuous
             if continuous:
                 try:
@@ -491,7 +497,7 @@ class EngineQueue:
                 self.line.remove(work, now)
             items += hi - lo
             found += work.found
-            if self.overdue is not None and work.spec.members:
+            if self.overdue is not None:
                 expected = self._expected_s(i, items - found)
                 self.overdue.sent((work.run, work.primitive), i, batch, expected, now)
         self.instances.send(i, batch, items, len(slices), found)

@@ -57,8 +57,8 @@ class Instance:
     each. free: tokens its KV memory could take when it last told, less what was sent since (None:
     it does not tell). up: it can be reached. gone: nothing need wait for it, though it may come
     back. health: None while nothing ever failed there. quota: None while nobody said that its
-    server takes only so much. ejections, restarts: how often so far. waiting: batches that have
-    left their places to others."""
+    server takes only so much. refused: the last batch that it did not take. ejections, restarts:
+    how often so far. waiting: batches that have left their places to others."""
 
     limits: Limits
     up: bool = True
@@ -73,6 +73,7 @@ class Instance:
     batches: dict[int, int] = field(default_factory=dict)
     health: Health | None = None
     quota: Quota | None = None
+    refused: int = -1
 
     @property
     def running(self) -> int:
@@ -195,10 +196,18 @@ class Instances:
         """A slice of this batch was refused by instance `i`; until when that is left alone. after:
         the number of the next batch."""
         quota, instance = self.limit(i, engine), self._all[i]
-        if instance.limits.continuous or batch not in instance.batches:  # with its last slice
-            self._changed(i)
+        if instance.limits.continuous:
             quota.refused(why, batch, after, instance.calls, now)
+        elif batch != instance.refused:  # it was one call, of which the first slice tells
+            quota.refused(why, batch, after, instance.calls - (batch in instance.batches), now)
+        instance.refused = batch
+        self._changed(i)
         return quota.closed_until
+
+    def began(self, i: int) -> None:
+        """A call on instance `i` gave its first token."""
+        if (quota := self._all[i].quota) is not None:
+            quota.began()
 
     def came_back(self, i: int, batch: int, now: float) -> None:
         """A slice of this batch came back from instance `i`."""

@@ -2,7 +2,8 @@
 
 A call is due `factor` times what its first token was expected to take, and not before `least_s`.
 What is expected goes by learned times, the call's size and what is pending on its instance. Once
-`ENOUGH` first tokens have come, the factor is twice the 99th percentile of measured to expected.
+`ENOUGH` first tokens have come, the factor is twice the 99th percentile of measured to expected. A
+call that stays where it is then is due again after the same time.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ ENOUGH: Final = 50
 KEPT: Final = 200
 """Of the newest first tokens it is remembered how much longer they took than expected."""
 AT: Final = 0.99
+SOON_S: Final = 1e-3
+"""A timer may fire so much too early; another one is set then."""
 
 
 class Late(NamedTuple):
-    """A call that has given no token in time. after_s: since it was sent."""
+    """A call that has given no token in time. after_s: since it was sent. again: it was late
+    before."""
 
     key: WorkKey
     instance: int
     batch: int
     after_s: float
+    again: bool
 
 
 @dataclass(slots=True)
@@ -40,6 +45,8 @@ class _Sent:
     instance: int
     at: float
     expected_s: float | None
+    wait_s: float
+    late: bool = False
 
 
 class Overdue:
@@ -64,11 +71,11 @@ class Overdue:
         self, key: WorkKey, instance: int, batch: int, expected_s: float | None, now: float
     ) -> None:
         """A call goes to an instance. expected_s: until its first token (None: nobody knows)."""
-        self._sent[key] = _Sent(batch, instance, now, expected_s)
-        wait = (
-            self.unknown_s if expected_s is None else max(self._least_s, self.factor * expected_s)
-        )
-        heappush(self._due, (now + wait, batch, key))
+        wait_s = self.unknown_s
+        if expected_s is not None:
+            wait_s = max(self._least_s, self.factor * expected_s)
+        self._sent[key] = _Sent(batch, instance, now, expected_s, wait_s)
+        heappush(self._due, (now + wait_s, batch, key))
 
     def came(self, key: WorkKey, now: float) -> None:
         """It has given a token."""
@@ -94,14 +101,16 @@ class Overdue:
         return at
 
     def late(self, now: float) -> list[Late]:
-        """Those that are due by now, each once."""
+        """Those that are due by now. Who still waits then is due again as much later."""
         found = []
-        if self._alarm is not None and self._alarm <= now:
+        if self._alarm is not None and self._alarm <= now + SOON_S:
             self._alarm = None
         while (at := self.next_at()) is not None and at <= now:
             _, batch, key = heappop(self._due)
             sent = self._sent[key]
-            found.append(Late(key, sent.instance, batch, now - sent.at))
+            found.append(Late(key, sent.instance, batch, now - sent.at, sent.late))
+            sent.late = True
+            heappush(self._due, (now + sent.wait_s, batch, key))
         return found
 
     def next_at(self) -> float | None:

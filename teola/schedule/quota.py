@@ -2,7 +2,7 @@
 much in a minute. Sans I/O.
 
     open ──busy──▶ closed until its Retry-After, else 1 s doubled to 30 s ──▶ open, fewer at once
-         ──away──▶ closed for 1 s doubled to 30 s ──▶ one probe at a time, until one comes back
+         ──away──▶ closed for 1 s doubled to 30 s ──▶ one probe at a time, until one gives a token
 
 How many at once is not known until the server first refuses: what it kept of those in flight then
 is what it takes. From there the number grows again as long as all of it is used, slowly, because
@@ -32,6 +32,9 @@ LATE: Final = 2
 """After so many calls without a first token it is on probation."""
 SHORT_S: Final = 59.0
 """The same, where what it did not count must not be counted."""
+GROWS: Final = 0.05
+"""By this share what was learned of a minute grows in the first one without a refusal, by twice as
+much in each that follows: it may have been refused for something else."""
 GRAIN_S: Final = 0.1
 """Calls are counted in pieces of a minute this long."""
 
@@ -71,8 +74,7 @@ class MinuteBudget:
     def left(self, now: float) -> float:
         """How much may be drawn."""
         self._forget(now)
-        # what is given back may outlive what was drawn
-        mine = inf if self.most is None else self.most - max(0.0, self._used)
+        mine = inf if self.most is None else self.most - self._used
         return min(mine, self._told) if now < self._told_until else mine
 
     def used(self, now: float) -> float:
@@ -80,12 +82,14 @@ class MinuteBudget:
         return sum(amount for begun, amount in self._drawn if begun > now - SHORT_S)
 
     @property
-    def untouched(self) -> bool:
-        """Whether nothing was drawn in this minute."""
-        return not self._drawn
+    def whole(self) -> bool:
+        """Whether all of it is there, or nothing was drawn in this minute."""
+        if self.most is None:
+            return not self._drawn
+        return self.most - self._used >= self.most  # as `opens_at` reckons
 
     def draw(self, amount: float, now: float) -> None:
-        """Take so much of it; less than nothing gives something back."""
+        """Take so much of it."""
         self._forget(now)
         if not self._drawn or now >= self._drawn[-1][0] + GRAIN_S:
             self._drawn.append([now, 0.0])
@@ -93,9 +97,22 @@ class MinuteBudget:
         self._used += amount
         self._told -= amount
 
+    def give_back(self, amount: float, drawn: float, now: float) -> None:
+        """So much of what was drawn then was not used; what is a minute old counts no more."""
+        self._forget(now)
+        self._told += amount
+        for entry in reversed(self._drawn):
+            if amount <= 0:
+                break
+            if entry[0] <= drawn:
+                back = min(amount, entry[1])
+                entry[1] -= back
+                self._used -= back
+                amount -= back
+
     def told(self, left: float, reset_s: float, now: float) -> None:
-        """The server says that so much is left, until that time."""
-        self._told, self._told_until = left, now + reset_s
+        """The server says that so much is left, until that time; it is asked again before long."""
+        self._told, self._told_until = left, now + min(reset_s, LONGEST_S)
 
     def opens_at(self, wanted: float, now: float) -> float:
         """When so much may be drawn, if nothing else is (all of it, where that is less)."""
@@ -105,7 +122,7 @@ class MinuteBudget:
         at = self._told_until if now < self._told_until and self._told < wanted else now
         if self.most is None:
             return at
-        missing = wanted - (self.most - max(0.0, self._used))
+        missing = wanted - (self.most - self._used)
         for begun, amount in self._drawn:
             if missing <= 0:
                 break
@@ -124,26 +141,36 @@ class MinuteBudget:
 class ApiAccount:
     """What instances share that draw on one API key of one server. limits: as far as one knows."""
 
-    __slots__ = ("_call_tokens", "_learned_at", "requests", "tokens")
+    __slots__ = ("_call_tokens", "_grows", "_learned_at", "requests", "tokens")
 
     def __init__(self, limits: MinuteLimits = UNLIMITED) -> None:
         self.requests, self.tokens = MinuteBudget(limits.requests), MinuteBudget(limits.tokens)
         self._call_tokens = 0.0
         self._learned_at: float | None = None
+        self._grows = GROWS
+
+    def also(self, limits: MinuteLimits) -> None:
+        """Somebody else says this of the same account: what is less holds."""
+        for budget, most in ((self.requests, limits.requests), (self.tokens, limits.tokens)):
+            if most is not None:
+                budget.most = most if budget.most is None else min(budget.most, most)
 
     def refused(self, now: float, *, learn: bool) -> None:
         """A call that was drawn was not taken. learn: because so many a minute are all it takes,
         which nobody had said."""
-        self.requests.draw(-1, now)
-        self.tokens.draw(-self._call_tokens, now)
+        self.requests.give_back(1, now, now)
+        self.tokens.give_back(self._call_tokens, now, now)
         if learn and (self.requests.most is None or self._learned_at is not None):
             self.requests.most, self._learned_at = max(1, round(self.requests.used(now))), now
+            self._grows = GROWS
 
     def came_back(self, now: float) -> None:
-        """A call was taken: what was learned may be too little by now."""
+        """A call was taken: what was learned may be too little by now, and the longer nothing is
+        refused, the more so."""
         if self._learned_at is not None and now >= self._learned_at + MINUTE_S:
             self._learned_at = now
-            self.requests.most = ceil((self.requests.most or 1) * 1.05)
+            self.requests.most = ceil((self.requests.most or 1) * (1 + self._grows))
+            self._grows *= 2
 
     def draw(self, tokens: int, now: float) -> None:
         """A call of about so many tokens, its answer included, is sent."""
@@ -158,7 +185,7 @@ class ApiAccount:
             tokens = 1.0 if tokens > 0 else 0.0
         elif tokens < inf:
             # one that is larger than the whole budget goes when nothing else does
-            whole = self.tokens.untouched and tokens > 0
+            whole = self.tokens.whole and tokens > 0
             tokens = max(tokens / self._call_tokens, 1.0 if whole else 0.0)
         return max(0.0, min(self.requests.left(now), tokens))
 
@@ -193,7 +220,7 @@ class Quota:
     def __init__(self, seed: str, account: ApiAccount | None = None) -> None:
         self.closed_until = 0.0
         self.probing = 0
-        """It was away or late, and nothing came back since: no more calls than these (0: any)."""
+        """It was away or late, and no call gave a token since: no more than these (0: any)."""
         self.window = inf
         """Calls at once that it takes."""
         self.refusals = 0
@@ -234,7 +261,7 @@ class Quota:
     def opens_at(self, now: float) -> float:
         """When something may be sent to it, if not now."""
         at = self.closed_until
-        return max(at, self._account.opens_at(max(at, now))) if self._account is not None else at
+        return max(at, self._account.opens_at(now)) if self._account is not None else at
 
     def sent(self, tokens: Sequence[int], now: float, *, together: bool) -> None:
         """Slices of about so many tokens each go there. together: as one call."""
@@ -242,10 +269,12 @@ class Quota:
             for each in (sum(tokens),) if together else tokens:
                 self._account.draw(each, now)
 
-    def settled(self, more: int, now: float) -> None:
-        """A call had so many more tokens than one thought."""
-        if self._account is not None and more:
+    def settled(self, more: int, sent: float, now: float) -> None:
+        """A call that was sent then had so many more tokens than one thought."""
+        if self._account is not None and more > 0:
             self._account.tokens.draw(more, now)
+        elif self._account is not None:
+            self._account.tokens.give_back(-more, sent, now)
 
     def refused(self, why: Refusal, batch: int, after: int, calls: int, now: float) -> float:
         """A call of this batch was refused; until when it is left alone. after: the number of the
@@ -270,11 +299,12 @@ class Quota:
             self.closed_until = max(self.closed_until, now + wait)
         return self.closed_until
 
-    def late(self, calls: int, now: float, *, others: bool) -> None:
-        """A call gave no token in time, of so many in flight. After two of them, one at a time is
-        tried there, more and more seldom; of the only server, besides those that hang there."""
-        self._overdue += 1
-        if self._overdue < LATE:
+    def late(self, calls: int, now: float, *, others: bool, again: bool) -> None:
+        """A call gave no token in time, of so many in flight (again: it was late before). After two
+        of them, or one that was a probe, one at a time is tried there, more and more seldom; of the
+        only server, besides those that hang there."""
+        self._overdue += not again
+        if self._overdue < LATE and not self.probing:
             return
         self.probing = 1 if others else calls + 1
         if others:
@@ -305,9 +335,14 @@ class Quota:
             self.window = max(1, min(self.window, self._sent) // 2)
         self._raised_at = now
 
+    def began(self) -> None:
+        """A call gave its first token."""
+        self._overdue = self.probing = 0
+
     def came_back(self, calls: int, now: float) -> None:
         """A call came back, of so many that were in flight."""
-        self._streak = self._overdue = self.probing = 0
+        self.began()
+        self._streak = 0
         if self._account is not None:
             self._account.came_back(now)
         if self.window == inf or calls < int(self.window):

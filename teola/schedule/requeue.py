@@ -37,6 +37,8 @@ class Requeue:
         self._works, self._line, self._placing = works, line, placing
         self._instances = instances
         self.requests = self.retries = self.budgeted = 0
+        self._avoided: set[int] = set()
+        """Instances that something queued may be kept from."""
 
     def may_retry(self, work: Work, cause: Cause) -> bool:
         """Whether what failed for this reason may be tried again."""
@@ -106,7 +108,13 @@ class Requeue:
                 self._line.asking.queued(old)
 
     def reconsider(self, now: float) -> None:
-        """Before a round: what is held may go, what waits for a busy instance to an idle one."""
+        """Before a round: what is held may go, what waits for a busy instance to an idle one, and
+        what failed on one to that again, if no other takes anything."""
+        for i in [i for i in self._avoided if not self._instances.others(i, now)]:
+            self._avoided.discard(i)
+            for work in self._works.values():
+                work.avoid = -1 if work.avoid == i else work.avoid
+            self._line.asking.forget()
         if not self._placing.early:
             return
         if self._line.held:
@@ -141,6 +149,8 @@ class Requeue:
 
     def _again(self, work: Work, now: float) -> None:
         work.tries += 1
+        if work.avoid >= 0:
+            self._avoided.add(work.avoid)
         self._works[work.run, work.primitive] = work
         self._placing.bind(work, now)
         self._line.add(work, now)

@@ -10,7 +10,9 @@ from teola.policies.batching.fair import Fair
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.topology import Topology
 from teola.runtime.engines import EngineConfig, fair_to_tenants, queue_for, with_policies
+from teola.schedule.quota import ApiAccount
 from teola.testing.hash_engines import HashEmbedder
+from teola_engines.llm import OpenAIServer
 
 SHARED = {"by": "tenant", "inner": "critical_path", "weights": {"a": 2}}
 
@@ -91,3 +93,12 @@ def test_an_engine_where_tenants_would_not_have_their_shares_is_refused(
     config = EngineConfig("embedding", batching="fair", batching_options=options)
     with pytest.raises(InputError, match=told):
         fair_to_tenants({"x": config}, weights)
+
+
+def test_engines_with_one_key_keep_to_what_any_of_them_was_told() -> None:
+    accounts: dict[str, ApiAccount] = {}
+    for limits in ({}, {"requests_per_minute": 60}, {"tokens_per_minute": 9000}):
+        engine = OpenAIServer(url="http://127.0.0.1:9/v1", api_key="k", **limits)
+        queue_for("llm", [engine], EngineConfig("openai"), accounts=accounts)
+    (account,) = accounts.values()
+    assert (account.requests.most, account.tokens.most) == (60, 9000)

@@ -87,7 +87,7 @@ class Refusing:
         for k in range(number):
             self.at(when + k * every, lambda: self.submit())
 
-    def submit(self) -> list[Any]:
+    def submit(self, members: tuple[int, ...] = (9,)) -> list[Any]:
         k = next(self._order)
         self.queue.submit(
             work(
@@ -98,7 +98,7 @@ class Refusing:
                 lane=None,
                 cuttable=False,
                 retries=2,
-                members=(9,),
+                members=members,
             ),
             self.now,
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import pytest
 
+from teola.learning.observer import Observer
+from teola.policies.work import Slice, Work
 from teola.schedule.overdue import ENOUGH, UNKNOWN_S, Overdue
 from teola.schedule.quota import (
     LONGEST_S,
@@ -160,9 +163,9 @@ def test_tokens_are_drawn_as_expected_and_settled_as_used() -> None:
     account.draw(200, 0.0)
     assert account.calls(0.0) == 4
     quota = Quota("e/0", account)
-    quota.settled(400, 1.0)
+    quota.settled(400, 0.0, 1.0)
     assert account.calls(1.0) == 2
-    quota.settled(-100, 1.0)
+    quota.settled(-100, 0.0, 1.0)
     assert account.calls(1.0) == 2.5
 
 
@@ -172,6 +175,59 @@ def test_a_call_larger_than_the_budget_goes_when_nothing_else_does() -> None:
     assert account.calls(1.0) == 0
     opens = account.opens_at(1.0)
     assert account.calls(opens) == 1
+
+
+@pytest.mark.parametrize("tokens", [500, 501])
+def test_one_that_was_refused_though_it_is_larger_than_the_budget_goes_again(tokens: int) -> None:
+    quota = Quota("e/0", ApiAccount(MinuteLimits(tokens=100)))
+    for batch, each in enumerate((500, tokens)):
+        quota.sent([each], 0.0, together=False)
+        until = quota.refused(BUSY, batch=batch, after=batch + 1, calls=0, now=0.0)
+    assert quota.opens_at(until) > until or not quota.closed(until), "it would ask without end"
+    assert not quota.closed(quota.opens_at(until))
+
+
+def test_to_ask_when_it_opens_forgets_nothing() -> None:
+    account = ApiAccount(MinuteLimits(requests=10))
+    one, other = Quota("e/0", account), Quota("e/1", account)
+    one.sent([1] * 10, 0.0, together=False)
+    one.refused(Refusal("busy", 120.0), batch=0, after=1, calls=9, now=0.0)
+    one.sent([1], 0.0, together=False)
+    assert one.opens_at(1.0) == 120.0
+    assert other.closed(1.0)
+    assert other.opens_at(1.0) >= MINUTE_S
+
+
+def test_what_the_server_says_is_left_is_believed_for_five_minutes() -> None:
+    budget = MinuteBudget(None)
+    budget.told(0, reset_s=9e6, now=10.0)
+    assert budget.opens_at(1, 10.0) == 10.0 + LONGEST_S
+    assert budget.left(10.0 + LONGEST_S) == inf
+
+
+def test_what_several_say_of_one_account_holds_where_it_is_less() -> None:
+    account = ApiAccount()
+    for limits in (MinuteLimits(tokens=90), MinuteLimits(5, 100), MinuteLimits(7), MinuteLimits()):
+        account.also(limits)
+    assert (account.requests.most, account.tokens.most) == (5, 90)
+
+
+def test_one_refusal_does_not_hold_a_server_down_for_hours() -> None:
+    """It was refused for something else than the budget, once, when little had been sent."""
+    quota, learned = Quota("e/0"), []
+    budget = quota.account.requests
+    quota.sent([1, 1, 1], 0.0, together=False)
+    quota.refused(Refusal("busy", 10.0), batch=2, after=3, calls=0, now=5.0)
+    for minute in range(10):
+        learned.append(budget.most)
+        quota.came_back(1, 6.0 + (minute + 1) * MINUTE_S)
+    assert learned[:3] == [2, 3, 4]
+    assert learned[-1] is not None
+    assert learned[-1] > 300
+    quota.sent([1] * 9, 700.0, together=False)
+    quota.refused(Refusal("busy", 10.0), batch=20, after=21, calls=0, now=701.0)
+    quota.came_back(1, 702.0 + MINUTE_S)
+    assert budget.most == 9, "it grows slowly again"
 
 
 def test_a_refusal_for_a_budget_says_nothing_of_calls_at_once() -> None:
@@ -330,3 +386,78 @@ def test_what_is_late_goes_by_how_late_others_were() -> None:
     assert [late.key for late in overdue.late(111.9)] == []
     assert [(late.key, late.after_s) for late in overdue.late(112.0)] == [(("q", 99), 12.0)]
     assert overdue.late(113.0) == []
+    assert [(late.after_s, late.again) for late in overdue.late(124.0)] == [(24.0, True)]
+
+
+def test_a_timer_that_fires_a_little_early_is_set_anew() -> None:
+    overdue = Overdue()
+    overdue.sent(("q", 0), 0, 0, None, now=0.0)
+    assert overdue.alarm() == UNKNOWN_S
+    assert overdue.alarm() is None
+    assert overdue.late(UNKNOWN_S - 1e-9) == []
+    assert overdue.alarm() == UNKNOWN_S
+
+
+def test_a_prefix_that_is_computed_ahead_and_hangs_goes_elsewhere() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(call_s=0.1))
+    world.at(0.0, lambda: world.submit(members=()))
+    world.run(until=UNKNOWN_S + 1)
+    assert world.ok == [(UNKNOWN_S + 0.1, 1)]
+
+
+def test_what_hung_while_the_other_was_closed_goes_there_later() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(at_once=0, after_s=UNKNOWN_S + 10))
+    world.comes(2)
+    world.at(5.0, lambda: setattr(world.servers[1], "at_once", 9))
+    world.run(until=3 * UNKNOWN_S)
+    assert [i for _, i in world.ok] == [1] * 2
+
+
+def test_a_late_call_without_another_try_stays_and_may_be_answered() -> None:
+    slow = 3.5 * UNKNOWN_S
+    world = Refusing(Server(call_s=2 * slow), Server(call_s=2 * slow))
+    world.comes(1)
+    world.run(until=5 * slow)
+    assert world.aborted == [(UNKNOWN_S, 0), (2 * UNKNOWN_S, 1)]
+    assert not world.failed
+    assert world.queue.idle
+
+
+def test_a_probe_that_hangs_at_the_only_server_does_not_hold_up_all_others() -> None:
+    world = Refusing(Server(away=(0.0, 0.5), hangs=(0.5, 5.0), call_s=0.1))
+    world.comes(3)
+    world.run(until=UNKNOWN_S + 5)
+    assert len(world.ok) == 2
+
+
+def test_the_first_token_of_a_probe_lets_the_others_follow() -> None:
+    world = Refusing(Server(away=(0.0, 0.5), call_s=100.0))
+    world.comes(10)
+    world.run(until=60.0)
+    assert world.servers[0].running == 10
+    world.run(until=200.0)
+    assert len(world.ok) == 10
+
+
+def test_what_learns_times_hears_the_end_of_a_late_call() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(call_s=0.1))
+    heard = Heard()
+    world.queue.observer = heard
+    world.comes(2)
+    world.run(until=2 * UNKNOWN_S)
+    assert heard.running == 0
+    assert len(world.aborted) == 1
+
+
+class Heard(Observer):
+    """How many calls are under way."""
+
+    running = 0
+
+    def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
+        self.running += len(slices)
+
+    def ended(
+        self, work: Work, failed: bool, cached: int | None, generated: int | None, now: float
+    ) -> None:
+        self.running -= 1

@@ -126,17 +126,30 @@ def test_draws_at_about_the_same_time_count_for_a_minute_and_little_more(seed: i
 
 
 @catches(
-    "given-back-twice",
-    "what is given back after its minute is left beyond the budget",
-    edited(MinuteBudget.left, "max(0.0, self._used)", "self._used"),
+    "given-back-late",
+    "what is given back is taken from what was drawn later",
+    edited(MinuteBudget.give_back, "entry[0] <= drawn", "True"),
 )
-def test_what_is_given_back_is_not_left_beyond_the_budget() -> None:
+@catches(
+    "given-back-twice",
+    "more is given back than was drawn",
+    edited(MinuteBudget.give_back, "min(amount, entry[1])", "amount"),
+)
+def test_what_is_given_back_is_of_the_minute_in_which_it_was_drawn() -> None:
     budget = MinuteBudget(10)
-    budget.draw(10, 0.0)
-    budget.draw(-10, 5.0)
-    assert budget.left(5.0) == 10
-    assert budget.left(COUNTS_S) == 10
-    assert budget.opens_at(50, COUNTS_S) == COUNTS_S
+    budget.draw(6, 0.0)
+    budget.draw(2, 2.0)
+    budget.draw(2, 4.0)
+    budget.give_back(4, 2.0, now=5.0)  # of the second, and of what came before
+    assert budget.left(5.0) == 4
+    budget.draw(4, 5.0)
+    assert budget.left(COUNTS_S) == 4
+    budget.give_back(4, 0.0, now=COUNTS_S + 1)  # its minute is over
+    assert budget.left(COUNTS_S + 1) == 4
+    assert budget.left(COUNTS_S + 4) == 6
+    budget.give_back(50, 5.0, now=COUNTS_S + 4)
+    assert budget.left(COUNTS_S + 4) == 10
+    assert budget.opens_at(50, COUNTS_S + 4) == COUNTS_S + 4
 
 
 def test_calls_are_what_both_budgets_have_room_for() -> None:
@@ -287,7 +300,7 @@ def test_a_server_is_left_alone_as_it_was_refused(seed: int) -> None:
 @catches(
     "streak-stays",
     "a call that comes back does not end the doubling",
-    edited(Quota.came_back, "self._streak = self._overdue", "self._overdue"),
+    edited(Quota.came_back, "self._streak = 0", "pass"),
 )
 def test_servers_tell_each_rule_from_its_neighbours() -> None:
     for seed in range(12):

@@ -10,7 +10,7 @@ from teola.graph import ToolParams
 from teola.graph.ops import ITEM_INPUTS
 from teola.policies.work import Work
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live.batch import may_try_again, results_of, too_much
+from teola.runtime.live.batch import may_try_again, refusal_of, results_of, too_much
 from teola.runtime.live.query import LiveQuery
 from teola.runtime.live.steps import SLICE, Steps
 from teola.runtime.outputs import NOTHING, misshapen
@@ -30,7 +30,8 @@ def outcome_of(
     for the client."""
     i = work.primitive
     if query is None:
-        return Cause(result) if isinstance(result, Exception) else {}
+        refused = refusal_of(result) if isinstance(result, Exception) else None
+        return Cause(result, refused=refused) if isinstance(result, Exception) else {}
     p = query.plan.primitives[i]
     counts: Mapping[str, int] = {}
     try:
