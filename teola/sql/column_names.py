@@ -4,7 +4,7 @@
 
 A name is looked up in the SELECTs around it, from the innermost, in what stands behind their FROM.
 Where one of these sources is not known (a function, a PIVOT), any name may be right. Private
-columns are the other way round: what might read one is refused.
+columns are the other way round: what might read one is refused, also from a SELECT further out.
 """
 
 from __future__ import annotations
@@ -73,10 +73,16 @@ class ColumnNames:
             raise ToolError("a table with private columns takes no PIVOT, UNPIVOT or COLUMNS here")
         elif isinstance(node, exp.Join):
             self._join(node)
-        elif isinstance(node, exp.Table) and self._private(node):
+        elif isinstance(node, (exp.Table, exp.Subquery)):
             alias = node.args.get("alias")
-            if alias is not None and alias.args.get("columns"):
+            renamed = alias is not None and alias.args.get("columns")
+            if renamed and any(source.private for source in self._item(node)):
                 raise ToolError("columns of a table with private ones keep their names here")
+        elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
+            self._method(node)
+        elif isinstance(node, exp.Lambda):  # DuckDB may read a -> b as a step into JSON
+            for name in node.expressions:
+                self._outside(node, (self._folded(name),))
 
     # --- private columns --------------------------------------------------------------------------
 
@@ -92,12 +98,17 @@ class ColumnNames:
         if isinstance(parent, exp.Dot) and isinstance(parent.this, exp.Expr):
             table = self.dialect.folded(parent.this.name)
         select = node.find_ancestor(exp.Select)
-        for source in self._of(select) if select is not None else ():
-            if source.private and (not table or source.alias == table):
-                raise ToolError(
-                    f"* would read private columns ({', '.join(sorted(source.private))}): name "
-                    "the columns"
-                )
+        while select is not None:
+            meant = [s for s in self._of(select) if not table or s.alias == table]
+            for source in meant:
+                if source.private:
+                    raise ToolError(
+                        f"* would read private columns ({', '.join(sorted(source.private))}): "
+                        "name the columns"
+                    )
+            if not table or any(source.columns is not None for source in meant):
+                return
+            select = select.find_ancestor(exp.Select)  # LATERAL (SELECT p.*)
 
     def _join(self, join: exp.Join) -> None:
         from sqlglot import exp
@@ -109,6 +120,44 @@ class ColumnNames:
         used = {self._folded(name) for name in join.args.get("using") or ()}
         if private and (join.method == "NATURAL" or used & private):
             raise ToolError("a join by private columns is not taken: say ON which columns")
+
+    def _method(self, dot: exp.Dot) -> None:
+        """Refuse private columns in `email.lower()`, where sqlglot makes bare names of columns."""
+        from sqlglot import exp
+
+        for name in dot.this.find_all(exp.Identifier):
+            above = name.parent
+            qualifies = isinstance(above, exp.Dot) and above.this is name and above is not dot
+            if not qualifies and not isinstance(above, (exp.Column, exp.Table, exp.TableAlias)):
+                self._outside(name, (self._folded(name),))
+
+    def _outside(self, node: exp.Expr, parts: tuple[str, ...]) -> None:
+        """Refuse a name that may be a private column's in any SELECT around it."""
+        from sqlglot import exp
+
+        select = node.find_ancestor(exp.Select)
+        while select is not None:
+            self._spare(parts, self._of(select))
+            select = select.find_ancestor(exp.Select)
+
+    def _spare(self, parts: tuple[str, ...], sources: tuple[_Source, ...]) -> None:
+        """Refuse a name that may be a private column's of these sources."""
+        for source in sources:
+            if not source.private:
+                continue
+            secret = source.private | self.dialect.free_columns
+            if len(parts) == 1:
+                may_be = parts[0] in secret or parts[0] == source.alias
+            elif len(parts) == 2:
+                may_be = (
+                    parts[0] in source.private
+                    or (parts[0] == source.alias and parts[1] in secret)
+                    or (self.dialect.methods and parts[1] == source.alias)  # main.patients
+                )
+            else:
+                may_be = not secret.isdisjoint(parts)
+            if may_be:
+                self._refuse_private(".".join(parts))
 
     def _refuse_private(self, name: str) -> None:
         raise ToolError(f"the column {name!r} is private: leave it out")
@@ -139,28 +188,33 @@ class ColumnNames:
         from sqlglot import exp
 
         table = self._folded(column.args.get("table"))
+        parts = tuple(self._folded(part) for part in column.parts)
+        if self.guards and len(parts) > 2:
+            self._outside(column, parts)
         nearest: list[_Source] = []
         node: exp.Expr = column
-        skipped = False
+        skipped = maybe = False  # maybe: it may also be a name of a SELECT further out
         while (parent := node.parent) is not None:
             if isinstance(parent, exp.With):
                 skipped = True  # what WITH belongs to is not seen from its parts
             elif isinstance(parent, exp.Lambda):
-                if name in {self._folded(p) for p in parent.expressions}:
-                    return
-                if table in {self._folded(p) for p in parent.expressions}:
+                if parts[0] in {self._folded(p) for p in parent.expressions}:
                     return
             elif isinstance(parent, exp.Comprehension):
-                if self._folded(parent.args.get("expression")) in (name, table):
+                variable = self._folded(parent.args.get("expression"))
+                if parts[0] == variable and node is not parent.args.get("iterator"):
                     return
             elif isinstance(parent, exp.Pivot):
                 return
             elif isinstance(parent, exp.Select):
                 if not skipped:
                     sources = self._of(parent)
-                    if self._is_in(name, table, sources):
-                        return
-                    if not table and name in self._aliases_of(parent):
+                    unsure = self.guards and self._may_be_outside(parts, sources)
+                    if maybe or unsure:
+                        self._spare(parts, sources)
+                    maybe = maybe or self._is_in(name, table, sources)
+                    maybe = maybe or (not table and name in self._aliases_of(parent))
+                    if maybe and not unsure:
                         return
                     nearest = nearest or list(sources)
                 skipped = False
@@ -168,11 +222,13 @@ class ColumnNames:
                 ordering = node is not parent.this and node is not parent.expression
                 if ordering and not skipped and not table:
                     outputs = self._outputs_of(parent)
-                    if outputs is None or name in outputs:
+                    maybe = maybe or outputs is None or name in outputs
+                    if maybe and not self.guards:
                         return
                 skipped = False
             node = parent
-        self._unknown(column, name, table, nearest)
+        if not maybe:
+            self._unknown(column, name, table, nearest)
 
     def _is_in(self, name: str, table: str, sources: tuple[_Source, ...]) -> bool:
         """Whether a source may have it. Raises ToolError for a private one, and for one that a
@@ -185,12 +241,25 @@ class ColumnNames:
         for source in sources:
             if name in source.private or (source.private and name == source.alias):
                 self._refuse_private(name)
-        if any(source.columns is None or name in source.columns for source in sources):
+        if any(source.columns is not None and name in source.columns for source in sources):
+            return True
+        if name in self.dialect.free_columns and any(source.private for source in sources):
+            self._refuse_private(name)  # rowid may be the name of a key
+        if any(source.columns is None for source in sources):
             return True
         return name in self.dialect.free_columns or any(name == s.alias for s in sources)
 
+    def _may_be_outside(self, parts: tuple[str, ...], sources: tuple[_Source, ...]) -> bool:
+        """Whether a name that these sources may have is not surely theirs: a database that does not
+        find it there looks further out."""
+        named = [s for s in sources if s.alias == parts[0]] if len(parts) > 1 else []
+        name = parts[1] if named else parts[0]
+        return not any(s.columns is not None and name in s.columns for s in named or sources)
+
     def _has(self, source: _Source, name: str) -> bool:
-        if name in source.private:
+        own = source.columns is not None and name in source.columns
+        free = name in self.dialect.free_columns and not own
+        if name in source.private or (source.private and free):
             self._refuse_private(f"{source.alias}.{name}")
         if source.columns is None or name in source.columns or name in self.dialect.free_columns:
             return True
@@ -249,13 +318,20 @@ class ColumnNames:
                 )
             elif (known := self._table(item)) is not None:
                 columns, private = known.columns, known.private
-        elif isinstance(item, exp.Subquery) and isinstance(item.this, exp.Table):
-            yield from self._item(item.this)
-            yield from self._from(item)
-            return
+        elif isinstance(item, exp.Subquery) and isinstance(item.this, (exp.Table, exp.Subquery)):
+            inner = tuple(self._item(item.this))  # brackets around what stands behind FROM
+            if not named:
+                yield from inner
+                yield from self._from(item)
+                return
+            private = frozenset[str]().union(*(source.private for source in inner))
+            known = [source.columns for source in inner if source.columns is not None]
+            if len(known) == len(inner):
+                columns = tuple(name for names in known for name in names)
         elif isinstance(item, (exp.Subquery, exp.Lateral)) and isinstance(item.this, exp.Query):
-            inner = item.this.this if isinstance(item.this, exp.Subquery) else item.this
-            columns = self._outputs_of(inner)
+            columns = self._outputs_of(item.this)
+        elif self.dialect.fields_call:
+            columns = _columns_of_call(item, named)
         if item.args.get("pivots"):
             columns = None
         yield _Source(named, _renamed(columns, alias, self._folded), private)
@@ -330,6 +406,25 @@ class ColumnNames:
         if identifier is None:
             return ""
         return self.dialect.folded(identifier.name, bool(identifier.args.get("quoted")))
+
+
+def _columns_of_call(item: exp.Expr, named: str) -> Columns:
+    """Columns of a function of PostgreSQL's in the place of a table. They are told even where they
+    may be more: f.other would call a function of that name with what f gives."""
+    from sqlglot import exp
+
+    call = item.this if isinstance(item, (exp.Table, exp.Lateral)) else item
+    if not isinstance(call, (exp.Anonymous, exp.Unnest)):
+        return None
+    name = "unnest" if isinstance(call, exp.Unnest) else call.name.lower()
+    if name.endswith(("_each", "_each_text")):
+        given: tuple[str, ...] = ("key", "value")
+    elif "_array_elements" in name:
+        given = ("value",)
+    else:
+        several = isinstance(call, exp.Unnest) and len(call.expressions) > 1
+        given = (name if several else named or name,)
+    return (*given, "ordinality")
 
 
 def _renamed(

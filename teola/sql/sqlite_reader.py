@@ -6,13 +6,14 @@
 The first step holds whatever the statement says: SQLite itself resolves the names, and no table is
 there but those allowed, without their private columns. A view is a table there, so what a view
 reads is the view's alone. (On the file this could not be told: the authorizer is given the name of
-a view that reads a table, but a part of WITH may have the same name.)
+a view that reads a table, but a part of WITH may have the same name.) A * names no column, so on the
+file the authorizer refuses the private ones, unless a view reads them.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic
@@ -58,7 +59,7 @@ def read_sqlite(path: str, sql: str, limits: LookupLimits, schema: Schema | None
     with opened_sqlite(path, limits) as connection:
         if schema is not None:
             _check_names(connection, sql, schema)
-        connection.set_authorizer(_reads)
+        connection.set_authorizer(_reading(schema))
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_bytes)
         try:
             with closing(connection.execute(f"SELECT * FROM ({sql}\n) LIMIT 0")) as cursor:
@@ -114,13 +115,29 @@ def _writes_ahead(path: str) -> bool:
         return False
 
 
-def _reads(action: int, table: str | None, second: str | None, *_: str | None) -> int:
+def _reading(schema: Schema | None) -> Callable[..., int]:
     """SQLite's answer to whether a statement may do that to the file."""
-    if action == sqlite3.SQLITE_READ and SQLITE.is_system(table or ""):
-        return sqlite3.SQLITE_DENY
-    if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in FUNCTIONS:
-        return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK if action in READS else sqlite3.SQLITE_DENY
+    tables = {} if schema is None else folded_tables(schema, SQLITE)
+
+    def reads(
+        action: int,
+        table: str | None,
+        second: str | None,
+        _database: str | None = None,
+        view: str | None = None,
+    ) -> int:
+        if action == sqlite3.SQLITE_READ:
+            known = tables.get(SQLITE.folded(table or ""))
+            secret = known is not None and SQLITE.folded(second or "") in known.private
+            if SQLITE.is_system(table or "") or (
+                secret and SQLITE.folded(view or "") not in tables
+            ):
+                return sqlite3.SQLITE_DENY
+        if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in FUNCTIONS:
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK if action in READS else sqlite3.SQLITE_DENY
+
+    return reads
 
 
 def _check_names(connection: sqlite3.Connection, sql: str, schema: Schema) -> None:
@@ -149,7 +166,9 @@ def _check_names(connection: sqlite3.Connection, sql: str, schema: Schema) -> No
                 if SQLITE.folded(column) not in table.private
             ]
             if columns:
-                empty.execute(f"CREATE TABLE {quoted(name)} ({', '.join(columns)})")
+                # Without a rowid, which may be another name of a private key.
+                ending = f", PRIMARY KEY ({columns[0]})) WITHOUT ROWID" if table.private else ")"
+                empty.execute(f"CREATE TABLE {quoted(name)} ({', '.join(columns)}{ending}")
         empty.execute(WARMING).close()
         empty.set_authorizer(reads)
         empty.execute(f"EXPLAIN {sql}").close()

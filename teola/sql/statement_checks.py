@@ -42,7 +42,7 @@ class _Checks:
         self.tables = {} if schema is None else folded_tables(schema, dialect)
         self.nodes = NODES | dialect.nodes
         self.repeated = 1
-        self.columns = None if schema is None else ColumnNames(tree, dialect, self.tables)
+        self.columns = ColumnNames(tree, dialect, self.tables)
 
     def check(self, node: exp.Expr) -> None:
         """Raises ToolError."""
@@ -73,8 +73,7 @@ class _Checks:
                 raise ToolError(f"the sampling {method[:LONGEST_NAME]} is not taken here")
         elif isinstance(node, exp.Select) and (node.args.get("into") or node.args.get("locks")):
             raise ToolError("INTO and FOR UPDATE are not taken: only a SELECT that reads is")
-        if self.columns is not None:
-            self.columns.check(node)
+        self.columns.check(node)
 
     def _call(self, call: exp.Anonymous) -> None:
         from sqlglot import exp

@@ -113,7 +113,7 @@ def test_an_sqlite_file_is_guarded_by_sqlite_too(guarded: Path) -> None:
 @catches(
     "own-tables",
     "SQLite's own tables are read where all others may be",
-    edited("teola.sql.sqlite_reader:_reads", 'SQLITE.is_system(table or "")', "False"),
+    edited("teola.sql.sqlite_reader:_reading", 'SQLITE.is_system(table or "")', "False"),
 )
 def test_not_even_all_tables_are_sqlites_own(guarded: Path) -> None:
     found = read_sqlite(str(guarded), "SELECT pay FROM salaries", LookupLimits(), None)
@@ -134,6 +134,40 @@ def test_a_private_column_is_not_there_for_sqlite(guarded: Path) -> None:
             read_sqlite(str(guarded), sql, LookupLimits(), schema)
     found = read_sqlite(str(guarded), "SELECT name FROM salaries", LookupLimits(), schema)
     assert found.rows == [["mara"]]
+
+
+@catches(
+    "private-star-in-file",
+    "SQLite reads private columns by *",
+    edited("teola.sql.sqlite_reader:_reading", "in known.private", "== 1"),
+)
+@catches(
+    "private-rowid",
+    "a private key is read by its other name",
+    edited("teola.sql.sqlite_reader:_check_names", "if table.private else", "if False else"),
+    edited("teola.sql.sqlite_reader:_reading", "in known.private", "== 1"),
+)
+def test_nor_by_other_names_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "crew.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE crew (badge INTEGER PRIMARY KEY, name TEXT)")
+        connection.execute("CREATE VIEW badges AS SELECT badge FROM crew")
+        connection.execute(f"INSERT INTO crew VALUES ({CANARY}, 'mara')")
+    schema = Schema.of({"crew": ["badge", "name"], "badges": ["badge"]}, ["crew.badge"])
+    for sql in (
+        "SELECT rowid FROM crew",
+        "SELECT name FROM crew ORDER BY _rowid_",
+        "SELECT * FROM crew",
+        "SELECT count(*) FROM (SELECT DISTINCT * FROM crew)",
+    ):
+        with pytest.raises(ToolError):
+            read_sqlite(str(path), sql, LookupLimits(), schema)
+    for sql, rows in {
+        "SELECT name FROM crew": [["mara"]],
+        "SELECT count(*) FROM crew": [[1]],
+        "SELECT badge FROM badges": [[int(CANARY)]],
+    }.items():
+        assert read_sqlite(str(path), sql, LookupLimits(), schema).rows == rows
 
 
 def test_no_file_is_changed_or_made_without_the_filter(harbour: Path, tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ class SqlDialect:
     the database's own tables and schemas. hidden_columns: that every table has and that tell about
     the storage. main: the schema of tables without one, where that is certain. quoted_folds:
     whether names in quotes are compared without case, too. texts_in_quotes: whether a name in
-    double quotes that is no column is a text. methods: whether a.f() calls f(a). files_as_tables:
-    whether a name of a table may be a file.
+    double quotes that is no column is a text. methods: whether a.f() calls f(a). fields_call:
+    whether a.f does, where a has no field f. files_as_tables: whether a name of a table may be a
+    file.
     """
 
     name: str
@@ -45,6 +46,7 @@ class SqlDialect:
     quoted_folds: bool = True
     texts_in_quotes: bool = False
     methods: bool = False
+    fields_call: bool = False
     files_as_tables: bool = False
     callable: frozenset[str] = field(init=False)
 

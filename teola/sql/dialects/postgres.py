@@ -76,4 +76,5 @@ POSTGRES: Final = SqlDialect(
     system=re.compile(r"(pg_|information_schema$)"),
     hidden_columns=names("ctid xmin xmax cmin cmax tableoid"),
     quoted_folds=False,
+    fields_call=True,
 )
