@@ -12,6 +12,7 @@ import pytest
 from teola import App, EngineConfig, Runtime, collections
 from teola.catalogue import load_app
 from teola.errors import DocumentError, EngineUnavailable, InputError, UnknownName
+from teola.runtime.documents import collected
 
 
 @pytest.fixture
@@ -209,5 +210,6 @@ def test_a_directory_for_one_query_has_its_limit(naive: App, tmp_path: Path) -> 
     given = [text(f"d{i}", "x") for i in range(10_001)]
     with pytest.raises(InputError, match="collection first: `teola index PATH"):
         naive.run(question="Why?", documents=given)
+    assert len(collected(given[:-1]).sources) == 10_000
     with pytest.raises(DocumentError, match="holds no documents"):
         naive.run(question="Why?", documents=tmp_path)

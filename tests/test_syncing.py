@@ -121,6 +121,20 @@ def test_more_than_half_of_a_folder_is_deleted_only_if_somebody_says_so(
     assert asked == [(2, 3), (3, 4)]
 
 
+def test_of_two_folders_each_is_asked_about_alone(
+    folder: Path, tmp_path: Path, where: dict[str, Any]
+) -> None:
+    other = tmp_path / "b"
+    for name in "wxyz":
+        write(other / f"{name}.md", f"The boat is called {name}.")
+    index([folder, other], where)
+    for gone in (folder / "lamp.md", folder / "notes.md", *(other / f"{n}.md" for n in "wxy")):
+        gone.unlink()
+    found = index([folder, other], where, sync=True, may_delete=lambda number, of: of == 4)
+    assert found["deleted"] == 3
+    assert sorted(listed(where)) == [*NAMES, "b/z.md"]
+
+
 def test_sync_wants_folders(folder: Path, where: dict[str, Any]) -> None:
     for given in (folder / "notes.md", [folder, {"name": "x", "text": "X."}]):
         with pytest.raises(InputError, match="sync deletes what is gone from a directory"):
@@ -180,3 +194,15 @@ def test_tidy_leaves_the_newest_of_a_name(
         there[3]["id"],
     ]
     assert collections.tidy("c", **where) == []
+
+
+def test_all_documents_of_a_name_are_deleted(
+    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("teola_engines.vectorstore.publishing.UNNAMED", "c")  # as above
+    for text in ("One.", "Two."):
+        index({"name": "x", "text": text}, where)
+    monkeypatch.undo()
+    index({"name": "y", "text": "Why."}, where)
+    assert collections.delete("c", ["x"], **where) == 2
+    assert [*listed(where)] == ["y"]

@@ -135,7 +135,7 @@ ENTER = """
 WITH entered AS (
     UPDATE teola.collections SET name = %s, replaces = NULL WHERE id = {target}
 )
-UPDATE teola.documents t SET key = substr(t.key, 2), asked = d.asked
+UPDATE teola.documents t SET key = substr(t.key, 2), asked = d.asked, origin = d.origin
 FROM teola.documents d
 WHERE t.collection = {target} AND d.collection = {source} AND t.id = {twin}
 """

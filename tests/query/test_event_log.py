@@ -85,4 +85,5 @@ def test_what_is_counted_is_what_is_held(each: object) -> None:
     finally:
         tracemalloc.stop()
     assert held <= 1.5 * log.nbytes
+    assert log.nbytes <= 1.5 * held
     assert each is token or len(list(log.after(0))) <= MOST_EVENTS + 1

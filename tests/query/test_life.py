@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from teola import App, Each, component
+from teola import App, Each, collections, component
 from teola.errors import UnknownName
 from teola.query import desk
 from teola_engines.vectorstore import EmbeddedPostgres
@@ -243,6 +243,42 @@ def test_a_tenants_queries_are_answered_for_that_tenant_only(process: Process) -
             mail.cancel(id)
         assert mail.waiting() == []
         assert mail.resume(id, "yes", tenant="red").state == "waiting"
+
+
+def test_what_goes_on_later_replaces_nothing_newer(process: Process, tmp_path: Path) -> None:
+    """Its documents count as asked for when it was, wherever it goes on."""
+    file = tmp_path / "notes.txt"
+    file.write_text("Mara keeps the lamp.")
+    with process(PROGRAM) as one:
+        assert isinstance(one, Program)
+        asked = {"topic": "lamp", "documents": str(file), "collection": "c"}
+        id = one.apps["read"].run(asked).query_id
+    file.write_text("Jon keeps the lamp.")
+    with process(PROGRAM) as other:
+        assert isinstance(other, Program)
+        done = collections.index(file, collection="c", runtime=other.apps["read"].home)
+        assert done["replaced"] == ["notes.txt"]
+        assert other.answer(id, "yes", app="read") == TAKEN
+        assert other.end(id) == Ended("ok", "yes: Jon keeps the lamp.", "")
+
+
+def test_a_query_inside_one_that_waits_holds_no_version(process: Process) -> None:
+    with process(PROGRAM) as here:
+        assert isinstance(here, Program)
+        read = here.apps["read"]
+
+        @component(outputs="answer")
+        def around(topic: str) -> str:
+            found = read.run(topic=topic, documents={"name": "a", "text": "Mara keeps the lamp."})
+            return str(found.answer)
+
+        outer = App(
+            "outer", around, inputs={"topic": "text"}, outputs={"answer": "answer"}
+        )
+        outer.runtime = read.home
+        id = outer.run(topic="lamp").query_id
+        assert not read.home.host("vectorstore").engine._started.pins._pins  # type: ignore[attr-defined]
+        assert outer.resume(id, "yes").answer == "yes: Mara keeps the lamp."
 
 
 def test_who_waits_for_another_process_goes_on_when_that_dies(

@@ -216,6 +216,19 @@ def test_a_batch_holds_answers_and_failures_in_order(runtime: Runtime) -> None:
     assert seen == {0: "ok", 1: "failed", 2: "ok"}
 
 
+@pytest.mark.timeout(30)
+def test_a_batch_ends_with_what_its_listener_raises(runtime: Runtime) -> None:
+    """Also with an error that waiting for it may raise."""
+
+    def told(position: int, result: Result) -> None:
+        raise TimeoutError(f"nobody wants {position}")
+
+    with pytest.raises(TimeoutError, match="nobody wants 0"):
+        app(runtime, component(str.upper, outputs="answer")).batch(
+            [{"question": "a"}], on_done=told
+        )
+
+
 def test_a_batch_checks_all_before_it_starts_one(runtime: Runtime, model: Scripted) -> None:
     with pytest.raises(InputError, match="'question' is empty"):
         app(runtime).batch([{"question": "a"}, {"question": " "}])

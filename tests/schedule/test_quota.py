@@ -9,7 +9,7 @@ import pytest
 
 from teola.learning.observer import Observer
 from teola.policies.work import Slice, Work
-from teola.schedule.overdue import ENOUGH, UNKNOWN_S, Overdue
+from teola.schedule.overdue import ENOUGH, UNKNOWN_S, Late, Overdue
 from teola.schedule.quota import (
     LONGEST_S,
     MINUTE_S,
@@ -260,6 +260,15 @@ def test_its_limit_is_learned_and_seldom_tried() -> None:
     assert world.calls[0] <= 1.03 * 600
 
 
+def test_a_server_that_takes_more_later_is_sent_more() -> None:
+    server = Server(at_once=1, after_s=0.5)
+    world = Refusing(server)
+    world.comes(1000)
+    world.at(10.0, lambda: setattr(server, "at_once", 8))
+    world.run(until=200.0)
+    assert len(world.ok) >= 500, "one more in half a minute"
+
+
 def test_the_order_of_those_refused_stays() -> None:
     world = Refusing(Server(at_once=1, after_s=1.0, call_s=0.2))
     world.comes(6)
@@ -461,3 +470,12 @@ class Heard(Observer):
         self, work: Work, failed: bool, cached: int | None, generated: int | None, now: float
     ) -> None:
         self.running -= 1
+
+
+def test_a_call_that_is_sent_again_has_the_time_of_its_second_try() -> None:
+    overdue = Overdue(factor=8.0, least_s=1.0)
+    overdue.sent(("q", 0), 0, 0, 2.0, now=0.0)
+    overdue.left(("q", 0))
+    overdue.sent(("q", 0), 1, 1, 2.0, now=10.0)
+    assert overdue.late(25.9) == []
+    assert overdue.late(26.0) == [Late(("q", 0), 1, 1, 16.0, again=False)]

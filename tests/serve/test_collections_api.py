@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from teola import Runtime, collections
 from teola.catalogue import load_app
+from teola.query.query_files import PREFIX
 from teola.serve.access.auth import KeyFile
 from tests.serve.conftest import serving
 from tests.serve.databases import journal_in, journal_on, new_database
@@ -93,7 +95,7 @@ def test_documents_come_are_replaced_and_go(red: httpx.Client, place: str) -> No
         "lamp.md": {"year": 2026, "lang": "en"},
         "boats.md": {"year": 2026, "lang": "de"},
     }
-    page = red.get(place, params={"offset": 1, "limit": 5}).json()["documents"]
+    page = red.get(place, params={"offset": 1, "limit": 1}).json()["documents"]
     assert page == listed["documents"][1:]
 
     changed = {**LAMP, "text": "Jon Vane keeps the lamp."}
@@ -188,6 +190,17 @@ def test_forms_are_read_strictly_and_within_bounds(red: httpx.Client, place: str
     large = red.post(place, files={"documents": ("a.md", b"a" * (65 * 2**20))})
     assert large.status_code == 413
     assert red.post(place, content=b" " * (5 * 2**20)).status_code == 413
+
+
+def test_files_of_what_is_refused_are_not_kept(
+    red: httpx.Client, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    file = ("documents", ("a.md", b"A lamp."))
+    wrong = {"request": json.dumps({"overrides": {"index.nothing": 1}})}
+    for files, data in (([file, ("document", ("b.md", b"b"))], {}), ([file], wrong)):
+        assert red.post(place, files=files, data=data).status_code == 422
+    assert not list(tmp_path.glob(f"{PREFIX}*/*"))
 
 
 def test_deleting_says_which(red: httpx.Client, place: str) -> None:

@@ -289,6 +289,19 @@ def test_children_are_few_and_used_again(harbour: Path) -> None:
         assert own._idle[-1]._process.pid == kept
 
 
+def test_children_of_another_limit_make_room(tmp_path: Path) -> None:
+    path = made(tmp_path / "harbour.db")
+    with closing(SqlChildren(most=1)) as own:
+        processes = []
+        for mebibytes in (256, 320, 256):
+            limits = LookupLimits(memory_bytes=mebibytes * 2**20)
+            own.read("sqlite", str(path), "SELECT 1", limits)
+            (child,) = own._idle
+            assert child.memory_bytes == limits.memory_bytes
+            processes.append(child._process)
+        assert [process.poll() is None for process in processes] == [False, False, True]
+
+
 def test_only_what_a_statement_names_travels_to_a_child() -> None:
     schema = Schema.of({"berths": ["id"], 'odd"name': ["x"], "crew": ["name"]}, ["crew.name"])
     assert mentioned(schema, "SELECT * FROM Berths").names == ("berths", 'odd"name')  # type: ignore[union-attr]

@@ -205,6 +205,8 @@ TELLING_EMAILS = (
     "SELECT count(DISTINCT email) FROM patients",
     "SELECT (SELECT max(email) FROM patients) FROM visits",
     "SELECT id FROM visits WHERE EXISTS (SELECT 1 FROM patients p WHERE p.email > 'm')",
+    "SELECT email FROM visits v JOIN patients p ON p.id = v.id",
+    "SELECT v.at FROM visits v, patients p WHERE email > 'm'",
     "SELECT a.e FROM (SELECT email AS e FROM patients) a",
     "WITH x AS (SELECT * FROM patients) SELECT email FROM x",
     "SELECT id FROM patients NATURAL JOIN patients q",

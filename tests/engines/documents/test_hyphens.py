@@ -26,6 +26,7 @@ from .conftest import Encode
         ("Anne-\nMarie, 1914-\n1918, x-\ny, -\nlist", "Anne-\nMarie, 1914-\n1918, x-\ny, -\nlist"),
         ("Grund-\nsätze der Maß-\nnahmen", "Grundsätze\nder Maßnahmen\n"),
         ("no line is cut\nhere", "no line is cut\nhere"),
+        ("un-\nneces-\nsary work", "unneces-\nsary work"),
     ],
 )
 def test_words_are_joined(text: str, whole: str) -> None:

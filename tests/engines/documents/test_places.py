@@ -76,6 +76,19 @@ async def test_pages_of_passages(
     assert {place["page"] for place in found.places if place} == {1, 2, 4, 5, 6}
 
 
+def test_a_passage_that_fills_its_page_is_on_no_other() -> None:
+    places = Places("page", [10, 20, 30], [1, 2, 3])
+    told = {
+        (0, 10): None,
+        (10, 20): {"page": 1},
+        (10, 21): {"page": 1, "pages": "1-2"},
+        (19, 31): {"page": 1, "pages": "1-3"},
+        (20, 30): {"page": 2},
+        (30, 99): {"page": 3},
+    }
+    assert places.of(told) == [*told.values()]
+
+
 @pytest.mark.parametrize(
     ("name", "make", "kind", "expected"),
     [
@@ -120,6 +133,7 @@ async def test_titles_of_chapters_come_from_the_contents_where_a_page_shows_none
     xmlns:epub="http://www.idpf.org/2007/ops">
     <nav epub:type="page-list"><a href="o%20ne.xhtml">7</a></nav>
     <nav epub:type="toc"><a href="o%20ne.xhtml#top">The <i>keeper</i></a>
+    <a href="o%20ne.xhtml#lamp">The lamp</a>
     <a href="two.xhtml">Not shown</a></nav></html>"""
     with ZipFile(tmp_path / "first.epub") as first, ZipFile(tmp_path / "a.epub", "w") as archive:
         for name in first.namelist():

@@ -234,6 +234,10 @@ def test_options_are_checked_at_once():
         UnknownName, match="unknown api 'chats' in engine 'llm'; did you mean 'chat'"
     ):
         OpenAIServer(url="http://h", api="chats")
+    for option in ("requests_per_minute", "tokens_per_minute"):
+        for value in (0, -1, True):
+            with pytest.raises(InputError, match=f"{option} is {value}: give a whole number from"):
+                OpenAIServer(url="http://h", **{option: value})
     with pytest.raises(TypeError):
         OpenAIServer("llm")
     assert OpenAIServer(url="http://h").count_tokens("x" * 40) == 11

@@ -1,7 +1,9 @@
 import json
+from datetime import UTC, datetime
 
 import pytest
 
+from teola.engine import LeftOfMinute
 from teola.errors import EngineError
 from teola_engines.openai import wire
 
@@ -29,6 +31,72 @@ async def test_a_line_without_end_is_given_up():
 def test_events_of_another_kind_are_no_pieces(event):
     with pytest.raises(ValueError, match="no"):
         wire.read_piece(json.dumps(event), "s", "m")
+
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """It is NOW."""
+    monkeypatch.setattr(wire.time, "time", NOW.timestamp)
+
+
+@pytest.mark.parametrize(
+    ("left", "reset", "found"),
+    [
+        ("0", "0", (0, 0)),
+        ("7", "59.7", (7, 59.7)),
+        ("7", "1s", (7, 1)),
+        ("7", "120ms", (7, 0.12)),
+        ("7", "6m0s", (7, 360)),
+        ("7", "1h2m3.5s", (7, 3723.5)),
+        ("7", "2026-05-01T12:01:30Z", (7, 90)),
+        ("7", "2026-05-01T14:01:30+02:00", (7, 90)),
+        ("7", "1999-12-31T23:59:59Z", (7, 0)),
+        ("7", None, None),
+        ("7", "", None),
+        ("7", "soon", None),
+        ("7", "-1s", None),
+        ("7", "9" * 400, None),
+        ("-1", "1s", None),
+        ("nan", "1s", None),
+        ("many", "1s", None),
+    ],
+)
+@pytest.mark.parametrize("dialect", ["x-ratelimit-{}-{}", "anthropic-ratelimit-{1}-{0}"])
+@pytest.mark.parametrize("name", ["requests", "tokens"])
+@pytest.mark.usefixtures("clock")
+def test_what_servers_say_is_left(name, dialect, left, reset, found):
+    said = {"remaining": left, "reset": reset}
+    told = wire.left_of_minute(
+        {dialect.format(what, name): text for what, text in said.items() if text is not None}
+    )
+    amount, reset_s = found or (None, None)
+    expected = {"requests": None, "tokens": None, name: amount, f"{name}_reset_s": reset_s}
+    assert told == (LeftOfMinute(**expected) if found else None)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "0"}, 0),
+        ({"retry-after": "2.5"}, 2.5),
+        ({"retry-after": "Fri, 01 May 2026 12:01:30 GMT"}, 90),
+        ({"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}, 0),
+        ({"retry-after": "Fri, 31 Dec 1999 23:59:59 +99999999999999"}, None),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after-ms": "200", "retry-after": "60"}, 0.2),
+        ({"retry-after-ms": "-200"}, 0),
+        ({"retry-after-ms": "nan"}, None),
+        ({"retry-after-ms": "inf"}, None),
+    ],
+)
+@pytest.mark.usefixtures("clock")
+def test_when_servers_want_to_be_asked_again(headers, seconds):
+    assert wire.retry_after(headers) == seconds
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,15 @@ def test_a_table_that_is_new_is_found(lite: Path, monkeypatch: pytest.MonkeyPatc
         ask.engine._building.join()
         assert ask(SqlWork.VALUES, text="mara")["values"][0]["value"] == "Mara Quist"
         assert len(list((lite.parent / "values").iterdir())) == 1
+        with closing(sqlite3.connect(lite)) as connection, connection:
+            connection.execute("ALTER TABLE crew ADD COLUMN rank TEXT")
+        assert ask(sql="SELECT rank FROM crew")["rows"] == [[None]]
+
+
+def test_whoever_asks_gets_no_more_rows_than_the_database_gives(lite: Path) -> None:
+    with Asked(lite, values=False, rows=2) as ask:
+        found = ask(sql="SELECT id FROM berths ORDER BY id")
+        assert (found["rows"], found["truncated"]) == ([[0], [1]], True)
 
 
 def test_short_and_odd_texts_are_looked_for(tmp_path: Path) -> None:

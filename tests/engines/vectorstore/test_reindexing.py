@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,29 @@ async def test_documents_that_change_meanwhile_are_done_again(
     assert await work.work.finish()
     assert [d["name"] for d in await store.documents(corner.tenant, "papers")] == ["b", "c"]
     assert {hit.document for hit in await hits(store, corner, NEW, "c 1")} == {"b", "c"}
+
+
+async def test_what_is_asked_for_again_meanwhile_counts(
+    store: PgVector, other: PgVector, corner: Corner
+) -> None:
+    """When that was, and where it comes from now."""
+    now, where = time.time(), (corner.tenant, "papers")
+    await index(store, corner, "a")
+    work = Work(store, corner, NEW)
+    await work.begin()
+    await work.embed(await work.work.batches())
+    again = replace(key("a", of="a"), origin="/two/a", replace=True)
+    (claim,) = await other.claim(*where, [again], "again", now + 60, OLD.identity)
+    assert not claim.owned
+    assert await work.work.finish()
+    (listed,) = await store.documents(*where)
+    assert listed["origin"] == "/two/a"
+    between = replace(key("b"), name="a")
+    (claim,) = await other.claim(*where, [between], "between", now + 30, NEW.identity)
+    await other.expect("between", {claim.document: 1})
+    await other.execute([corner.ingestion(pieces(claim.document, 1, "b"), [NEW.vector("b 0")])])
+    assert await store.documents(*where) == [listed]
+    await work.work.close()
 
 
 async def test_who_indexes_and_searches_beside_it_loses_nothing(

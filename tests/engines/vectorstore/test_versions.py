@@ -417,6 +417,52 @@ async def test_a_dead_reader_holds_nothing_back(
     assert rows(server, corner) == 1
 
 
+async def test_a_reader_that_is_in_the_way_of_a_purge_is_waited_for(
+    store: PgVector, corner: Corner, server: Server
+) -> None:
+    """And not tried to purge past again and again."""
+    await stored(corner, store, "a", "A")
+    await seen(store, corner, "reads")
+    await stored(corner, store, "a", "B")
+    await settled(store)
+    assert not store._started.pins._tasks
+    store.unpin("reads")
+    await settled(store)
+    assert rows(server, corner) == 1
+
+
+async def test_who_loses_its_row_says_anew_what_it_reads(
+    store: PgVector, other: PgVector, corner: Corner, server: Server
+) -> None:
+    """Its connection breaks, and somebody who starts just then sweeps its row away."""
+    await stored(corner, store, "a", "A")
+    await seen(store, corner, "reads")
+    await stored(corner, store, "a", "B")
+    await settled(store)
+    server.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'"
+    )
+    async with asyncio.timeout(5):
+        while store._started._presence.shown:
+            await asyncio.sleep(0.01)
+    server.rows("DELETE FROM teola.readers WHERE tenant = %s", corner.tenant)
+    assert await seen(store, corner, "begins") == {"a": {"B"}}
+    await stored(corner, other, "a", "C")
+    await settled(store, other)
+    assert await seen(store, corner, "reads") == {"a": {"A"}}
+
+
+async def test_a_collection_that_was_not_there_is_not_there_until_the_query_ends_or_waits(
+    store: PgVector, corner: Corner
+) -> None:
+    assert await seen(store, corner, "reads") == {}
+    await stored(corner, store, "a", "A")
+    assert await seen(store, corner, "reads") == {}
+    assert await seen(store, corner) == {"a": {"A"}}
+    store.unpin("reads")
+    assert await seen(store, corner, "reads") == {"a": {"A"}}
+
+
 async def test_a_start_purges_what_was_left(corner: Corner, server: Server) -> None:
     first = PgVector(data_dir=server.data_dir, dimensions=DIMENSIONS)
     await first.start()
