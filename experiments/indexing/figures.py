@@ -12,7 +12,7 @@ from experiments.common.command import Report
 from experiments.indexing.files import PIECES
 
 HEAD: Final = (
-    *("case", "files", "changed", "removed", "renamed", "kills", "chunks embedded"),
+    *("case", "files", "changed", "removed", "renamed", "chunks embedded"),
     *("as a fresh one", "mixed answers", "seconds"),
 )
 
@@ -21,7 +21,7 @@ def _lines(report: Report) -> list[list[str]]:
     return [
         [
             row["case"],
-            *(f"{row[name]:,}" for name in HEAD[1:6]),
+            *(f"{row[name]:,}" for name in HEAD[1:5]),
             f"{row['embedded']:,}",
             "yes" if row["equal"] else "no",
             str(row["mixed"]),
