@@ -69,6 +69,13 @@ def called(name: str, about: Mapping[str, Any], *options: str) -> str:
     return f"`{' '.join(('python -m experiments.' + name, *quick, *options))}`"
 
 
+def foot(name: str, machine: Mapping[str, Any], *also: str) -> str:
+    """The end of a section: the machine, how busy it was, what `also` has to be known of the run,
+    and where more stands. machine: as `teola.runtime.machine` describes it."""
+    told = (machine["cpu"], f"load {machine['load_1min']} at the end", *also)
+    return f"{', '.join(told)}.\n[More](../experiments/{name}/README.md)."
+
+
 def plural(count: int, one: str) -> str:
     """So many of them."""
     return f"{count:,} {one}{'' if count == 1 else 's'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,16 @@ def pyplot(name: str) -> Any:
     from matplotlib import pyplot as found
 
     return found
+
+
+def rows(name: str, labels: Sequence[str], values: Sequence[float], what: str) -> tuple[Any, Any]:
+    """A figure with a bar for each label, the first one at the top, and its axis. what: the values
+    are."""
+    figure, axis = pyplot(name).subplots(figsize=(7.2, 0.5 + 0.2 * len(labels)))
+    axis.barh(labels[::-1], values[::-1], color=COLOURS["teola"])
+    axis.set_xlabel(what)
+    axis.tick_params(axis="y", labelsize=6)
+    return figure, axis
 
 
 def save(figure: Any, path: Path) -> None:

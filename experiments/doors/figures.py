@@ -59,16 +59,13 @@ def show(report: Report, console: Console) -> None:
 
 def plot(report: Report, path: Path) -> None:
     """The longest gap of each door."""
-    pyplot = plots.pyplot("doors")
-    rows = worst(report)[::-1]
-    figure, axis = pyplot.subplots(figsize=(7.2, 0.5 + 0.2 * len(rows)))
+    rows = worst(report)
     names, gaps = [row["door"] for row in rows], [max(row["gap_s"], 1e-3) for row in rows]
-    axis.barh(names, gaps, color="#1b6e5a")
+    what = "longest gap of the loop, s; the lines are the goal and the bound"
+    figure, axis = plots.rows("doors", names, gaps, what)
     axis.set_xscale("log")
     axis.axvline(BOUND_S, color="#b43a3a")
     axis.axvline(GOAL_S, color="#b43a3a", linestyle="dotted")
-    axis.set_xlabel("longest gap of the loop, s; the lines are the goal and the bound")
-    axis.tick_params(axis="y", labelsize=6)
     plots.save(figure, path)
 
 
@@ -87,7 +84,6 @@ def section(report: Report, picture: Path) -> str:
             ),
             f"![The longest gap of the loop, by door]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),
-            f"{about['machine']['cpu']}, load {about['machine']['load_1min']} at the end.\n"
-            "[More](../experiments/doors/README.md).",
+            pages.foot("doors", about["machine"]),
         ]
     )

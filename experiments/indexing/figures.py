@@ -12,7 +12,7 @@ from experiments.common.command import Report
 from experiments.indexing.files import PIECES
 
 HEAD: Final = (
-    *("case", "files", "changed", "removed", "renamed", "kills", "chunks embedded"),
+    *("case", "files", "changed", "removed", "renamed", "chunks embedded"),
     *("as a fresh one", "mixed answers", "seconds"),
 )
 
@@ -21,7 +21,7 @@ def _lines(report: Report) -> list[list[str]]:
     return [
         [
             row["case"],
-            *(f"{row[name]:,}" for name in HEAD[1:6]),
+            *(f"{row[name]:,}" for name in HEAD[1:5]),
             f"{row['embedded']:,}",
             "yes" if row["equal"] else "no",
             str(row["mixed"]),
@@ -53,12 +53,9 @@ def show(report: Report, console: Console) -> None:
 
 def plot(report: Report, path: Path) -> None:
     """Seconds of each indexing that came to its end."""
-    pyplot = plots.pyplot("indexing")
-    rows = report["rows"][::-1]
-    figure, axis = pyplot.subplots(figsize=(7.2, 0.6 + 0.2 * len(rows)))
-    axis.barh([row["case"] for row in rows], [row["seconds"] for row in rows], color="#1b6e5a")
-    axis.set_xlabel("seconds; of `killed` those of the indexing afterwards")
-    axis.tick_params(axis="y", labelsize=6)
+    rows, what = report["rows"], "seconds; of `killed` those of the indexing afterwards"
+    cases, seconds = [row["case"] for row in rows], [row["seconds"] for row in rows]
+    figure, _ = plots.rows("indexing", cases, seconds, what)
     plots.save(figure, path)
 
 
@@ -77,7 +74,6 @@ def section(report: Report, picture: Path) -> str:
             ),
             f"![Seconds of each indexing]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),
-            f"{about['machine']['cpu']}, load {about['machine']['load_1min']} at the end.\n"
-            "[More](../experiments/indexing/README.md).",
+            pages.foot("indexing", about["machine"]),
         ]
     )

@@ -65,7 +65,6 @@ def plot(report: Report, path: Path) -> None:
 def section(report: Report, picture: Path) -> str:
     """The section of docs/benchmarks.md."""
     about: Mapping[str, Any] = report["about"]
-    packages = about["machine"]["packages"]
     return "\n\n".join(
         [
             "## Which passage answers",
@@ -81,8 +80,11 @@ def section(report: Report, picture: Path) -> str:
             ),
             f"![hit@1 and MRR@10 of questions kept back]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),
-            f"{about['machine']['cpu']}, MiniLM in {about['dtype']}, "
-            f"{', '.join(f'{name} {version}' for name, version in packages.items())}.\n"
-            "[More](../experiments/retrieval/README.md).",
+            pages.foot(
+                "retrieval",
+                about["machine"],
+                f"MiniLM in {about['dtype']}",
+                *(f"{name} {version}" for name, version in about["machine"]["packages"].items()),
+            ),
         ]
     )

@@ -131,7 +131,6 @@ def section(report: Report, picture: Path) -> str:
             pages.table(HEAD, _lines(report)),
             "While it refuses, with connections that are kept and with a new one for each query:",
             pages.table(UNDER_FLOOD, _under_flood(report)),
-            f"{about['cpu']}, load {about['load_1min']} at the end.\n"
-            "[More](../experiments/serving/README.md).",
+            pages.foot("serving", about),
         ]
     )

@@ -1,5 +1,5 @@
 """Random templates: chains, forks, Conditions, Loops and Eachs in each other, over
-every component but agents, people, judges and the web.
+every component but agents, people, judges, databases and the web.
 
 A template is grown step by step; each step reads names that are visible there and gives new ones.
 Functions answer with hashes of what they read, so whatever reaches an output can be traced there.

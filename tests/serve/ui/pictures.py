@@ -67,17 +67,20 @@ def session(page: Page, folder: Path) -> None:
     path = page.told(f"queries/{id}/timeline")["critical_path"]
     waited = [s for s in path if s["kind"] in ("queued", "behind")]
     longest = max(waited, key=lambda s: s["end"] - s["start"])["primitive"]
-    page.open(f"/queries/{id}?at={longest}")
-    page.one("figure .node.lit")
-    for which in ("p", "e"):
-        page.click(f"figure[data-graph={which}] .controls button:last-of-type")
-    page.js("scrollTo(0, 0)")
-    take(page, "query", folder, 2480)
-    page.prefer("dark")
-    take(page, "query-dark", folder, 2480)
+    page.open(f"/queries/{id}")
+    page.one("figure .node")
+    for scheme, name in (("light", "query"), ("dark", "query-dark")):
+        page.prefer(scheme)
+        page.driver.set_window_size(1360, 2480)
+        for which in ("p", "e"):
+            page.click(f"figure[data-graph={which}] .controls button:last-of-type")
+        page.js("scrollTo(0, 0)")
+        page.point(f".span[data-primitive='{longest}'] .bar")  # what is held on to covers more
+        page.one("figure .node.lit")
+        take(page, name, folder, 2480)
     page.go("/engines")
     page.one(".engine")
-    take(page, "engines-dark", folder, 900)
+    take(page, "engines-dark", folder, 1060)
     page.prefer("light")
     for app in ("naive-rag", "advanced-rag", "naive-rag"):
         fill(page, app)
@@ -85,10 +88,10 @@ def session(page: Page, folder: Path) -> None:
         page.state("ok")
     page.go("/engines")
     page.one(".engine")
-    take(page, "engines", folder, 900)
+    take(page, "engines", folder, 1060)
     page.go("/queries")
     page.one(".queries tbody tr")
-    take(page, "queries", folder, 560)
+    take(page, "queries", folder, 700)
     page.narrow()
     page.go(f"/queries/{id}")
     page.one("figure .node")
