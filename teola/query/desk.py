@@ -184,9 +184,12 @@ class Desk(Generic[U]):
     async def waiting(self, tenant: str, app: str) -> list[Inquiry]:
         """What queries of an application ask, here and in the journal, but for those whose rows
         cannot be opened."""
-        jobs = [query.job for query in self.running.values() if query.waiting]
+        jobs = (query.job for query in self.running.values() if query.waiting)
         asked = [
-            i for j in jobs if (j.tenant, j.app.name) == (tenant, app) for i in j.people.inquiries
+            inquiry
+            for job in jobs  # what one inside another asks, that one asks
+            if job.caller is None and (job.tenant, job.app.name) == (tenant, app)
+            for inquiry in job.people.inquiries
         ]
         if self.journal is None:
             return asked

@@ -157,7 +157,8 @@ class Underway:
         """It has ended, and lets go of what it was given."""
         self.result = result
         self.job.forget()
-        self.job.people.on_wait = lambda: None  # or it would hold this, which holds it
+        if self.job.caller is None:  # else they are those of the query around it
+            self.job.people.on_wait = lambda: None  # or it would hold this, which holds it
         self._wake_stopped()
 
     def cancel(self) -> None:
