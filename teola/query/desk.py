@@ -355,7 +355,7 @@ class Desk(Generic[U]):
         """Write down what queries wait for that began to wait while the journal was away."""
         for query in list(self.running.values()):
             if query.waiting and isinstance(query.unkept, JournalLost):
-                await query.note()
+                await query.note_again()
 
     async def close(self) -> None:
         """Leave the journal. What waits there waits on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from teola import App, Each, component
-from teola.errors import UnknownName
+from teola import App, Ask, Each, component
+from teola.errors import InputError, UnknownName
 from teola.query import desk
+from teola.query.journal import durable
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.query.conftest import Process
 from tests.query.mail import FIRST, LOG
@@ -214,6 +216,15 @@ def test_two_who_go_on_with_it_at_once_begin_it_once(process: Process, dsn: str)
     assert LOG == ["draft tides", "send yes"]
 
 
+def test_what_the_journal_cannot_keep_is_refused_and_not_waited_for(process: Process) -> None:
+    inputs, outputs = {"topic": "any"}, {"said": "said"}
+    app = App("odd", Ask("Well?", gives="said"), inputs=inputs, outputs=outputs)
+    with process(PROGRAM, apps={"odd": app}):
+        for topic in ({("a", "b"): 1}, {1: 1, "a": 1}, {"a": {1, 2}}):
+            with pytest.raises(InputError, match="journal"):
+                app.run(topic=topic)
+
+
 @pytest.mark.parametrize("second", [PROGRAM, SERVER])
 def test_how_it_failed_reads_the_same_everywhere(
     kind: str, second: str, process: Process, dsn: str
@@ -297,6 +308,39 @@ def test_it_is_written_down_once_the_journal_is_there(
         shut(postgres, made, False)
     with process(SERVER) as other:
         assert other.answer(waiting.query_id, "no") == TAKEN
+
+
+def test_an_answer_that_comes_while_it_is_written_down_is_in_its_row(
+    process: Process, made: str, postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has waited in memory until then."""
+    writing, go, file = threading.Event(), threading.Event(), durable.file
+
+    async def slowly(*given: Any) -> None:
+        writing.set()
+        await asyncio.to_thread(go.wait, 30)
+        await file(*given)
+
+    shut(postgres, made, True)
+    try:
+        with process(PROGRAM) as here, ThreadPoolExecutor(1) as pool:
+            assert isinstance(here, Program)
+            mail = here.apps["mail"]
+            id = mail.run(topic="tides").query_id
+            monkeypatch.setattr(durable, "file", slowly)
+            shut(postgres, made, False)
+            assert writing.wait(30)
+            going = pool.submit(mail.resume, id, "yes")
+            try:
+                with pytest.raises(TimeoutError):
+                    going.result(0.3)
+            finally:
+                go.set()
+            assert going.result(30).notices == ()
+            (ask,) = rows(made, "SELECT id FROM teola_journal.asks WHERE answer IS NULL")
+            assert ask == ("second.ask",)
+    finally:
+        shut(postgres, made, False)
 
 
 def test_a_tenants_queries_are_answered_for_that_tenant_only(process: Process) -> None:
