@@ -1,4 +1,4 @@
-"""`teola collections`: which there are, what is in one, and what mends one.
+"""`teola collections` and `delete`: which there are, what is in one, what mends one and what goes.
 
     teola collections            all of them
     teola collections papers     `show papers`: the documents of one
@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperGroup
 
 from teola.cli import options as o
-from teola.cli.collecting import counted
 from teola.cli.visible import visible
 
 SHOW: str = "show"
@@ -26,6 +25,9 @@ EXAMPLES = o.examples(
     "teola collections papers --json",
     "teola collections tidy papers",
     "teola collections reindex papers --embedding http://localhost:8001/v1",
+)
+DELETE_EXAMPLES = o.examples(
+    "teola delete --collection papers --document draft.pdf", "teola delete -c papers --yes"
 )
 
 
@@ -91,7 +93,7 @@ def show(
 @app.command("tidy", epilog=o.examples("teola collections tidy papers"))
 def tidy(
     name: CollectionName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
+    yes: o.Yes = False,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
@@ -170,6 +172,50 @@ def reindex(
     return 0
 
 
+def delete(
+    collection: o.CollectionOption,
+    documents: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--document",
+            "-d",
+            metavar="NAME|ID",
+            show_default=False,
+            help="Only this document; may be repeated.",
+        ),
+    ] = None,
+    yes: o.Yes = False,
+    dimensions: o.Dimensions = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """Delete a collection, or some documents of it."""
+    from teola import collections as c
+    from teola.cli.given import Engines
+    from teola.cli.showing import print_json
+
+    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug, dimensions=dimensions)
+    with engines.runtime() as runtime:
+        there = c.list_documents(collection, runtime=runtime)
+        what = ", ".join(documents) if documents else f"all {counted(len(there), 'document')}"
+        if not yes and not typer.confirm(f"Delete {what} of collection {collection}?", err=True):
+            typer.echo("nothing was deleted", err=True)
+            return 1
+        deleted = c.delete(collection, documents or None, runtime=runtime)
+    if as_json:
+        print_json({"collection": collection, "deleted": deleted})
+    else:
+        typer.echo(f"{collection}: {counted(deleted, 'document')} deleted")
+    return 0
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, in the plural if need be."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def several(documents: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Names that more than one document has, with how many."""
     names = Counter(str(document["name"]) for document in documents)
@@ -184,7 +230,7 @@ def _show_documents(collection: str, found: Sequence[dict[str, Any]]) -> None:
     left, rows = dict(doubled), []
     for one in found:  # the oldest first
         left[one["name"]] = left.get(one["name"], 1) - 1
-        older = ", older" if left[one["name"]] else ""
+        older = ", older" if left[one["name"]] > 0 else ""
         indexed = f"{one['created_at']:%Y-%m-%d %H:%M}{older}"
         rows.append((one["name"], str(one["chunks"]), indexed))
     show_table(["document", "chunks", "indexed at"], rows)

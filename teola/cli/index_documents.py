@@ -1,4 +1,4 @@
-"""`teola index` and `delete`: documents that many queries search."""
+"""`teola index`: documents that many queries search."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from teola.cli import options as o
+from teola.cli.collecting import counted
 from teola.cli.visible import visible
 
-INDEX_EXAMPLES = o.examples(
+EXAMPLES = o.examples(
     "teola index report.pdf notes/ --collection work",
     "teola index papers/ -c papers --sync --metadata year=2026",
     "teola index papers/ -c papers --set index.chunk_size=128",
     'teola run naive-rag -i question="What is new?" -i collection=papers',
 )
 COLUMNS: Final = 80
-DELETE_EXAMPLES = o.examples(
-    "teola delete --collection papers --document draft.pdf", "teola delete -c papers --yes"
-)
 
 
 def index(
@@ -42,7 +40,7 @@ def index(
             "half go.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
+    yes: o.Yes = False,
     replace: Annotated[
         bool,
         typer.Option(
@@ -178,47 +176,3 @@ def index_line(found: dict[str, Any]) -> str:
     whole = f"{indexed} ({counted(found['chunks'], 'chunk')}){rest}"
     forms = (f"{found['collection']}: {whole}", whole, f"{indexed}{rest}")
     return visible(next((form for form in forms if len(form) <= COLUMNS), forms[-1]))
-
-
-def delete(
-    collection: o.CollectionOption,
-    documents: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--document",
-            "-d",
-            metavar="NAME|ID",
-            show_default=False,
-            help="Only this document; may be repeated.",
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
-    dimensions: o.Dimensions = None,
-    dsn: o.Dsn = None,
-    data_dir: o.DataDir = None,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
-) -> int:
-    """Delete a collection, or some documents of it."""
-    from teola import collections as c
-    from teola.cli.given import Engines
-    from teola.cli.showing import print_json
-
-    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug, dimensions=dimensions)
-    with engines.runtime() as runtime:
-        there = c.list_documents(collection, runtime=runtime)
-        what = ", ".join(documents) if documents else f"all {counted(len(there), 'document')}"
-        if not yes and not typer.confirm(f"Delete {what} of collection {collection}?", err=True):
-            typer.echo("nothing was deleted", err=True)
-            return 1
-        deleted = c.delete(collection, documents or None, runtime=runtime)
-    if as_json:
-        print_json({"collection": collection, "deleted": deleted})
-    else:
-        typer.echo(f"{collection}: {counted(deleted, 'document')} deleted")
-    return 0
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and its noun, in the plural if need be."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
