@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from teola.cli import prompting
-from teola.cli.collecting import index_line
+from teola.cli import collecting, prompting
 from teola.cli.given import parse_metadata
+from teola.cli.index_documents import index_line
+from teola.engine import UNNAMED
 from teola.errors import InputError
 from tests.command_line import CommandLine
 from tests.fake_embeddings import FakeEmbeddings
@@ -146,6 +148,18 @@ def test_names_with_several_documents_are_shown_and_tidied(
     (left,) = teola("collections", name, "--json").json
     assert left["name"] == "a.md"
     assert teola("collections", "tidy", name).out == f"{name}: 0 names tidied\n"
+
+
+def test_documents_that_came_without_a_collection_may_share_a_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """None of them is older than another, and takes its place."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    found = [{"name": name, "chunks": 1, "created_at": at} for name in ("a", "b", "a", "a")]
+    collecting._show_documents("papers", found)
+    assert capsys.readouterr().out.count("older") == 2
+    collecting._show_documents(UNNAMED, found)
+    assert "older" not in capsys.readouterr().out
 
 
 def test_a_collection_is_embedded_anew(teola: CommandLine, notes: Path, name: str) -> None:

@@ -1,80 +1,137 @@
-"""`teola index` and `delete`: documents that many queries search."""
+"""`teola collections` and `delete`: which there are, what is in one, what mends one and what goes.
+
+    teola collections            all of them
+    teola collections papers     `show papers`: the documents of one
+    teola collections tidy ...   a command
+
+A collection that is called like a command is shown by `teola collections show NAME`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any, Final
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from teola.cli import options as o
 from teola.cli.visible import visible
 
-INDEX_EXAMPLES = o.examples(
-    "teola index report.pdf notes/ --collection work",
-    "teola index papers/ -c papers --sync --metadata year=2026",
-    "teola index papers/ -c papers --set index.chunk_size=128",
-    'teola run naive-rag -i question="What is new?" -i collection=papers',
+SHOW: str = "show"
+EXAMPLES = o.examples(
+    "teola collections",
+    "teola collections papers --json",
+    "teola collections tidy papers",
+    "teola collections reindex papers --embedding http://localhost:8001/v1",
 )
-COLUMNS: Final = 80
 DELETE_EXAMPLES = o.examples(
     "teola delete --collection papers --document draft.pdf", "teola delete -c papers --yes"
 )
 
 
-def index(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH",
-            show_default=False,
-            help="Files and directories: text, Markdown, HTML, PDF, office files and more.",
-        ),
-    ],
-    collection: o.CollectionOption,
-    sync: Annotated[
-        bool,
-        typer.Option(
-            "--sync",
-            metavar="",
-            help="Delete documents of the directories whose files are gone; asks before more than "
-            "half go.",
-        ),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            metavar="",
-            help="Let a file take the place of a file of its name from elsewhere.",
-        ),
-    ] = False,
-    root: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            show_default=False,
-            help="Name documents by their paths within it; by default from the name of the "
-            "directory on that is given, such as notes/today.md.",
-        ),
+class _ShowsOthers(TyperGroup):
+    """Whatever is no command of the group is for `show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] in ctx.help_option_names:
+            args = args[:1]
+        elif not args or args[0] not in self.commands:
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ShowsOthers,
+    help="List the collections, or the documents in one of them; tidy or reindex one.",
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+CollectionName = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, help="The collection.")
+]
+
+
+@app.command(SHOW, epilog=o.examples("teola collections show papers"))
+def show(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", show_default=False, help="List this one's documents."),
     ] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metadata",
-            "-m",
-            metavar="KEY=VALUE",
-            show_default=False,
-            help="Of every document, for filters; may be repeated. Numbers, true, false and lists "
-            "are read as JSON, everything else is a text.",
-        ),
-    ] = None,
-    sets: o.Sets = None,
-    deadline: Annotated[
-        float, typer.Option("--deadline", metavar="SECONDS", help="For each document.")
-    ] = 3600.0,
+    dimensions: o.Dimensions = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """List the collections, or the documents in one of them."""
+    from teola import collections as c
+    from teola.cli.given import Engines
+    from teola.cli.showing import print_json, show_table
+    from teola.cli.watching import watching
+
+    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug, dimensions=dimensions)
+    with engines.runtime() as runtime, watching() as watch:
+        watch.show("starting vectorstore")
+        if name is None:
+            found = c.list_collections(runtime=runtime)
+        else:
+            found = c.list_documents(name, runtime=runtime)
+    if as_json:
+        print_json([{**entry, **_iso(entry)} for entry in found])
+    elif name is not None:
+        _show_documents(name, found)
+    elif found:
+        rows = [(e["name"], str(e["documents"]), str(e["chunks"])) for e in found]
+        show_table(["collection", "documents", "chunks"], rows)
+    else:
+        typer.echo("no collections yet; make one: teola index PATH --collection NAME", err=True)
+    return 0
+
+
+@app.command("tidy", epilog=o.examples("teola collections tidy papers"))
+def tidy(
+    name: CollectionName,
+    yes: o.Yes = False,
+    dimensions: o.Dimensions = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """Leave the newest document of each name.
+
+    Collections of older versions may have several of one name. They stay until that
+    name is indexed again, or until this.
+    """
+    from teola import collections as c
+    from teola.cli.given import Engines
+    from teola.cli.showing import print_json
+
+    engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug, dimensions=dimensions)
+    with engines.runtime() as runtime:
+        doubled = several(c.list_documents(name, runtime=runtime))
+        if doubled and not yes:
+            older = sum(doubled.values()) - len(doubled)
+            typer.echo(visible(_named(doubled)), err=True)
+            if not typer.confirm(f"Delete {counted(older, 'older document')} of these?", err=True):
+                typer.echo("nothing was deleted", err=True)
+                return 1
+        tidied = c.tidy(name, runtime=runtime) if doubled else []
+    if as_json:
+        print_json({"collection": name, "tidied": tidied})
+    else:
+        typer.echo(visible(f"{name}: {counted(len(tidied), 'name')} tidied"))
+    return 0
+
+
+@app.command(
+    "reindex",
+    epilog=o.examples("teola collections reindex papers --embedding http://localhost:8001/v1"),
+)
+def reindex(
+    name: CollectionName,
     embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
@@ -83,18 +140,16 @@ def index(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
-    """Index documents into a collection, which is made if it is new.
+    """Embed a collection anew, for another embedding model.
 
-    A name is one document: a changed file replaces what it was. What the collection
-    has already is not indexed again. A document that cannot be read is reported and
-    the others go on; the exit code is 1 then.
+    Its stored chunks are embedded, no file is read. Searches find the old vectors
+    until all new ones are there; what is interrupted can be begun again.
     """
     from teola import collections as c
-    from teola.cli.given import Engines, parse_metadata, parse_overrides
+    from teola.cli.given import Engines
     from teola.cli.showing import print_json
     from teola.cli.watching import watching
 
-    overrides, told = parse_overrides(sets or []), parse_metadata(metadata or [])
     engines = Engines(
         dsn=dsn,
         data_dir=data_dir,
@@ -104,80 +159,17 @@ def index(
         dimensions=dimensions,
     )
     with engines.runtime() as runtime, watching(bar=True) as watch:
-        consent = _Consent(collection, yes, watch.hide)
-        found = c.index(
-            paths,
-            collection=collection,
-            runtime=runtime,
-            overrides=overrides,
-            on_progress=watch.step,
-            deadline_s=deadline,
-            root=root,
-            sync=sync,
-            replace=replace,
-            metadata=told,
-            may_delete=consent,
-        )
-    for failure in found["failed"]:
-        typer.echo(visible(f"teola: {failure['document']}: {failure['reason']}"), err=True)
+        watch.show("starting embedding, vectorstore")
+
+        def report(done: int, of: int) -> None:
+            watch.show("embedding chunks anew", done, of)
+
+        found = c.reindex(name, runtime=runtime, on_progress=report)
     if as_json:
         print_json(found)
     else:
-        _show_index(found)
-    if consent.refused:
-        typer.echo(f"teola: {consent.refused}", err=True)
-    return 1 if found["failed"] or consent.refused else 0
-
-
-class _Consent:
-    """Asks whether so many documents may be deleted; without a terminal the answer is no. before:
-    clears what stands there. refused: why they stay, in a line."""
-
-    def __init__(self, collection: str, yes: bool, before: Callable[[], None]) -> None:
-        self._collection, self._yes, self._before = collection, yes, before
-        self.refused = ""
-
-    def __call__(self, number: int, of: int) -> bool:
-        from teola.cli.prompting import at_a_terminal
-
-        if self._yes:
-            return True
-        gone = f"the files of {number} of {counted(of, 'document')} are gone"
-        if at_a_terminal():
-            self._before()
-            if typer.confirm(f"{self._collection}: {gone}. Delete these documents?", err=True):
-                return True
-            self.refused = "nothing was deleted"
-        else:
-            self.refused = f"{gone}, more than half: nothing was deleted; give --yes to delete them"
-        return False
-
-
-def _show_index(found: dict[str, Any]) -> None:
-    from teola.runtime.documents import passed_over
-
-    typer.echo(index_line(found))
-    if found["hidden"]:
-        typer.echo(f"{counted(found['hidden'], 'hidden text')} left out")
-    if found["passed_over"]:
-        typer.echo(visible(passed_over(found["passed_over"])))
-
-
-def index_line(found: dict[str, Any]) -> str:
-    """What indexing did, in a line that fits a terminal: where it does not, without the
-    collection's name, and then without the chunks."""
-    numbers = {
-        "replaced": len(found["replaced"]),
-        "taken over": found["taken"],
-        "deleted": found["deleted"],
-        "known already": found["known"],
-        "failed": len(found["failed"]),
-    }
-    indexed = f"{found['new'] - found['taken']} indexed"
-    rest = "".join(f", {number} {what}" for what, number in numbers.items() if number)
-    whole = f"{indexed} ({counted(found['chunks'], 'chunk')}){rest}"
-    forms = (f"{found['collection']}: {whole}", whole, f"{indexed}{rest}")
-    return visible(next((form for form in forms if len(form) <= COLUMNS), forms[-1]))
+        typer.echo(visible(f"{name}: {counted(found['embedded'], 'chunk')} embedded anew"))
+    return 0
 
 
 def delete(
@@ -192,7 +184,7 @@ def delete(
             help="Only this document; may be repeated.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
+    yes: o.Yes = False,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
@@ -222,3 +214,37 @@ def delete(
 def counted(number: int, noun: str) -> str:
     """A number and its noun, in the plural if need be."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def several(documents: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Names that more than one document has, with how many."""
+    names = Counter(str(document["name"]) for document in documents)
+    return {name: number for name, number in names.items() if number > 1}
+
+
+def _show_documents(collection: str, found: Sequence[dict[str, Any]]) -> None:
+    from teola.cli.showing import show_table
+    from teola.engine import UNNAMED
+
+    doubled = several(found) if collection != UNNAMED else {}
+    left, rows = dict(doubled), []
+    for one in found:  # the oldest first
+        left[one["name"]] = left.get(one["name"], 1) - 1
+        older = ", older" if left[one["name"]] > 0 else ""
+        indexed = f"{one['created_at']:%Y-%m-%d %H:%M}{older}"
+        rows.append((one["name"], str(one["chunks"]), indexed))
+    show_table(["document", "chunks", "indexed at"], rows)
+    if doubled:
+        told = f"{_named(doubled)}: indexing a name again, or"
+        typer.echo(visible(f"{told} `teola collections tidy {collection}`, leaves the newest"))
+
+
+def _named(doubled: dict[str, int]) -> str:
+    """Names with several documents, in a line."""
+    shown = [f"{name} ({number})" for name, number in list(doubled.items())[:8]]
+    more = [f"{len(doubled) - len(shown)} more"] if len(doubled) > len(shown) else []
+    return f"several documents of one name: {', '.join([*shown, *more])}"
+
+
+def _iso(entry: dict[str, Any]) -> dict[str, str]:
+    return {"created_at": entry["created_at"].isoformat()} if "created_at" in entry else {}

@@ -229,6 +229,7 @@ Debug = Annotated[
         help="Verify what each pass does; show warnings, and where errors come from.",
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")]
 CollectionOption = Annotated[
     str,
     typer.Option("--collection", "-c", metavar="NAME", show_default=False, help="The collection."),

@@ -24,8 +24,8 @@ from typer.main import get_command
 
 from teola.cli import (
     collecting,
-    collections_group,
     configuring,
+    index_documents,
     inquiring,
     journaling,
     keys,
@@ -65,9 +65,9 @@ app.command("trace", epilog=tracing.TRACE_EXAMPLES)(tracing.trace)
 app.command("queries", epilog=server_queries.QUERIES_EXAMPLES)(server_queries.queries)
 app.command("waiting", epilog=inquiring.WAITING_EXAMPLES)(inquiring.waiting)
 app.command("answer", epilog=inquiring.ANSWER_EXAMPLES)(inquiring.answer)
-app.command("index", epilog=collecting.INDEX_EXAMPLES)(collecting.index)
+app.command("index", epilog=index_documents.EXAMPLES)(index_documents.index)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)
-app.add_typer(collections_group.app, name="collections")
+app.add_typer(collecting.app, name="collections")
 app.add_typer(profiling.app, name="profile")
 app.add_typer(configuring.app, name="config")
 app.add_typer(keys.app, name="keys")

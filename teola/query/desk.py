@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 from uuid import uuid4
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from teola.errors import (
     CodeChanged,
@@ -52,6 +52,11 @@ LOOK_S: Final = 2.0
 DAYS: Final = 7.0
 """How long a program's journal remembers what has ended."""
 
+_STATES: Final[Mapping[type[TeolaError], str]] = {
+    QueryCancelled: "cancelled",
+    DeadlineExceeded: "deadline",
+}
+
 U = TypeVar("U", bound=Underway)
 Found = Mapping[str, str | None]
 """What was done of a query: its steps, by key; see Steps."""
@@ -69,6 +74,7 @@ class Desk(Generic[U]):
         self.running: dict[str, U] = {}
         self.on_start: Callable[[U], None] = lambda query: None
         self.on_end: Callable[[U, Result], None] = lambda query, result: None
+        self._resuming = WeakValueDictionary[str, asyncio.Lock]()
         self._life: asyncio.Task[None] | None = None
         self._tried, self._reached = asyncio.Event(), False
         self._lost: TeolaError = JournalLost(AWAY)
@@ -184,9 +190,12 @@ class Desk(Generic[U]):
     async def waiting(self, tenant: str, app: str) -> list[Inquiry]:
         """What queries of an application ask, here and in the journal, but for those whose rows
         cannot be opened."""
-        jobs = [query.job for query in self.running.values() if query.waiting]
+        jobs = (query.job for query in self.running.values() if query.waiting)
         asked = [
-            i for j in jobs if (j.tenant, j.app.name) == (tenant, app) for i in j.people.inquiries
+            inquiry
+            for job in jobs  # what one inside another asks, that one asks
+            if job.caller is None and (job.tenant, job.app.name) == (tenant, app)
+            for inquiry in job.people.inquiries
         ]
         if self.journal is None:
             return asked
@@ -218,6 +227,10 @@ class Desk(Generic[U]):
         await self.kept(id, tenant)
         return await (await self.ready()).take_one(tenant, id)
 
+    def resuming(self, id: str) -> asyncio.Lock:
+        """Held while a query is gone on with, so that two who ask for it here begin it once."""
+        return self._resuming.setdefault(id, asyncio.Lock())
+
     async def resume(
         self,
         row: Taken,
@@ -248,6 +261,13 @@ class Desk(Generic[U]):
         except BaseException:
             files.remove()
             raise
+
+    async def end_taken(self, row: Taken, error: TeolaError) -> Result:
+        """End a query that was taken and is not to run. Raises JournalLost."""
+        state = _STATES.get(type(error), "failed")
+        result = Result(row.app, row.id, state, {}, 0.0, error=error)
+        await (await self.ready()).end(ended(result, row.tenant))
+        return result
 
     async def cancel(self, id: str, tenant: str) -> None:
         """Give up a query, wherever it is. Raises UnknownName, JournalLost, JournalUnreadable."""
@@ -335,7 +355,7 @@ class Desk(Generic[U]):
         """Write down what queries wait for that began to wait while the journal was away."""
         for query in list(self.running.values()):
             if query.waiting and isinstance(query.unkept, JournalLost):
-                await query.note()
+                await query.note_again()
 
     async def close(self) -> None:
         """Leave the journal. What waits there waits on."""

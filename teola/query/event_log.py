@@ -137,9 +137,10 @@ class EventLog:
             start = end
 
     def _others_after(self, number: int, until: int) -> Iterator[tuple[int, Event]]:
-        first = bisect_right(self._others, number, key=itemgetter(0))
-        for k in range(first, len(self._others)):
-            known, event = self._others[k]
+        others = self._others  # as it is now: it is read beside the loop, too (serve/streaming.py)
+        first = bisect_right(others, number, key=itemgetter(0))
+        for k in range(first, len(others)):
+            known, event = others[k]
             if known > until:
                 return
             yield known, event

@@ -157,7 +157,8 @@ class Underway:
         """It has ended, and lets go of what it was given."""
         self.result = result
         self.job.forget()
-        self.job.people.on_wait = lambda: None  # or it would hold this, which holds it
+        if self.job.caller is None:  # else they are those of the query around it
+            self.job.people.on_wait = lambda: None  # or it would hold this, which holds it
         self._wake_stopped()
 
     def cancel(self) -> None:
@@ -261,6 +262,12 @@ class Underway:
         if self._parking is not None:
             await asyncio.wait({self._parking})
 
+    async def note_again(self) -> None:
+        """Write what it waits for, which could not be written before. An answer waits for that: one
+        that came in between would be in no row."""
+        self._parking = asyncio.get_running_loop().create_task(self.note())
+        await self.parked()
+
     async def note(self) -> None:
         """Write what it waits for; where that cannot be, say why in `unkept`."""
         self.unkept = None
@@ -272,6 +279,9 @@ class Underway:
             self.unkept = error
         except OSError as error:
             self.unkept = DocumentError(f"a document cannot be kept: {error}")
+        except Exception as error:  # noqa: BLE001 - the task's edge: else who waits waits for ever
+            told = f"what it waits for cannot be written down: {type(error).__name__}: {error}"
+            self.unkept = TeolaError(told)
 
     async def _note(self, journal: Journal) -> None:
         people, tenant = self.job.people, self.job.tenant

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from teola.errors import InputError, TeolaError
+from teola.errors import DeadlineExceeded, InputError, QueryCancelled, TeolaError
 from teola.graph import Inquiry, ToolStep
 from teola.query.application import Application
 from teola.query.desk import Desk, Found, desk_of
@@ -30,6 +30,7 @@ Heard = Token | Progress | ToolStep
 """What a stream brings before its Result."""
 T = TypeVar("T")
 
+OVERDUE: Final = "the deadline passed while no process ran the query"
 NOTICE_S: Final = 0.5
 """How often the main thread wakes while it waits: a signal that comes just before it blocks is
 noticed only then."""
@@ -114,29 +115,26 @@ async def _resumed(app: Application, runtime: Runtime, reply: ResumeCall) -> Res
     row: Taken | None = None
     if reply.answer is not NOTHING:
         row = await desk.answer(id, tenant, reply.ask, reply.answer)
-    elif query is None or query.kept:
+    elif _goes_on_here(query) is None:
         row = await desk.take(id, tenant)
-    if row is not None:
-        query = await _taken(desk, row, app, reply.secrets)
-    if query is None or (query.kept and query.waiting):  # others may answer it, too
-        found = await desk.elsewhere(id, tenant)
-        if isinstance(found, Result):
-            return found
-        query = await _taken(desk, found, app, reply.secrets)
-    return await _until_it_waits(query)
+    if row is None and (here := _goes_on_here(query)) is not None:
+        return await _until_it_waits(here)
+    found: Taken | Underway | Result = row or await desk.elsewhere(id, tenant)
+    if isinstance(found, Taken):
+        found = await _taken(desk, found, app, reply.secrets)
+    return found if isinstance(found, Result) else await _until_it_waits(found)
+
+
+def _goes_on_here(query: Underway | None) -> Underway | None:
+    """It, unless others may go on with it: one that waits in the journal, or is not here."""
+    return None if query is None or (query.kept and query.waiting) else query
 
 
 async def _taken(
     desk: Desk[Underway], row: Taken, app: Application, secrets: Mapping[str, str]
-) -> Underway:
-    """Go on with a query that was taken. Raises what forbids it; another process may have it
-    then."""
-
-    if (
-        stale := desk.find(row.id, row.tenant)
-    ) is not None:  # it has waited here; the row knows more
-        stale.leave()
-        await stale.ended()
+) -> Underway | Result:
+    """Go on with a query that was taken; how it ended, if it is not to run any more. Raises what
+    forbids it; another process may have it then."""
 
     def begin(spec: QuerySpec, found: Found, cleanup: Callable[[], None]) -> Underway:
         job = desk.job(app, replace(spec, secrets=secrets), id=row.id, found=found)
@@ -144,11 +142,22 @@ async def _taken(
         query = Underway(job, keeping, created=created, run=row.runs, cleanup=cleanup)
         return desk.begin(query)
 
-    try:
-        return await desk.resume(row, app, begin)
-    except BaseException:
-        await _released(desk, row)
-        raise
+    async with desk.resuming(row.id):
+        here = desk.find(row.id, row.tenant)
+        if here is not None and not here.waiting:  # somebody here was quicker
+            return here
+        if here is not None:  # it has waited here; the row knows more
+            here.leave()
+            await here.ended()
+        if row.cancel:
+            return await desk.end_taken(row, QueryCancelled("the query was cancelled"))
+        if row.left_s <= 0:
+            return await desk.end_taken(row, DeadlineExceeded(OVERDUE))
+        try:
+            return await desk.resume(row, app, begin)
+        except BaseException:
+            await _released(desk, row)
+            raise
 
 
 async def _released(desk: Desk[Underway], row: Taken) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from teola.app import App
@@ -37,28 +38,26 @@ KEY_PARAMETER: Final = {
     "description": "With mode background: a second query with it is the first one again.",
     "schema": {"type": "string"},
 }
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": QueryRequest.model_json_schema()},
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "request": {"type": "string", "description": "The JSON body."},
-                        "documents": {
-                            "type": "array",
-                            "items": {"type": "string", "format": "binary"},
-                        },
-                    },
-                    "additionalProperties": {"type": "string"},
-                }
-            },
-        },
-    },
-    "parameters": [KEY_PARAMETER],
-}
+
+
+def body_of(model: type[BaseModel], **form: Any) -> dict[str, Any]:
+    """What /openapi.json says of a body that is JSON, or a form with that and with documents. form:
+    what else the form's schema says."""
+    fields = {
+        "request": {"type": "string", "description": "The JSON body."},
+        "documents": {"type": "array", "items": {"type": "string", "format": "binary"}},
+    }
+    content = {
+        "application/json": {"schema": model.model_json_schema()},
+        "multipart/form-data": {"schema": {"type": "object", "properties": fields, **form}},
+    }
+    return {
+        "requestBody": {"required": True, "content": content},
+        "parameters": [KEY_PARAMETER],
+    }
+
+
+_BODY: Final = body_of(QueryRequest, additionalProperties={"type": "string"})
 
 
 @dataclass(frozen=True, slots=True)

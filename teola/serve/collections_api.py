@@ -18,7 +18,7 @@ from teola.collections import STORE, ids_of
 from teola.engine import DocumentStore
 from teola.errors import InputError, UnknownName
 from teola.runtime.runtime import Runtime
-from teola.serve.api import KEY_PARAMETER, Service, announced, tenant
+from teola.serve.api import Service, announced, body_of, tenant
 from teola.serve.direct import asked_of
 from teola.serve.indexing_app import IndexingApp
 from teola.serve.intake.index_request import IndexRequest, to_index
@@ -35,27 +35,6 @@ SHOWN: Final = ("id", "name", "chunks", "metadata")
 """What is told of a document; where a file lay is nobody's business here."""
 BEFORE: Final = "/v1/collections/"
 BEHIND: Final = "/documents"
-_BODY: Final = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": IndexRequest.model_json_schema()},
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "request": {"type": "string", "description": "The JSON body."},
-                        "documents": {
-                            "type": "array",
-                            "items": {"type": "string", "format": "binary"},
-                        },
-                    },
-                }
-            },
-        },
-    },
-    "parameters": [KEY_PARAMETER],
-}
 
 
 def takes_forms(scope: Scope) -> bool:
@@ -90,7 +69,10 @@ def router(runtime: Runtime, service: Service, app: IndexingApp) -> APIRouter:
         return await run_in_threadpool(_listed, name, found, offset, limit)
 
     @routes.post(
-        "/{name:path}/documents", status_code=202, openapi_extra=_BODY, response_model=None
+        "/{name:path}/documents",
+        status_code=202,
+        openapi_extra=body_of(IndexRequest),
+        response_model=None,
     )
     async def index(name: str, request: Request) -> Response:
         """Index documents in the background: JSON, or a form with files. A document replaces the

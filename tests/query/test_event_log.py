@@ -63,6 +63,17 @@ def test_of_too_many_events_it_is_said_how_many_they_were() -> None:
     assert behind.count("primitive") == len(held)
 
 
+def test_who_reads_while_some_are_left_out_reads_on() -> None:
+    log = EventLog(16)
+    for n in range(16):
+        log.add(progress(n))
+    reading = log.after(0, 16)
+    heard = [next(reading)[0]]
+    for n in range(16, 60):
+        log.add(progress(n))
+    assert [*heard, *(n for n, _ in reading)] == [*range(1, 17)]
+
+
 def test_steps_stay_as_long_as_anything_else_can_go() -> None:
     log = EventLog(16)
     for n in range(40):

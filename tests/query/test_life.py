@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from teola import App, Each, collections, component
-from teola.errors import UnknownName
+from teola import App, Ask, Each, collections, component
+from teola.errors import InputError, UnknownName
 from teola.query import desk
+from teola.query.journal import durable
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.query.conftest import Process
-from tests.query.mail import LOG
+from tests.query.mail import FIRST, LOG
 from tests.query.sides import PROGRAM, SERVER, TAKEN, Ended, Program, Server, Side
 from tests.serve.conftest import soon
 from tests.serve.databases import rows
@@ -147,6 +150,81 @@ def test_a_crash_loses_nothing(kind: str, second: str, process: Process, dsn: st
     assert LOG == ["draft tides", "send yes"]
 
 
+@pytest.mark.parametrize(
+    ("column", "state", "told"),
+    [
+        ("deadline = now() - interval '1 hour'", "deadline", "the deadline passed while no"),
+        ("cancel = true", "cancelled", "the query was cancelled"),
+    ],
+)
+@pytest.mark.parametrize("second", [PROGRAM, SERVER])
+def test_what_is_not_to_go_on_after_a_crash_ends(
+    kind: str, second: str, column: str, state: str, told: str, process: Process, dsn: str
+) -> None:
+    with process(kind) as one:
+        id = one.ask("mail", "tides")
+    crashed(dsn, id)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"UPDATE teola_journal.queries SET {column}")  # type: ignore[arg-type]
+    with process(second) as other:
+        other.go_on(id)
+        ended = other.end(id)
+        assert (ended.state, ended.output) == (state, None)
+        assert told in ended.error
+    assert rows(dsn, ROW, id) == [(state, None)]
+    assert nothing_left(dsn)
+    assert LOG == ["draft tides"]
+
+
+def test_who_asks_for_what_runs_here_waits_for_it(process: Process) -> None:
+    """It is not begun again, which would stop it."""
+    reached, go = threading.Event(), threading.Event()
+
+    @component(outputs="sent")
+    def hold(verdict: str) -> str:
+        LOG.append("hold")
+        reached.set()
+        go.wait(30)
+        return verdict
+
+    inputs, outputs = {"topic": "text"}, {"sent": "sent"}
+    app = App("held", FIRST >> hold, inputs={**inputs, "draft": "text"}, outputs=outputs)
+    with process(PROGRAM, apps={"held": app}), ThreadPoolExecutor(2) as pool:
+        id = app.run(topic="tides", draft="about").query_id
+        first = pool.submit(app.resume, id, "yes")
+        assert reached.wait(30)
+        second = pool.submit(app.resume, id)
+        try:
+            with pytest.raises(TimeoutError):
+                second.result(0.3)
+        finally:
+            go.set()
+        assert first.result(30)["sent"] == second.result(30)["sent"] == "yes"
+    assert LOG == ["hold"]
+
+
+def test_two_who_go_on_with_it_at_once_begin_it_once(process: Process, dsn: str) -> None:
+    with process(PROGRAM) as one:
+        id = one.ask("mail", "tides")
+        assert one.answer(id, "yes") == TAKEN
+    rows(dsn, ANSWERED, json.dumps("quite"), id, "second.ask")
+    rows(dsn, CRASH, id)
+    with process(PROGRAM) as other, ThreadPoolExecutor(2) as pool:
+        assert isinstance(other, Program)
+        ends = list(pool.map(other.apps["mail"].resume, [id, id]))
+        assert [one["sent"] for one in ends] == ["yes quite: About tides."] * 2
+    assert LOG == ["draft tides", "send yes"]
+
+
+def test_what_the_journal_cannot_keep_is_refused_and_not_waited_for(process: Process) -> None:
+    inputs, outputs = {"topic": "any"}, {"said": "said"}
+    app = App("odd", Ask("Well?", gives="said"), inputs=inputs, outputs=outputs)
+    with process(PROGRAM, apps={"odd": app}):
+        for topic in ({("a", "b"): 1}, {1: 1, "a": 1}, {"a": {1, 2}}):
+            with pytest.raises(InputError, match="journal"):
+                app.run(topic=topic)
+
+
 @pytest.mark.parametrize("second", [PROGRAM, SERVER])
 def test_how_it_failed_reads_the_same_everywhere(
     kind: str, second: str, process: Process, dsn: str
@@ -230,6 +308,39 @@ def test_it_is_written_down_once_the_journal_is_there(
         shut(postgres, made, False)
     with process(SERVER) as other:
         assert other.answer(waiting.query_id, "no") == TAKEN
+
+
+def test_an_answer_that_comes_while_it_is_written_down_is_in_its_row(
+    process: Process, made: str, postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has waited in memory until then."""
+    writing, go, file = threading.Event(), threading.Event(), durable.file
+
+    async def slowly(*given: Any) -> None:
+        writing.set()
+        await asyncio.to_thread(go.wait, 30)
+        await file(*given)
+
+    shut(postgres, made, True)
+    try:
+        with process(PROGRAM) as here, ThreadPoolExecutor(1) as pool:
+            assert isinstance(here, Program)
+            mail = here.apps["mail"]
+            id = mail.run(topic="tides").query_id
+            monkeypatch.setattr(durable, "file", slowly)
+            shut(postgres, made, False)
+            assert writing.wait(30)
+            going = pool.submit(mail.resume, id, "yes")
+            try:
+                with pytest.raises(TimeoutError):
+                    going.result(0.3)
+            finally:
+                go.set()
+            assert going.result(30).notices == ()
+            (ask,) = rows(made, "SELECT id FROM teola_journal.asks WHERE answer IS NULL")
+            assert ask == ("second.ask",)
+    finally:
+        shut(postgres, made, False)
 
 
 def test_a_tenants_queries_are_answered_for_that_tenant_only(process: Process) -> None:

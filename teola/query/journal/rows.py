@@ -184,7 +184,7 @@ class Body(BaseModel):
             raise InputError(f"{where + ': ' if where else ''}{first['msg']}") from None
 
     def packed(self) -> tuple[str, list[Path]]:
-        """As JSON, and the files that its documents lie in."""
+        """As JSON, and the files that its documents lie in. Raises InputError."""
         files: list[Path] = []
 
         def item(value: Any) -> Any:
@@ -203,7 +203,12 @@ class Body(BaseModel):
         whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
         if self.session is not None:  # what has none is as it was before there were any
             whole["session"] = self.session
-        return json.dumps(whole, sort_keys=True, default=_no_json), files
+        try:
+            return json.dumps(whole, sort_keys=True, default=_no_json), files
+        except InputError:
+            raise
+        except (TypeError, ValueError, RecursionError) as error:  # such as keys that are no texts
+            raise InputError(f"an input cannot be kept in the journal: {error}") from None
 
     def unpacked(
         self, app: Application, place: Callable[[str], Path]

@@ -36,8 +36,7 @@ from teola.query.journal.journal import FENCE_S, LOOK, Journal
 from teola.query.journal.lost import AWAY, JournalLost, JournalUnreadable
 from teola.query.journal.patience import Patience
 from teola.query.journal.resealing import seal_rest
-from teola.query.journal.rows import Taken, ended
-from teola.query.result import Result
+from teola.query.journal.rows import Taken
 from teola.runtime.observe.noting import note
 from teola.serve.board import Board, Entry
 from teola.serve.problems import Draining
@@ -322,10 +321,8 @@ class Keeper:
             self.journal.wake(row.id)
 
     async def _give_up(self, row: Taken, error: TeolaError) -> None:
-        state = _STATES.get(type(error), "failed")
-        result = Result(row.app, row.id, state, {}, 0.0, error=error)
-        await self.journal.end(ended(result, row.tenant))
-        fields = {"query_id": row.id, "app": row.app, "state": state}
+        result = await self._board.desk.end_taken(row, error)
+        fields = {"query_id": row.id, "app": row.app, "state": result.state}
         told = "query %(query_id)s of %(app)s cannot go on and ended %(state)s"
         note(log, logging.WARNING, "query_given_up", told, **fields)
 
@@ -368,9 +365,3 @@ class Keeper:
             told = str(wrong) if isinstance(wrong, TeolaError) else type(wrong).__name__
             return QueryFailed(f"the query cannot go on: {told}")
         return None
-
-
-_STATES: Final[dict[type[TeolaError], str]] = {
-    QueryCancelled: "cancelled",
-    DeadlineExceeded: "deadline",
-}

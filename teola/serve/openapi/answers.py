@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from teola.query.event_log import LEFT_OUT
 from teola.tools.json_schema import JsonSchema
 
 Content = Mapping[str, JsonSchema]
@@ -204,7 +205,7 @@ def _stream(**fields: JsonSchema) -> Content:
 
 _KINDS: Final[JsonSchema] = {
     "type": "string",
-    "enum": ["primitive", "token", "step", "waiting", "restarted", "done", "error"],
+    "enum": ["primitive", "token", "step", "waiting", "restarted", LEFT_OUT, "done", "error"],
 }
 _EVENTS: Final = _stream(id=_TEXT, event=_KINDS)
 _CHUNKS: Final = _stream()

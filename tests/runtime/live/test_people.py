@@ -246,7 +246,28 @@ def test_a_query_inside_asks_for_the_one_around_it(runtime: Runtime, mail: App) 
     )
     waiting = app.run(topic="tides")
     assert (waiting.state, len(waiting.asks)) == ("waiting", 1)
+    asked = [one.query_id for one in (*app.waiting(), *mail.waiting())]
+    assert asked.count(waiting.query_id) == 1, "the one around it asks, and nobody else"
     assert app.resume(waiting.query_id, "yes")["whole"] == "[yes: About tides.]"
+
+
+def test_a_query_waits_after_one_inside_it_has_ended(runtime: Runtime) -> None:
+    plain = App("plain", draft, inputs={"topic": "text"}, outputs={"draft": "draft"})
+
+    @component(outputs="draft")
+    async def around(topic: str) -> str:
+        return f"[{(await plain.arun(topic=topic))['draft']}]"
+
+    app = App(
+        "asks-later",
+        around >> VERDICT >> send,
+        inputs={"topic": "text"},
+        outputs={"sent": "sent"},
+        runtime=runtime,
+    )
+    waiting = app.run(topic="tides")
+    assert waiting.state == "waiting"
+    assert app.resume(waiting.query_id, "yes")["sent"] == "yes: [About tides.]"
 
 
 def test_a_stream_ends_with_what_it_waits_for(mail: App) -> None:

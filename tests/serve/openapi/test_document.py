@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from teola import Runtime
+from teola.query.event_log import LEFT_OUT, Event, EventLog
 from teola.serve import server
 from teola.serve.access.auth import OPEN, KeyFile
 from teola.serve.board import Board
@@ -72,6 +73,19 @@ def test_every_refusal_is_told(document: dict[str, Any]) -> None:
 def test_the_journal_may_be_away(document: dict[str, Any], path: str, methods: list[str]) -> None:
     for method in methods:
         assert "503" in document["paths"][path][method]["responses"]
+
+
+def test_every_kind_of_event_is_told(document: dict[str, Any]) -> None:
+    """Also that of events which stand for others."""
+    log = EventLog(8)
+    for kind in ("primitive", "step", "token", "restarted", "waiting", "done", "error"):
+        for _ in range(8):
+            log.add(Event(kind, "{}"))
+    sent = {event.kind for _, event in log.after(0)}
+    answer = document["paths"]["/v1/queries/{id}/events"]["get"]["responses"]["200"]
+    told = answer["content"]["text/event-stream"]["schema"]["properties"]["event"]["enum"]
+    assert LEFT_OUT in sent
+    assert sent <= {*told}
 
 
 def test_references_lead_somewhere(document: dict[str, Any]) -> None:
