@@ -1,6 +1,8 @@
 """Desk: all queries of a runtime that are under way, and what becomes of each: the one place where
 queries begin, are answered, resumed, cancelled and ended. On the runtime's loop.
 
+Long because a query is followed from its beginning to its end in one place.
+
 A program is a desk with one visitor, a server a desk with many; they differ by DeskOptions only. So
 what one of them has filed in the journal is answered, resumed and ended by the other.
 """
