@@ -1,0 +1,192 @@
+"""Two readers of streams: ours, and the one of the `openai` client with as much around it as it needs.
+
+`python -m tests.servers.readers` says what each costs; decision 0008 says which one is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import httpx
+import openai
+
+from experiments.common.scripted.kinds import Manners, manners
+from experiments.common.scripted.server import KEY, Reply, Scripted
+from experiments.common.scripted.streams import stream_events
+from teola.errors import EngineError
+from teola_engines.openai import wire
+from teola_engines.openai.calls import CallPiece, CallsText
+from tests.servers.behaviours import a_call, tools, tried
+from tests.servers.odd_streams import ODD, Odd
+
+Reads = Callable[[Scripted, Odd], Awaitable[str]]
+
+
+async def ours(server: Scripted, odd: Odd) -> str:
+    """The text of the answer, calls as a list of them. Raises EngineError."""
+    offered = tools("weather") if odd.calls is not None else None
+    async with tried(server) as it:
+        server.faults.append(odd.raw)
+        text, _, _ = await it.answer(a_call(tools=offered))
+    return text
+
+
+async def the_clients(server: Scripted, odd: Odd) -> str:
+    """The same by the client's stream, with what it has no word for done by us."""
+    calls = CallsText("it", typed=False) if odd.calls is not None else None
+    client = openai.AsyncOpenAI(base_url=server.url, api_key=KEY, max_retries=0)
+    server.faults.append(odd.raw)
+    reason, texts = None, []
+    try:
+        with wire.as_engine_errors("it", "m", lambda headers: None):
+            stream = await client.chat.completions.create(
+                model=server.manners.model,
+                messages=[{"role": "user", "content": "x"}],
+                stream=True,
+                stream_options={"include_usage": True},
+            )
+            async for chunk in stream:
+                text, pieces, ends = _read(chunk)
+                reason = ends or reason
+                texts.append(calls.feed(text, pieces) if calls is not None else text)
+        wire.finish_reason(reason, "it")
+    except (openai.APIError, AttributeError, TypeError, KeyError) as error:
+        raise EngineError(f"{type(error).__name__}: {error}", retryable=True) from error
+    finally:
+        await client.close()
+    return "".join(texts) + (calls.end() if calls is not None else "")
+
+
+def _read(chunk: Any) -> tuple[str, list[CallPiece], str | None]:
+    if not chunk.choices:
+        return "", [], None
+    choice = chunk.choices[0]
+    delta = choice.delta
+    pieces = [
+        CallPiece(
+            one.index, one.id or "", one.function.name or "", one.function.arguments or ""
+        )
+        for one in delta.tool_calls or ()
+    ]
+    content = delta.content
+    return (content if isinstance(content, str) else ""), pieces, choice.finish_reason
+
+
+async def passes(reads: Reads, odd: Odd) -> bool:
+    """Whether a reader reads this as it is to be read."""
+    async with Scripted(replace(manners("OpenAI"), version=None)) as server:
+        try:
+            text = await reads(server, odd)
+        except EngineError as error:
+            return odd.fails is not None and error.retryable is odd.fails
+        except Exception:  # noqa: BLE001: it does not pass, whatever it is
+            return False
+    if odd.calls is not None:
+        return bool(json.loads(text) == {"calls": odd.calls})
+    return odd.fails is None and text == odd.text
+
+
+# --- what they cost -------------------------------------------------------------------------------
+
+TOKENS: Final = 200
+TIMES: Final = 60
+
+
+def _body(kind: Manners) -> list[bytes]:
+    reply = Reply(tuple(f" token{k}" for k in range(TOKENS)))
+    asked = {"messages": [], "stream_options": {"include_usage": True}}
+    return [event for event, _ in stream_events(kind, reply, asked)]
+
+
+async def _chunks(body: list[bytes]) -> AsyncIterator[bytes]:
+    for one in body:
+        yield one
+
+
+async def _our_reading(body: list[bytes]) -> int:
+    tokens = 0
+    async for data in wire.events(_chunks(body)):
+        if data not in (wire.DONE, wire.ALIVE):
+            tokens += bool(wire.read_piece(data, "it", "m").text)
+    return tokens
+
+
+async def _clients_reading(body: list[bytes]) -> int:
+    class Body(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for one in body:
+                yield one
+
+    request = httpx.Request("POST", "http://it")
+    response = httpx.Response(200, request=request, stream=Body())
+    stream = openai.AsyncStream[Any](
+        cast_to=openai.types.chat.ChatCompletionChunk, client=CLIENT, response=response
+    )
+    tokens = 0
+    async for chunk in stream:
+        tokens += bool(_read(chunk)[0])
+    return tokens
+
+
+CLIENT: Final = openai.AsyncOpenAI(api_key=KEY, base_url="http://127.0.0.1:1")
+
+
+async def costs() -> dict[str, float]:
+    """Processor time of reading a stream of 200 tokens, in ms: the least of several."""
+    body = _body(manners("OpenAI"))
+    found = {}
+    for name, reading in (("ours", _our_reading), ("the client's", _clients_reading)):
+        least = float("inf")
+        for _ in range(TIMES):
+            begun = time.process_time()
+            assert await reading(body) == TOKENS
+            least = min(least, time.process_time() - begun)
+        found[name] = least * 1000
+    return found
+
+
+async def whole_query_ms() -> float:
+    """Processor time of a whole query of that length at a server on this machine, its reading by us
+    included, and that of the server taken off: the least of several."""
+    from teola import App, EngineConfig, Generate, Runtime
+
+    kind = manners("OpenAI")
+    async with Scripted(kind) as server:
+        server.reply = Reply(tuple(f" token{k}" for k in range(TOKENS)))
+        options = {"url": server.url, "api_key": KEY, "model": kind.model}
+        with Runtime({"llm": EngineConfig("openai", options)}) as runtime:
+            generate = Generate(instruction="", context_required=False, max_tokens=TOKENS + 1)
+            app = App(
+                "a", generate, inputs={"question": "text"}, outputs={"answer": "answer"}, runtime=runtime
+            )
+            await app.arun(question="x")
+            thread = runtime._thread
+            assert thread is not None
+            assert thread.ident is not None
+            clock = time.pthread_getcpuclockid(thread.ident)
+            least = float("inf")
+            for _ in range(TIMES):
+                begun = time.clock_gettime(clock)
+                await app.arun(question="x")
+                least = min(least, time.clock_gettime(clock) - begun)
+    return least * 1000
+
+
+async def main() -> None:
+    for name, reads in (("ours", ours), ("the client's", the_clients)):
+        failed = [odd.name for odd in ODD if not await passes(reads, odd)]
+        print(f"{name}: reads {len(ODD) - len(failed)} of {len(ODD)}; not: {', '.join(failed) or '-'}")
+    found, whole = await costs(), await whole_query_ms()
+    for name, each in found.items():
+        print(f"{name}: {each:.2f} ms for {TOKENS} tokens")
+    more = found["the client's"] - found["ours"]
+    print(f"a query: {whole:.2f} ms; with the client's reader {100 * more / whole:.0f} % more")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
