@@ -1,10 +1,10 @@
 """What an error of a model server says, whichever way it is written.
 
-    {"error": {"message", "type", "param", "code"}}          OpenAI, and most others
-    [{"error": {"code", "message", "status", "details"}}]    Gemini, with what to do in the details
-    {"object": "error", "message", "type", "code"}           Mistral, SGLang
-    {"error": "words", "error_type": "words"}                TGI; LM Studio and vLLM without a type
-    {"detail": "words"}                                      gateways
+{"error": {"message", "type", "param", "code"}}          OpenAI, and most others
+[{"error": {"code", "message", "status", "details"}}]    Gemini, with what to do in the details
+{"object": "error", "message", "type", "code"}           Mistral, SGLang
+{"error": "words", "error_type": "words"}                TGI; LM Studio and vLLM without a type
+{"detail": "words"}                                      gateways
 """
 
 from __future__ import annotations

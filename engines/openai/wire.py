@@ -59,9 +59,13 @@ _GAVE_UP: Final = frozenset({"abort", "error", "cancelled", "canceled"})
 _USED_UP: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """What servers call it that a key is worth nothing until somebody pays."""
 _UNPAID: Final = re.compile(r"credit balance is too low|insufficient (?:credits|balance)", re.I)
-_WRONG_KEY: Final = re.compile(r"api key not valid|invalid api key|incorrect api key", re.IGNORECASE)
+_WRONG_KEY: Final = re.compile(
+    r"api key not valid|invalid api key|incorrect api key", re.IGNORECASE
+)
 _NO_MODEL: Final = frozenset({"model_not_found", "invalid_model"})
-_NOT_A_MODEL: Final = re.compile(r"is not a valid model|model .{0,200} does not exist", re.IGNORECASE)
+_NOT_A_MODEL: Final = re.compile(
+    r"is not a valid model|model .{0,200} does not exist", re.IGNORECASE
+)
 _SPAN: Final = re.compile(
     r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?!s))?(?:(\d{1,6}(?:\.\d{0,9})?)s)?(?:(\d{1,7}(?:\.\d{0,9})?)ms)?"
 )
@@ -380,9 +384,7 @@ def _refusal(
     if status == 408:
         return EngineUnavailable(f"{server} waited too long for the request ({status})")
     about = fields.about
-    return EngineError(
-        f"{server} failed ({status}{about}): see its log", retryable=status >= 500
-    )
+    return EngineError(f"{server} failed ({status}{about}): see its log", retryable=status >= 500)
 
 
 def _bad_request(server: str, model: str, fields: ErrorFields) -> EngineError:

@@ -1,4 +1,4 @@
-"""What all systems' clients share: they ask what a case's plan says, and note how each question ended.
+"""What all systems' clients share: they ask what a case's plan says and note how questions ended.
 
 A client reads a line of JSON for each run, {"case", "seed", "servers", "policy", "count"}; says
 "ready" when it could ask at once; begins when it is told "go"; and tells how it went. Standard
@@ -48,7 +48,7 @@ async def main(opens: Opens) -> None:
                 print(json.dumps({"ready": True}), flush=True)
                 await loop.run_in_executor(None, sys.stdin.readline)  # go
                 found = await _run(system, case, given)
-        except Exception as error:  # noqa: BLE001: whatever it is, the report says it
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the report says it
             found = {"failed": f"{type(error).__name__}: {error}"[:300]}
         print(json.dumps(found), flush=True)
 
@@ -81,7 +81,7 @@ async def _answered(system: Asks, query: Query) -> tuple[str, str]:
             return "ok", await system.ask(query.question, query.deadline_s)
     except TimeoutError:
         return "deadline", ""
-    except Exception as error:  # noqa: BLE001: each system has errors of its own
+    except Exception as error:  # noqa: BLE001 -- each system has errors of its own
         return type(error).__name__, str(error)[:200]
 
 
@@ -105,9 +105,7 @@ async def _map_beside_chat(system: Asks, case: Case, seed: int) -> dict[str, Any
     chat_alone = await chat("alone")
     map_alone_s, _ = await whole("rows-alone")
     beside, (map_s, rows) = await asyncio.gather(chat("beside"), whole("rows"))
-    wrong = sum(
-        text.strip() != "".join(plans.answer(f"rows/{k}")) for k, text in enumerate(rows)
-    )
+    wrong = sum(text.strip() != "".join(plans.answer(f"rows/{k}")) for k, text in enumerate(rows))
     return {
         "ended": beside,
         "alone": chat_alone,
@@ -133,7 +131,7 @@ async def _equal(system: Asks, case: Case, seed: int) -> dict[str, Any]:
             answers = await system.map([plans.question(tag) for tag in tags], 1, case.deadline_s)
             right = [text.strip() for text in answers] == ["".join(plans.answer(t)) for t in tags]
             how = "ok" if right else "wrong"
-        except Exception as error:  # noqa: BLE001: each system has errors of its own
+        except Exception as error:  # noqa: BLE001 -- each system has errors of its own
             how = type(error).__name__
         text = "".join(plans.answer(tags[0])) if how == "ok" else ""
         ended.append([tags[0], 0.0, round(loop.time() - begun, 4), how, text])

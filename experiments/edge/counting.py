@@ -93,7 +93,8 @@ def row(system: str, policy: str, runs: Sequence[Run]) -> dict[str, Any]:
         len(ended),
         len(ok),
         sum(map(lost, runs)),
-        sum(one.ok and not one.right for one in ended) + sum(r.extra.get("rows_wrong", 0) for r in runs),
+        sum(one.ok and not one.right for one in ended)
+        + sum(r.extra.get("rows_wrong", 0) for r in runs),
         len(calls),
         sum(map(needed, runs)),
         rounded(quantile(seconds, 0.5)),
@@ -208,7 +209,11 @@ def map_and_chat(runs: Sequence[Run]) -> dict[str, float | None]:
 def urgent(runs: Sequence[Run]) -> dict[str, float | None]:
     """Deadlines that were met, of those that the earliest deadline first meets."""
     could = [plans.met_by_deadlines(run.case, run.seed) for run in runs]
-    met = sum(one.ok and one.tag in tags for run, tags in zip(runs, could, strict=True) for one in run.ended)
+    met = sum(
+        one.ok and one.tag in tags
+        for run, tags in zip(runs, could, strict=True)
+        for one in run.ended
+    )
     return {"could_be_met": sum(map(len, could)), "met": met}
 
 

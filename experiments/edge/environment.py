@@ -1,7 +1,7 @@
 """The environment of the peer `litellm`: made once, in the user's cache, by pip.
 
-It gets the same `openai` as ours. Its folder is named by what is in it, so that another version makes
-another one.
+It gets the same `openai` as ours. Its folder is named by what is in it, so that another version
+makes another one.
 """
 
 from __future__ import annotations

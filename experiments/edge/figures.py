@@ -92,10 +92,11 @@ def section(report: Report, picture: Path) -> str:
         [
             "## Servers that misbehave",
             pages.prose(
-                f"{pages.called('edge', about)} asks scripted model servers that refuse, hang, slow",
-                "down, reset connections and come back; each system asks servers of its own, all at",
-                f"the same time ({told}). Teola asked {queries:,} queries, with nothing configured",
-                "but the servers' addresses. `policy` is its routing, or how a peer spreads calls.",
+                f"{pages.called('edge', about)} asks scripted model servers that refuse, hang,",
+                "slow down, reset connections and come back; each system asks servers of its own,",
+                f"all at the same time ({told}). Teola asked {queries:,} queries, with nothing",
+                "configured but the servers' addresses. `policy` is its routing, or how a peer",
+                "spreads calls.",
             ),
             f"![What part of the queries was answered, by case and system]({picture.as_posix()})",
             pages.table(HEAD, _lines(report)),

@@ -39,14 +39,16 @@ def goals(report: dict[str, Any]) -> list[Goal]:
             found += _straggler(policy, told)
     if told := more.get("urgent", {}).get("teola/least_loaded"):
         share = told["met"] / told["could_be_met"]
-        found.append(
-            Goal("deadlines met, of those that could be", f"{share:.1%}", share >= URGENT)
-        )
+        found.append(Goal("deadlines met, of those that could be", f"{share:.1%}", share >= URGENT))
     for policy, told in more.get("map_beside_chat", {}).items():
         if policy.startswith("teola/"):
             found += _map(policy.removeprefix("teola/"), told)
     found += [
-        Goal("equal questions: calls", f"{row['calls']} of {row['calls_needed']}", row["calls"] <= row["calls_needed"])
+        Goal(
+            "equal questions: calls",
+            f"{row['calls']} of {row['calls_needed']}",
+            row["calls"] <= row["calls_needed"],
+        )
         for row in ours
         if row["case"] == "equal"
     ]
@@ -107,7 +109,9 @@ def _map(policy: str, told: dict[str, Any]) -> list[Goal]:
     chat = told["chat_p99_s"] / told["chat_alone_p99_s"]
     rows = told["map_s"] / told["map_alone_s"]
     return [
-        Goal(f"chat beside a map ({policy}): p99 at most {CHAT:g} times", f"{chat:.2f}", chat <= CHAT),
+        Goal(
+            f"chat beside a map ({policy}): p99 at most {CHAT:g} times", f"{chat:.2f}", chat <= CHAT
+        ),
         Goal(f"map beside a chat ({policy}): at most 10 % longer", f"{rows:.2f}", rows <= MAP),
     ]
 

@@ -1,5 +1,5 @@
-"""Runs the cases: for each system and policy a process with servers and one that asks them, all at the
-same time.
+"""Runs the cases: for each system and policy a process with servers and one that asks them, all at
+the same time.
 
     servers of teola      <- asked by teola
     servers of the SDK    <- asked by the SDK        all are told "go" at the same moment
@@ -52,7 +52,7 @@ def measure(options: Options, progress: Progress) -> Report:
     task = progress.add_task("edge", total=sum(1 if c.side_by_side else len(seeds) for c in cases))
     rows: list[dict[str, Any]] = []
     more: dict[str, Any] = {}
-    with Processes() as processes:
+    with Processes(options.given.queries) as processes:
         for case in cases:
             lanes = [lane for name in systems if name not in missing for lane in _lanes(case, name)]
             runs = _case(processes, case, lanes, seeds, progress, task)
@@ -117,7 +117,9 @@ def _case(
     """All seeds of a case: one after the other, or side by side where they mostly wait."""
     found: Runs = {}
     if case.side_by_side:
-        places = {(lane, seed): lane._replace(place=k) for lane in lanes for k, seed in enumerate(seeds)}
+        places = {
+            (lane, seed): lane._replace(place=k) for lane in lanes for k, seed in enumerate(seeds)
+        }
         told = _at_once(processes, case, [(place, seed) for (_, seed), place in places.items()])
         found = {key: told[place, key[1]] for key, place in places.items()}
         progress.advance(task)
@@ -136,9 +138,8 @@ def _at_once(processes: Processes, case: Case, jobs: Sequence[tuple[Lane, int]])
         servers, client = processes.servers(lane), processes.client(lane)
         servers.tell({"case": case.name, "seed": seed})
         places = servers.hear()
-        client.tell(
-            {"case": case.name, "seed": seed, "policy": lane.policy, "servers": places}
-        )
+        told = {"case": case.name, "seed": seed, "policy": lane.policy, "servers": places}
+        client.tell(told | {"count": processes.count})
         ready.append((lane, seed, servers, client))
     begun = []
     for lane, seed, servers, client in ready:
@@ -219,7 +220,7 @@ class Spoken:
     """A process that is told lines and says lines of JSON."""
 
     def __init__(self, command: Sequence[str | Path], env: dict[str, str]) -> None:
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115: it lives as long as this
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- it lives as long as this
         self._process = subprocess.Popen(
             list(map(str, command)),
             cwd=ROOT,
@@ -263,14 +264,16 @@ class Spoken:
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()  # closes its pipes
         self._errors.close()
 
 
 class Processes:
     """The processes of all lanes, started when they are first needed and again when they ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int | None) -> None:
+        self.count = count
+        """Questions of a case, other than its own number."""
         self._servers: dict[Lane, Spoken] = {}
         self._clients: dict[Lane, Spoken] = {}
 

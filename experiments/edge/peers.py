@@ -1,7 +1,7 @@
-"""The peers: `python -m experiments.edge.peers asyncio_openai|litellm`, in an environment that has them.
+"""The peers: `python -m experiments.edge.peers asyncio_openai|litellm`, in their environment.
 
-`asyncio_openai`: the OpenAI SDK's client as it is shipped, with its own retries, one for each server,
-in turn. `litellm`: its Router over all servers, as its documentation sets it up.
+`asyncio_openai`: the OpenAI SDK's client as it is shipped, with its own retries, one for each
+server, in turn. `litellm`: its Router over all servers, as its documentation sets it up.
 """
 
 from __future__ import annotations

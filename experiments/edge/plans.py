@@ -25,10 +25,11 @@ LONG: Final = "This sentence only fills the prompt of a question. " * 28
 class Case:
     """about: what the servers do, for the page. servers: how many. queries, first, rate: so many in
     all, of them `first` at once, the others at random times at this rate a second. deadline_s: of
-    each. bad: the server that misbehaves, from `bad_s` on. at_once: calls that a server takes, others
-    are refused (`queues`: wait). requests, tokens: that it takes in any minute. long: prompts are.
-    side_by_side: its seeds run at the same time, since it mostly waits. kind: what is asked: single
-    questions (`questions`), `urgent` ones among patient ones, a `map` beside a chat, or `equal` ones.
+    each. bad: the server that misbehaves, from `bad_s` on. at_once: calls that a server takes,
+    others are refused (`queues`: wait). requests, tokens: that it takes in any minute. long:
+    prompts are. side_by_side: its seeds run at the same time, since it mostly waits. kind: what is
+    asked: single `questions`, `urgent` ones among patient ones, a `map` beside a chat, or `equal`
+    ones.
     """
 
     name: str
@@ -58,7 +59,7 @@ CASES: Final[Mapping[str, Case]] = {
             "limit_3",
             "one server takes three calls at once and refuses others (429, Retry-After: 1)",
             servers=1,
-            first=30,
+            first=12,
             rate=10.0,
             at_once=3,
         ),
@@ -107,13 +108,13 @@ CASES: Final[Mapping[str, Case]] = {
         ),
         Case(
             "resets",
-            "both servers reset one connection in ten, half of them before the first token and half "
-            "in the middle of the answer",
+            "both servers reset one connection in ten, half of them before the first token and "
+            "half in the middle of the answer",
         ),
         Case(
             "flaps",
-            "one of two servers is there for three seconds and away for three, with all connections "
-            "reset",
+            "one of two servers is there for three seconds and away for three, with all "
+            "connections reset",
             bad=0,
         ),
         Case(
@@ -124,15 +125,15 @@ CASES: Final[Mapping[str, Case]] = {
         ),
         Case(
             "two_providers",
-            "the cheaper of two providers takes three calls at once (429, Retry-After: 1), the other "
-            "takes any; their keys and the names of their models differ",
+            "the cheaper of two providers takes three calls at once (429, Retry-After: 1), the "
+            "other takes any; their keys and the names of their models differ",
             rate=12.0,
             at_once=3,
         ),
         Case(
             "urgent",
-            "one server answers two calls at once, of half a second, and lets others wait; a fifth of "
-            "the questions have 1.5 to 4 s to live, the others ten minutes",
+            "one server answers two calls at once, of half a second, and lets others wait; a fifth "
+            "of the questions have 1.5 to 4 s to live, the others ten minutes",
             servers=1,
             queries=100,
             first=30,

@@ -200,7 +200,11 @@ async def main() -> None:
                 await stack.enter_async_context(server)
                 worlds.append(Behaves(case, given["seed"], number, server))
             places = [
-                {"url": world.server.url, "model": world.server.manners.model, "key": world.server.key}
+                {
+                    "url": world.server.url,
+                    "model": world.server.manners.model,
+                    "key": world.server.key,
+                }
                 for world in worlds
             ]
             print(json.dumps(places), flush=True)

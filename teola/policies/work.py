@@ -185,7 +185,8 @@ class Slots(NamedTuple):
 
     idle: nothing runs there, so that one entry larger than `weight` may go alone. running: calls
     in flight there, which another prefill holds up (0 where batches do not disturb each other).
-    lane: only work of this lane is wanted (None: of any).
+    lane: only work of this lane is wanted (None: of any). rationed: what it runs is counted, by its
+    server, in requests a minute, so that whatever can share one does.
     """
 
     instance: int
@@ -194,6 +195,7 @@ class Slots(NamedTuple):
     idle: bool
     running: int = 0
     lane: Op | None = None
+    rationed: bool = False
 
 
 class Taker:

@@ -40,7 +40,10 @@ def tools(*names: str) -> OfferedTools:
     """Tools of one text each."""
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
     functions = [
-        {"type": "function", "function": {"name": name, "description": name, "parameters": parameters}}
+        {
+            "type": "function",
+            "function": {"name": name, "description": name, "parameters": parameters},
+        }
         for name in names
     ]
     return OfferedTools(json.dumps(functions), "IN WORDS", "BRIEF")
@@ -124,7 +127,9 @@ async def stream(it: Tried) -> str:
 
 async def at_once(it: Tried) -> str:
     """A request that is answered in one piece, as a beginning of a prompt is sent ahead."""
-    body = it.engine.body(a_call(), {"messages": [{"role": "user", "content": "x"}]}, complete=False)
+    body = it.engine.body(
+        a_call(), {"messages": [{"role": "user", "content": "x"}]}, complete=False
+    )
     await it.engine.connection.send(QueryContext("q"), body)
     assert it.last.status == 200
     assert it.last.pieces == 1
@@ -174,7 +179,8 @@ async def tool(it: Tried) -> str:
 
 async def tools_together(it: Tried) -> str:
     it.server.reply = Reply(
-        PIECES, calls=(("weather", '{"city": "Oslo"}'), ("weather", '{"city": "Bergen (Hordaland)"}'))
+        PIECES,
+        calls=(("weather", '{"city": "Oslo"}'), ("weather", '{"city": "Bergen (Hordaland)"}')),
     )
     cities = ("Oslo", "Bergen (Hordaland)")
     return await _calls(it, [{"tool": "weather", "args": {"city": city}} for city in cities])
@@ -227,11 +233,9 @@ async def cancel(it: Tried) -> str:
         async for delta in answers:
             if delta.text:
                 break
-    for _ in range(400):
-        if it.last.left:
-            break
-        await asyncio.sleep(0.005)
-    assert it.last.left
+    async with asyncio.timeout(60.0):
+        while not it.last.left:
+            await asyncio.sleep(0.005)
     assert it.last.pieces < len(PIECES) * 50
     return "yes"
 

@@ -1,4 +1,4 @@
-"""Answers as servers and what stands before them have been seen to send them, and what is to be read.
+"""Answers as servers and what stands before them send them, and what is to be read.
 
 Each is the body of an answer to a request for a stream, byte for byte, with where it was reported.
 """
@@ -39,7 +39,9 @@ def _data(fields: Any) -> bytes:
     return f"data: {json.dumps(fields, ensure_ascii=False)}\n\n".encode()
 
 
-def _call(arguments: object, name: str = "", id: str = "", index: int | None = None) -> dict[str, Any]:
+def _call(
+    arguments: object, name: str = "", id: str = "", index: int | None = None
+) -> dict[str, Any]:
     function: dict[str, Any] = {"arguments": arguments}
     if name:
         function["name"] = name
@@ -101,14 +103,13 @@ ODD: Final = (
     _text("other fields of events", _SSE, b"retry: 3000\n\n",
         *(b"event: message\nid: 7\n" + one for one in (HEAD, *HELLO, STOP, DONE))),
     _text("a character cut in two", _SSE, HEAD,
-        *(_event({"content": "Zürich"})[at : at + 1] for at in range(len(_event({"content": "Zürich"})))),
-        STOP, DONE, text="Zürich"),
+        *(bytes([byte]) for byte in _event({"content": "Zürich"})), STOP, DONE, text="Zürich"),
     _text("other separators of lines within a text", f"{_GITHUB}/openai/openai-python/issues/1532",
         HEAD, _event({"content": "a\u2028b\x85c"}), STOP, DONE, text="a\u2028b\x85c"),
-    _text("a line of 300 KB", "https://docs.vllm.ai", HEAD, _event({"content": "x" * 300_000}), STOP,
-        DONE, text="x" * 300_000),
-    _text("the last line lacks its end", f"{_GITHUB}/sashabaranov/go-openai/issues/792", HEAD, *HELLO,
-        STOP.rstrip(b"\n")),
+    _text("a line of 300 KB", "https://docs.vllm.ai", HEAD, _event({"content": "x" * 300_000}),
+        STOP, DONE, text="x" * 300_000),
+    _text("the last line lacks its end", f"{_GITHUB}/sashabaranov/go-openai/issues/792", HEAD,
+        *HELLO, STOP.rstrip(b"\n")),
     _text("a filter's findings first, without choices", f"{_GITHUB}/simonw/llm/issues/294",
         _data({"choices": [], "prompt_filter_results": []}), HEAD, *HELLO, STOP, DONE),
     _text("a choice without a delta", f"{_GITHUB}/langchain-ai/langchain/issues/18977",
@@ -159,7 +160,8 @@ ODD: Final = (
         HELLO[0], b'error: {"code": 500, "message": "Context size has been exceeded."}\n\n'),
     _error("an error as an event of its own", "https://lmstudio.ai/docs/developer/openai-compat",
         HEAD, HELLO[0], b"event: error\n" + _data({"error": {"message": "The model has crashed"}})),
-    _error("an error as JSON, with status 200", f"{_GITHUB}/lmstudio-ai/lmstudio-bug-tracker/issues/618",
+    _error("an error as JSON, with status 200",
+        f"{_GITHUB}/lmstudio-ai/lmstudio-bug-tracker/issues/618",
         json.dumps({"error": "Unexpected endpoint or method. (POST /chat/completions)"}).encode(),
         type=_JSON),
     _error("a proxy's page, with status 200", f"{_GITHUB}/openai/openai-python/issues/2161",

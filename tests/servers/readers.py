@@ -1,4 +1,4 @@
-"""Two readers of streams: ours, and the one of the `openai` client with as much around it as it needs.
+"""Two readers of streams: ours, and that of the `openai` client with what it needs around it.
 
 `python -m tests.servers.readers` says what each costs; decision 0008 says which one is taken.
 """
@@ -68,9 +68,7 @@ def _read(chunk: Any) -> tuple[str, list[CallPiece], str | None]:
     choice = chunk.choices[0]
     delta = choice.delta
     pieces = [
-        CallPiece(
-            one.index, one.id or "", one.function.name or "", one.function.arguments or ""
-        )
+        CallPiece(one.index, one.id or "", one.function.name or "", one.function.arguments or "")
         for one in delta.tool_calls or ()
     ]
     content = delta.content
@@ -84,7 +82,7 @@ async def passes(reads: Reads, odd: Odd) -> bool:
             text = await reads(server, odd)
         except EngineError as error:
             return odd.fails is not None and error.retryable is odd.fails
-        except Exception:  # noqa: BLE001: it does not pass, whatever it is
+        except Exception:  # noqa: BLE001 -- it does not pass, whatever it is
             return False
     if odd.calls is not None:
         return bool(json.loads(text) == {"calls": odd.calls})
@@ -162,7 +160,11 @@ async def whole_query_ms() -> float:
         with Runtime({"llm": EngineConfig("openai", options)}) as runtime:
             generate = Generate(instruction="", context_required=False, max_tokens=TOKENS + 1)
             app = App(
-                "a", generate, inputs={"question": "text"}, outputs={"answer": "answer"}, runtime=runtime
+                "a",
+                generate,
+                inputs={"question": "text"},
+                outputs={"answer": "answer"},
+                runtime=runtime,
             )
             await app.arun(question="x")
             thread = runtime._thread
@@ -180,7 +182,9 @@ async def whole_query_ms() -> float:
 async def main() -> None:
     for name, reads in (("ours", ours), ("the client's", the_clients)):
         failed = [odd.name for odd in ODD if not await passes(reads, odd)]
-        print(f"{name}: reads {len(ODD) - len(failed)} of {len(ODD)}; not: {', '.join(failed) or '-'}")
+        print(
+            f"{name}: reads {len(ODD) - len(failed)} of {len(ODD)}; not: {', '.join(failed) or '-'}"
+        )
     found, whole = await costs(), await whole_query_ms()
     for name, each in found.items():
         print(f"{name}: {each:.2f} ms for {TOKENS} tokens")

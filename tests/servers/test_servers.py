@@ -1,4 +1,4 @@
-"""The same twenty behaviours on every kind of model server, and the page that says how they went."""
+"""The same twenty behaviours on every kind of model server, and the page that tells of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.common.scripted.kinds import KINDS, Manners
 from teola_engines.openai import wire
 from tests.planted import catches, edited
 from tests.servers import page
-from tests.servers.behaviours import BEHAVIOURS, OPTIONS, column, tried
+from tests.servers.behaviours import BEHAVIOURS, OPTIONS, column
 from tests.servers.odd_streams import ODD, Odd
 from tests.servers.readers import ours, passes, the_clients
 

@@ -29,10 +29,10 @@ class Manners:
     or `last` (in the event of the last piece). usage: counts come when they are asked for, with the
     last event, with each event, or never. more: further fields of each choice. comments: lines
     before an answer. whole: a request for a stream is answered in one piece.
-    tools: how calls are streamed: `pieces`, `whole` (each in one event), `bare` (the same without an
-    index), `alone` (a call in place of a list), `parsed` (arguments as an object) or `none` (they
-    are refused). tools_end: the finish reason of an answer that calls. thoughts: the field of what a
-    model thinks, if it tells it.
+    tools: how calls are streamed: `pieces`, `whole` (each in one event), `bare` (the same without
+    an index), `alone` (a call in place of a list), `parsed` (arguments as an
+    object) or `none` (they are refused). tools_end: the finish reason of an answer that calls.
+    thoughts: the field of what a model thinks, if it tells it.
     budgets: which headers tell what is left. refuses: what it answers in which situation.
     """
 
@@ -209,7 +209,11 @@ KINDS: Final[Mapping[str, tuple[Difference, ...]]] = {
         D("model", "meta-llama/Llama-3.1-8B-Instruct", _VLLM),
         D("listed", {"owned_by": "vllm", "max_model_len": 4096}, _VLLM),
         D("version", "0.32.0", _VLLM),
-        D("thoughts", "reasoning", "https://docs.vllm.ai/en/latest/features/reasoning_outputs.html"),
+        D(
+            "thoughts",
+            "reasoning",
+            "https://docs.vllm.ai/en/latest/features/reasoning_outputs.html",
+        ),
         D("refuses", refusals.VLLM, _VLLM),
     ),
     "SGLang": (

@@ -3,8 +3,8 @@
 Situations: `key` (a wrong API key), `model` (one that it does not have), `long` (a prompt beyond
 the context), `field` (a field that it does not know), `tools` (a model without tools), `busy` (it
 takes no more now), `used_up` (nothing more until somebody pays, or the next day), and `stream` (it
-fails while it answers, which is an event of the stream). A situation that is missing does not arise.
-Words in braces are filled in: {model}, {field}, {asked} and {limit} (tokens), {seconds}.
+fails while it answers, which is an event of the stream). A situation that is missing does not
+arise. Words in braces are filled in: {model}, {field}, {asked} and {limit} (tokens), {seconds}.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ OPENAI: Final = {
 
 AZURE: Final = {
     "key": R(401, {"error": {"code": "401", "message": "Access denied due to invalid subscription "
-        "key or wrong API endpoint. Make sure to provide a valid key for an active subscription."}}),
+        "key or wrong API endpoint. Make sure to provide a valid key for an active "
+        "subscription."}}),
     "model": R(404, {"error": {"code": "DeploymentNotFound", "message": "The API deployment for "
         "this resource does not exist. If you created the deployment within the last 5 minutes, "
         "please wait a moment and try again."}}),
@@ -95,7 +96,8 @@ def _gemini(code: int, status: str, message: str, *details: dict[str, Any]) -> A
 
 GEMINI: Final = {
     "key": R(400, _gemini(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API "
-        "key.", {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"})),
+        "key.", {"@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": "API_KEY_INVALID"})),
     "model": R(404, _gemini(404, "NOT_FOUND", "models/{model} is not found for API version v1main, "
         "or is not supported for generateContent.")),
     "long": R(400, _gemini(400, "INVALID_ARGUMENT", "The input token count ({asked}) exceeds the "
@@ -159,8 +161,8 @@ OPENROUTER: Final = {
     "long": R(400, _openrouter(400, "This endpoint's maximum context length is {limit} tokens. "
         "However, you requested about {asked} tokens ({asked} of text input). Please reduce the "
         "length of either one.")),
-    "tools": R(404, _openrouter(404, "No endpoints found that support tool use. To learn more about "
-        "provider routing, visit: https://openrouter.ai/docs/provider-routing")),
+    "tools": R(404, _openrouter(404, "No endpoints found that support tool use. To learn more "
+        "about provider routing, visit: https://openrouter.ai/docs/provider-routing")),
     "busy": R(429, _openrouter(429, "Provider returned error", metadata={"raw": "{model} is "
         "temporarily rate-limited upstream.", "provider_name": "Somebody"}), _SOON),
     "used_up": R(402, _openrouter(402, "Insufficient credits. Add more using "
@@ -211,8 +213,8 @@ VLLM: Final = {
         "--tool-call-parser to be set", "BadRequestError", 400)),
     "busy": R(503, _openai("The server has too many queued requests.", "ServiceUnavailable", 503),
         _SOON),
-    "stream": R(200, _openai("EngineCore encountered an issue. See stack trace (above) for the root "
-        "cause.", "InternalServerError", 500)),
+    "stream": R(200, _openai("EngineCore encountered an issue. See stack trace (above) for the "
+        "root cause.", "InternalServerError", 500)),
 }  # fmt: skip
 
 
@@ -230,8 +232,8 @@ SGLANG: Final = {
 }  # fmt: skip
 
 TGI: Final = {
-    "long": R(422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= "
-        "{limit}. Given: {asked} `inputs` tokens and 16 `max_new_tokens`",
+    "long": R(422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must "
+        "be <= {limit}. Given: {asked} `inputs` tokens and 16 `max_new_tokens`",
         "error_type": "validation"}),
     "field": R(422, "Failed to deserialize the JSON body into the target type: {field}: missing "
         "field `value` at line 1 column 200"),

@@ -113,8 +113,8 @@ Rule = Callable[[Seen], Awaitable[Fault | Reply | None]]
 
 
 class Scripted:
-    """The server. rule: is asked for each completion that gets past the checks. port: 0 takes a free
-    one. context: tokens that it takes."""
+    """The server. rule: is asked for each completion that gets past the checks. port: 0 takes
+    a free one. context: tokens that it takes."""
 
     def __init__(
         self, manners: Manners, *, rule: Rule | None = None, port: int = 0, context: int = CONTEXT
@@ -223,19 +223,20 @@ class Scripted:
         sent = _Sent(seen, writer, self)
         path = seen.path.removeprefix(self.manners.path)
         if seen.path == "/version" and self.manners.version:
-            return await sent.json(200, {"version": self.manners.version})
-        if not seen.path.startswith(self.manners.path) or path not in PAGES:
-            return await sent.json(*self.manners.lost)
-        if (refused := self._checks(seen, path)) is not None:
-            return await sent.refuses(*refused)
-        if path == "/models":
+            await sent.json(200, {"version": self.manners.version})
+        elif not seen.path.startswith(self.manners.path) or path not in PAGES:
+            await sent.json(*self.manners.lost)
+        elif (refused := self._checks(seen, path)) is not None:
+            await sent.refuses(*refused)
+        elif path == "/models":
             entry = {"id": self.manners.model, "object": "model", "created": CREATED}
             listed = {"object": "list", "data": [entry | dict(self.manners.listed)]}
-            return await sent.json(200, listed)
-        said: Fault | Reply | None = self.faults.popleft() if self.faults else None
-        if said is None and self.rule is not None:
-            said = await self.rule(seen)
-        await sent.says(said)
+            await sent.json(200, listed)
+        else:
+            said: Fault | Reply | None = self.faults.popleft() if self.faults else None
+            if said is None and self.rule is not None:
+                said = await self.rule(seen)
+            await sent.says(said)
 
     def _checks(self, seen: Seen, path: str) -> tuple[Refuses, dict[str, object]] | None:
         """What is wrong with the request itself."""
@@ -283,18 +284,23 @@ class _Sent:
         server, knows = self._server, {"model": self._seen.body.get("model")}
         if isinstance(said, Refuse):
             more = {"seconds": said.seconds, "limit": server.context, "asked": 9 * server.context}
-            return await self.refuses(self._manners.refuses[said.situation], knows | more)
-        if isinstance(said, Hang):
+            await self.refuses(self._manners.refuses[said.situation], knows | more)
+        elif isinstance(said, Hang):
             await asyncio.Event().wait()
-        if isinstance(said, Raw):
-            return await self._raw(said)
-        reply = said if isinstance(said, Reply) else server.reply
+        elif isinstance(said, Raw):
+            await self._raw(said)
+        else:
+            await self._replies(said if isinstance(said, Reply) else server.reply, said)
+
+    async def _replies(self, reply: Reply, said: Fault | Reply | None) -> None:
+        """An answer, of which something may go wrong in the middle."""
         if not self._seen.body.get("stream") or self._manners.whole:
             if isinstance(said, Breaks):
                 self._breaks(said)
             await asyncio.sleep(reply.first_s + reply.each_s * (len(reply.pieces) - 1))
             answer, self._seen.pieces = whole_answer(self._manners, reply, self._seen.body)
-            return await self.json(200, answer, budgets=True)
+            await self.json(200, answer, budgets=True)
+            return
         await self._stream(reply, said if isinstance(said, Breaks) else None)
 
     async def _stream(self, reply: Reply, breaks: Breaks | None) -> None:
