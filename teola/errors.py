@@ -12,6 +12,7 @@
     │   │   ├── EngineAway              its server, which others run, is not there now
     │   │   └── ToolLost                a tool's server was lost while it worked on a call
     │   ├── EngineBusy                  its server takes no more calls now
+    │   ├── BudgetSpent                 not asked: what the query may take is spent
     │   └── OutputError                 it answered, but not in the form that was asked for
     ├── ToolError                       a tool refuses, for a reason that its model is to read
     ├── QueryError                      how a query ended, when not with an answer
@@ -144,6 +145,10 @@ class EngineBusy(EngineError):
     def __init__(self, message: str, *, after_s: float | None = None) -> None:
         super().__init__(message, retryable=True)
         self.after_s = after_s
+
+
+class BudgetSpent(EngineError):
+    """An engine was not asked, because what the query may take is spent or reserved."""
 
 
 class ToolLost(EngineUnavailable):
