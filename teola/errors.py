@@ -180,6 +180,21 @@ class QueryFailed(QueryError):
 
     component: str | None = None
 
+    @property
+    def usage(self) -> Any:
+        """What the query took until then (see Result.usage); None where no query came of it."""
+        return None if self.result is None else self.result.usage
+
+    @property
+    def steps(self) -> list[Any]:
+        """What its agents did until then."""
+        return [] if self.result is None else self.result.steps
+
+    @property
+    def ran(self) -> list[str]:
+        """Ids of what engines had done of it by then."""
+        return [] if self.result is None else self.result.ran
+
 
 class CodeChanged(QueryError):
     """The query was begun by another version of its application, which no server has any more."""

@@ -8,9 +8,11 @@ from teola.graph.growth import (
     Grow,
     Grower,
     Growth,
+    KeepsRoom,
     NamesCounter,
     Remarks,
     Spends,
+    StopsShort,
     ToolStep,
 )
 from teola.graph.inquiry import Inquiry, Wording
@@ -58,6 +60,7 @@ __all__ = [
     "Guard",
     "IngestionParams",
     "Inquiry",
+    "KeepsRoom",
     "NamesCounter",
     "OfferedTools",
     "Op",
@@ -72,6 +75,7 @@ __all__ = [
     "Role",
     "SearchParams",
     "Spends",
+    "StopsShort",
     "SqlParams",
     "SqlWork",
     "ToolParams",

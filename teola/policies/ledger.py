@@ -115,12 +115,19 @@ class Reservation:
         """In all."""
         return self.prompt_tokens + self.answer_tokens
 
-    def settle(self, prompt_tokens: int, generated_tokens: int, cached_tokens: int = 0) -> None:
-        """The call has ended, however it did, and took so much; the rest is there again."""
+    def settle(
+        self,
+        prompt_tokens: int,
+        generated_tokens: int,
+        cached_tokens: int = 0,
+        price: Price | None = None,
+    ) -> None:
+        """The call has ended, however it did, and took so much; the rest is there again. price: of
+        the model that was called in the end, if it is another."""
         if self.closed:
             return
         taken = prompt_tokens + generated_tokens
-        cost = self.price.cost(prompt_tokens, generated_tokens, cached_tokens)
+        cost = (price or self.price).cost(prompt_tokens, generated_tokens, cached_tokens)
         for account in self.accounts:
             account.tokens += taken
             account.cost += cost
@@ -165,6 +172,11 @@ class Ledger:
         outer = around.accounts if around is not None else ()
         accounts = [*((own,) if own is not None else ()), *outer, *others]
         self.accounts: tuple[Account, ...] = tuple(dict.fromkeys(accounts))
+
+    @property
+    def counts_money(self) -> bool:
+        """Whether one of its accounts is bounded in money."""
+        return any(account.most_cost < inf for account in self.accounts)
 
     @property
     def left_tokens(self) -> float:

@@ -108,9 +108,12 @@ class EngineQueue:
         work.home, work.queued, work.spans = work.affinity, False, []
 
     def sized(self, event: Sized, now: float) -> list[Output]:
-        """A primitive that was held is measured."""
+        """A primitive that was held is measured, or refused."""
         work = self.works.get((event.run, event.primitive))
         if work is not None and not (work.total or work.withdrawn):
+            if event.cause is not None:
+                del self.works[event.run, event.primitive]
+                return [Tell(event.run, Failed(event.primitive, event.cause))]
             work.total, work.keys, work.queued = max(1, event.size.total), event.size.keys, True
             self._enter(work, now)
         return []

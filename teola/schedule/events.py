@@ -123,12 +123,14 @@ class CallEnded:
 
 @dataclass(slots=True)
 class Sized:
-    """How large a primitive is that the core let measure."""
+    """How large a primitive is that the core let measure. cause: why it is not to be done, such as
+    that its query may not take so much."""
 
     engine: str
     run: str
     primitive: int
     size: Size
+    cause: Cause | None = None
 
 
 @dataclass(slots=True)

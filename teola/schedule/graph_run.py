@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from teola.errors import DeadlineExceeded, QueryCancelled
+from teola.errors import BudgetSpent, DeadlineExceeded, QueryCancelled
 from teola.graph import Ref
 from teola.policies.asker import Asker
 from teola.schedule.events import (
@@ -170,7 +170,7 @@ class GraphRun:
         if not group:
             return
         primitive = self.plan.primitives[i]
-        if not primitive.optional:
+        if not primitive.optional and type(event.cause.error) is not BudgetSpent:
             self.status[group[0]] = FAILED
             self._stop(State.FAILED, event.cause, group[0])
             return

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
 
-from teola.engine import Call, LanguageModel, NextRead
+from teola.engine import Call, LanguageModel, NextRead, Usage
 from teola.graph import DecodeParams, Op
 from teola.runtime.growing import is_heard
 from teola.runtime.hosts.call import Listener, run_call
@@ -24,6 +24,7 @@ from teola.runtime.live.query import LiveQuery
 from teola.runtime.live.thoughts import WithoutThoughts
 from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent
 
+NO_USAGE: Final = Usage()
 PREFILLED: Final = DecodeParams(max_tokens=1)
 """What is asked of a prefilling that nothing is decoded from yet."""
 
@@ -34,11 +35,15 @@ def call_of(
     instance: int,
     priority: int = 0,
     reads: tuple[NextRead, ...] = (),
+    most: int | None = None,
 ) -> Call:
-    """The call that primitive `i` leads, or its prefilling if it leads none."""
+    """The call that primitive `i` leads, or its prefilling if it leads none. most: tokens that it
+    may write, if that is less than it asks for."""
     members = query.plan.members[i]
     decode = query.plan.primitives[members[0]].params if members else PREFILLED
     assert isinstance(decode, DecodeParams)
+    if most is not None and most < decode.max_tokens:
+        decode = replace(decode, max_tokens=most)
     before = query.run.before(i)
     prefix = query.store.values[before]["sequence"] if before >= 0 else None
     if prefix is not None and prefix.instance != instance:
@@ -53,7 +58,8 @@ def call_of(
 class LiveCall:
     """A try of the call that primitive `head` leads. shown: its text goes to the watcher as it
     comes. items: of its list, that were written so far. sent: something of it has been passed on,
-    so there can be no further try."""
+    so there can be no further try. started: its first token has come. characters, usage: that
+    came, when it is over."""
 
     __slots__ = (
         "_clock",
@@ -64,10 +70,13 @@ class LiveCall:
         "_query",
         "_wrote",
         "cached",
+        "characters",
         "generated",
         "items",
         "sent",
         "shown",
+        "started",
+        "usage",
     )
 
     def __init__(
@@ -84,7 +93,8 @@ class LiveCall:
         self.items = 0
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         self._field: FieldText | None = None
-        self.sent = False
+        self.sent = self.started = False
+        self.characters, self.usage = 0, NO_USAGE
         self.cached: int | None = None
         """Tokens of the prompt that were in the instance's cache (None: it does not tell)."""
         self.generated: int | None = None
@@ -103,21 +113,24 @@ class LiveCall:
         token = self._token if self.shown else None
         item = self._item if is_heard(query, head) else None
         ends = partial(query.ends.__setitem__, head)
-        listener = Listener(self._first, self._deliver, token, ends, item)
+        listener = Listener(self._first, self._deliver, token, ends, item, self._over)
         model = cast("LanguageModel", host.engine)
         if not decode.keep_thoughts:
             model = cast("LanguageModel", WithoutThoughts(model))
         if (steps := query.terms.steps) is not None:
             model = cast("LanguageModel", KeptModel(model, steps, steps.key(query.run, head)))
         usage = await run_call(model, call, members, listener, wanted)
-        query.trace.used(usage, head)
         if usage.prompt_tokens:
             self.cached = usage.cached_tokens
         if usage.completion_tokens:
             self.generated = usage.completion_tokens
 
+    def _over(self, characters: int, usage: Usage) -> None:
+        self.characters, self.usage = characters, usage
+
     def _first(self) -> None:
         query, head = self._query, self._head
+        self.started = True
         if not query.run.ended(head):  # another try: what was released must not come back
             query.store.put(head, {"sequence": True})
         query.trace.ended(head, 0, self._clock())

@@ -20,6 +20,7 @@ from teola.errors import QueryCancelled, TeolaError
 from teola.graph import Growth
 from teola.learning import Learner
 from teola.policies.asker import Asker
+from teola.policies.ledger import Reservation
 from teola.policies.work import Size, Work
 from teola.runtime.driver import Driver
 from teola.runtime.growing import Place
@@ -32,6 +33,7 @@ from teola.runtime.live.entering import entered
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.outcomes import keeps, outcome_of, results_kept
+from teola.runtime.live.paying import Paying, whole_prompt
 from teola.runtime.live.people import People
 from teola.runtime.live.prefixes import PrefixWatch
 from teola.runtime.live.query import (
@@ -63,6 +65,7 @@ from teola.schedule.events import (
     Outcome,
     QueueEvent,
     SetTimer,
+    Sized,
     State,
     Timer,
 )
@@ -93,7 +96,8 @@ class Live(Driver[LiveQuery]):
         self._memory = MemoryWatch(loop, self.post)
         self.prefixes = PrefixWatch(loop, self.post)
         self.accounts = AccountWatch(loop, self.post)
-        self._sizing = Sizing(loop, self.hosts, self._inbox.append, self.wake)
+        self.paying = Paying(self.hosts, self.billing)
+        self._sizing = Sizing(loop, self.hosts, self._was_sized, self.wake)
         self.sequences = KeptSequences()
         self.asking: set[People] = set()
         """Those who have been asked something."""
@@ -159,6 +163,7 @@ class Live(Driver[LiveQuery]):
             del self.queries[part.id]
             part.run.state = State.FAILED
             self._perform(self.core.drop(part.id, now), now)
+            self.billing.over(part.id, len(part.plan))
             part.left_alone()
             part.trace.finish(State.FAILED.value, now)
             part.store.close()
@@ -167,7 +172,7 @@ class Live(Driver[LiveQuery]):
         self.wake()
 
     def growth(self, query: LiveQuery, i: int) -> Growth:
-        return growth_of(query, i, self.hosts)
+        return growth_of(query, i, self.hosts, self.paying.dearest)
 
     def made_part(
         self, around: LiveQuery, id: str, plan: Plan, place: Place, now: float
@@ -368,8 +373,29 @@ class Live(Driver[LiveQuery]):
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         spec = self.queries[run].plan.specs[i]
-        later = self._sizing.takes(spec, self.core.queues[spec.engine].placing.by_keys)
+        query = self.queries[run]
+        exactly = query.run.asker.budget is not None
+        exactly = exactly or self.core.queues[spec.engine].placing.by_keys
+        later = self._sizing.takes(spec, exactly)
         return None if later else super()._measure(run, i)
+
+    def admitted(self, query: LiveQuery, i: int, size: Size) -> bool:
+        whole_prompt(query, i)  # what it reads may be gone when it is wanted
+        call = self.paying.billed(query, i, size)
+        return call is None or self.billing.admitted(call)
+
+    def sized(self, event: Sized) -> None:
+        self._inbox.append(event)
+        self.wake()
+
+    def _was_sized(self, event: Sized) -> None:
+        """A prompt is measured; if its query has a budget, it may have to wait for that."""
+        query = self.queries.get(event.run)
+        bounded = query is not None and query.run.asker.budget is not None
+        if query is not None and bounded and not self.admitted(query, event.primitive, event.size):
+            self.billing.parked(event.run, event.primitive)
+        else:
+            self._inbox.append(event)
 
     def measure(self, command: Measure, now: float) -> None:
         self._sizing.measure(self.queries[command.run], command.primitive)
@@ -398,23 +424,32 @@ class Live(Driver[LiveQuery]):
             self._end(command, work, Cause(GONE))
             return
         calling.set(None)
+        place = command.engine, command.instance
         query.watch(i, work.total, "started")
         generated = LiveCall(command, query, i, self.post, self.loop.time, self._wrote)
         outcome: Outcome = {}
+        made: Reservation | None = None
         try:
+            most = None
+            if query.run.asker.budget is not None and work.spec.members:
+                made = self.paying.begins(query, i)
+                most = made.answer_tokens
             reads = self.reads(query, i) if host.looks_ahead else ()
-            call = call_of(query, i, host.instance, work.priority, reads)
+            call = call_of(query, i, host.instance, work.priority, reads, most)
             if (kept := query.store.kept) is not None:
                 kept.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
             with self.sequences.reading(host, call):
                 if work.spec.members:
                     await generated.run(host, call)
+                    self.paying.settled(query, i, generated, place, made)
                 else:
                     outcome = await self.sequences.prefill(host, query, i, call)
                     query.trace.ended(i, 0, self.loop.time())
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            self.paying.failed(query, i, generated, place, made, error)
             outcome = query.failed(i, 0, QueryCancelled("aborted"), self.loop.time())
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
+            self.paying.failed(query, i, generated, place, made, error)
             again = isinstance(error, TeolaError) and error.retryable and not generated.sent
             outcome = query.failed(i, 0, error, self.loop.time(), again=again)
         else:

@@ -51,7 +51,7 @@ class Terms:
     runtime: where it runs; None: nowhere that they could run as well.
     most_primitives: size that its p-graph may have.
     most_bytes: size of what its engines compute for it that may be held at once.
-    most_parts, most_tokens: that it may grow, and that its calls may take.
+    most_parts: that it may grow.
     depth: number of queries around it.
     people: who is asked what it asks.
     steps: what has been done of it before, and is not to be done again.
@@ -64,7 +64,6 @@ class Terms:
     most_primitives: float = inf
     most_bytes: float = inf
     most_parts: float = MOST_PARTS
-    most_tokens: float = inf
     depth: int = 0
     people: People | None = None
     steps: Steps | None = None
