@@ -61,7 +61,7 @@ class Job:
     given: its inputs, with the defaults of those that it leaves out.
     overrides: component -> parameter -> value.
     passes: names of those that run.
-    tenant, deadline_s, bounds, session, asked: see QuerySpec.
+    tenant, deadline_s, bounds, session, asked, most_tokens, most_cost: see QuerySpec.
     budget: what it may take, with all that it shares that with (None: there is no bound).
     part_of: the program that it belongs to ("": it is one by itself).
     caller: the component that asks it, if one does.
@@ -94,7 +94,7 @@ class Job:
         if not ask.deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {ask.deadline_s}")
         self.deadline_s, self.bounds, self.session = ask.deadline_s, ask.bounds, ask.session
-        self.asked = ask.asked
+        self.asked, self.most_tokens, self.most_cost = ask.asked, ask.most_tokens, ask.most_cost
         check_bounds(ask.most_tokens, ask.most_cost, "most_tokens", "most_cost")
         self.secrets = Secrets(ask.secrets) if ask.secrets else OF_NONE
         self.runtime = app.home
