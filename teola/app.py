@@ -38,7 +38,10 @@ class App(Application):
     the template. passes: which optimisation passes run ("all", "none", "a,b"). runtime: where it
     runs; by default one shared by all. version: yours; queries that outlive their server are taken
     over by the same one only. on_unknown: what happens to such a query where it is not known
-    whether a function that may change the world has ended: people are asked, or it fails. Raises
+    whether a function that may change the world has ended: people are asked, or it fails.
+    shares_answers: calls of LLMs that are equal to the last parameter, at temperature 0, are made
+    once for all queries of a tenant, while one is under way and for `shares_answers_s` seconds
+    after it (within a query they always are). Raises
     TemplateError where the template cannot run, and UnknownName where the runtime has not an engine
     that it names.
     """

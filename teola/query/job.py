@@ -29,6 +29,7 @@ from teola.runtime.documents import (
     passed_over,
     replaced,
 )
+from teola.runtime.live.answers import Answers
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending, Watcher, as_failure, describe
@@ -250,11 +251,15 @@ class Job:
                 steps=self.steps,
                 secrets=self.secrets,
                 values=room_for(self.runtime.keep_values, self.secrets),
+                answers=Answers(self.id.encode("utf-8", "surrogatepass")[:64]),
+                shares_s=self.app.shares_answers_s if self.app.shares_answers else 0.0,
             )
         around = self.caller.query
         terms = around.terms  # whose steps have no names for what is inside it
         spender = around.spender
-        return replace(terms, depth=terms.depth + 1, steps=None, spender=spender)
+        shares_s = self.app.shares_answers_s if self.app.shares_answers else 0.0
+        inside: Any = {"spender": spender, "shares_s": shares_s}
+        return replace(terms, depth=terms.depth + 1, steps=None, **inside)
 
     def _budget(self, ask: QuerySpec) -> Ledger | None:
         """What it may take: its own bound, those of the queries around it, and of its application

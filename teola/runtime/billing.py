@@ -182,6 +182,12 @@ class Billing:
         known = self._ratios.get(engine)
         self._ratios[engine] = seen if known is None else max(seen, known * FADING)
 
+    def lowered(self, run: str, i: int, most: int) -> bool:
+        """Whether a call that has not begun may write less than `most` tokens, so that its answer
+        is nobody else's."""
+        made = self._reserved.get((run, i))
+        return made is not None and made.answer_tokens < most
+
     def dropped(self, run: str, i: int) -> None:
         """A primitive is not done after all."""
         self._waiting.pop((run, i), None)

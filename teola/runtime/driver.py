@@ -45,6 +45,7 @@ from teola.schedule.events import (
     Finish,
     FirstToken,
     Fused,
+    Joined,
     Measure,
     QueueEvent,
     Recovered,
@@ -266,7 +267,7 @@ class Driver(ABC, Generic[Q]):
         """The call that `head` leads has written item `k` of its list. place: the engine, instance
         and batch of this try. Whether that is used from now on, so that there can be no other."""
         engine, instance, batch = place
-        work = self.core.queues[engine].works.get((query.id, head))
+        work = self.core.queues[engine].source(query.id, head)
         if work is None or (instance, batch) not in work.flying.values():
             return False  # of an instance that is gone
         used = self.parts.written(query, head, k, item, now)
@@ -483,6 +484,9 @@ class Driver(ABC, Generic[Q]):
     def unask(self, query: Q, i: int) -> None:
         """Nobody wants to know any more what primitive `i` asks."""
 
+    def joined(self, command: Joined, now: float) -> None:
+        """A work follows another one, which is in flight."""
+
     def recall(self, query: Q, i: int, now: float) -> None:
         """Take what is known of primitive `i`, which is not to be done again."""
         raise NotImplementedError
@@ -552,6 +556,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
     Measure: Driver._measured,
     SetTimer: lambda driver, command, now: driver.set_timer(command, now),
+    Joined: lambda driver, command, now: driver.joined(command, now),
     Waits: lambda driver, command, now: driver.refused(command, now),
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),

@@ -23,6 +23,7 @@ from teola.schedule.events import (
     Failed,
     Finish,
     Fused,
+    Known,
     Outbox,
     Recall,
     Release,
@@ -185,6 +186,11 @@ class GraphRun:
         self.known -= {event.primitive}
         if self.status[event.primitive] == RUNNING:
             self._ready(event.primitive)
+
+    def _known(self, event: Known) -> None:
+        if self.status[event.primitive] == RUNNING:
+            self.known |= {event.primitive}
+            self.out.append(Control(self.id, event.primitive))
 
     def _lacks(self, component: str, cause: Cause) -> None:
         """The query will do without what an optional component gives."""
@@ -364,6 +370,7 @@ _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
     Completed: GraphRun._completed,
     Failed: GraphRun._failed,
     Again: GraphRun._again,
+    Known: GraphRun._known,
     Cancelled: GraphRun._cancelled,
     DeadlineReached: GraphRun._deadline,
 }

@@ -20,6 +20,7 @@ from teola.engine import QueryContext
 from teola.errors import InputError, Overloaded, QueryCancelled
 from teola.graph import Spends
 from teola.run_secrets import OF_NONE, Secrets
+from teola.runtime.live.answers import Answers
 from teola.runtime.live.people import People
 from teola.runtime.live.steps import Steps
 from teola.runtime.observe.kept_values import ValueRoom
@@ -58,6 +59,8 @@ class Terms:
     secrets: that its tools may know by name.
     spender: the agent that called it, if one did.
     values: how much is kept of its values for people (None: nothing).
+    answers: of its calls of LLMs, for equal ones (None: they are not kept).
+    shares_s: for how long other queries of the tenant may have them (0: they may not).
     """
 
     runtime: RuntimeLike | None = None
@@ -70,6 +73,8 @@ class Terms:
     secrets: Secrets = OF_NONE
     spender: Spender | None = None
     values: ValueRoom | None = None
+    answers: Answers | None = None
+    shares_s: float = 0.0
 
 
 class Around(Protocol):

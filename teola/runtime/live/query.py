@@ -31,6 +31,7 @@ from teola.runtime.driver import Query
 from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.answers import Answer
 from teola.runtime.live.batch import refusal_of
 from teola.runtime.live.nesting import Caller, Spender, Terms
 from teola.runtime.live.purse import Purse
@@ -83,7 +84,9 @@ class LiveQuery(Query):
     """A query with what a live one needs. streams: its watcher is told tokens as they come. terms:
     what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
     tests of Conditions. tokens: of prompts, with what stands before, by the primitives that were
-    measured. estimated: of their own parts, of the other prompts, where it has a budget. asking:
+    measured. estimated: of their own parts, of the other prompts, where it has a budget. same: of
+    calls that are being measured, by what they are equal. answers: of calls that equal ones have
+    had before. asking:
     what people are asked, by the primitive that asks. ends: how calls have ended, by the primitive
     that leads them, where not as they should (see Trace.ends). done: None of a part, whose end is
     told to what it is a part of."""
@@ -114,6 +117,8 @@ class LiveQuery(Query):
         self.ends: dict[int, str] = {}
         self.tokens: dict[int, int] = {}
         self.estimated: dict[int, int] = {}
+        self.same: dict[int, bytes] = {}
+        self.answers: dict[int, Answer] = {}
 
     @property
     def spender(self) -> Spender | None:
