@@ -3,6 +3,7 @@
 from teola.graph.graph import Edge, Graph
 from teola.graph.growth import (
     NOBODY,
+    CountsParts,
     CountsTokens,
     Failures,
     Grow,
@@ -11,6 +12,7 @@ from teola.graph.growth import (
     KeepsRoom,
     NamesCounter,
     Remarks,
+    Repeated,
     Spends,
     StopsShort,
     ToolStep,
@@ -47,6 +49,7 @@ __all__ = [
     "ByHand",
     "ConditionParams",
     "Const",
+    "CountsParts",
     "CountsTokens",
     "DecodeParams",
     "Edge",
@@ -71,6 +74,7 @@ __all__ = [
     "Prompt",
     "Ref",
     "Remarks",
+    "Repeated",
     "RerankParams",
     "Role",
     "SearchParams",

@@ -86,6 +86,14 @@ class Known:
 
 
 @dataclass(slots=True)
+class Expected:
+    """All that the query does is expected to take `more_s` seconds longer, one after another, than
+    was expected until now: it grows more, or less."""
+
+    more_s: float
+
+
+@dataclass(slots=True)
 class Cancelled:
     """The caller does not want the query any more."""
 
@@ -430,7 +438,7 @@ class Tell:
     event: Completed | Failed | Known
 
 
-RunEvent = Started | Completed | Failed | Again | Known | Cancelled | DeadlineReached
+RunEvent = Started | Completed | Failed | Again | Known | Expected | Cancelled | DeadlineReached
 QueueEvent = (
     BatchCompleted
     | CallEnded
