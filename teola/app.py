@@ -174,7 +174,8 @@ class App(Application):
         if analyze:
             ask = QuerySpec(given, overrides or {}, passes, tenant="default")
             job = self.job(ask, profile=chosen)
-            return Explanation.of_run(chosen, runtime.start(job.run()).result().checked())
+            result = runtime.start(job.run()).result().checked()
+            return Explanation.of_run(chosen, result, runtime.price_of)
         sizes = self._list_sizes(given)
         if given.get("documents") is not None:
             sizes["chunks"] = runtime.start(self._count(given, overrides)).result()
@@ -185,7 +186,7 @@ class App(Application):
             debug=True,
             absent=lacks,
         )
-        return Explanation(self.name, optimised, chosen)
+        return Explanation(self.name, optimised, chosen, price_of=runtime.price_of)
 
     def simulate(
         self,

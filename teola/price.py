@@ -32,7 +32,9 @@ class Price:
             if not number or not isfinite(value) or value < 0:
                 raise InputError(f"a price is a number from 0 on, not {name}={value!r}")
 
-    def cost(self, prompt_tokens: float, generated_tokens: float, cached_tokens: int = 0) -> float:
+    def cost(
+        self, prompt_tokens: float, generated_tokens: float, cached_tokens: float = 0
+    ) -> float:
         """Of one call. cached_tokens: of the prompt's."""
         cached = self.prompt if self.cached is None else self.cached
         whole = (prompt_tokens - cached_tokens) * self.prompt + generated_tokens * self.answer

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar, get_args
 
-from teola.engine import Engine, EngineSpec
+from teola.engine import Engine, EngineSpec, NamesModel, near
 from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
 from teola.learning import AtWork, Learner
 from teola.price import Price
@@ -197,6 +197,20 @@ class Runtime:
         if not self.configs[name].pool:
             return engines[0].spec
         return joint([engine.spec for engine in engines])
+
+    def price_of(self, name: str) -> Price | None:
+        """Of a million tokens of the model of engine `name`, the dearest of its instances' (None:
+        one of them has no price)."""
+        found: Price | None = None
+        for engine in self.engines(name) if self.prices else ():
+            asked = near(engine)
+            model = asked.model if isinstance(asked, NamesModel) else None
+            price = self.prices.get(model or name, self.prices.get(name))
+            if price is None:
+                return None
+            if found is None or (price.answer, price.prompt) > (found.answer, found.prompt):
+                found = price
+        return found
 
     def declared_for(self, names: Iterable[str]) -> Profile:
         """What is known of the engines `names` before they have worked: this runtime's profile, or
