@@ -88,11 +88,14 @@ class Asker:
     model_of: Callable[[LlmCall], str]
     progress: Callable[[Stage, int], None] | None = None
     stages: list[Stage] = field(default_factory=list)
+    closed: bool = False
+    """Nothing more is asked: rows go whose answers are not known."""
     _ids: Iterator[int] = field(default_factory=count)
 
     def run(self, ask: Ask) -> None:
         """Give `ask.table` the columns of a call. Raises Stopped."""
-        self.spent.check()
+        if not self.closed:
+            self.spent.check()
         began = time.monotonic()
         call = ask.call
         operator = Operator(call.operator(self.model_of(call)), self.model_of(call), call.prompt)
@@ -128,11 +131,8 @@ class Asker:
         key = key_of(operator.digest, ask.call.names, names, ROW if alone else "")
         guard = f"WHERE {ask.guard}" if ask.guard else ""
         self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_asked AS SELECT {ROW}, {key} AS key{listed} "
+            f"CREATE OR REPLACE TABLE teola_asked AS SELECT {', '.join([ROW, f'{key} AS key', *names])} "
             f"FROM (SELECT {ROW}{listed} FROM {ask.table} {guard})"
-            if not texts
-            else f"CREATE OR REPLACE TABLE teola_asked AS SELECT {ROW}, {key} AS key, "
-            f"{', '.join(names)} FROM (SELECT {ROW}{listed} FROM {ask.table} {guard})"
         )
 
     def _gather(self, ask: Ask, stage: Stage, operator: Operator, alone: bool) -> None:
@@ -156,7 +156,7 @@ class Asker:
 
     def _ask(self, ask: Ask, stage: Stage, operator: Operator) -> None:
         todo = stage.distinct - stage.answered_before
-        if todo == 0:
+        if todo == 0 or self.closed:
             return
         self.answers.know(operator)
         asked = _Asked(self, ask.call, stage, operator, todo)
@@ -200,7 +200,7 @@ class Asker:
             f"CREATE OR REPLACE TABLE teola_new AS SELECT b.*, {value} AS {ask.value}, "
             f"a.error AS {ask.error} FROM {ask.table} b "
             f"LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} LEFT JOIN teola_known a ON a.key = k.key "
-            f"ORDER BY b.{ROW}"
+            f"{'WHERE k.key IS NULL OR a.key IS NOT NULL ' if self.closed else ''}ORDER BY b.{ROW}"
         )
         self.con.execute(f"DROP TABLE {ask.table}")
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {ask.table}")

@@ -125,6 +125,9 @@ class Rest:
 
     def cut(self) -> exp.Expr:
         """The block without calls."""
+        own = any(self.select.args.get(key) for key in ("distinct", "limit", "offset"))
+        made = any(self._makes_rows(one.node) for one in self.items)
+        self.cutter.blocks.append(not (self.grouped or self.windowed or own or made))
         if self.grouped:
             return self._grouped()
         if self.windowed:

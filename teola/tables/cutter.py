@@ -34,6 +34,8 @@ class Cutter:
         self.steps: list[Step] = []
         self.rewrites: list[Rewrite] = []
         self._count = 0
+        self.blocks: list[bool] = []
+        """Of each block that was cut, whether its rows are those of its base."""
 
     def plan(self, tree: exp.Query, columns: tuple[Column, ...]) -> Plan:
         """The plan of a query whose columns DuckDB gave. Raises InputError."""
@@ -46,7 +48,8 @@ class Cutter:
                 f"({', '.join(one.type for one in now)} for "
                 f"{', '.join(one.type for one in columns)})"
             )
-        return Plan(tuple(self.steps), final, columns, tuple(self.rewrites))
+        plain = isinstance(found, exp.Select) and self.blocks == [True]
+        return Plan(tuple(self.steps), final, columns, tuple(self.rewrites), plain)
 
     # --- what blocks need -----------------------------------------------------------------
 

@@ -69,8 +69,6 @@ def mark(tree: exp.Expr, calls: Calls) -> exp.Expr:
     # The inner ones first, so that what an outer one has as a field is marked already.
     for node in reversed(list(tree.find_all(exp.Anonymous, bfs=False))):
         name = str(node.this).upper()
-        if name in (VALUE.upper(), ERROR.upper()):
-            raise refused(f"there is no function {node.this}", node, calls.sql, "write LLM(...)")
         if name not in WRITTEN:
             continue
         call, fields = _read(node, calls.sql)

@@ -46,6 +46,9 @@ def read_query(sql: str, tables: Collection[str]) -> exp.Query:
     for node in tree.walk():
         if isinstance(node, OTHERS) and not isinstance(node, exp.Query):
             raise refused(f"{type(node).__name__.upper()} is no query", node, sql, "write a SELECT")
+    for node in tree.find_all(exp.Anonymous):
+        if str(node.this).lower().startswith("teola_"):
+            raise refused(f"there is no function {node.this}", node, sql, "write LLM(...)")
     known = {name.lower() for name in tables}
     for table in list(tree.find_all(exp.Table)):
         _check_table(table, known, tables, sql)

@@ -11,10 +11,11 @@ The text of each step names tables and columns that the plan made itself, but fo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from teola.tables.llm_call import LlmCall
 
-ROW: str = "rid"
+ROW: Final = "rid"
 """Column of a Base with the row's position in its source, from 0."""
 
 
@@ -100,12 +101,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """steps: in order. final: the query that is left, without calls. columns: of the result."""
+    """steps: in order. final: the query that is left, without calls. columns: of the result.
+    rowwise: each row of the result comes from a row of one base, whatever the others are: so those
+    rows are right whose answers are known.
+    """
 
     steps: tuple[Step, ...]
     final: str
     columns: tuple[Column, ...]
     rewrites: tuple[Rewrite, ...] = ()
+    rowwise: bool = False
 
     def asks(self) -> tuple[Ask, ...]:
         """All calls that the plan has, in the order in which they were planned."""
