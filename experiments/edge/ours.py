@@ -1,8 +1,9 @@
 """Teola's client: `python -m experiments.edge.ours`.
 
 The servers are one pool of the engine `openai` with a routing policy and nothing else configured,
-but for `two_providers`, where the pool says which of them is the dearer one, and for servers that
-let calls wait, where `max_sequences` says how many they answer at once.
+but for `two_providers`, where the pool says which of them is the dearer one, for servers that let
+calls wait, where `max_sequences` says how many they answer at once, and for `equal`, where the
+application says that its answers may be shared.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class Teola:
 
 
 def _shares(case: Case) -> dict[str, Any]:
-    """Equal questions may be answered once, if the application says so."""
-    return {}
+    """Equal questions are answered once where the application says so."""
+    return {"shares_answers": True} if case.kind == "equal" else {}
 
 
 @asynccontextmanager
