@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
 import httpx
@@ -24,42 +24,52 @@ from teola_engines.openai.calls import CallPiece, CallsText
 from tests.servers.behaviours import a_call, tools, tried
 from tests.servers.odd_streams import ODD, Odd
 
-Reads = Callable[[Scripted, Odd], Awaitable[str]]
+Reads = Callable[[Odd], Awaitable[str]]
+"""The text of an answer, calls as a list of them. Raises EngineError."""
+Reader = Callable[[Scripted], AbstractAsyncContextManager[Reads]]
 
 
-async def ours(server: Scripted, odd: Odd) -> str:
-    """The text of the answer, calls as a list of them. Raises EngineError."""
-    offered = tools("weather") if odd.calls is not None else None
-    async with tried(server) as it:
+@asynccontextmanager
+async def ours(server: Scripted) -> AsyncIterator[Reads]:
+    """What the engine reads."""
+
+    async def reads(odd: Odd) -> str:
         server.faults.append(odd.raw)
+        offered = tools("weather") if odd.calls is not None else None
         text, _, _ = await it.answer(a_call(tools=offered))
-    return text
+        return text
+
+    async with tried(server) as it:
+        yield reads
 
 
-async def the_clients(server: Scripted, odd: Odd) -> str:
-    """The same by the client's stream, with what it has no word for done by us."""
-    calls = CallsText("it", typed=False) if odd.calls is not None else None
-    client = openai.AsyncOpenAI(base_url=server.url, api_key=KEY, max_retries=0)
-    server.faults.append(odd.raw)
-    reason, texts = None, []
-    try:
-        with wire.as_engine_errors("it", "m", lambda headers: None):
-            stream = await client.chat.completions.create(
-                model=server.manners.model,
-                messages=[{"role": "user", "content": "x"}],
-                stream=True,
-                stream_options={"include_usage": True},
-            )
-            async for chunk in stream:
-                text, pieces, ends = _read(chunk)
-                reason = ends or reason
-                texts.append(calls.feed(text, pieces) if calls is not None else text)
-        wire.finish_reason(reason, "it")
-    except (openai.APIError, AttributeError, TypeError, KeyError) as error:
-        raise EngineError(f"{type(error).__name__}: {error}", retryable=True) from error
-    finally:
-        await client.close()
-    return "".join(texts) + (calls.end() if calls is not None else "")
+@asynccontextmanager
+async def the_clients(server: Scripted) -> AsyncIterator[Reads]:
+    """What the client's stream reads, with what it has no word for done by us."""
+
+    async def reads(odd: Odd) -> str:
+        server.faults.append(odd.raw)
+        calls = CallsText("it", typed=False) if odd.calls is not None else None
+        reason, texts = None, []
+        try:
+            with wire.as_engine_errors("it", "m", lambda headers: None):
+                stream = await client.chat.completions.create(
+                    model=server.manners.model,
+                    messages=[{"role": "user", "content": "x"}],
+                    stream=True,
+                    stream_options={"include_usage": True},
+                )
+                async for chunk in stream:
+                    text, pieces, ends = _read(chunk)
+                    reason = ends or reason
+                    texts.append(calls.feed(text, pieces) if calls is not None else text)
+            wire.finish_reason(reason, "it")
+        except (openai.APIError, AttributeError, TypeError, KeyError) as error:
+            raise EngineError(f"{type(error).__name__}: {error}", retryable=True) from error
+        return "".join(texts) + (calls.end() if calls is not None else "")
+
+    async with openai.AsyncOpenAI(base_url=server.url, api_key=KEY, max_retries=0) as client:
+        yield reads
 
 
 def _read(chunk: Any) -> tuple[str, list[CallPiece], str | None]:
@@ -75,15 +85,19 @@ def _read(chunk: Any) -> tuple[str, list[CallPiece], str | None]:
     return (content if isinstance(content, str) else ""), pieces, choice.finish_reason
 
 
-async def passes(reads: Reads, odd: Odd) -> bool:
-    """Whether a reader reads this as it is to be read."""
-    async with Scripted(replace(manners("OpenAI"), version=None)) as server:
-        try:
-            text = await reads(server, odd)
-        except EngineError as error:
-            return odd.fails is not None and error.retryable is odd.fails
-        except Exception:  # noqa: BLE001 -- it does not pass, whatever it is
-            return False
+async def failed(reader: Reader, odd: Sequence[Odd] = ODD) -> list[str]:
+    """The names of those that a reader does not read as they are to be read."""
+    async with Scripted(manners("OpenAI")) as server, reader(server) as reads:
+        return [one.name for one in odd if not await _passes(reads, one)]
+
+
+async def _passes(reads: Reads, odd: Odd) -> bool:
+    try:
+        text = await reads(odd)
+    except EngineError as error:
+        return odd.fails is not None and error.retryable is odd.fails
+    except Exception:  # noqa: BLE001 -- it does not pass, whatever it is
+        return False
     if odd.calls is not None:
         return bool(json.loads(text) == {"calls": odd.calls})
     return odd.fails is None and text == odd.text
@@ -180,10 +194,10 @@ async def whole_query_ms() -> float:
 
 
 async def main() -> None:
-    for name, reads in (("ours", ours), ("the client's", the_clients)):
-        failed = [odd.name for odd in ODD if not await passes(reads, odd)]
+    for name, reader in (("ours", ours), ("the client's", the_clients)):
+        names = await failed(reader)
         print(
-            f"{name}: reads {len(ODD) - len(failed)} of {len(ODD)}; not: {', '.join(failed) or '-'}"
+            f"{name}: reads {len(ODD) - len(names)} of {len(ODD)}; not: {', '.join(names) or '-'}"
         )
     found, whole = await costs(), await whole_query_ms()
     for name, each in found.items():

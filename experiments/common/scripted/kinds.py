@@ -28,11 +28,10 @@ class Manners:
     end: how an answer ends: `own` (an event without content), `blank` (one with an empty content),
     or `last` (in the event of the last piece). usage: counts come when they are asked for, with the
     last event, with each event, or never. more: further fields of each choice. comments: lines
-    before an answer. whole: a request for a stream is answered in one piece.
+    before an answer.
     tools: how calls are streamed: `pieces`, `whole` (each in one event), `bare` (the same without
-    an index), `alone` (a call in place of a list), `parsed` (arguments as an
-    object) or `none` (they are refused). tools_end: the finish reason of an answer that calls.
-    thoughts: the field of what a model thinks, if it tells it.
+    an index) or `alone` (a call in place of a list). tools_end: the finish reason of an answer that
+    calls. thoughts: the field of what a model thinks, if it tells it.
     budgets: which headers tell what is left. refuses: what it answers in which situation.
     """
 
@@ -54,8 +53,7 @@ class Manners:
     usage: Literal["asked", "last", "each", "never"] = "asked"
     more: Mapping[str, Any] = field(default_factory=dict)
     comments: tuple[str, ...] = ()
-    whole: bool = False
-    tools: Literal["pieces", "whole", "bare", "alone", "parsed", "none"] = "pieces"
+    tools: Literal["pieces", "whole", "bare", "alone"] = "pieces"
     tools_end: str = "tool_calls"
     thoughts: str | None = None
     budgets: Literal["openai", "azure", "anthropic", "mistral", "none"] = "none"

@@ -256,8 +256,6 @@ class Scripted:
             situation = "model"
         elif unknown := self._unknown(body):
             situation, knows["field"] = "field", unknown
-        elif body.get("tools") and manners.tools == "none":
-            situation = "tools"
         elif seen.tokens > self.context:
             situation = "long"
         refuses = manners.refuses.get(situation)
@@ -294,7 +292,7 @@ class _Sent:
 
     async def _replies(self, reply: Reply, said: Fault | Reply | None) -> None:
         """An answer, of which something may go wrong in the middle."""
-        if not self._seen.body.get("stream") or self._manners.whole:
+        if not self._seen.body.get("stream"):
             if isinstance(said, Breaks):
                 self._breaks(said)
             await asyncio.sleep(reply.first_s + reply.each_s * (len(reply.pieces) - 1))

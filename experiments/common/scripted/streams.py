@@ -140,8 +140,8 @@ def _calling(head: dict[str, Any], function: dict[str, Any]) -> dict[str, Any]:
 
 def _call(k: int, name: str, arguments: str, manners: Manners) -> dict[str, Any]:
     """One call as a whole."""
-    parsed = json.loads(arguments) if manners.tools == "parsed" else arguments
-    call = {"id": f"call_{k}", "type": "function", "function": {"name": name, "arguments": parsed}}
+    function = {"name": name, "arguments": arguments}
+    call: dict[str, Any] = {"id": f"call_{k}", "type": "function", "function": function}
     return call if manners.tools == "bare" else {"index": k, **call}
 
 
