@@ -308,7 +308,9 @@ class Job:
     async def _prepare(
         self, preparer: Preparer, context: QueryContext, indexing: str | None, trace: Trace
     ) -> Prepared:
-        documents = collected(self.given.get("documents"))
+        documents = collected(None)
+        if self.given.get("documents") is not None:  # looks into directories, and at each of many
+            documents = await asyncio.to_thread(collected, self.given["documents"])
         given = documents.sources
         if documents.passed_over:
             trace.add_notice(passed_over(documents.passed_over))

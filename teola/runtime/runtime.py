@@ -12,7 +12,16 @@ import atexit
 import logging
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -46,6 +55,7 @@ from teola.runtime.observe.noting import note
 from teola.runtime.pools import joint
 from teola.runtime.probing import like, probe
 from teola.runtime.remembering import Memory
+from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsHandle
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
@@ -378,6 +388,22 @@ class Runtime:
         if self.live.busy >= self.max_queries:
             told = f"{self.max_queries} queries are already running; try again in a moment"
             raise Overloaded(told)
+
+    def ask_rows(
+        self,
+        call: RowsCall,
+        rows: Iterator[Row],
+        on_answers: OnAnswers,
+        *,
+        tenant: str = "",
+        app: str = "tables",
+        program: str = "",
+        deadline_s: float | None = None,
+        priority: RowPriority = "rows",
+        budget: Any = None,
+    ) -> RowsHandle:
+        """Ask an LLM engine each of these rows; see teola.runtime.rows."""
+        raise NotImplementedError
 
     # --- the end --------------------------------------------------------------------------
 
