@@ -256,7 +256,7 @@ def test_answers_are_kept_within_bounds() -> None:
     assert answers.find(b"4", 10.0) is None
     answers.keep(b"long", Answer("x" * 1_500, ""))
     assert len(answers) == 2
-    assert answers.bytes <= 2_000
+    assert answers.held_bytes <= 2_000
     answers.keep(b"longer", Answer("x" * 2_500, ""))
     assert answers.find(b"longer", 0.0) is None
 
