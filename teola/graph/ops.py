@@ -54,6 +54,9 @@ EFFECTS: Final = frozenset({Op.INGESTION})
 """Change something outside the query; retried only under an idempotency key."""
 STORE_READS: Final = frozenset({Op.SEARCHING, Op.SQL})
 """Read what an effect at the same engine may have changed."""
+DONE_ONCE: Final = frozenset({Op.EMBEDDING, Op.RERANKING, Op.WEB_SEARCH})
+"""Without chance, and reading nothing that the query's own tenant may change meanwhile: of equal
+ones that are under way at the same time, one is enough."""
 EXTERNAL_READS: Final = frozenset({Op.WEB_SEARCH, Op.SQL})
 
 ITEM_INPUTS: Final[dict[Op, tuple[str, ...]]] = {
