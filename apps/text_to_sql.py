@@ -36,7 +36,7 @@ def of(function: Any, name: str, outputs: Any, **more: Any) -> Any:
     return component(function, name=name, outputs=outputs, pure=True, **more)
 
 
-# --- what it is about -------------------------------------------------------------------------------
+# --- what it is about -----------------------------------------------------------------------------
 
 begin = of(wanted.begin, "begin", ["wanted", "search_text", "own_sql"])
 link = Sql(
@@ -94,10 +94,10 @@ prepare = of(
         "attempt_2",
         "more_calls",
         "started",
-    ],  # fmt: skip
+    ],
 )
 
-# --- asking back ------------------------------------------------------------------------------------
+# --- asking back ----------------------------------------------------------------------------------
 
 
 async def unchanged(plain_question: str) -> str:
@@ -134,7 +134,7 @@ clarify = Condition(
     otherwise=of(unchanged, "as_asked", "asked"),
 )
 
-# --- candidates -------------------------------------------------------------------------------------
+# --- candidates -----------------------------------------------------------------------------------
 
 
 def candidate(n: int) -> Loop:
@@ -212,7 +212,7 @@ choose = Condition(
     otherwise=of(choosing.outcome, "agree", "chosen"),
 )
 
-# --- a person agrees --------------------------------------------------------------------------------
+# --- a person agrees ------------------------------------------------------------------------------
 
 
 async def as_chosen(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -262,7 +262,7 @@ agree = Condition(
     otherwise=of(as_chosen, "as_chosen", "outcome"),
 )
 
-# --- a statement of one's own -----------------------------------------------------------------------
+# --- a statement of one's own ---------------------------------------------------------------------
 
 
 def own_outcome(own_result: Mapping[str, Any], kept_note: str) -> dict[str, Any]:

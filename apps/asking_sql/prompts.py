@@ -52,9 +52,9 @@ NO_SQL: Final = (
     "lines that say that it cannot be told."
 )
 LINK: Final = """\
-You choose the tables of a database that are needed to answer a question. Below are its tables with \
-some of their columns, and the question. Write the names of the tables that are needed, with those \
-that join them, one a line, twelve at most, and nothing else.
+You choose the tables of a database that are needed to answer a question. Below are its tables \
+with some of their columns, and the question. Write the names of the tables that are needed, with \
+those that join them, one a line, twelve at most, and nothing else.
 
 Tables:
 """

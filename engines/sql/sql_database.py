@@ -63,12 +63,13 @@ class SqlDatabase:
     path: of a file. secret: name of the environment's variable that has a path or a DSN. dialect:
     that it has to be; None: as it is found. hints: file with what people know of it
     (teola/sql/hints.py). examples: whether questions that were kept for it are looked for; None:
-    once one was kept here. private: columns that are never read, as table.column. tenants: who may ask; none: everybody. set_local:
-    settings of PostgreSQL for each statement, in which {tenant} stands for the query's; samples and
-    values are off then, since they would be read for all. trust_role: see docs/text-to-sql.md.
-    rows, seconds, value_bytes, total_bytes, memory_bytes: see LookupLimits. max_plan_cost: of a
-    statement's plan, in the database's own unit (of SQLite: rows of tables that are read as a
-    whole); None: any. values: whether texts are indexed, in the background, in `data_dir`.
+    once one was kept here. private: columns that are never read, as table.column. tenants: who may
+    ask; none: everybody. set_local: settings of PostgreSQL for each statement, in which {tenant}
+    stands for the query's; samples and values are off then, since they would be read for all.
+    trust_role: see docs/text-to-sql.md. rows, seconds, value_bytes, total_bytes, memory_bytes: see
+    LookupLimits. max_plan_cost: of a statement's plan, in the database's own unit (of SQLite: rows
+    of tables that are read as a whole); None: any. values: whether texts are indexed, in the
+    background, in `data_dir`.
     """
 
     def __init__(

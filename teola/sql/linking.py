@@ -17,6 +17,7 @@ from functools import cached_property
 from math import log
 from typing import Final, Protocol
 
+from teola.sql.dialects.dialect import names
 from teola.sql.hints import NO_HINTS, Example, Hints
 from teola.sql.schema_text import name_text, quoted_text, table_text, tokens_about
 from teola.sql.sql_tables import SqlTable
@@ -40,9 +41,18 @@ _WORD: Final = re.compile(r"[^\W\d_]+|\d+", re.UNICODE)
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _QUOTED: Final = re.compile(r"[\"“']([^\"”']{2,80})[\"”']")
 _CAPITALS: Final = re.compile(r"\b[A-ZÀ-Þ][\w&.-]*(?:\s+(?:of\s+|de\s+)?[A-ZÀ-Þ][\w&.-]*)*")
-STOP: Final = frozenset(
-    ["a", "about", "after", "all", "also", "am", "an", "and", "any", "are", "as", "at", "average", "be", "been", "before", "between", "both", "by", "can", "count", "did", "do", "does", "each", "every", "find", "first", "for", "from", "get", "give", "had", "has", "have", "highest", "how", "i", "in", "into", "is", "it", "its", "last", "least", "less", "list", "lowest", "many", "maximum", "me", "minimum", "more", "most", "much", "name", "names", "no", "not", "number", "of", "on", "one", "only", "or", "order", "other", "our", "over", "per", "please", "return", "same", "shall", "should", "show", "since", "so", "some", "sum", "tell", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "to", "top", "total", "under", "up", "was", "we", "were", "what", "when", "where", "which", "while", "who", "whom", "whose", "why", "will", "with", "within", "without", "would", "year", "you", "your"]
+STOP: Final = names(
+    """
+    a about after all also am an and any are as at average be been before between both by can
+    count did do does each every find first for from get give had has have highest how i in into
+    is it its last least less list lowest many maximum me minimum more most much name names no
+    not number of on one only or order other our over per please return same shall should show
+    since so some sum tell than that the their them then there these they this those to top
+    total under up was we were what when where which while who whom whose why will with within
+    without would year you your
+    """
 )
+"""Words that say nothing of what a question is about."""
 
 
 class FindsValues(Protocol):
@@ -164,15 +174,15 @@ class Linker:
         examples = alike(asked, (*self.hints.examples, *more))
         if self._whole is not None:
             text = self._with_hints(self._whole, asked)
-            names = tuple(table.name for table in self.tables)
-            return Linked(names, text, True, (), values, examples)
+            everything = tuple(table.name for table in self.tables)
+            return Linked(everything, text, True, (), values, examples)
         ranked = self._ranked(asked, values, examples)
         named = [self._at[name] for name in dict.fromkeys(chosen) if name in self._at]
         kept = self._fitting(named or ranked)
         text = "\n".join(self._text(i) for i in kept)
         offered = tuple(self._offered(i) for i in self._all(ranked)[:MOST_OFFERED])
-        names = tuple(self.tables[i].name for i in kept)
-        return Linked(names, self._with_hints(text, asked), False, offered, values, examples)
+        given = tuple(self.tables[i].name for i in kept)
+        return Linked(given, self._with_hints(text, asked), False, offered, values, examples)
 
     def _ranked(
         self, asked: str, values: Sequence[LinkedValue], examples: Sequence[Example]
@@ -242,7 +252,7 @@ class Linker:
         return f"{name_text(table.name)}: {columns}{more}"
 
     def _with_hints(self, text: str, asked: str) -> str:
-        """The tables, and what hints say besides: the same for every question, unless it is long."""
+        """The tables, and what hints say besides: the same for all questions, unless it is long."""
         hints, lines = self.hints, [text]
         lines += [f"join {join}" for join in hints.joins]
         told = [
@@ -287,14 +297,14 @@ def _singular(word: str) -> str:
 
 def phrases(asked: str, known: Iterable[str] = ()) -> list[str]:
     """Texts of a question that may be values: in quotes, names, and words that no table has."""
-    names = set(known)
+    schema = set(known)
     found = dict.fromkeys(_QUOTED.findall(asked))
     for match in _CAPITALS.finditer(asked):
         own = match[0].strip(" .-")
-        if not set(words(own)) <= STOP | (names if match.start() == 0 else set()):
+        if not set(words(own)) <= STOP | (schema if match.start() == 0 else set()):
             found[own] = None
     for word in _WORD.findall(asked):
-        if len(word) > 2 and not word.isdigit() and _singular(word.casefold()) not in names | STOP:
+        if len(word) > 2 and not word.isdigit() and _singular(word.casefold()) not in schema | STOP:
             found[word] = None
     return list(found)[:MOST_PHRASES]
 

@@ -32,7 +32,8 @@ class Input:
     leaves it absent; without one the input must be given. Where an optional text is empty, or any
     optional input is None, it counts as not given. names: "databases" where the text says which
     database is read, "hints" where it says whose hints are: whoever asks over HTTP then gives the
-    name of one in the configuration that is open to them, and no path or address. Raises UnknownName, TemplateError.
+    name of one in the configuration that is open to them, and no path or address. Raises
+    UnknownName, TemplateError.
     """
 
     kind: str | Kind
