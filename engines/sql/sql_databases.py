@@ -144,9 +144,9 @@ class SqlDatabases:
         if not self._paths or text in self._named:
             near = get_close_matches(text[:LONGEST_NAME], mine, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
+            told = "of that address" if "://" in text else repr(text[:LONGEST_NAME])
             raise InputError(
-                f"there is no database {text[:LONGEST_NAME]!r} for you{hint} (there are: "
-                f"{_listed(mine)})"
+                f"there is no database {told} for you{hint} (there are: {_listed(mine)})"
             )
         if text.startswith(SERVERS):
             raise InputError(

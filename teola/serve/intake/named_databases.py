@@ -54,10 +54,9 @@ def _which(name: str, mine: list[str]) -> str:
 def _unknown(name: str, value: str, mine: list[str]) -> str:
     near = get_close_matches(value[:LONGEST_NAME], mine, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return (
-        f"input {name!r}: there is no database {value[:LONGEST_NAME]!r} open to you{hint} (there "
-        f"are: {', '.join(sorted(mine)) or 'none'})"
-    )
+    told = "of that address" if "://" in value else repr(value[:LONGEST_NAME])  # it has passwords
+    listed = ", ".join(sorted(mine)) or "none"
+    return f"input {name!r}: there is no database {told} open to you{hint} (there are: {listed})"
 
 
 def paths_closed(configs: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
