@@ -57,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--dialects", nargs="+", choices=("sqlite", "postgres"), default=["sqlite", "postgres"])
     add("--factor", type=float, default=1.0, help="of the model's times")
     add("--data", type=Path, help="folder with text_to_sql (else TEOLA_DATA)")
-    add("--frameworks", default=os.environ.get("TEOLA_FRAMEWORKS", sys.executable),
-        help="a Python that has LangChain and LlamaIndex (else TEOLA_FRAMEWORKS, or this one)")  # fmt: skip
+    python = os.environ.get("TEOLA_FRAMEWORKS", sys.executable)
+    add("--frameworks", default=python, help="a Python with LangChain (else TEOLA_FRAMEWORKS)")
     add("--out", type=Path, help="write the report there, too")
     options = parser.parse_args(argv)
     data = options.data or os.environ.get("TEOLA_DATA")
