@@ -79,7 +79,7 @@ def _play(
     names: tuple[str, ...],
 ) -> Play:
     gold = question.gold[0][0]
-    table = next(t for t in tables if t.rows)
+    table = next((t for t in tables if t.rows), tables[0])
     name = f"SELECT never_there FROM {table.name}"
     other = f"SELECT {table.columns[0].name} FROM nowhere_at_all"
     count = f"SELECT count(*) + 1000003 AS n FROM {table.name}"
