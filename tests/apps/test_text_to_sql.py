@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from teola import EngineConfig, Result
+from teola.collections import delete, list_collections
 from teola.errors import QueryFailed
 from teola.testing import ScriptedModel, running
 from teola_apps.text_to_sql import app
+from tests.engines.vectorstore.conftest import temporary_folder
 from tests.planted import catches, edited
 
 STATEMENTS = (
@@ -291,3 +293,44 @@ def test_a_database_is_a_path_a_secret_or_a_name(
         with pytest.raises(QueryFailed, match=told) as refused:
             ask(model, database=database)
         assert "geheim" not in str(refused.value)
+
+
+def test_of_a_large_schema_a_model_chooses_tables(ask: Any, tmp_path: Path) -> None:
+    large = tmp_path / "large.db"
+    with closing(sqlite3.connect(large)) as connection, connection:
+        for n in range(120):
+            columns = ", ".join(f"field_{n}_{i} TEXT" for i in range(20))
+            connection.execute(f"CREATE TABLE archive_{n} ({columns})")
+        for statement in STATEMENTS:
+            connection.execute(statement)
+    answers = {**both(block(DEEPEST)), "choose_tables": "berths\nnowhere"}
+    result, model = ask(answers, database=str(large))
+    assert (result["rows"], result["calls"]) == ([[6.5]], 4)
+    assert "berths: id, boat_id, depth" in model.of("choose_tables")[0].prompt
+    written = model.of("write_1")[0].prompt
+    assert "table berths" in written
+    assert "archive_1" not in written
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_what_is_kept_is_an_example_of_its_tenant(path: str, servers: None) -> None:
+    with temporary_folder() as folder:
+        always = {f"write_{n}": lambda _: block(DEEPEST) for n in (1, 2)}
+        model = ScriptedModel({**always, "answer": lambda _: SAID})
+        engines: Any = {
+            "llm": model,
+            "vectorstore": EngineConfig("vectorstore", {"data_dir": folder}),
+            "databases": EngineConfig("sql-databases", {"data_dir": f"{path}.values"}),
+        }
+        with running(app, engines) as runtime:
+            kept = app.run(question=QUESTION, database=path, sql=DEEPEST, keep=True, tenant="red")
+            assert kept["answer"].startswith("It was kept")
+            for tenant, seen in (("red", True), ("blue", False)):
+                app.run(question="How deep is the deepest berth?", database=path, tenant=tenant)
+                prompt = model.of("write_1")[-1].prompt
+                assert (f"Question: {QUESTION}\n```sql\n{DEEPEST}" in prompt) is seen
+            (collection,) = list_collections(runtime=runtime, tenant="red")
+            assert delete(collection["name"], runtime=runtime, tenant="red") == 1
+            app.run(question="How deep is the deepest berth?", database=path, tenant="red")
+            assert "Examples:" not in model.of("write_1")[-1].prompt
