@@ -235,17 +235,20 @@ class WebSearchParams:
 
 class SqlWork(Enum):
     """What a database is asked for. QUERY, EXPLAIN: of the input `sql`. VALUES: texts of the
-    database like the input `text`. SCHEMA: what it has."""
+    database like the input `text`. SCHEMA: what it has. LINK: which of that the question `text` is
+    about."""
 
     QUERY = "query"
     EXPLAIN = "explain"
     SCHEMA = "schema"
     VALUES = "values"
+    LINK = "link"
 
 
 @dataclass(frozen=True, slots=True)
 class SqlParams:
-    """max_rows: of a result. tell_errors: what is wrong with a statement is a result, too."""
+    """max_rows: of a result. tell_errors: what is wrong with a statement is a result, too, and what
+    values are like its texts, where it finds no rows."""
 
     max_rows: int = 1000
     work: SqlWork = SqlWork.QUERY
