@@ -33,6 +33,7 @@ from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     Cancelled,
     Cause,
     Command,
@@ -499,6 +500,10 @@ class Driver(ABC, Generic[Q]):
         """A run of rows has room for a window; tell it RowsCame when one is there."""
         raise NotImplementedError
 
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        """Stop the rows of a slice; each of them comes back nevertheless."""
+        raise NotImplementedError
+
     def rows_over(self, asked: AskedRows[Any], command: RowsOver, now: float) -> None:
         """Rows were answered, or will not be."""
         raise NotImplementedError
@@ -569,6 +574,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Wanted: Driver._wanted,
     RowsOver: Driver._rows_over,
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
+    AbortRows: lambda driver, command, now: driver.abort_rows(command, now),
     Measure: lambda driver, command, now: driver.measure(command, now),
     SetTimer: lambda driver, command, now: driver.set_timer(command, now),
     Waits: lambda driver, command, now: driver.refused(command, now),

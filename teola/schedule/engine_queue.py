@@ -23,6 +23,7 @@ from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     BatchCompleted,
     CallEnded,
     Cause,
@@ -140,8 +141,10 @@ class EngineQueue:
         if not work.flying:
             del self.works[run, primitive]
         for (lo, _), (instance, batch) in work.flying.items():
-            lo = lo if work.row_tokens else 0
-            out.append(AbortRequest(self.engine, instance, batch, run, primitive, lo))
+            if work.row_tokens:
+                out.append(AbortRows(self.engine, instance, batch, run, primitive, lo))
+            else:
+                out.append(AbortRequest(self.engine, instance, batch, run, primitive))
         return out
 
     def completed(self, event: BatchCompleted, now: float) -> list[Output]:

@@ -383,7 +383,7 @@ class Finish:
 
 @dataclass(slots=True)
 class Wanted:
-    """A run of rows has room for another window: send RowsCame when one is there, or SourceEnded."""
+    """A run of rows has room for a window: send RowsCame when one is there, or SourceEnded."""
 
     run: str
 
@@ -411,14 +411,25 @@ class Dispatch:
 
 @dataclass(slots=True)
 class AbortRequest:
-    """Stop working on a slice that was dispatched, if the engine can. lo: where it begins."""
+    """Stop working on a slice that was dispatched, if the engine can."""
 
     engine: str
     instance: int
     batch: int
     run: str
     primitive: int
-    lo: int = 0
+
+
+@dataclass(slots=True)
+class AbortRows:
+    """Stop working on the rows of a slice that begins at `lo`, those that have not come back."""
+
+    engine: str
+    instance: int
+    batch: int
+    run: str
+    primitive: int
+    lo: int
 
 
 @dataclass(slots=True)
@@ -502,6 +513,7 @@ OfRun = Control | Measure | Release | Skipped | Fused | Wanted | Finish
 OfEngine = (
     Dispatch
     | AbortRequest
+    | AbortRows
     | RowsOver
     | SetTimer
     | Retried

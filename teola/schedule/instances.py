@@ -134,7 +134,7 @@ class Instances:
         self.stale: set[int] = set()
         """The same, for the view."""
         self.last_call, self.leaves_room = -inf, False
-        """When the last call came that is no row, and whether there are rows that leave room to it."""
+        """When the last call came that is no row, and whether rows are there that leave room."""
 
     def __getitem__(self, i: int) -> Instance:
         return self._all[i]

@@ -3,8 +3,9 @@
 It keeps some windows of rows in its engine's queue and asks its source for the next as one ends, so
 a source of any length is read as fast as the engine answers, and no faster.
 
-    Started ──▶ Wanted x open ──RowsCame──▶ Submit ── ... ──Completed──▶ Wanted ── ... SourceEnded ──▶
-                                                                                Finish, after the last
+    Started ──▶ Wanted, for each of `most` windows
+                  │ RowsCame ──▶ Submit ── ... ──Completed──▶ Wanted ── ...
+                  ╰ SourceEnded ──▶ Finish, after the last window
 
 What a row says or is answered it does not know, nor how many rows there will be. Policies order
 queries by how long they will yet take, so its windows say that they take `LEFT_S` from now on:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from teola.errors import EngineError
 from teola.policies.work import Slice, Work, WorkKey, ranges
 from teola.schedule.events import (
-    AbortRequest,
+    AbortRows,
     Cause,
     Completed,
     Outbox,
@@ -211,7 +211,7 @@ class RowSlices:
         may = all(window.tries.get(row, 0) < work.spec.retries for row in rows)
         if not (others and may and queue.again.affordable):
             return
-        out.append(AbortRequest(queue.engine, i, one.batch, *one.key, one.lo))
+        out.append(AbortRows(queue.engine, i, one.batch, *one.key, one.lo))
         self._land(one, work, len(rows), one.prefilling, now)
         one.out.clear()
         queue.blame(out, i, cause, now)

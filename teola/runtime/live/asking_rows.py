@@ -26,7 +26,7 @@ from teola.runtime.observe.trace import Trace
 from teola.runtime.outputs import no_delta, stream_of
 from teola.runtime.rows import Row, RowAnswer, RowsEnd
 from teola.schedule.events import (
-    AbortRequest,
+    AbortRows,
     Cause,
     Dispatch,
     RowFailure,
@@ -356,7 +356,7 @@ class AskingRows:
             [(answer, characters) for _, answer, characters in ended],
         )
 
-    def abort(self, command: AbortRequest) -> None:
+    def abort(self, command: AbortRows) -> None:
         """Stop what is left of a slice."""
         key = command.run, command.primitive, command.batch, command.lo
         if (one := self._slices.get(key)) is not None:

@@ -54,6 +54,7 @@ from teola.runtime.outputs import NOTHING, misnumbered
 from teola.runtime.rows import Row, RowsEnd
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     BatchCompleted,
     CallEnded,
     Cancelled,
@@ -356,8 +357,6 @@ class Live(Driver[LiveQuery]):
         task = self._tasks.get((command.run, command.primitive, command.batch))
         if task is not None:
             task.cancel()
-        elif command.run in self.rows or self.asked_rows:
-            self.asked_rows.abort(command)
 
     async def _batch(self, host: LocalHost, command: Dispatch) -> None:
         slices = command.slices
@@ -444,6 +443,9 @@ class Live(Driver[LiveQuery]):
 
     def want(self, asked: AskedRows[Row], now: float) -> None:
         self.asked_rows.want(cast("LiveRows", asked))
+
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        self.asked_rows.abort(command)
 
     def rows_over(self, asked: AskedRows[Row], command: RowsOver, now: float) -> None:
         cast("LiveRows", asked).give(command)

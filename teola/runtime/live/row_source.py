@@ -91,7 +91,8 @@ class RowSource:
         return self._ended and (not self._buffer or self.error is not None)
 
     def take(self) -> list[Row]:
-        """The next window; empty if it is to be tried again when `ready` is called, or has ended."""
+        """The next window; empty if all were taken, or it is to be tried again once `ready` is
+        called."""
         waiting = len(self._buffer)
         if waiting >= WINDOW + NEAR or self._ended or (self._due and waiting):
             self._due = False

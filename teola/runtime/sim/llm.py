@@ -19,6 +19,7 @@ from teola.runtime.sim.processors import Share
 from teola.runtime.sim.sim_rows import RowId, RowsOnServer, SimAsked
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     CallEnded,
     Cause,
     Dispatch,
@@ -187,14 +188,16 @@ class Stepper:
         )
 
     def abort(self, command: AbortRequest) -> None:
-        if self.rows.abort(command):
-            self.rows.tell()
-            self._interrupt()
-            return
         id = (command.run, command.primitive)
         if self.server.abort(id, self.sim.now):
             self._end(id, self.calls.pop(id))
             self._interrupt()
+
+    def abort_rows(self, command: AbortRows) -> None:
+        """Stop the rows of a slice."""
+        self.rows.abort(command)
+        self.rows.tell()
+        self._interrupt()
 
     def release(self, id: tuple[str, int]) -> None:
         """Give up the prefix that a call has left; somebody may wait for its room."""

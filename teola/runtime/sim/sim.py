@@ -40,6 +40,7 @@ from teola.runtime.sim.sim_rows import SimAsked, SimRow, SimulatedRows, came
 from teola.runtime.store import Store
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     BatchCompleted,
     Cancelled,
     DeadlineReached,
@@ -193,8 +194,8 @@ class Sim(Driver[Query]):
         deadline_s: float | None = None,
         cancel_after_s: float | None = None,
     ) -> str:
-        """Let a run of rows begin at time `at`; how it ended is in `rows_results` then. interactive:
-        its rows go like calls, and leave no room to them."""
+        """Let a run of rows begin at time `at`; how it ended is in `rows_results` then.
+        interactive: its rows go like calls, and leave no room to them."""
         id = id or f"r{self._count}"
         if engine not in self.core.queues:
             self._add_engine(engine, EngineKind.LLM)
@@ -515,6 +516,11 @@ class Sim(Driver[Query]):
         server = self.servers[command.engine, command.instance]
         if isinstance(server, Stepper):
             self.at(self.now, server.abort, command)
+
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        server = self.servers[command.engine, command.instance]
+        assert isinstance(server, Stepper)
+        self.at(self.now, server.abort_rows, command)
 
     def set_timer(self, command: SetTimer, now: float) -> None:
         self.at(command.at, self._wake, command.engine)

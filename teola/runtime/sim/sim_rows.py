@@ -21,7 +21,7 @@ from teola.runtime.asked_rows import NEAR, WINDOW, AskedRows, window_end
 from teola.runtime.observe.trace import Trace
 from teola.runtime.values import Composite, Tokens, number_of
 from teola.schedule.events import (
-    AbortRequest,
+    AbortRows,
     Cause,
     QueueEvent,
     RowFailure,
@@ -45,7 +45,7 @@ class SimRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRows:
-    """How a run of rows ended; times in virtual seconds, the rest as in teola.runtime.rows.RowsEnd."""
+    """How a run of rows ended; times in virtual seconds, the rest as in `RowsEnd`."""
 
     id: str
     state: State
@@ -202,12 +202,12 @@ class RowsOnServer:
             one.ended.append(one.sequences.pop(id.row))
             one.left -= 1
 
-    def abort(self, command: AbortRequest) -> bool:
-        """Stop what is left of a slice; whether something was."""
+    def abort(self, command: AbortRows) -> None:
+        """Stop what is left of a slice."""
         key = command.batch, command.run, command.primitive, command.lo
         one = self._slices.get(key)
         if one is None:
-            return False
+            return
         for row, sequence in list(one.sequences.items()):
             self._server.abort(sequence.id, self._sim.now)
             begun = sequence.generated > 0
@@ -215,7 +215,6 @@ class RowsOnServer:
             one.left -= 1
         one.sequences.clear()
         self._dirty[key] = None
-        return True
 
     def tell(self) -> None:
         """Tell the core what has become of them."""
