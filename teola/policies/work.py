@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from sys import maxsize
 from typing import Final, NamedTuple
 
 from teola.graph import Op
@@ -57,7 +56,7 @@ class WorkSpec:
     continues: planned tokens of the sequence that its prompt goes on with (0: none).
     ahead: a piece of a prompt, computed before the rest of it is there, which can take it along.
     rows: a work of it is a window of rows, calls of one instruction, and may be dispatched by row.
-    yields: its rows leave room to calls that are no rows (`Slots.rows`).
+    yields: its rows leave room to calls that are no rows (`Slots.kept`).
     """
 
     engine: str
@@ -228,6 +227,16 @@ def ranges(rows: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
+def merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of numbers, of which no two have one in common, in order and as few as can be."""
+    found: list[tuple[int, int]] = []
+    for lo, hi in sorted(spans):
+        if found and found[-1][1] == lo:
+            lo = found.pop()[0]
+        found.append((lo, hi))
+    return found
+
+
 class Slice(NamedTuple):
     """Take items lo..hi of `work`."""
 
@@ -241,8 +250,8 @@ class Slots(NamedTuple):
 
     idle: nothing runs there, so that one entry larger than `weight` may go alone. running: calls
     in flight there, which another prefill holds up (0 where batches do not disturb each other).
-    lane: only work of this lane is wanted (None: of any). rows: how many rows that yield it can
-    take; the rest of its places is left to calls.
+    lane: only work of this lane is wanted (None: of any). kept: of `entries`, those that rows leave
+    free which yield.
     """
 
     instance: int
@@ -251,7 +260,7 @@ class Slots(NamedTuple):
     idle: bool
     running: int = 0
     lane: Op | None = None
-    rows: int = maxsize
+    kept: int = 0
 
 
 class Taker:
@@ -264,7 +273,6 @@ class Taker:
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
         self.weight, self.entries = slots.weight, slots.entries
-        self.rows = slots.rows
         self.lane = slots.lane
         self.slices: list[Slice] = []
 
@@ -313,14 +321,12 @@ class Taker:
             least = 1 if self.slots.idle and not self.slices else 0
             count = min(hi - lo, self.entries, max(least, self.weight // each))
             if work.spec.yields:
-                count = min(count, self.rows)
+                count = min(count, self.entries - self.slots.kept)
             if count <= 0:
                 break
             self.slices.append(Slice(work, lo, lo + count))
             self.weight -= count * each
             self.entries -= count
-            if work.spec.yields:
-                self.rows -= count
             if lo + count < hi:
                 break
         return self.weight > 0 and self.entries > 0

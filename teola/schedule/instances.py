@@ -365,7 +365,7 @@ class Instances:
         room = Slots(i, left, entries - running, instance.weight == 0, running - instance.rows)
         if not self.leaves_room or now >= self.last_call + CALLS_S:
             return room
-        return room._replace(rows=max(0, room.entries - kept_for_calls(entries)))
+        return room._replace(kept=kept_for_calls(entries))
 
     def _room_of_weak(self, i: int, now: float) -> Slots | None:
         """Room of one that was ejected or refused something: none, that of a probe, or a share."""

@@ -20,7 +20,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from teola.errors import EngineError
-from teola.policies.work import Slice, Work, WorkKey, ranges
+from teola.policies.work import Slice, Work, WorkKey, merged, ranges
 from teola.schedule.events import (
     AbortRows,
     Cause,
@@ -361,7 +361,8 @@ class RowSlices:
         """These rows have not come back from where they were: they are queued where they stood."""
         if rows:
             self._told(work, now, failed=True)
-            self._queue.again.rows(work, [*ranges(rows), *work.spans], avoid, now)
+            spans = merged([*ranges(rows), *work.spans])
+            self._queue.again.rows(work, spans, avoid, now)
 
     def _fail(self, out: Outbox, key: WorkKey, over: Sequence[tuple[int, Cause]]) -> None:
         """These rows will not be answered."""
@@ -383,7 +384,7 @@ class RowSlices:
         del work.flying[one.lo, one.hi]
         if self.overdue is not None:
             self.overdue.left(one.number)
-        if work.flying or work.spans:
+        if work.flying or (work.spans and not work.withdrawn):
             return
         window = work.window
         assert window is not None

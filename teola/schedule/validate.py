@@ -210,7 +210,7 @@ def _validate_rows(queue: EngineQueue, work: Work, where: str) -> list[tuple[int
     slices, failed = queue.rows.of(work), work.window.failed
     flying = {(one.lo, one.hi): (one.instance, one.batch) for one in slices}
     assert flying == work.flying, f"{where}is in flight as {flying}, and not as {work.flying}"
-    left = Counter(failed)
+    left = Counter(list(failed))
     for one in slices:
         assert one.out, f"{where}has slice {one.lo}..{one.hi} in flight, of which nothing is out"
         assert 0 <= one.prefilling <= len(one.out), f"{where}has {one.prefilling} in prefilling"

@@ -254,13 +254,12 @@ class _Batch:
         slices = flow.inner.choose(self.room, self.now)
         if slices:
             self.slices += slices
-            weight, entries, rows = self.room.weight, self.room.entries, self.room.rows
+            weight, entries, kept = self.room.weight, self.room.entries, self.room.kept
             for work, lo, hi in slices:
                 weight -= (hi - lo) * work.missing if work.row_tokens else hi - lo
                 entries -= work.entries(hi - lo)
-                rows -= hi - lo if work.spec.yields else 0
             lane = slices[0].work.spec.lane
-            self.room = Slots(self.room.instance, weight, entries, False, lane=lane, rows=rows)
+            self.room = Slots(self.room.instance, weight, entries, False, lane=lane, kept=kept)
         return slices
 
     def too_large(self, flow: Flow) -> bool:
