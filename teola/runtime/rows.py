@@ -11,12 +11,12 @@ room to calls that are no rows. The source is read as fast as the engine answers
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from teola.engine import EngineKind, EngineSpec
-from teola.errors import InputError, UnknownName
+from teola.errors import InputError, QueryCancelled, UnknownName
 from teola.graph import DecodeParams
 
 RowPriority = Literal["rows", "interactive"]
@@ -100,8 +100,12 @@ class RowsHandle:
 
     def result(self, timeout: float | None = None) -> RowsEnd:
         """Wait until it has ended and all answers were given. timeout: in seconds (None: as long as
-        it takes). Raises TimeoutError, while it goes on, and what `on_answers` raised."""
-        return self._done.result(timeout)
+        it takes). Raises TimeoutError, while it goes on, what `on_answers` raised, and
+        QueryCancelled if its runtime was closed meanwhile."""
+        try:
+            return self._done.result(timeout)
+        except CancelledError:
+            raise QueryCancelled("the runtime was closed before all rows had ended") from None
 
     def cancel(self) -> None:
         """End it: nothing more is asked, and what is under way is stopped. `result` tells then."""

@@ -8,7 +8,6 @@ slice is still known there, so that each row is answered once.
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teola.engine import Call, Delta, LanguageModel, QueryContext, TextPart, Usage
@@ -247,7 +246,9 @@ class AskingRows:
         around, self._entering = self._entering, True
         try:
             for row in range(lo, hi):
-                self._enter(loop, one, row, context.copy())
+                task = entered(loop, self._row(one, row), context.copy())
+                if not task.done():
+                    one.tasks[row] = task
         finally:
             self._entering = around
         if one in self._dirty:
@@ -263,13 +264,6 @@ class AskingRows:
         self._live.came(RowsEnded(*place, failed=failed))
         self._live.wake()
 
-    def _enter(
-        self, loop: asyncio.AbstractEventLoop, one: _Slice, row: int, context: Context
-    ) -> None:
-        task = entered(loop, self._row(one, row), context)
-        if not task.done():
-            one.tasks[row] = task
-
     def _call(self, asked: LiveRows, row: Row, priority: int) -> Call:
         parts = asked.instruction, TextPart(Role.QUESTION, row.text)
         category = asked.run.asker.app, "rows"
@@ -282,7 +276,8 @@ class AskingRows:
         pieces: list[str] = []
         usage: Usage | None = None
         try:
-            async with stream_of(model, self._call(asked, row, one.work.priority)) as stream:
+            stream = stream_of(model, self._call(asked, row, one.work.priority)).thing
+            try:  # a stream that has come to its end need not be closed: `aclosing` takes its time
                 async for delta in stream:
                     if not isinstance(delta, Delta):
                         raise no_delta(model.spec.name, delta)
@@ -293,6 +288,9 @@ class AskingRows:
                     if delta.text:
                         pieces.append(delta.text)
                     usage = delta.usage or usage
+            except BaseException:
+                await stream.aclose()
+                raise
             if not begun:
                 told = "the engine ended the stream before its first token"
                 raise OutputError(told, retryable=True)
