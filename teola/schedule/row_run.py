@@ -128,7 +128,7 @@ class RowRun:
         most: int = OPEN,
     ) -> None:
         self.id, self.plan, self.asker, self.began = id, plan, asker, began
-        self.behind_s = 0.0
+        self.behind_s = self.longer_s = 0.0
         self.state: State | None = None
         self.open: dict[int, int] = {}
         self.failed, self.most = False, most

@@ -72,6 +72,7 @@ class Calls:
     count: int
     began: float = 0.0
     behind_s: float = 0.0
+    longer_s: float = 0.0
     state: State | None = None
     left: set[int] = field(default_factory=set)
 

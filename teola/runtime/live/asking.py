@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from teola.engine import QueryContext
 from teola.errors import TeolaError
-from teola.policies.asker import Asker, Budget
+from teola.policies.asker import Asker
+from teola.policies.ledger import Ledger
 from teola.runtime.live.asking_rows import LiveRows
 from teola.runtime.live.row_source import AnswerSink, RowSource
 from teola.runtime.observe.trace import Trace
@@ -46,7 +47,7 @@ class Asking:
         app: str,
         program: str,
         priority: RowPriority,
-        budget: Budget | None,
+        budget: Ledger | None,
     ) -> None:
         self.id = str(uuid4())
         self._home, self._call, self._rows, self._on_answers = home, call, rows, on_answers
