@@ -69,7 +69,14 @@ def identity_of(runtime: Runtime | None, engine: str | None) -> str:
     config = runtime.configs.get(name)
     if config is None:
         raise UnknownName("model", name, runtime.configs)
-    return _identity(name, config)
+    return named_identity(name, config)
+
+
+def named_identity(engine: str | None, config: Any) -> str:
+    """The identity of the model that a configuration is for."""
+    if not isinstance(config, EngineConfig):
+        config = EngineConfig(config)
+    return _identity(engine or "llm", config)
 
 
 def _identity(name: str, config: EngineConfig) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from teola.data_folder import named_folder, xdg_folder
 from teola.errors import InputError, reason_of
@@ -25,12 +25,8 @@ from teola.tables.steps import Plan
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import checked_out, write_result
 
-if TYPE_CHECKING:
-    from teola.runtime.engines import EngineConfig
-
 Answers = str | Path | Literal[False] | None
 """Where answers are kept: a file; None: `answers.duckdb` in the data folder; False: nowhere."""
-Llm = "str | Sequence[str] | EngineConfig | None"
 RESULT: Final = "teola_result"
 OFF: Final = "off"
 
@@ -47,7 +43,7 @@ class RunOptions:
     passes: frozenset[str] = frozenset(PASSES)
     tenant: str = ""
     priority: RowPriority = "rows"
-    progress: Callable[[Stage, int], None] | None = None
+    progress: Callable[[Stage, int, int, int], None] | None = None
     ask_rows: AskRows | None = None
     """In place of a runtime's."""
 
