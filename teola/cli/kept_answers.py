@@ -73,9 +73,7 @@ def show(
 
 @app.command("delete", epilog=DELETE_EXAMPLES)
 def delete(
-    operator: Annotated[
-        str | None, typer.Argument(metavar="OPERATOR", show_default=False)
-    ] = None,
+    operator: Annotated[str | None, typer.Argument(metavar="OPERATOR", show_default=False)] = None,
     before: Annotated[
         str | None,
         typer.Option(metavar="DATE", show_default=False, help="Those that are older."),

@@ -41,9 +41,7 @@ def sql(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="QUERY.sql", show_default=False, help="Read the query from a file."
-        ),
+        typer.Option(metavar="QUERY.sql", show_default=False, help="Read the query from a file."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -223,7 +221,13 @@ def _tables(typed: list[str]) -> dict[str, str]:
 
 def _run(made: Any, out: Path | None, as_json: bool) -> Done:
     """Run the query, with a bar at a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     from teola.cli.showing import console
     from teola.tables.asking import Stage

@@ -148,7 +148,11 @@ class _Estimator(Asker):
         prompt = (float(characters) + fixed * to_ask) / CHARACTERS_A_TOKEN * self.share
         asked = round(to_ask * self.share)
         if len(order) < 2:
-            share = (len(call.prompt) / CHARACTERS_A_TOKEN) * max(0, asked - 1) / prompt if prompt else 0.0
+            share = (
+                (len(call.prompt) / CHARACTERS_A_TOKEN) * max(0, asked - 1) / prompt
+                if prompt
+                else 0.0
+            )
         ((mean,),) = self.con.execute(
             f"SELECT avg(completion_tokens) FROM {self.answers.answers} "
             f"WHERE operator = '{stage.operator}'"

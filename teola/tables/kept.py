@@ -81,9 +81,7 @@ def kept_answers(path: str | None, operator: str, limit: int) -> list[dict[str, 
             f"SELECT {', '.join(names)}, asked_at FROM {table.answers} WHERE operator = "
             f"{literal(_operator(table, operator))} ORDER BY asked_at DESC, key LIMIT {limit}"
         ).fetchall()
-    return [
-        {**dict(zip(names, row[:-1], strict=True)), "at": _date(row[-1])} for row in rows
-    ]
+    return [{**dict(zip(names, row[:-1], strict=True)), "at": _date(row[-1])} for row in rows]
 
 
 def delete_answers(path: str | None, operator: str | None, before: str | None) -> int:

@@ -52,7 +52,7 @@ def answers_path(given: Answers) -> Path | None:
     """The file that answers are kept in; None: none."""
     if given is False or given == OFF:
         return None
-    if given is None or given is True:
+    if given is None:
         import platformdirs
 
         return (named_folder() or xdg_folder() or platformdirs.user_data_path("teola")) / FILE
@@ -177,7 +177,7 @@ def _of_runtime(runtime: Runtime, options: RunOptions) -> AskRows:
     return ask_rows
 
 
-def price_of(given: str | Sequence[float] | Mapping[str, float] | None) -> tuple[float, ...] | None:
+def price_of(given: str | Sequence[float] | None) -> tuple[float, ...] | None:
     """Three numbers from `IN,CACHED,OUT`. Raises InputError."""
     if given is None:
         return None

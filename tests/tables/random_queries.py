@@ -13,7 +13,9 @@ TEXTS = ("a", "b", "c")
 
 def fill(con: duckdb.DuckDBPyConnection, chance: Random) -> None:
     """Two tables, t (id, a, b, n, f) and u (id, c, b), of random rows."""
-    con.execute("CREATE OR REPLACE TABLE t (id INTEGER, a VARCHAR, b VARCHAR, n INTEGER, f BOOLEAN)")
+    con.execute(
+        "CREATE OR REPLACE TABLE t (id INTEGER, a VARCHAR, b VARCHAR, n INTEGER, f BOOLEAN)"
+    )
     con.execute("CREATE OR REPLACE TABLE u (id INTEGER, c VARCHAR, b VARCHAR)")
 
     def some(*values: Any) -> Any:
@@ -72,7 +74,9 @@ class Writer:
             word = self.chance.choice(["Yes", "No", "good", "x"])
             return f"{self.call()} {self.chance.choice(['=', '<>', 'IS DISTINCT FROM'])} '{word}'"
         if kind < 0.5:
-            return self.chance.choice(["t.n > 0", "t.f", "t.a IS NULL", "t.a = t.b", "t.id % 2 = 0"])
+            return self.chance.choice(
+                ["t.n > 0", "t.f", "t.a IS NULL", "t.a = t.b", "t.id % 2 = 0"]
+            )
         joined = self.chance.choice([" AND ", " OR "])
         if kind < 0.85:
             return f"({self.condition(deep - 1)}{joined}{self.condition(deep - 1)})"
