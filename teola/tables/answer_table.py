@@ -56,8 +56,8 @@ _lock = threading.Lock()
 class AnswerTable:
     """The answers that a run reads and writes, on its connection.
 
-    path: of the file; None: nothing outlives the run. name: that it has on the connection. Raises InputError where the file is another
-    version's, somebody else's, or none.
+    path: of the file; None: nothing outlives the run. name: that it has on the connection. Raises
+    InputError where the file is another version's, somebody else's, or none.
     """
 
     def __init__(
@@ -121,9 +121,7 @@ class AnswerTable:
         }
         if not names:
             self._create()
-            self.con.execute(
-                f"CREATE TABLE {self.schema}.about AS SELECT {VERSION} AS version, 'teola' AS made_by"
-            )
+            self.con.execute(f"CREATE TABLE {self.schema}.about AS SELECT {VERSION} AS version")
             self.con.execute(f"CHECKPOINT {self.schema}")
             return
         if not {"about", "answers", "operators", "runs"} <= names:
@@ -187,7 +185,8 @@ class AnswerTable:
         only = "" if failed else f" AND {now}"
         return (
             f"SELECT a.key, arg_max(a.value, a.asked_at) FILTER (WHERE a.error IS NULL) AS value, "
-            "CASE WHEN bool_and(a.error IS NOT NULL) THEN arg_max(a.error, a.asked_at) END AS error "
+            "CASE WHEN bool_and(a.error IS NOT NULL) THEN arg_max(a.error, a.asked_at) END "
+            "AS error "
             f"FROM {self.answers} a WHERE a.operator = {literal(operator)}{only} "
             f"AND a.key IN (SELECT key FROM {keys}) GROUP BY a.key"
         )

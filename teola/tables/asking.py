@@ -1,6 +1,7 @@
 """Asking a call for the rows of a table, and what comes back as columns.
 
-    DISTINCT inputs - answers -> column order -> sort -> rows through the core -> answers -> joined back
+    DISTINCT inputs - answers -> column order -> sort -> rows through the core -> answers
+    -> joined back
 
 DuckDB makes the prompts' texts, their keys and their order, out of core. Rows stream from a second
 connection, as fast as the engine answers, and answers are written as they come. So a run that is
@@ -132,7 +133,8 @@ class Asker:
         key = key_of(operator.digest, ask.call.names, names, ROW if alone else "")
         guard = f"WHERE {ask.guard}" if ask.guard else ""
         self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_asked AS SELECT {', '.join([ROW, f'{key} AS key', *names])} "
+            "CREATE OR REPLACE TABLE teola_asked AS "
+            f"SELECT {', '.join([ROW, f'{key} AS key', *names])} "
             f"FROM (SELECT {ROW}{listed} FROM {ask.table} {guard})"
         )
 
@@ -219,7 +221,8 @@ class Asker:
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_new AS SELECT b.*, {value} AS {ask.value}, "
             f"a.error AS {ask.error} FROM {ask.table} b "
-            f"LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} LEFT JOIN teola_known a ON a.key = k.key "
+            f"LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} "
+            "LEFT JOIN teola_known a ON a.key = k.key "
             f"{'WHERE k.key IS NULL OR a.key IS NOT NULL ' if self.closed else ''}ORDER BY b.{ROW}"
         )
         self.con.execute(f"DROP TABLE {ask.table}")

@@ -42,8 +42,10 @@ def kept_operators(path: str | None) -> list[dict[str, Any]]:
             return []
         rows = table.con.execute(
             "SELECT a.operator, any_value(o.model), any_value(o.instruction), "
-            "count(*) FILTER (WHERE a.error IS NULL), count(*) FILTER (WHERE a.error IS NOT NULL), "
-            "sum(length(a.key) + coalesce(strlen(a.value), 0) + coalesce(strlen(a.error), 0) + 20), "
+            "count(*) FILTER (WHERE a.error IS NULL), "
+            "count(*) FILTER (WHERE a.error IS NOT NULL), "
+            "sum(length(a.key) + coalesce(strlen(a.value), 0) + coalesce(strlen(a.error), 0) "
+            "+ 20), "
             f"min(a.asked_at), max(a.asked_at) FROM {table.answers} a LEFT JOIN {table.operators} o "
             "USING (operator) GROUP BY a.operator ORDER BY max(a.asked_at) DESC"
         ).fetchall()

@@ -50,7 +50,7 @@ def score(statistics: ColumnStatistics, rows: int) -> float:
 
 
 def by_score(statistics: Sequence[ColumnStatistics], rows: int) -> tuple[int, ...]:
-    """Positions by descending score; of equal ones fewer distinct values, then the written order."""
+    """Positions by descending score; of equal ones fewer distinct values, then as written."""
     if rows == 0:
         return tuple(range(len(statistics)))
     return tuple(

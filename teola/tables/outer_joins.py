@@ -35,7 +35,7 @@ def settle_joins(cutter: Cutter, select: exp.Select) -> None:
         _settle(cutter, select, joins, at)
 
 
-def _settle(cutter: Cutter, select: exp.Select, joins: list[exp.Expr], at: int) -> None:
+def _settle(cutter: Cutter, select: exp.Select, joins: list[exp.Join], at: int) -> None:
     join, sql = joins[at], cutter.calls.sql
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     method = (join.args.get("method") or "").upper()

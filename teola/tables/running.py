@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,12 +108,13 @@ def _run(
     if asker is None:
         return None, plan.final
     executor = Executor(workspace.con, asker)
-    at = 0
+    left = list(plan.steps)
     stopped: Stopped | None = None
     try:
-        for at, step in enumerate(plan.steps):
+        while left:
             asker.spent.check()
-            executor.step(step)
+            executor.step(left[0])
+            del left[0]
     except Stopped as why:
         stopped = why
         if not plan.rowwise:
@@ -121,7 +122,7 @@ def _run(
         # Rows whose answers are known are right; the others go.
         asker.closed = True
         try:
-            for step in plan.steps[at:]:
+            for step in left:
                 executor.step(step)
         except Exception as error:  # noqa: BLE001 - the query has ended; its rows are a bonus
             stopped.add_note(reason_of(error))

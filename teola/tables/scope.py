@@ -54,7 +54,7 @@ def from_text(select: exp.Select) -> str:
     parts = [written(select.args["from_"])]
     for join in select.args.get("joins") or ():
         text = written(join).strip()
-        parts.append(text if not text.startswith(",") else text)
+        parts.append(text)
     return " ".join(parts)
 
 

@@ -26,7 +26,7 @@ def fill(con: duckdb.DuckDBPyConnection, chance: Random) -> None:
             "INSERT INTO t VALUES (?, ?, ?, ?, ?)",
             [id, some(*TEXTS), some(*TEXTS), some(0, 1, 2), some(True, False)],
         )
-    for id in range(chance.choice([0, 2, 6])):
+    for _ in range(chance.choice([0, 2, 6])):
         con.execute("INSERT INTO u VALUES (?, ?, ?)", [some(*range(6)), some(*TEXTS), some(*TEXTS)])
 
 
@@ -118,7 +118,8 @@ class Writer:
                 f"SELECT t.id, count(*) OVER (PARTITION BY {self.text(1)}) AS c, "
                 f"{self.call()} AS k FROM {source}{where}"
             )
-        return f"WITH q AS (SELECT {self.text(1)} AS k FROM {source}{where}) SELECT k, count(*) FROM q GROUP BY k"
+        inner = f"SELECT {self.text(1)} AS k FROM {source}{where}"
+        return f"WITH q AS ({inner}) SELECT k, count(*) FROM q GROUP BY k"
 
     def call_of(self, column: str) -> str:
         """A call over one column."""
