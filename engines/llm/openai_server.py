@@ -250,6 +250,11 @@ class OpenAIServer:
             body["seed"] = decode.seed
         if complete and decode.schema and (chats or is_vllm) and "tools" not in prompt:
             extra["response_format"] = _response_format(decode.schema)
+        elif complete and is_vllm and "tools" not in prompt:
+            if decode.choices:
+                extra["structured_outputs"] = {"choice": list(decode.choices)}
+            elif decode.pattern:
+                extra["structured_outputs"] = {"regex": decode.pattern}
         return body | {"extra_body": extra}
 
     def _vllm_fields(self, call: Call) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from teola.errors import reason_of
 from teola.graph import DecodeParams
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsHandle
 from teola.tables.answer_table import Answer, AnswerTable, Operator
-from teola.tables.extract import extractor
+from teola.tables.extract import enforceable, extractor, shown
 from teola.tables.limits import Spent, Stopped
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import ColumnOrder, Orders
@@ -403,7 +403,11 @@ def ended(handle: RowsHandle) -> bool:
 def decode_of(call: LlmCall) -> DecodeParams:
     """How a call's answers are generated."""
     return DecodeParams(
-        max_tokens=call.max_tokens, temperature=call.temperature, schema=call.schema
+        max_tokens=call.max_tokens,
+        temperature=call.temperature,
+        schema=call.schema,
+        choices=tuple(map(shown, call.choices)) if call.choices else None,
+        pattern=enforceable(call.pattern) if call.pattern else None,
     )
 
 

@@ -46,8 +46,9 @@ def kept_operators(path: str | None) -> list[dict[str, Any]]:
             "count(*) FILTER (WHERE a.error IS NOT NULL), "
             "sum(length(a.key) + coalesce(strlen(a.value), 0) + coalesce(strlen(a.error), 0) "
             "+ 20), "
-            f"min(a.asked_at), max(a.asked_at) FROM {table.answers} a LEFT JOIN {table.operators} o "
-            "USING (operator) GROUP BY a.operator ORDER BY max(a.asked_at) DESC"
+            f"min(a.asked_at), max(a.asked_at) FROM {table.answers} a "
+            f"LEFT JOIN {table.operators} o USING (operator) "
+            "GROUP BY a.operator ORDER BY max(a.asked_at) DESC"
         ).fetchall()
     names = ("operator", "model", "instruction", "answers", "errors", "bytes", "first", "last")
     return [

@@ -77,8 +77,13 @@ def run_plan(
         names = ", ".join('"{}"'.format(one.name.replace('"', '""')) for one in columns)
         final = f"SELECT * FROM (SELECT {empty}) AS x({names}) LIMIT 0" if columns else "SELECT 1"
     con = workspace.con
-    if out is not None and (stopped is None or plan.rowwise):
-        count = write_result(con, final, out)
+    if out is not None:
+        # Under its own name stands a result only if it is whole.
+        whole = stopped is None
+        count = 0
+        if whole or plan.rowwise:
+            path = out if whole else out.with_stem(f"{out.stem}.partial")
+            count = write_result(con, final, path)
     else:
         con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {final}")
         ((count,),) = con.execute(f"SELECT count(*) FROM {RESULT}").fetchall()
