@@ -41,6 +41,10 @@ it is still there. It goes while the instance has little to do. Where other quer
 within `QUIET` times what a batch costs, more of them will come: a batch for the piece would make
 them wait, and the rest would be tied to the instance that has it.
 
+Rows of a table wait for nothing, and nothing waits for them: their windows come long after calls by
+the first rule, none of a prefill's costs counts them, and they press no piece that is computed
+ahead.
+
 Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
 """
 
@@ -161,7 +165,7 @@ class CriticalPath:
         self._last = instance, slices[0].work
         if slices[0].work.spec.lane is None:
             for work, _, _ in slices:
-                if _since(work) <= now + SOON_S:
+                if _since(work) <= now + SOON_S and not work.row_tokens:
                     run, at, before = self._pressed.get(instance, ("", -inf, -inf))
                     self._pressed[instance] = work.run, now, before if work.run == run else at
         return slices
