@@ -256,6 +256,11 @@ class OpenAIServer:
         holds = decode.schema and (chats or is_vllm) and "tools" not in prompt
         if complete and decode.schema and holds and decode.schema not in self._schemas:
             extra["response_format"] = _response_format(decode.schema)
+        elif complete and is_vllm and "tools" not in prompt:
+            if decode.choices:
+                extra["structured_outputs"] = {"choice": list(decode.choices)}
+            elif decode.pattern:
+                extra["structured_outputs"] = {"regex": decode.pattern}
         return body | {"extra_body": extra}
 
     def _vllm_fields(self, call: Call) -> dict[str, Any]:

@@ -130,7 +130,8 @@ class DecodeParams:
     check: JSON schema (as text) that the output is held to in place of `schema`, where somebody
     else says what is wrong with the rest of it. bare: an output that is no JSON is the string
     `field`. keep_thoughts: the reasoning that an output begins with (<think>...</think>) is part
-    of it.
+    of it. choices: texts of which the output is to be one; pattern: a regular expression that all
+    of it is to match. Engines hold the output to these where they can (vLLM); others may not.
     """
 
     max_tokens: int = 256
@@ -147,6 +148,8 @@ class DecodeParams:
     check: str | None = None
     bare: bool = False
     keep_thoughts: bool = False
+    choices: tuple[str, ...] | None = None
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,7 @@ def queue_for(
     policies = config.batching, config.batching_options, config.routing, config.routing_options
     queue = queue_of(name, limits, profile, *policies, learner, explains=True)
     if queue.continuous:
-        queue.overdue = Overdue()
+        queue.overdue, queue.rows.overdue = Overdue(), Overdue()
     accounts = {} if accounts is None else accounts
     for i, engine in enumerate(map(near, engines)):
         if isinstance(engine, CallsServer):
