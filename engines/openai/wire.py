@@ -2,7 +2,8 @@
 
 Stream events are read here and not by the SDK: its line reader hides whether "[DONE]" came, and
 building a model object for each token costs more than everything else that Teola does with it.
-No message repeats what a server says in words, because servers quote prompts.
+No message repeats what a server says in words, because servers quote prompts and messages come into
+logs; whoever asked finds it in the error's `said`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from teola.engine import LeftOfMinute, Usage
 from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, TeolaError
 
 from .calls import CallPiece, pieces_of
-from .error_fields import ErrorFields, word
+from .error_fields import ErrorFields, sentence, word
 
 DONE: Final = "[DONE]"
 ALIVE: Final = ""
@@ -75,6 +76,13 @@ _LIMIT: Final = re.compile(
     r"tokens allowed \(|model with) ?(\d+)",
     re.IGNORECASE,
 )
+_UNSUPPORTED: Final = re.compile(
+    r"(?:unsupported|unrecognized|unknown|unexpected|not (?:supported|permitted))"
+    r".{0,40}?['\"`](\w{2,40})['\"`]"
+    r"|['\"`](\w{2,40})['\"`].{0,40}(?:not (?:supported|permitted)|does not support|unsupported)",
+    re.IGNORECASE,
+)
+"""What servers say of a field that they do not take."""
 
 
 class NoChatTemplate(EngineError):
@@ -108,6 +116,14 @@ class TooLong(EngineError):
 
 class BadRequest(EngineError):
     """The server takes no such request, whatever it is about."""
+
+
+class UnknownField(BadRequest):
+    """The server, or this model of it, does not take a field of requests."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,21 +261,26 @@ def finish_reason(reason: str | None, server: str) -> str:
 
 @contextmanager
 def as_engine_errors(
-    server: str, model: str, heard: Callable[[Mapping[str, str]], None]
+    server: str, model: str, heard: Callable[[Mapping[str, str]], None], secret: str = ""
 ) -> Iterator[None]:
     """Turns what the SDK, the connection and the decoding of events raise into EngineErrors. heard:
-    is told the headers of answers that refuse."""
+    is told the headers of answers that refuse. secret: the key, which no error may have."""
     import httpx
     import openai
 
     try:
         yield
+    except EngineError as error:
+        _conceal(error, secret)
+        raise
     except TeolaError:
         raise
     except openai.APIStatusError as error:
         heard(error.response.headers)
         after_s = retry_after(error.response.headers)
-        raise refusal(server, model, error.status_code, error.body, after_s) from None
+        found = refusal(server, model, error.status_code, error.body, after_s)
+        _conceal(found, secret)
+        raise found from None
     except openai.APITimeoutError:
         raise EngineAway(f"{server} accepts no connection: is it running?") from None
     except openai.APIConnectionError as error:
@@ -272,6 +293,13 @@ def as_engine_errors(
         raise EngineError(f"the prompt for {server} is not valid Unicode") from None
     except ValueError:
         raise EngineError(f"{server} sent what is no completion stream: check its url") from None
+
+
+def _conceal(error: EngineError, secret: str) -> None:
+    """Take the key out of what a server said, also of the error that this one stands for."""
+    told = [error, error.instead] if isinstance(error, (NoTools, NoSchema)) else [error]
+    for one in told:
+        one.said = sentence(one.said, secret)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -340,6 +368,7 @@ def refusal(
     if after_s is None:
         after_s = fields.after_s
     instead = _refusal(server, model, status, fields, after_s)
+    instead.said = sentence(fields.message)
     if status not in _NO_TOOLS or isinstance(instead, (NoChatTemplate, TooLong)):
         return instead
     if _TOOLS.search(fields.message):
@@ -396,7 +425,15 @@ def _bad_request(server: str, model: str, fields: ErrorFields) -> EngineError:
     if fields.code == "context_length_exceeded" or _TOO_LONG.search(message):
         found = _LIMIT.search(message)
         return too_long(server, model, int(found[1]) if found else None)
-    return BadRequest(f"{server} refuses the request as invalid (400{fields.about}): see its log")
+    about = fields.about
+    if (named := _UNSUPPORTED.search(message)) is not None:
+        field = named[1] or named[2]
+        return UnknownField(
+            f"{server} does not take the field {field!r} (400{about}): leave it out with the "
+            f'option omit = ["{field}"]',
+            field,
+        )
+    return BadRequest(f"{server} refuses the request as invalid (400{about}): see its log")
 
 
 def too_long(
