@@ -17,10 +17,12 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from teola.errors import InputError, UnknownName
-from teola.policies import batching, routing
+from teola.policies.pairing import pair
 from teola.profile import load as load_profile
 from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_policies
+from teola.runtime.objectives import SLO_SCALE
 from teola.runtime.observe.kept_values import KeepValues
+from teola.runtime.tuning.live_tuning import check_tuner
 from teola.tools.mcp_server import ToolServer
 from teola.tools.offered import MOST_CHARACTERS, MOST_TOOLS
 from teola.tools.tool_table import ToolTable
@@ -169,6 +171,11 @@ class PoliciesTable(_Table):
         description="Latency profile: a name or a file; else what engines declare, "
         "until it is learned.",
     )
+    slo_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=SLO_SCALE,
+        description="Objective of queries that have none, in times what their primitives take one "
+        "after another.",
+    )
     learn: bool | str = Field(
         default=True,
         description="Whether to learn how long engines take and how much components write. true "
@@ -201,6 +208,11 @@ class EngineTable(_Table):
     routing: str | None = Field(default=None, description="Its routing policy.")
     routing_options: dict[str, Any] = Field(
         default_factory=dict, description="Options of that policy."
+    )
+    tuner: dict[str, Any] | bool = Field(
+        default=False,
+        description="Whether an option of its policies is tuned by replaying what came lately: "
+        "true, or options of the tuner (docs/scheduling.md).",
     )
     probe: bool | None = Field(
         default=None,
@@ -260,6 +272,10 @@ class Configuration(_Table):
     engines: dict[str, EngineTable] = Field(default_factory=dict)
     databases: dict[str, DatabaseTable] = Field(default_factory=dict)
     tools: dict[str, ToolTable] = Field(default_factory=dict)
+    objectives: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict,
+        description="By application, seconds by which answers are wanted; none is given up then.",
+    )
 
     def tool_servers(self) -> dict[str, ToolServer]:
         """All of them. Raises InputError."""
@@ -303,9 +319,9 @@ class Configuration(_Table):
         if self.server.keys:
             configs = fair_to_tenants(configs, self.server.tenant_weights)
         for name, config in configs.items():
-            batching.make(config.batching, **config.batching_options)
-            routing.make(config.routing, **config.routing_options)
+            pair(config.batching, config.batching_options, config.routing, config.routing_options)
             config.check(name)
+            check_tuner(name, config)
 
 
 def read(path: Path) -> Configuration:
@@ -443,9 +459,15 @@ journal_days = 7
 # batching = "critical_path"
 # routing = "least_loaded"
 # profile = "paper-13b"
+# When answers are wanted of queries that do not say so: in times what their primitives take.
+slo_scale = 5
 # How long engines take and how much components write is learned, and kept in the folder "learned"
 # with the data of the embedded server; false: not at all; a text: in that folder.
 learn = true
+
+# By application, seconds by which answers are wanted; nothing is given up then.
+# [objectives]
+# advanced-rag = 20
 
 # One table for each engine, by the name that applications use: documents, embedding, rerank,
 # vectorstore, llm, proxy, judge, websearch. `teola engines` lists the types.

@@ -19,6 +19,7 @@ from teola.engine import check_metadata
 from teola.errors import DocumentError, InputError, UnknownName
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig
 from teola.runtime.fitting import Fitting
+from teola.runtime.objectives import SLO_SCALE
 from teola.runtime.observe.noting import note
 from teola.runtime.remembering import default_folder, unusable
 from teola.runtime.runtime import Runtime
@@ -75,6 +76,8 @@ class Engines:
             debug=self.debug,
             ray=self._cluster(own),
             learn=self._learn(_learning(own)),
+            objectives=own.objectives.by_app if own else None,
+            slo_scale=own.objectives.scale if own else SLO_SCALE,
         )
         if own is not None:
             runtime.fitting = Fitting(own.fitting)
@@ -96,6 +99,8 @@ class Engines:
             ray=base.ray if self.ray is None else self._cluster(None),
             learn=kept_with_data(configs) if learn is True else learn,
             tools=base.tool_servers(),
+            objectives=base.objectives,
+            slo_scale=policies.slo_scale,
         )
         runtime.fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
         return runtime

@@ -57,6 +57,7 @@ def run(
     inputs: o.Inputs = None,
     sets: o.Sets = None,
     deadline: o.Deadline = 120.0,
+    finish_by: o.FinishBy = None,
     passes: o.PassesOption = None,
     profile: o.ProfileName = None,
     learn: o.Learn = None,
@@ -131,6 +132,7 @@ def run(
             overrides=overrides,
             passes=passes,
             deadline_s=deadline,
+            finish_by_s=finish_by,
             on_ask=Prompter(before) if at_a_terminal() else None,
         )
         watch.start(runtime, chosen.engine_names, chosen.optional_engines)

@@ -35,7 +35,7 @@ class Asker:
         it is given up.
     budget: what it may still take (None: there is no bound).
 
-    No policy reads `finish_by` and `budget` yet.
+    No policy reads `budget` yet.
     """
 
     tenant: str = "default"

@@ -105,6 +105,7 @@ class Work:
     wanted: of a piece of a prompt: the rest of it is there, and cannot take it along.
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
     behind_s: of a part's, the time of what follows the part in its query.
+    budget_s: its share of what is left until its query's objective, since it was queued first.
     reason: why an LLM call goes where it goes, or is held, if somebody observes that.
     """
 
@@ -136,6 +137,7 @@ class Work:
     keys: tuple[Hashable, ...] = ()
     found: int = 0
     wanted: bool = False
+    budget_s: float | None = None
     reason: Reason | None = None
 
     @property

@@ -19,6 +19,7 @@ from teola.profile import Profile
 from teola.runtime.default_runtime import default_runtime
 from teola.runtime.documents import Prepared
 from teola.runtime.live.nesting import calling
+from teola.runtime.objectives import checked_objective
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
 from teola.tools.base import Tool
@@ -50,11 +51,13 @@ class Application:
         runtime: Runtime | None = None,
         version: str = "",
         on_unknown: Literal["ask", "fail"] = "ask",
+        finish_by_s: float | None = None,
     ) -> None:
         self.name, self.description = name, description
         if on_unknown not in ("ask", "fail"):
             raise InputError(f"on_unknown must be 'ask' or 'fail', got {on_unknown!r}")
         self.version, self.on_unknown = version, on_unknown
+        self.finish_by_s = checked_objective(finish_by_s)
         self.declared = declared(inputs)
         self.inputs = kinds_of(self.declared)
         self.builder = Builder(name, template, self.inputs, outputs, absent(self.declared))

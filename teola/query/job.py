@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from teola.engine import QueryContext
@@ -30,10 +31,12 @@ from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending, Watcher, as_failure, describe
 from teola.runtime.live.steps import Steps
+from teola.runtime.objectives import checked_objective
 from teola.runtime.observe.demand import done
 from teola.runtime.observe.kept_values import room_for
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Parent, Trace
+from teola.schedule.plan import Plan
 from teola.workflow.inputs import absent, check, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 
@@ -58,7 +61,7 @@ class Job:
     given: its inputs, with the defaults of those that it leaves out.
     overrides: component -> parameter -> value.
     passes: names of those that run.
-    tenant, deadline_s, bounds, session, asked: see QuerySpec.
+    tenant, deadline_s, finish_by_s, bounds, session, asked: see QuerySpec.
     part_of: the program that it belongs to ("": it is one by itself).
     caller: the component that asks it, if one does.
     trace: what has run of it, from its admission on.
@@ -89,6 +92,7 @@ class Job:
         self.part_of = self._part_of(ask)
         if not ask.deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {ask.deadline_s}")
+        self.finish_by_s = checked_objective(ask.finish_by_s, ask.deadline_s)
         self.deadline_s, self.bounds, self.session = ask.deadline_s, ask.bounds, ask.session
         self.asked = ask.asked
         self.secrets = Secrets(ask.secrets) if ask.secrets else OF_NONE
@@ -323,13 +327,25 @@ class Job:
             absent=absent(app.declared, self.given),
         )
         trace.step("optimise", began, loop.time())
-        asker = Asker(context.tenant, app.name, context.program, trace.admitted)
+        finish_by = self._finish_by(plan, trace)
+        asker = Asker(context.tenant, app.name, context.program, trace.admitted, finish_by)
         told = listener.watcher, listener.streams, terms
         self.people.busy -= 1
         try:
             return await runtime.live.execute(plan, values, context, asker, trace, *told)
         finally:
             self.people.busy += 1
+
+    def _finish_by(self, plan: Plan, trace: Trace) -> float:
+        """When its answer is wanted, on the loop's clock; of a query inside another one, no later
+        than that of the one around it."""
+        app = self.app
+        found = self.runtime.objectives.of(self.finish_by_s, app.name, app.finish_by_s, plan)
+        around = inf if self.caller is None else self.caller.query.run.asker.finish_by
+        own = inf
+        if found is not None and (found.stated or around == inf):
+            trace.objective, own = found, trace.admitted + found.by_s
+        return min(own, around)
 
     def _result(self, ending: Ending) -> Result:
         error: TeolaError | None = None

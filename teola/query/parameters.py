@@ -41,6 +41,7 @@ def run_call(
     overrides: Overrides | None = None,
     passes: Passes = None,
     deadline_s: float = DEADLINE_S,
+    finish_by_s: float | None = None,
     tenant: str | None = None,
     session: str | None = None,
     secrets: Mapping[str, str] | None = None,
@@ -49,7 +50,8 @@ def run_call(
 ) -> RunCall:
     """Parameters of `App.run`, where they are described."""
     what = by_name(inputs, more), overrides or {}, passes, deadline_s, tenant
-    return RunCall(QuerySpec(*what, session=session, secrets=secrets or {}), on_ask)
+    spec = QuerySpec(*what, session=session, secrets=secrets or {}, finish_by_s=finish_by_s)
+    return RunCall(spec, on_ask)
 
 
 class ResumeCall(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, Final
 from teola.engine import Hit
 from teola.errors import Overloaded, QueryCancelled, QueryFailed, TeolaError
 from teola.graph import Inquiry
+from teola.runtime.objectives import Objective
 from teola.runtime.observe.demand import done_in_all
 from teola.runtime.observe.trace import Trace
 
@@ -111,6 +112,11 @@ class Result:
         raise error
 
     @property
+    def objective(self) -> Objective | None:
+        """When its answer was wanted; `met` says whether it came by then."""
+        return self.trace.objective if self.trace is not None else None
+
+    @property
     def primitives(self) -> int:
         """Primitives that an engine has done, in the query and in its parts, as far as these are
         recorded."""
@@ -126,6 +132,9 @@ class Result:
             "latency_s": round(self.latency_s, 6),
             "primitives": self.primitives,
         }
+        if self.objective is not None and self.state != "waiting":
+            told = self.objective.to_json(self.latency_s)
+            found["objective"] = {**told, "met": told["met"] and self.state in ("ok", "partial")}
         if self.missing:
             found["missing"] = list(self.missing)
         if self.reasons:

@@ -342,7 +342,11 @@ def _packed(job: Job) -> tuple[str, list[Path]]:
     }
     passes = ",".join(one.name for one in job.passes) or "none"
     return Body(
-        inputs=inputs, overrides=dict(job.overrides), passes=passes, session=job.session
+        inputs=inputs,
+        overrides=dict(job.overrides),
+        passes=passes,
+        session=job.session,
+        finish_by_s=job.finish_by_s,
     ).packed()
 
 

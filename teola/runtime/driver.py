@@ -20,6 +20,7 @@ from teola.graph.ops import PREFILLS
 from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
+from teola.policies.pairing import pair
 from teola.policies.work import Size, Work
 from teola.profile import EngineProfile
 from teola.runtime.growing import Growing, Parts, Place
@@ -49,6 +50,7 @@ from teola.schedule.events import (
     Recovered,
     Release,
     Retried,
+    Retuned,
     RunEvent,
     SetTimer,
     Skipped,
@@ -129,8 +131,7 @@ def queue_of(
     known. batching, routing: names of policies; options, routing_options: their keyword arguments.
     learner: who is told how long its work takes, and tells policies. explains: LLM calls say why
     they go where they go, for their traces. Raises UnknownName, InputError."""
-    policy = batching_policies.make(batching, **options or {})
-    router = routing_policies.make(routing, **routing_options or {})
+    policy, router = pair(batching, options or {}, routing, routing_options or {})
     profiles: Sequence[EngineProfile] = ()
     if learner is not None:
         profiles = LearnedProfiles(learner, engine, profile or EngineProfile(), len(limits))
@@ -462,6 +463,24 @@ class Driver(ABC, Generic[Q]):
         told = "engine %(engine)s: instance %(instance)d works again"
         note(log, logging.INFO, "engine_recovered", told, **asdict(command))
 
+    def retuned(self, command: Retuned, now: float) -> None:
+        """Options of a policy have changed, or were refused."""
+        options = ", ".join(f"{name}={value}" for name, value in command.options.items())
+        told = "engine %(engine)s: %(kind)s policy tuned: %(options)s"
+        level = logging.INFO
+        if command.refused:
+            told, level = f"{told} refused (%(refused)s)", logging.WARNING
+        note(
+            log,
+            level,
+            "policy_tuned",
+            told,
+            engine=command.engine,
+            kind=command.kind,
+            options=options,
+            refused=command.refused,
+        )
+
     def policy_failed(self, command: PolicyFailed, now: float) -> None:
         """What was queued at an engine has failed, because of a policy."""
         cause = command.error.__cause__
@@ -534,6 +553,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),
     Retried: Driver._nothing,
+    Retuned: lambda driver, command, now: driver.retuned(command, now),
     PolicyFailed: lambda driver, command, now: driver.policy_failed(command, now),
 }
 """How each command is performed."""

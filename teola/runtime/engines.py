@@ -66,6 +66,8 @@ class EngineConfig:
         part of one. What instances must share is checked when they start.
     probe: whether it is measured when it starts, where what is learned is kept and nothing is known
         of it; by default (None) if it runs on this machine: calls of others cost money.
+    tuner: whether an option of its policies is tuned by replaying what came lately, in a process of
+        its own; True, or options (docs/scheduling.md).
     """
 
     factory: str | Callable[..., Engine]
@@ -79,6 +81,7 @@ class EngineConfig:
     resources: Mapping[str, float] = field(default_factory=dict)
     pool: Sequence[Mapping[str, Any]] = ()
     probe: bool | None = None
+    tuner: Mapping[str, Any] | bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pool", entries_of(self.pool))

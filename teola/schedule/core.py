@@ -36,6 +36,7 @@ from teola.schedule.events import (
     Submit,
     Tell,
     Timer,
+    Tuned,
     Withdraw,
 )
 from teola.schedule.run import Run
@@ -196,5 +197,6 @@ _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]
     Sized: EngineQueue.sized,
     PrefixChanged: EngineQueue.prefixes,
     ProgramPaused: EngineQueue.paused,
+    Tuned: EngineQueue.tuned,
 }
 """What becomes of each event at the queue of its engine."""

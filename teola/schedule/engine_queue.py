@@ -19,6 +19,7 @@ from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.routing.destinations import wait_s
+from teola.policies.tuning import tune
 from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
 from teola.schedule.events import (
@@ -45,10 +46,12 @@ from teola.schedule.events import (
     ProgramPaused,
     Recovered,
     Retried,
+    Retuned,
     SetTimer,
     Sized,
     Tell,
     Timer,
+    Tuned,
     Waits,
 )
 from teola.schedule.faults import Faults, PolicyFailed
@@ -345,6 +348,17 @@ class EngineQueue:
         """A program told what comes next."""
         self.placing.paused(event, now)
         return []
+
+    def tuned(self, event: Tuned, now: float) -> list[Output]:
+        """Options of a policy are others. What is refused changes nothing, and is told."""
+        policy = {"batching": self.line.policy, "routing": self.placing.routing}.get(event.kind)
+        refused = (
+            tune(policy, event.options)
+            if policy is not None
+            else (f"there is no kind of policies {event.kind!r}: say 'batching' or 'routing'")
+        )
+        self.line.asking.forget()
+        return [Retuned(self.engine, event.kind, event.options, refused)]
 
     def changed(self, event: InstanceChanged, now: float) -> list[Output]:
         """An instance told how much more its KV memory can take."""

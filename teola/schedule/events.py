@@ -242,6 +242,16 @@ class LimitsTold:
     tokens_reset_s: float
 
 
+@dataclass(slots=True)
+class Tuned:
+    """Options of one of the engine's policies are others from now on. kind: `batching` or
+    `routing`."""
+
+    engine: str
+    kind: str
+    options: Mapping[str, Any]
+
+
 # --- commands -------------------------------------------------------------------------------
 
 
@@ -394,6 +404,16 @@ class Waits:
 
 
 @dataclass(slots=True)
+class Retuned:
+    """A policy's options have changed, or not (for logs). refused: why not ("": they have)."""
+
+    engine: str
+    kind: str
+    options: Mapping[str, Any]
+    refused: str = ""
+
+
+@dataclass(slots=True)
 class SetTimer:
     """Send Timer(engine) at time `at`."""
 
@@ -425,10 +445,21 @@ QueueEvent = (
     | Sized
     | PrefixChanged
     | ProgramPaused
+    | Tuned
 )
 RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
 OfRun = Control | Measure | Release | Skipped | Fused | Finish
-OfEngine = Dispatch | AbortRequest | SetTimer | Retried | Waits | Ejected | Recovered | PolicyFailed
+OfEngine = (
+    Dispatch
+    | AbortRequest
+    | SetTimer
+    | Retried
+    | Waits
+    | Ejected
+    | Recovered
+    | Retuned
+    | PolicyFailed
+)
 Command = OfRun | OfEngine
 
 Outbox = list[Any]

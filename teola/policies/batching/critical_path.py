@@ -46,9 +46,10 @@ Heaps by lane and instance, dead entries dropped when met: a choice costs O(log 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final
+from typing import ClassVar, Final
 
 from teola.errors import InputError
 from teola.graph import Op
@@ -74,15 +75,10 @@ class CriticalPath:
     """patience: how much waiting may cost for each second that it can save (0: never wait)."""
 
     eager = True
+    tunable: ClassVar[Mapping[str, tuple[float, ...]]] = {"patience": (0.0, 0.5, 1.0, 2.0)}
 
     def __init__(self, patience: float = 1.0) -> None:
-        number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
-        if not number or not 0 <= patience < inf:
-            raise InputError(
-                f"batching policy 'critical_path': patience must be a number from 0 on, "
-                f"got {patience!r}"
-            )
-        self.patience = patience
+        self.tune(patience)
         self._lanes: dict[Op | None, dict[int, Heap]] = {}
         self._live = self._entries = 0
         self._runs: Counter[str] = Counter()
@@ -94,6 +90,16 @@ class CriticalPath:
         self._pressed: dict[int, tuple[str, float, float]] = {}
         """By instance: whose prefill without slack went there last, when, and when one of another
         query did."""
+
+    def tune(self, patience: float) -> None:
+        """From the next choice on."""
+        number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
+        if not number or not 0 <= patience < inf:
+            raise InputError(
+                f"batching policy 'critical_path': patience must be a number from 0 on, "
+                f"got {patience!r}"
+            )
+        self.patience = patience
 
     def add(self, work: Work, now: float) -> None:
         estimate = work.spec.estimate

@@ -19,11 +19,13 @@ from teola.policies.routing.llm_d import LLMD
 from teola.policies.routing.lmetric import LMetric
 from teola.policies.routing.marginal_cost import MarginalCost
 from teola.policies.routing.mooncake import Mooncake
+from teola.policies.routing.paced import Paced
 from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.routing.production_stack import ProductionStack
 from teola.policies.routing.ray_serve import RayServe
 from teola.policies.routing.round_robin import RoundRobin
 from teola.policies.routing.sglang import SGLang
+from teola.policies.routing.workload_balanced import WorkloadBalanced
 from teola.registry import Factories
 
 DEFAULT: Final = "least_loaded"
@@ -35,6 +37,8 @@ ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "prefix_affinity": PrefixAffinity,
     "marginal_cost": MarginalCost,
     "graph_aware": GraphAware,
+    "workload_balanced": WorkloadBalanced,
+    "paced": Paced,
     "e2": E2,
     "join_shortest": JoinShortest,
     "lmetric": LMetric,

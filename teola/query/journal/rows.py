@@ -168,6 +168,7 @@ class Body(BaseModel):
     overrides: dict[str, Any] = {}
     passes: str | None = None
     session: str | None = None
+    finish_by_s: float | None = None
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -203,6 +204,8 @@ class Body(BaseModel):
         whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
         if self.session is not None:  # what has none is as it was before there were any
             whole["session"] = self.session
+        if self.finish_by_s is not None:
+            whole["finish_by_s"] = self.finish_by_s
         try:
             return json.dumps(whole, sort_keys=True, default=_no_json), files
         except InputError:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from teola.engine import EngineResult, QueryContext, Request
 from teola.errors import QueryCancelled, TeolaError
@@ -75,6 +75,16 @@ ROUNDS, ROUNDS_S = 64, 0.002
 """Scheduling rounds in one turn of the loop, which others wait for."""
 
 
+class Listens(Protocol):
+    """Hears of queries."""
+
+    def began(self, id: str, asker: Asker, now: float) -> None:
+        """One was admitted."""
+
+    def ended(self, id: str, trace: Trace, well: bool, now: float) -> None:
+        """One has ended, with an answer or without."""
+
+
 class Live(Driver[LiveQuery]):
     """Runs queries on hosts. Use from its loop only."""
 
@@ -99,6 +109,8 @@ class Live(Driver[LiveQuery]):
         """Those who have been asked something."""
         self._controls = Controls(self)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self.listeners: list[Listens] = []
+        """Who hears which queries come and end, besides those inside others."""
 
     # --- queries --------------------------------------------------------------------------
 
@@ -124,6 +136,9 @@ class Live(Driver[LiveQuery]):
             query.late = partial(self._late, id, DeadlineReached())
             query.timer = self.loop.call_at(context.deadline, query.late)
         self.outermost += not terms.depth
+        if not terms.depth:
+            for listener in self.listeners:
+                listener.began(id, asker, self.loop.time())
         self._enter(query)
         self.begin(query, self.loop.time())
         self.wake()
@@ -187,7 +202,11 @@ class Live(Driver[LiveQuery]):
             query.terms.people.withdraw(query, i)
 
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
-        self.outermost -= query.place is None and not query.terms.depth
+        if query.place is None and not query.terms.depth:
+            self.outermost -= 1
+            well = command.state in (State.OK, State.PARTIAL)
+            for listener in self.listeners:
+                listener.ended(query.id, query.trace, well, now)
         query.left_alone()
         if query.terms.people is not None:
             query.terms.people.left(query)

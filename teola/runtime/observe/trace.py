@@ -17,6 +17,7 @@ from teola.engine import Usage
 from teola.errors import QueryCancelled, UnknownName, reason_of
 from teola.graph import Failures, Remarks
 from teola.policies.reason import Reason
+from teola.runtime.objectives import Objective
 from teola.runtime.observe.kept_values import KeptValues
 from teola.schedule.plan import Plan
 
@@ -112,7 +113,7 @@ class Trace:
     necessary, by component. parent: of a query that a component began. inner: the traces of those
     that its own components began. more: parts that ended and are not among them, because there were
     too many; more_failed: of those. values: what is kept of what its primitives read and gave
-    (None: nothing).
+    (None: nothing). objective: when its answer is wanted (None: nobody knows).
     """
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
@@ -126,6 +127,7 @@ class Trace:
         self.inner: list[Trace] = []
         self.more = self.more_failed = 0
         self.values: KeptValues | None = None
+        self.objective: Objective | None = None
         self._sent: list[SentTuple] = []
         self._ended: list[EndedTuple] = []
         self._extra: list[Span] = []
@@ -259,6 +261,11 @@ class Trace:
     def calls(self) -> dict[str, Usage]:
         """Tokens of each LLM call that has ended, by the primitive that leads it."""
         return {self.plan.ids[i]: usage for i, usage in self._usage.items()} if self.plan else {}
+
+    @property
+    def used_by_head(self) -> Mapping[int, Usage]:
+        """Tokens of each of its own LLM calls that has ended, by the index of its head."""
+        return self._usage
 
     def copy(self) -> Trace:
         """As it is now, for another thread to look at while this one goes on."""

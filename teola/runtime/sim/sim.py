@@ -93,9 +93,10 @@ class Sim(Driver[Query]):
     batching, routing, eviction: policy names, one for all engines or by engine name.
     policy_options, routing_options, eviction_options: keyword arguments of these policies (the
     first: of batching), by engine. instances: by engine, where not the profile's. learner: is told
-    what happens, and publishes lessons when a query ends. explains: traces say why LLM calls went
-    where they went, as live ones do.
-    on_finish: called with (query, result) while the query's trace is at hand.
+    what happens, and publishes lessons when a query ends. declared: the profile's times are known
+    before it has learned any, as those of a profile that a runtime is given. explains: traces say
+    why LLM calls went where they went, as live ones do. on_finish: called with (query, result)
+    while the query's trace is at hand.
 
     Names of engines are checked when it runs: those of the profile and of the plans are known then.
     """
@@ -113,6 +114,7 @@ class Sim(Driver[Query]):
         instances: Mapping[str, int] | None = None,
         outcomes: Outcomes | None = None,
         learner: Learner | None = None,
+        declared: bool = False,
         explains: bool = False,
         on_finish: Callable[[Query, SimulatedQuery], None] | None = None,
     ) -> None:
@@ -125,7 +127,7 @@ class Sim(Driver[Query]):
         self._options, self._instances = policy_options or {}, instances or {}
         self._routing_options = routing_options or {}
         self._eviction_options = eviction_options or {}
-        self.on_finish, self._explains = on_finish, explains
+        self.on_finish, self._explains, self._declared = on_finish, explains, declared
         self.now = 0.0
         self.results: list[SimulatedQuery] = []
         """Of queries that have ended."""
@@ -155,17 +157,19 @@ class Sim(Driver[Query]):
         tenant: str = "default",
         program: str = "",
         deadline_s: float | None = None,
+        finish_by_s: float | None = None,
         cancel_after_s: float | None = None,
     ) -> str:
         """Let a query arrive at time `at`; inputs are Tokens or lists of them, or None for one that
         it comes without. plan: a function is asked for it then, when more is known. program: whose
-        calls its own are (Asker). Raises UnknownName for an input that the graph has not, and
-        InputError for one that it lacks; where the plan is a function, `run` does."""
+        calls its own are (Asker). finish_by_s: its objective, from its arrival on. Raises
+        UnknownName for an input that the graph has not, and InputError for one that it lacks; where
+        the plan is a function, `run` does."""
         id = id or f"q{self._count}"
         if isinstance(plan, Plan):
             self._check_inputs(plan, inputs)
             self._add_engines(plan)
-        self.at(at, self._arrive, id, plan, inputs, app, tenant, program)
+        self.at(at, self._arrive, id, plan, inputs, app, tenant, program, finish_by_s)
         if deadline_s is not None:
             self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
         if cancel_after_s is not None:
@@ -283,7 +287,7 @@ class Sim(Driver[Query]):
         self.core.queues[name] = queue_of(
             name,
             limits,
-            profile.untimed() if self.learner is not None else profile,
+            profile if self.learner is None or self._declared else profile.untimed(),
             _named(self._batching, name, batching_policies.DEFAULT),
             self._options.get(name),
             _named(self._routing, name, routing_policies.DEFAULT),
@@ -447,12 +451,14 @@ class Sim(Driver[Query]):
         app: str,
         tenant: str,
         program: str,
+        finish_by_s: float | None = None,
     ) -> None:
         if not isinstance(plan, Plan):
             plan = plan()
             self._check_inputs(plan, inputs)
             self._add_engines(plan)
-        asker = Asker(tenant, app or plan.graph.name, program or id, self.now)
+        finish_by = inf if finish_by_s is None else self.now + finish_by_s
+        asker = Asker(tenant, app or plan.graph.name, program or id, self.now, finish_by)
         run = GraphRun(id, plan, asker, began=self.now)
         trace = Trace(id, app, plan, self.now)
         self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)

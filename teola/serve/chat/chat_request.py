@@ -115,7 +115,7 @@ class StreamOptions(BaseModel):
 
 class ChatRequest(BaseModel):
     """The body of `POST /v1/chat/completions`; what is ours in it: documents, collection, filters,
-    overrides, deadline_s, session, steps."""
+    overrides, deadline_s, finish_by_s, session, steps."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_passed_over)
 
@@ -152,6 +152,9 @@ class ChatRequest(BaseModel):
     filters: dict[str, Any] | None = None
     overrides: dict[str, Any] = Field(default_factory=dict)
     deadline_s: float = Field(DEADLINE_S, gt=0, le=MOST_DEADLINE_S)
+    finish_by_s: float | None = Field(
+        None, gt=0, le=MOST_DEADLINE_S, description="Seconds by which its answer is wanted."
+    )
     session: str | None = Field(
         None,
         min_length=1,

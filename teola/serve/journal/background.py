@@ -61,6 +61,7 @@ class Background:
             overrides=wanted.overrides,
             passes=wanted.passes,
             session=wanted.session,
+            finish_by_s=wanted.finish_by_s,
         )
         packed, files = await asyncio.to_thread(body.packed)
         told = f"{name}\n{packed}"
