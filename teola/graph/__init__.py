@@ -3,6 +3,7 @@
 from teola.graph.graph import Edge, Graph
 from teola.graph.growth import (
     NOBODY,
+    CountsParts,
     CountsTokens,
     Failures,
     Grow,
@@ -10,6 +11,7 @@ from teola.graph.growth import (
     Growth,
     NamesCounter,
     Remarks,
+    Repeated,
     Spends,
     ToolStep,
 )
@@ -45,6 +47,7 @@ __all__ = [
     "ByHand",
     "ConditionParams",
     "Const",
+    "CountsParts",
     "CountsTokens",
     "DecodeParams",
     "Edge",
@@ -68,6 +71,7 @@ __all__ = [
     "Prompt",
     "Ref",
     "Remarks",
+    "Repeated",
     "RerankParams",
     "Role",
     "SearchParams",

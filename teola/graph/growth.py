@@ -151,13 +151,42 @@ class Spends(Protocol):
         ...
 
 
+@runtime_checkable
+class CountsParts(Protocol):
+    """A Growth that knows how many parts there are to be, before they begin.
+
+    count: of the list that it grows over, as far as that is written.
+    """
+
+    @property
+    def count(self) -> int: ...
+
+
+class Repeated(NamedTuple):
+    """What a primitive that grows does again and again: what estimates count it by.
+
+    body: the template of such a part. counts: names of all templates that count as one. times: how
+    often, as its author expects (None: as often as its list has items). at_once: of them, side by
+    side.
+    """
+
+    body: str
+    counts: frozenset[str]
+    times: int | None = None
+    at_once: int = 1
+
+
 class Grower(Protocol):
     """What a component that grows leaves in its primitive; equal ones grow alike. bodies: the
-    templates of its parts. at_once: parts that run beside each other. effect: some of them may
-    change the world. gathers: it keeps what each part gave until it ends, and not only the last."""
+    templates of its parts. repeated: which of them it runs again and again. at_once: parts that run
+    beside each other. effect: some of them may change the world. gathers: it keeps what each part
+    gave until it ends, and not only the last."""
 
     @property
     def bodies(self) -> Mapping[str, Any]: ...
+
+    @property
+    def repeated(self) -> Repeated: ...
 
     @property
     def at_once(self) -> int: ...

@@ -16,12 +16,22 @@ from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from teola.errors import QueryFailed
-from teola.graph import Grow, GrowParams, Growth, Ref, Spends
+from teola.graph import CountsParts, Grow, GrowParams, Growth, Ref, Spends
+from teola.passes.estimate import GrowthEstimate
 from teola.runtime.observe.trace import Parent, Trace
 from teola.runtime.store import Store
 from teola.runtime.tally import Tally
 from teola.runtime.values import bytes_of
-from teola.schedule.events import Cancelled, Cause, Completed, Failed, Finish, RunEvent, State
+from teola.schedule.events import (
+    Cancelled,
+    Cause,
+    Completed,
+    Expected,
+    Failed,
+    Finish,
+    RunEvent,
+    State,
+)
 from teola.schedule.feeding import Feeding
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
@@ -33,7 +43,8 @@ class Growing:
     run; they are made when they begin. held_bytes: what it keeps of parts that have ended.
     missing: components of its parts that failed, and were optional. fed: it began while the list
     that it grows over is still being written, and was told so many items of it. over: it has ended,
-    whatever is still told. spends: the growth, if it bounds what its parts spend."""
+    whatever is still told. turns: parts that have begun of those that it repeats. expected: how
+    many of them are expected in all. spends: the growth, if it bounds what its parts spend."""
 
     query: Grown
     i: int
@@ -46,11 +57,39 @@ class Growing:
     missing: dict[str, Cause] = field(default_factory=dict)
     fed: int | None = None
     over: bool = False
+    turns: int = 0
+    expected: float = 0.0
     spends: Spends | None = field(init=False)
+    counted: CountsParts | None = field(init=False)
+    estimate: GrowthEstimate | None = field(init=False)
 
     def __post_init__(self) -> None:
         growth = self.growth
         self.spends = growth if isinstance(growth, Spends) else None
+        self.counted = growth if isinstance(growth, CountsParts) else None
+        self.estimate = self.query.plan.grows.get(self.i)
+        if self.estimate is not None:
+            self.expected = self.estimate.times
+
+    @property
+    def component(self) -> str:
+        """What grows."""
+        return self.query.plan.primitives[self.i].component
+
+    def coming(self) -> float:
+        """How many more of the parts that it repeats are expected to begin: those of its list, if
+        that is complete; else as many as followed in runs that had come so far, and before there
+        are any, as many as were planned."""
+        turns, listed = self.turns, 0
+        if self.counted is not None:
+            listed = self.counted.count - turns
+            if self.fed is None:
+                return listed
+        plan = self.query.plan
+        usual = plan.profile.habit(plan.graph.name, self.component).turns_after(turns)
+        if usual is None:
+            usual = (self.estimate.times if self.estimate is not None else 0.0) - turns
+        return max(listed, usual, 0.0)
 
 
 @dataclass(slots=True)
@@ -104,6 +143,10 @@ class Grows(Protocol[G]):
 
     def end(self, run: str, event: Cancelled, now: float) -> None:
         """End a run from outside."""
+        ...
+
+    def turned(self, query: G, component: str, count: int) -> None:
+        """A component of a query has grown so many of the parts that it repeats."""
         ...
 
     def growth(self, query: G, i: int) -> Growth:
@@ -288,10 +331,21 @@ class Parts(Generic[GrownQuery]):
         query, i = growing.query, growing.i
         query.growing.pop(i, None)
         self._close(growing)
-        query.trace.remark(query.plan.primitives[i].component, remarks)
+        self._expect(growing, growing.turns, now)
+        self._driver.turned(query, growing.component, growing.turns)
+        query.trace.remark(growing.component, remarks)
         query.trace.ended(i, 0, now)
         counts = query.store.put_slice(i, 0, 1, 1, result)
         self._driver.tell(query.id, Completed(i, counts, None, -1, growing.missing), now)
+
+    def _expect(self, growing: Growing, times: float, now: float) -> None:
+        """So many of the parts that it repeats are expected by now: what its query does later on
+        counts as a part of so much."""
+        estimate, more = growing.estimate, times - growing.expected
+        if estimate is not None and more:
+            growing.expected = times
+            if more_s := more * estimate.part_total_s:
+                self._driver.tell(growing.query.id, Expected(more_s), now)
 
     def _fail(self, growing: Growing, error: Exception, now: float) -> None:
         query, i = growing.query, growing.i
@@ -317,6 +371,10 @@ class Parts(Generic[GrownQuery]):
         query.tally.grow(component, len(plan), depth)
         if key in growing.open:
             raise QueryFailed(f"{component!r} has two parts called {key!r}")
+        if grow.body in growing.params.grower.repeated.counts:
+            growing.turns += 1
+            if growing.estimate is not None:
+                self._expect(growing, growing.turns + growing.coming(), now)
         place = Place(growing, key, depth, grow)
         id = f"{query.id}/{component}/{key}"
         part = growing.open[key] = self._driver.made_part(query, id, plan, place, now)
@@ -350,10 +408,15 @@ def part_trace(around: Grown, id: str, plan: Plan, place: Place, now: float) -> 
 
 
 def part_run(around: Grown, id: str, plan: Plan, place: Place, now: float) -> GraphRun:
-    """For a part: the run of its plan, for the same asker."""
-    run = around.run
-    behind_s = run.behind_s + around.plan.specs[place.growing.i].estimate.rest_s
-    return GraphRun(id, plan, run.asker, began=now, behind_s=behind_s)
+    """For a part: the run of its plan, for the same asker. Behind it is what else is expected to
+    grow, and what follows that."""
+    run, growing = around.run, place.growing
+    after = around.plan.specs[growing.i].estimate
+    behind_s = run.behind_s + max(0.0, after.rest_s - after.takes_s)
+    if (estimate := growing.estimate) is not None:
+        behind_s += estimate.in_turn_s(growing.coming())
+    longer_s = run.total_s - plan.total_s if run.total_s else 0.0
+    return GraphRun(id, plan, run.asker, began=now, behind_s=behind_s, longer_s=longer_s)
 
 
 def told_port(query: Grown, head: int) -> str:

@@ -171,6 +171,7 @@ class Core:
             run.asker,
             run.began,
             run.behind_s,
+            run.longer_s,
             command.fused_tokens,
         )
         if size is None:

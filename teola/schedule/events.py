@@ -79,6 +79,14 @@ class Again:
 
 
 @dataclass(slots=True)
+class Expected:
+    """All that the query does is expected to take `more_s` seconds longer, one after another, than
+    was expected until now: it grows more, or less."""
+
+    more_s: float
+
+
+@dataclass(slots=True)
 class Cancelled:
     """The caller does not want the query any more."""
 
@@ -429,7 +437,7 @@ class Tell:
     event: Completed | Failed
 
 
-RunEvent = Started | Completed | Failed | Again | Cancelled | DeadlineReached
+RunEvent = Started | Completed | Failed | Again | Expected | Cancelled | DeadlineReached
 QueueEvent = (
     BatchCompleted
     | CallEnded
