@@ -11,6 +11,15 @@ from experiments.common.command import Experiment
 from experiments.hexgen import figures
 from experiments.hexgen.clusters import BUDGET
 from experiments.hexgen.measure import OWN, SAME, measure
+from experiments.hexgen.policies import POLICIES
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in POLICIES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(POLICIES)}")
+    return names
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +36,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=BUDGET,
         metavar="N",
         help=f"prompt tokens of a step ({BUDGET})",
+    )
+    parser.add_argument(
+        "--policies", type=_policies, metavar="A,B", help="only those, and the bursts alone"
     )
     parser.add_argument("--bursts", action="store_true", help="leave out all but the bursts")
 

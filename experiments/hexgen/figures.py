@@ -177,16 +177,20 @@ def shares(report: Report, policy: str, cluster: str) -> Mapping[str, list[float
 def section(report: Report, picture: Path) -> str:
     """The section of docs/benchmarks.md."""
     settings = report["settings"]
-    options = ["--bursts"] if settings["bursts_only"] else []
+    policies = settings["policies"]
+    options = [f"--policies {','.join(policies)}"] if policies else []
+    if settings["bursts_only"] and not policies:
+        options = ["--bursts"]
     parts = [
         "## Objectives on unequal instances",
         pages.prose(
             f"{pages.called('hexgen', settings, *options)} replays recorded queries of",
-            "text-to-SQL on two simulated clusters of four instances whose speeds differ threefold. `slo95`",
+            "text-to-SQL on two simulated clusters of four instances whose speeds differ",
+            "threefold. `slo95`",
             "is the 95th percentile of latency over the time that the query would take alone;",
-            "`attained` the part of the queries within five times that, which is their objective. It tells every",
-            "policy that reads it how long the query is. Bursts come faster than the",
-            "instances sustain.",
+            "`attained` the part of the queries within five times that, which is their objective.",
+            "It tells every policy that reads it how long the query is. Bursts come faster than",
+            "the instances sustain.",
         ),
         pages.prose(*(f"{line}." for line in told(of_bursts(report["rows"])))),
         f"![Attainment and slo95 by policy]({picture.as_posix()})",

@@ -265,7 +265,8 @@ def cases_of(options: Options) -> list[Case]:
     seeds = range(options.seed, options.seed + options.seeds)
     rates = BURSTS[1:] if options.quick else BURSTS
     left_out = QUICK_LEFT_OUT if options.quick else frozenset()
-    compared = [one for name, one in POLICIES.items() if name not in left_out]
+    wanted = given.policies or [name for name in POLICIES if name not in left_out]
+    compared = [POLICIES[name] for name in wanted]
     places = [(trace, cluster) for trace in TRACES for cluster in CLUSTERS]
     common: dict[str, Any] = {"objective": objective, "budget": budget}
     bursts = [
@@ -275,7 +276,7 @@ def cases_of(options: Options) -> list[Case]:
         for seed in seeds
         for policy in compared
     ]
-    if given.bursts:
+    if given.bursts or given.policies:
         return bursts
     steady = [POLICIES[name] for name in FEW]
     rest = [
@@ -330,7 +331,8 @@ def measure(options: Options, progress: Progress) -> Report:
         "stages": [stage for one in by_kind.get("burst", ()) for stage in one["stages"]],
         "settings": {
             "quick": options.quick,
-            "bursts_only": given.bursts,
+            "bursts_only": given.bursts or bool(given.policies),
+            "policies": [*given.policies] if given.policies else [],
             "seed": options.seed,
             "seeds": options.seeds,
             "objective": given.objective,

@@ -128,11 +128,6 @@ class Plan:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def total_s(self) -> float:
-        """Seconds of all its primitives one after another (0: times are not known)."""
-        return min((spec.estimate.total_s for spec in self.specs), default=0.0)
-
     def _sequence_of(self, p: Primitive) -> int:
         for name, value in p.inputs:
             if name == "sequence" and isinstance(value, Ref):

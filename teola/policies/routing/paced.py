@@ -176,9 +176,7 @@ class Paced(Ordered, RoutingPolicy):
                 best = min(best, (self._ends_s(i, instances[i], work, answer), i))
         return best[1]
 
-    def _free_of(
-        self, kind: int, heap: list[tuple[float, int]], loads: Loads, avoid: int
-    ) -> int:
+    def _free_of(self, kind: int, heap: list[tuple[float, int]], loads: Loads, avoid: int) -> int:
         aside: list[tuple[float, int]] = []
         found = NOWHERE
         while heap:

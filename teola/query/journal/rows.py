@@ -201,7 +201,11 @@ class Body(BaseModel):
             name: [item(one) for one in value] if isinstance(value, list) else item(value)
             for name, value in self.inputs.items()
         }
-        whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
+        whole: dict[str, Any] = {
+            "inputs": inputs,
+            "overrides": self.overrides,
+            "passes": self.passes,
+        }
         if self.session is not None:  # what has none is as it was before there were any
             whole["session"] = self.session
         if self.finish_by_s is not None:

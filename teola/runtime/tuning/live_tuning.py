@@ -73,11 +73,20 @@ def tuner_options(options: Mapping[str, Any], where: str) -> TunerOptions:
 class Tunable(Protocol):
     """The configuration of an engine, as far as a tuner needs it."""
 
-    batching: str
-    batching_options: Mapping[str, Any]
-    routing: str
-    routing_options: Mapping[str, Any]
-    tuner: Mapping[str, Any] | bool | None
+    @property
+    def batching(self) -> str: ...
+
+    @property
+    def batching_options(self) -> Mapping[str, Any]: ...
+
+    @property
+    def routing(self) -> str: ...
+
+    @property
+    def routing_options(self) -> Mapping[str, Any]: ...
+
+    @property
+    def tuner(self) -> Mapping[str, Any] | bool | None: ...
 
 
 def check_tuner(name: str, config: Tunable) -> None:
