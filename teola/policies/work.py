@@ -88,6 +88,7 @@ class Work:
     arrival, seq: when it was queued, and the tie-break.
     asker: on whose behalf it is done, the same object as its run's.
     began: when its run did: its query's admission; of a part's, when the part began.
+    admitted: from when its age counts: see Run.
     longer_s: by how much its whole query takes longer than its run (see total_s).
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
@@ -122,6 +123,7 @@ class Work:
     began: float = 0.0
     behind_s: float = 0.0
     longer_s: float = 0.0
+    admitted: float = 0.0
     fused_tokens: int = 0
     avoid: int = -1
     tries: int = 0

@@ -253,7 +253,8 @@ class Job:
         around = self.caller.query
         terms = around.terms  # whose steps have no names for what is inside it
         spender = around.spender
-        return replace(terms, depth=terms.depth + 1, steps=None, spender=spender)
+        depth = terms.depth + 1
+        return replace(terms, depth=depth, steps=None, spender=spender, around=around.run)
 
     def _inside(self, caller: Caller, context: QueryContext, trace: Trace) -> QueryContext:
         """Link it to the query around it, which has no more time for it than for itself."""

@@ -172,6 +172,7 @@ class Core:
             run.began,
             run.behind_s,
             run.longer_s,
+            run.admitted,
             command.fused_tokens,
         )
         if size is None:

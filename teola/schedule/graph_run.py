@@ -50,7 +50,7 @@ class GraphRun:
     """State of one query, or of a part of one. `handle` takes events and gives commands; nothing
     else happens.
 
-    asker, behind_s, longer_s: see Run. By default it is asked by nobody in particular.
+    asker, admitted, behind_s, longer_s: see Run. By default it is asked by nobody in particular.
     known: primitives that no engine is to do, since what they gave before is known.
     out: where its commands go. A run that belongs to no core keeps them here itself, with what it
         wants of the queues.
@@ -63,12 +63,14 @@ class GraphRun:
         asker: Asker | None = None,
         *,
         began: float = 0.0,
+        admitted: float | None = None,
         behind_s: float = 0.0,
         longer_s: float = 0.0,
     ) -> None:
         self.id, self.plan = id, plan
         self.asker = asker or Asker(app=plan.graph.name, program=id, admitted=began)
         self.began, self.behind_s, self.longer_s = began, behind_s, longer_s
+        self.admitted = began if admitted is None else admitted
         self.known = frozenset[int]()
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)

@@ -56,6 +56,7 @@ class RowsRun:
     plan: Rows
     asker: Asker
     began: float = 0.0
+    admitted: float = 0.0
     behind_s: float = 0.0
     longer_s: float = 0.0
     state: State | None = None

@@ -58,6 +58,7 @@ class Terms:
     secrets: that its tools may know by name.
     spender: the agent that called it, if one did.
     values: how much is kept of its values for people (None: nothing).
+    around: the run of the query around it.
     """
 
     runtime: RuntimeLike | None = None
@@ -71,6 +72,7 @@ class Terms:
     secrets: Secrets = OF_NONE
     spender: Spender | None = None
     values: ValueRoom | None = None
+    around: GraphRun | None = None
 
 
 class Around(Protocol):

@@ -265,8 +265,19 @@ def query_of(
     streams: bool,
     terms: Terms,
 ) -> LiveQuery:
-    """A query that is part of none."""
-    run = GraphRun(context.query_id, plan, asker, began=asker.admitted)
+    """A query that is part of none. One inside another is as old as that, and weighs as much and
+    its own besides, as far as times are known."""
+    around, admitted, longer_s = terms.around, asker.admitted, 0.0
+    if around is not None and around.total_s:
+        admitted, longer_s = around.admitted, around.total_s
+    run = GraphRun(
+        context.query_id,
+        plan,
+        asker,
+        began=asker.admitted,
+        admitted=admitted,
+        longer_s=longer_s,
+    )
     tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens, terms.most_bytes)
     kept = trace.values = kept_in(terms.values, inputs)
     store = Store(plan, inputs, tally=tally, kept=kept)
