@@ -58,6 +58,9 @@ def run(
     sets: o.Sets = None,
     deadline: o.Deadline = 120.0,
     finish_by: o.FinishBy = None,
+    most_tokens: o.MostTokens = None,
+    most_cost: o.MostCost = None,
+    price: o.PriceOption = None,
     passes: o.PassesOption = None,
     profile: o.ProfileName = None,
     learn: o.Learn = None,
@@ -119,6 +122,7 @@ def run(
         embedding=embedding,
         dimensions=dimensions,
         learn=learn,
+        price=price,
     )
     line = AnswerLine()
     with at_home(chosen, engines) as runtime, watching() as watch:
@@ -133,6 +137,8 @@ def run(
             passes=passes,
             deadline_s=deadline,
             finish_by_s=finish_by,
+            most_tokens=most_tokens,
+            most_cost=most_cost,
             on_ask=Prompter(before) if at_a_terminal() else None,
         )
         watch.start(runtime, chosen.engine_names, chosen.optional_engines)

@@ -347,6 +347,8 @@ def _packed(job: Job) -> tuple[str, list[Path]]:
         passes=passes,
         session=job.session,
         finish_by_s=job.finish_by_s,
+        most_tokens=job.most_tokens,
+        most_cost=job.most_cost,
     ).packed()
 
 

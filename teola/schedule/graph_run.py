@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from teola.errors import DeadlineExceeded, QueryCancelled
+from teola.errors import BudgetSpent, DeadlineExceeded, QueryCancelled
 from teola.graph import Ref
 from teola.policies.asker import Asker
 from teola.schedule.events import (
@@ -24,6 +24,7 @@ from teola.schedule.events import (
     Failed,
     Finish,
     Fused,
+    Known,
     Outbox,
     Recall,
     Release,
@@ -180,7 +181,7 @@ class GraphRun:
         if not group:
             return
         primitive = self.plan.primitives[i]
-        if not primitive.optional:
+        if not primitive.optional and type(event.cause.error) is not BudgetSpent:
             self.status[group[0]] = FAILED
             self._stop(State.FAILED, event.cause, group[0])
             return
@@ -195,6 +196,11 @@ class GraphRun:
         self.known -= {event.primitive}
         if self.status[event.primitive] == RUNNING:
             self._ready(event.primitive)
+
+    def _known(self, event: Known) -> None:
+        if self.status[event.primitive] == RUNNING:
+            self.known |= {event.primitive}
+            self.out.append(Control(self.id, event.primitive))
 
     def _expected(self, event: Expected) -> None:
         self.longer_s += event.more_s
@@ -377,6 +383,7 @@ _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
     Completed: GraphRun._completed,
     Failed: GraphRun._failed,
     Again: GraphRun._again,
+    Known: GraphRun._known,
     Expected: GraphRun._expected,
     Cancelled: GraphRun._cancelled,
     DeadlineReached: GraphRun._deadline,

@@ -23,6 +23,7 @@ from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.runtime.hosts.structured import Misfit, validate_schema
 from teola.runtime.objectives import checked_objective
+from teola.serve.access.auth import paid_by
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
 from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read
@@ -173,13 +174,18 @@ class _Asking:
         finish_by_s = self.wanted.finish_by_s
         return self.service.board.start(
             form,
-            QuerySpec(
-                {**given, **self.documents},
-                self.overrides,
-                deadline_s=left_s,
-                tenant=tenant(self.request),
-                session=self.wanted.turn_of,
-                finish_by_s=None if finish_by_s is None else min(finish_by_s, left_s),
+            paid_by(
+                self.request,
+                QuerySpec(
+                    {**given, **self.documents},
+                    self.overrides,
+                    deadline_s=left_s,
+                    tenant=tenant(self.request),
+                    session=self.wanted.turn_of,
+                    most_tokens=self.wanted.most_tokens,
+                    most_cost=self.wanted.most_cost,
+                    finish_by_s=None if finish_by_s is None else min(finish_by_s, left_s),
+                ),
             ),
             mode="stream" if self.wanted.stream else "sync",
             cleanup=self.cleanup,
