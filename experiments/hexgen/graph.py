@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from experiments.hexgen.recorded import Call, RecordedQuery
+from experiments.hexgen.recorded import MOST_REPAIRS, Call, RecordedQuery
 from teola.app import App
 from teola.graph import Growth, Op, Role
 from teola.habit import Habit
@@ -29,8 +29,6 @@ from teola.workflow.components.function import Function
 from teola.workflow.components.loop import LoopGrower, Turning
 
 APP: Final = "text2sql"
-AT_MOST: Final = 10
-"""Rounds of repairs."""
 LINKS: Final = ("link1", "link2", "link3", "link4")
 CANDIDATES: Final = ("candidate1", "candidate2")
 CHECKS: Final = ("check1", "check2", "check3")
@@ -89,7 +87,7 @@ def application() -> App:
         until=_wanted,
         reads=["next"],
         gives=["next"],
-        at_most=AT_MOST,
+        at_most=MOST_REPAIRS,
         name="repairs",
         outputs={"next": "repaired"},
         expect=4,

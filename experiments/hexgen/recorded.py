@@ -30,6 +30,7 @@ NAMES: Final = {
 ROOT: Final = "Text2SQLRequest"
 MOST_STEPS: Final = 1000
 """Of one query; a query of more is no query of text-to-SQL."""
+MOST_REPAIRS: Final = 10
 PARALLEL: Final = frozenset({"candidate", "evaluate"})
 GROUPS: Final = {
     "linking": "linking",
@@ -121,6 +122,8 @@ WITHIN: Final = {"keywords": "linking", "tests": "testing", "evaluate": "testing
 def _check_order(query: RecordedQuery, where: str) -> None:
     ranks = [ORDER.index(WITHIN.get(call.stage, call.stage)) for call in query.calls]
     counts = len(query.of("linking")), len(query.of("candidate")), len(query.of("testing"))
+    if len(query.of("revise")) > MOST_REPAIRS:
+        raise InputError(f"{where}: more than {MOST_REPAIRS} repairs, which the graph never makes")
     if ranks != sorted(ranks) or counts != (4, 2, 3) or len(query.of("keywords")) > 1:
         stages = [stage for stage, _ in groupby(query.calls, key=lambda call: call.stage)]
         raise InputError(f"{where}: the graph has no such order of steps: {', '.join(stages)}")
