@@ -1,4 +1,6 @@
 """stub"""
 from typing import Any
+
+
 class Explanation: ...
 def explain(*a: Any) -> Any: ...

@@ -26,7 +26,7 @@ from teola.tables.workspace import Workspace
 from teola.tables.written_files import checked_out, write_result
 
 if TYPE_CHECKING:
-    from teola.runtime.engines import EngineConfig
+    pass
 
 Answers = str | Path | Literal[False] | None
 """Where answers are kept: a file; None: `answers.duckdb` in the data folder; False: nowhere."""

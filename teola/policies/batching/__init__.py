@@ -15,7 +15,7 @@ from teola.policies.batching.per_invocation import PerInvocation
 from teola.policies.batching.prefix_groups import PrefixGroups
 from teola.policies.batching.topology import Topology
 from teola.policies.batching.urgency import Urgency
-from teola.policies.routing.paced import Paced
+from teola.policies.routing import WHOLE
 from teola.registry import Factories
 
 DEFAULT: Final = "critical_path"
@@ -48,10 +48,9 @@ BATCHING: Final[dict[str, Callable[..., BatchingPolicy]]] = {
     "fair": _fair,
     "prefix_groups": PrefixGroups,
     "urgency": Urgency,
-    "paced": Paced,
 }
 REGISTRY: Final = Factories(
-    "batching policy", "teola.policies", BATCHING, [BatchingPolicy], "batching."
+    "batching policy", "teola.policies", {**BATCHING, **WHOLE}, [BatchingPolicy], "batching."
 )
 
 

@@ -38,7 +38,6 @@ ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "marginal_cost": MarginalCost,
     "graph_aware": GraphAware,
     "workload_balanced": WorkloadBalanced,
-    "paced": Paced,
     "e2": E2,
     "join_shortest": JoinShortest,
     "lmetric": LMetric,
@@ -52,8 +51,10 @@ ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "mooncake": Mooncake,
     "dualmap": DualMap,
 }
+WHOLE: Final[dict[str, Callable[..., Paced]]] = {"paced": Paced}
+"""Those that are order and routing in one: they stand in both registries (decision 0062)."""
 REGISTRY: Final = Factories(
-    "routing policy", "teola.policies", ROUTING, [RoutingPolicy], "routing."
+    "routing policy", "teola.policies", {**ROUTING, **WHOLE}, [RoutingPolicy], "routing."
 )
 
 
@@ -63,4 +64,14 @@ def make(name: str, **options: Any) -> RoutingPolicy:
     return REGISTRY.make(name, options)
 
 
-__all__ = ["ANY", "DEFAULT", "REGISTRY", "ROUTING", "Load", "Loads", "RoutingPolicy", "make"]
+__all__ = [
+    "ANY",
+    "DEFAULT",
+    "REGISTRY",
+    "ROUTING",
+    "WHOLE",
+    "Load",
+    "Loads",
+    "RoutingPolicy",
+    "make",
+]

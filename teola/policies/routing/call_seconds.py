@@ -49,6 +49,7 @@ class InstanceKinds:
         self._view = view
         self.answer: Callable[[Work], float] = answer_tokens
         self._seen: tuple[EngineProfile, ...] = ()
+        self._version: int | None = None
         self.profiles: list[EngineProfile] = []
         self.members: list[list[int]] = []
         self.of: list[int] = []
@@ -58,9 +59,10 @@ class InstanceKinds:
     def renew(self) -> bool:
         """Look whether times are others now; whether they are."""
         profiles = self._view.profiles
-        if self._seen and profiles[0] is self._seen[0]:
+        version = getattr(profiles, "version", None)  # of learned ones, which change
+        if self._seen and version == self._version and profiles[0] is self._seen[0]:
             return False
-        self._seen = tuple(profiles)
+        self._seen, self._version = tuple(profiles), version
         by_times: dict[tuple[StepTime, int], int] = {}
         self.profiles, self.members, self.of = [], [], []
         for i, profile in enumerate(self._seen):

@@ -130,6 +130,7 @@ def test_the_process_ends_with_the_server_also_when_that_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
+    parent.stdout.close()
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     for _ in range(200):
