@@ -512,10 +512,6 @@ slo_scale = 5
 # with the data of the embedded server; false: not at all; a text: in that folder.
 learn = true
 
-# By application, seconds by which answers are wanted; nothing is given up then.
-# [objectives]
-# advanced-rag = 20
-
 # One table for each engine, by the name that applications use: documents, embedding, rerank,
 # vectorstore, llm, proxy, judge, websearch. `teola engines` lists the types.
 #
@@ -546,6 +542,11 @@ learn = true
 # path = "harbour.db"
 # private = ["crew.email"]
 #
+# By application, seconds by which answers are wanted; nothing is given up then.
+#
+# [objectives]
+# advanced-rag = 20
+
 # One table for each server of tools (MCP), by the name under which agents ask for it. Its tools are
 # taken to change the world but for those that are called pure.
 #

@@ -54,7 +54,7 @@ from tests.under_faults.far import FarEngine
 from tests.under_faults.faults import Fault, Kind, draw
 
 TENANTS: Final = ("t0", "t1")
-POLICIES: Final = (
+BATCHINGS: Final = (
     "critical_path",
     "fair",
     "fifo",
@@ -166,7 +166,7 @@ def scenario(seed: int) -> Scenario:
         elif fault.kind is Kind.DEADLINE:
             queries[fault.query].deadline_s = fault.at
     routing = ROUTINGS[seed % len(ROUTINGS)]
-    return Scenario(seed, rng.choice(POLICIES), routing, instances, queries, faults)
+    return Scenario(seed, rng.choice(BATCHINGS), routing, instances, queries, faults)
 
 
 class World:
