@@ -32,6 +32,7 @@ ORDER: Final = (
     "eviction",
     "serving",
     "doors",
+    "edge",
     "retrieval",
     "indexing",
 )

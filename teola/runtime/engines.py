@@ -247,6 +247,9 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and not several
 
 
+DATABASES: Final = "databases"
+"""The engine that reads SQL databases by name, by path and by secret."""
+
 DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "documents": EngineConfig("documents"),
     "embedding": EngineConfig("embedding"),
@@ -254,6 +257,7 @@ DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "vectorstore": EngineConfig("vectorstore"),
     "llm": EngineConfig("extractive"),
     "websearch": EngineConfig("corpus"),
+    DATABASES: EngineConfig("sql-databases"),
     "python": EngineConfig(PythonEngine),
 }
 """What runs with nothing configured: all local, nothing from outside."""
@@ -278,7 +282,7 @@ def queue_for(
     policies = config.batching, config.batching_options, config.routing, config.routing_options
     queue = queue_of(name, limits, profile, *policies, learner, explains=True)
     if queue.continuous:
-        queue.overdue = Overdue()
+        queue.overdue, queue.rows.overdue = Overdue(), Overdue()
     accounts = {} if accounts is None else accounts
     for i, engine in enumerate(map(near, engines)):
         if isinstance(engine, CallsServer):

@@ -31,6 +31,7 @@ from typing import Any, Final, Self, TypeVar, get_args
 from teola.engine import Engine, EngineSpec, NamesModel, near
 from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
 from teola.learning import AtWork, Learner
+from teola.policies.ledger import Ledger
 from teola.price import Price
 from teola.profile import Profile, default
 from teola.profile import load as load_profile
@@ -49,6 +50,7 @@ from teola.runtime.hosts.local import LocalHost, close_all, keeps
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.likeness import check_alike
+from teola.runtime.live.asking import Asking
 from teola.runtime.live.live import Live
 from teola.runtime.objectives import SLO_SCALE, Objectives
 from teola.runtime.observe.kept_values import KeepValues
@@ -56,7 +58,7 @@ from teola.runtime.observe.noting import note
 from teola.runtime.pools import joint
 from teola.runtime.probing import like, probe
 from teola.runtime.remembering import Memory
-from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsHandle
+from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsHandle, check_rows
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
 from teola.runtime.tuning.live_tuning import LiveTuning, check_tuner
 from teola.runtime.tuning.tuner_process import TunerProcess
@@ -434,10 +436,22 @@ class Runtime:
         program: str = "",
         deadline_s: float | None = None,
         priority: RowPriority = "rows",
-        budget: Any = None,
+        budget: Ledger | None = None,
     ) -> RowsHandle:
-        """Ask an LLM engine each of these rows; see teola.runtime.rows."""
-        raise NotImplementedError
+        """Ask an LLM engine each of these rows, beside all that runs; see teola.runtime.rows.
+
+        rows: read in a thread of its own as far as there is room, so it may block. on_answers: see
+        OnAnswers. tenant, app, program: on whose behalf ("": the default tenant; a program of its
+        own). deadline_s: when it ends at the latest, from now. priority: `rows` go behind all calls
+        that are none, and leave an eighth of an instance's places to them while they come;
+        `interactive` ones are like any other query. budget: what the run may take (Asker.budget).
+
+        Raises UnknownName and InputError at once; what happens later is in `RowsEnd`.
+        """
+        check_rows(call, self.spec(call.engine), priority, deadline_s)
+        asking = Asking(self, call, rows, on_answers, tenant, app, program, priority, budget)
+        work = asking.run(deadline_s)
+        return RowsHandle(self.start(work, blocks=False), asking.cancel)
 
     # --- the end --------------------------------------------------------------------------
 

@@ -29,7 +29,8 @@ once there is room.
 queries before it only if these wait no longer for them, taken together, than is saved for all that
 wait when there is a batch less: `base_s`, for each of them `BEHIND` times, since more come
 meanwhile. Where a batch costs nothing besides its items each query has its own, and where many
-wait, batches are full. Prefills share freely: when they go is decided by the rule before.
+wait, batches are full. They are as full as they can be where a server counts requests. Prefills
+share freely: when they go is decided by the rule before.
 
 While a prefill is under way none follows: it could not begin, and sent ahead it would go without
 those that come until then. Where nothing runs, what has slack does not go along with what has none,
@@ -41,6 +42,10 @@ A piece of a prompt that is computed ahead never presses: the rest of the prompt
 it is still there. It goes while the instance has little to do. Where other queries had urgent work
 within `QUIET` times what a batch costs, more of them will come: a batch for the piece would make
 them wait, and the rest would be tied to the instance that has it.
+
+Rows of a table wait for nothing, and nothing waits for them: their windows come long after calls by
+the first rule, none of a prefill's costs counts them, and they press no piece that is computed
+ahead.
 
 Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
 """
@@ -168,7 +173,7 @@ class CriticalPath:
         self._last = instance, slices[0].work
         if slices[0].work.spec.lane is None:
             for work, _, _ in slices:
-                if _since(work) <= now + SOON_S:
+                if _since(work) <= now + SOON_S and not work.row_tokens:
                     run, at, before = self._pressed.get(instance, ("", -inf, -inf))
                     self._pressed[instance] = work.run, now, before if work.run == run else at
         return slices
@@ -219,7 +224,8 @@ class CriticalPath:
             due = now == inf or _since(work) <= now
             if not due or not taker.fits(work):
                 continue
-            if work.spec.lane is not None and not self._may_join(work, taker.weight, joined):
+            shares = work.spec.lane is None or taker.slots.rationed
+            if not shares and not self._may_join(work, taker.weight, joined):
                 left_out += 1
                 continue
             if not taker.take(work):

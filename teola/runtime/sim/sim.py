@@ -8,14 +8,14 @@ queue of what happens, the instances, and the queries on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from teola.engine import EngineKind
+from teola.engine import EngineKind, Usage
 from teola.errors import InputError, UnknownName
 from teola.graph import QUERY, Growth, Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
@@ -27,6 +27,7 @@ from teola.policies import routing as routing_policies
 from teola.policies.asker import Asker
 from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
+from teola.runtime.asked_rows import AskedRows
 from teola.runtime.driver import Driver, Query, queue_of
 from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.observe.trace import Trace
@@ -35,9 +36,11 @@ from teola.runtime.sim.content import Prefix, said, salt_of
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Assumed, Outcomes, Planned
 from teola.runtime.sim.processors import Processors, Share
+from teola.runtime.sim.sim_rows import SimAsked, SimRow, SimulatedRows, came
 from teola.runtime.store import Store
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     BatchCompleted,
     Cancelled,
     DeadlineReached,
@@ -45,13 +48,16 @@ from teola.schedule.events import (
     Finish,
     InstanceDown,
     InstanceUp,
+    RowsOver,
     SetTimer,
+    SourceEnded,
     State,
     Timer,
 )
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Limits
 from teola.schedule.plan import Plan
+from teola.schedule.row_run import RowRun, RowSpecs, windows
 
 KINDS: Mapping[Op, EngineKind] = {
     **dict.fromkeys(PREFILLS | DECODES, EngineKind.LLM),
@@ -131,6 +137,8 @@ class Sim(Driver[Query]):
         self.now = 0.0
         self.results: list[SimulatedQuery] = []
         """Of queries that have ended."""
+        self.rows_results: list[SimulatedRows] = []
+        """Of runs of rows that have ended."""
         self.busy_s: dict[str, float] = {}
         """By engine, how long its instances worked, added up: of an LLM, its steps; of another
         engine, its batches."""
@@ -175,6 +183,81 @@ class Sim(Driver[Query]):
         if cancel_after_s is not None:
             self.at(at + cancel_after_s, self._tell_late, id, Cancelled())
         return id
+
+    def ask_rows(
+        self,
+        rows: Iterable[SimRow],
+        *,
+        engine: str = "llm",
+        at: float = 0.0,
+        id: str | None = None,
+        app: str = "tables",
+        tenant: str = "default",
+        program: str = "",
+        interactive: bool = False,
+        deadline_s: float | None = None,
+        cancel_after_s: float | None = None,
+    ) -> str:
+        """Let a run of rows begin at time `at`; how it ended is in `rows_results` then.
+        interactive: its rows go like calls, and leave no room to them."""
+        id = id or f"r{self._count}"
+        if engine not in self.core.queues:
+            self._add_engine(engine, EngineKind.LLM)
+        self.at(at, self._ask_rows, id, engine, iter(rows), app, tenant, program, interactive)
+        if deadline_s is not None:
+            self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
+        if cancel_after_s is not None:
+            self.at(at + cancel_after_s, self._tell_late, id, Cancelled())
+        return id
+
+    def _ask_rows(
+        self,
+        id: str,
+        engine: str,
+        rows: Iterator[SimRow],
+        app: str,
+        tenant: str,
+        program: str,
+        interactive: bool,
+    ) -> None:
+        asker = Asker(tenant, app, program or id, self.now)
+        specs = RowSpecs(engine, "rows", interactive=interactive, output=0)
+        most = windows(len(self.core.queues[engine].instances))
+        run = RowRun(id, specs, asker, began=self.now, most=most)
+        self.begin_rows(SimAsked(run, Trace(id, app, None, self.now), rows), self.now)
+
+    def asked(self, run: str) -> SimAsked | None:
+        """A run of rows in flight, by its id."""
+        return cast("SimAsked | None", self.rows.get(run))
+
+    def want(self, asked: AskedRows[Any], now: float) -> None:
+        self.at(now, self._look, asked)
+
+    def _look(self, asked: SimAsked) -> None:
+        if asked.ended is not None:
+            return
+        try:
+            rows = asked.take()
+        except Exception as error:  # noqa: BLE001 - the caller's iterator
+            self.tell(asked.id, SourceEnded(error), self.now)
+            return
+        if not rows:
+            self.tell(asked.id, SourceEnded(), self.now)
+            return
+        engine = asked.run.engine
+        by_keys = self.core.queues[engine].placing.by_keys
+        event = came(asked, rows, self._profiles[engine], by_keys=by_keys)
+        asked.opened(rows)
+        self.tell(asked.id, event, self.now)
+
+    def rows_over(self, asked: AskedRows[Any], command: RowsOver, now: float) -> None:
+        given: list[Usage] = command.given or []
+        for usage in given:
+            asked.used(usage)
+        asked.over(command.primitive, len(given), command.failed)
+
+    def rows_ended(self, asked: AskedRows[Any], command: Finish, now: float) -> None:
+        self.rows_results.append(cast("SimAsked", asked).result(now))
 
     def run(self, until: float = float("inf")) -> list[SimulatedQuery]:
         """Advance virtual time until nothing is left to happen, or to `until`; all results. Once
@@ -250,7 +333,7 @@ class Sim(Driver[Query]):
         """Whether nothing but queries with plans, and their ends, is to happen."""
         for _, _, call, arguments in self._heap:
             known = isinstance(arguments[1], Plan) if call == self._arrive else False
-            if not known and call not in (self._tell_late, self._die):
+            if not known and call not in (self._tell_late, self._die, self._ask_rows):
                 return False
         return True
 
@@ -438,6 +521,11 @@ class Sim(Driver[Query]):
         if isinstance(server, Stepper):
             self.at(self.now, server.abort, command)
 
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        server = self.servers[command.engine, command.instance]
+        assert isinstance(server, Stepper)
+        self.at(self.now, server.abort_rows, command)
+
     def set_timer(self, command: SetTimer, now: float) -> None:
         self.at(command.at, self._wake, command.engine)
 
@@ -464,7 +552,7 @@ class Sim(Driver[Query]):
         self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)
 
     def _tell_late(self, id: str, event: Cancelled | DeadlineReached) -> None:
-        if id in self.queries:
+        if id in self.queries or id in self.rows:
             self.end(id, event, self.now)
 
     def decide(
