@@ -159,7 +159,7 @@ class SqlDatabase:
                     f"dialect is configured as {self._dialect}"
                 )
             self._read_tables()
-            self._linker(self._hints_file)
+            self._linker(self._hints_file).link("tables")  # its words are known before the first question
         except ToolError as error:
             raise EngineUnavailable(
                 f"database {self.spec.name!r}: {error}", retryable=False
