@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -21,7 +22,7 @@ from teola.policies import batching, routing
 from teola.price import Price
 from teola.profile import load as load_profile
 from teola.runtime.day_accounts import DayBudget
-from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_policies
+from teola.runtime.engines import DATABASES, DEFAULTS, EngineConfig, fair_to_tenants, with_policies
 from teola.runtime.observe.kept_values import KeepValues
 from teola.tools.mcp_server import ToolServer
 from teola.tools.offered import MOST_CHARACTERS, MOST_TOOLS
@@ -218,6 +219,16 @@ class DatabaseTable(_Table):
     secret: str | None = Field(
         default=None, description="Environment variable that has a path or a DSN of PostgreSQL."
     )
+    dialect: str | None = Field(
+        default=None, description="That it has to be: sqlite, postgres or duckdb; else as found."
+    )
+    hints: str | None = Field(
+        default=None, description="File (YAML) with what people know of it; see text-to-sql."
+    )
+    examples: bool | None = Field(
+        default=None,
+        description="Look for questions that were kept for it; else once one was kept here.",
+    )
     private: list[str] = Field(
         default_factory=list, description="Columns that are never read, as table.column."
     )
@@ -240,10 +251,15 @@ class DatabaseTable(_Table):
 
     def engine(self) -> EngineConfig:
         """The engine that reads it. Raises InputError."""
+        return EngineConfig("sql", self.engine_options)
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """Options of that engine."""
         own = {
             key: value for key, value in self if key != "options" and value not in (None, [], {})
         }
-        return EngineConfig("sql", {**own, **self.options})
+        return {**own, **self.options}
 
 
 class PriceTable(_Table):
@@ -336,6 +352,9 @@ class Configuration(_Table):
             except InputError as error:
                 raise InputError(f"database {name!r}: {error}") from None
         rest = {name: config for name, config in base.items() if name not in found}
+        if self.databases and (known := rest.get(DATABASES)) is not None:
+            named = {name: table.engine_options for name, table in self.databases.items()}
+            rest[DATABASES] = replace(known, options={**known.options, "named": named})
         policies = self.policies
         return {**with_policies(rest, policies.batching, policies.routing), **found}
 

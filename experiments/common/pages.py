@@ -31,6 +31,7 @@ ORDER: Final = (
     "eviction",
     "serving",
     "doors",
+    "edge",
     "retrieval",
     "indexing",
 )

@@ -28,6 +28,7 @@ from teola.cli import (
     index_documents,
     inquiring,
     journaling,
+    kept_answers,
     keys,
     listing,
     model_server,
@@ -35,6 +36,7 @@ from teola.cli import (
     querying,
     server_queries,
     serving,
+    tables_sql,
     tracing,
 )
 from teola.cli.options import examples
@@ -67,6 +69,8 @@ app.command("waiting", epilog=inquiring.WAITING_EXAMPLES)(inquiring.waiting)
 app.command("answer", epilog=inquiring.ANSWER_EXAMPLES)(inquiring.answer)
 app.command("index", epilog=index_documents.EXAMPLES)(index_documents.index)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)
+app.command("sql", epilog=tables_sql.EXAMPLES)(tables_sql.sql)
+app.add_typer(kept_answers.app, name="answers")
 app.add_typer(collecting.app, name="collections")
 app.add_typer(profiling.app, name="profile")
 app.add_typer(configuring.app, name="config")

@@ -265,8 +265,9 @@ class Slots(NamedTuple):
 
     idle: nothing runs there, so that one entry larger than `weight` may go alone. running: calls
     in flight there, which another prefill holds up (0 where batches do not disturb each other).
-    lane: only work of this lane is wanted (None: of any). kept: of `entries`, those that rows leave
-    free which yield.
+    lane: only work of this lane is wanted (None: of any). rationed: what it runs is counted, by its
+    server, in requests a minute, so that whatever can share one does. kept: of `entries`, those
+    that rows leave free which yield.
     """
 
     instance: int
@@ -275,6 +276,7 @@ class Slots(NamedTuple):
     idle: bool
     running: int = 0
     lane: Op | None = None
+    rationed: bool = False
     kept: int = 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -388,12 +388,21 @@ class Job:
     def _notices(self, trace: Trace) -> tuple[str, ...]:
         """What to know of how the answer was made: what the engines that wrote a text say of it,
         how their texts ended, and what grew says of itself."""
-        texts = (p for p in done(trace) if p.op is Op.DECODING and "items" not in p.outputs)
+        # A text that only a part has written is the query's too, such as a candidate's in a loop.
+        primitives = (p for one in _with_inner(trace) for p in done(one))
+        texts = (p for p in primitives if p.op is Op.DECODING and "items" not in p.outputs)
         engines = dict.fromkeys(p.engine for p in texts)
         said = (self.runtime.spec(name).notice for name in engines)
         ends = (told for end, told in ENDS.items() if end in trace.ends)
         failed = (f"{name}: {told}" for name, told in _failures(trace).items())
         return tuple(dict.fromkeys((*filter(None, said), *ends, *trace.notices, *failed)))
+
+
+def _with_inner(trace: Trace) -> Iterator[Trace]:
+    """A trace, and those of its parts and of the queries inside it."""
+    yield trace
+    for inner in trace.inner:
+        yield from _with_inner(inner)
 
 
 def _failures(trace: Trace) -> dict[str, str]:

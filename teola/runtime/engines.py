@@ -244,6 +244,9 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and not several
 
 
+DATABASES: Final = "databases"
+"""The engine that reads SQL databases by name, by path and by secret."""
+
 DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "documents": EngineConfig("documents"),
     "embedding": EngineConfig("embedding"),
@@ -251,6 +254,7 @@ DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "vectorstore": EngineConfig("vectorstore"),
     "llm": EngineConfig("extractive"),
     "websearch": EngineConfig("corpus"),
+    DATABASES: EngineConfig("sql-databases"),
     "python": EngineConfig(PythonEngine),
 }
 """What runs with nothing configured: all local, nothing from outside."""

@@ -384,4 +384,5 @@ class Instances:
             return self._room_of_llm(i, weight, int(min(entries, instance.entries + more)), now)
         if instance.running >= max(1, int(limits.concurrency * share)):
             return None
-        return Slots(i, weight, entries, True)
+        rationed = instance.quota is not None and instance.quota.rationed
+        return Slots(i, weight, entries, True, rationed=rationed)

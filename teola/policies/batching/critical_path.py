@@ -28,7 +28,8 @@ once there is room.
 queries before it only if these wait no longer for them, taken together, than is saved for all that
 wait when there is a batch less: `base_s`, for each of them `BEHIND` times, since more come
 meanwhile. Where a batch costs nothing besides its items each query has its own, and where many
-wait, batches are full. Prefills share freely: when they go is decided by the rule before.
+wait, batches are full. They are as full as they can be where a server counts requests. Prefills
+share freely: when they go is decided by the rule before.
 
 While a prefill is under way none follows: it could not begin, and sent ahead it would go without
 those that come until then. Where nothing runs, what has slack does not go along with what has none,
@@ -216,7 +217,8 @@ class CriticalPath:
             due = now == inf or _since(work) <= now
             if not due or not taker.fits(work):
                 continue
-            if work.spec.lane is not None and not self._may_join(work, taker.weight, joined):
+            shares = work.spec.lane is None or taker.slots.rationed
+            if not shares and not self._may_join(work, taker.weight, joined):
                 left_out += 1
                 continue
             if not taker.take(work):

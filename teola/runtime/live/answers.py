@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 class _Kept(NamedTuple):
     answer: Answer
     until: float
-    bytes: int
+    size: int
 
 
 class Answers:
@@ -42,7 +42,7 @@ class Answers:
         self._bytes = 0
 
     @property
-    def bytes(self) -> int:
+    def held_bytes(self) -> int:
         """That are held, about."""
         return self._bytes
 
@@ -73,4 +73,4 @@ class Answers:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, same: bytes) -> None:
-        self._bytes -= self._kept.pop(same).bytes
+        self._bytes -= self._kept.pop(same).size

@@ -14,13 +14,12 @@ from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from teola.engine import Hit
-from teola.graph import DecodeParams, Op
+from teola.graph import DecodeParams
+from teola.graph.ops import DONE_ONCE
 from teola.runtime.live.answers import SHARED_BYTES, Answer, Answers
 from teola.runtime.live.query import LiveQuery
 from teola.schedule.plan import Plan
 
-PURE: Final = frozenset({Op.EMBEDDING, Op.RERANKING, Op.WEB_SEARCH})
-"""Operations without chance that read nothing which the query's own tenant may change."""
 DIGEST_S, CHARACTER_S = 6e-6, 2e-9
 """What a digest takes, and for each character of what it is made of."""
 MOST_SHARE: Final = 0.01
@@ -94,7 +93,7 @@ def _alike(plan: Plan, i: int) -> bytes | None:
         decode = [cast("DecodeParams", m.params) for m in members]
         if any(one.temperature for one in decode):
             return None
-    elif p.op not in PURE:
+    elif p.op not in DONE_ONCE:
         return None
     sets = sorted(plan.keepable[i]), sorted(plan.shown[i])
     parts = [p.engine, p.op.value, p.params, p.outputs, *sets]

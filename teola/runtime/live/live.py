@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from math import inf
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from teola.engine import EngineResult, QueryContext, Request
 from teola.errors import QueryCancelled, TeolaError
@@ -86,6 +86,15 @@ ROUNDS, ROUNDS_S = 64, 0.002
 """Scheduling rounds in one turn of the loop, which others wait for."""
 
 
+class Landed(NamedTuple):
+    """Items lo to hi of a work have come back."""
+
+    work: Work
+    lo: int
+    hi: int
+    result: EngineResult
+
+
 class Live(Driver[LiveQuery]):
     """Runs queries on hosts. Use from its loop only."""
 
@@ -112,7 +121,11 @@ class Live(Driver[LiveQuery]):
         self.equal = EqualWork()
         self._joinable: dict[WorkKey, LiveCall] = {}
         """Calls under way that equal ones may join."""
+        self._landed: dict[tuple[str, int], list[Landed]] = {}
+        """Slices of works that others may follow which have come back, by engine and batch, until
+        the core knows."""
         self._lives = Lives(self.post, loop.time, self._wrote)
+        self._at_once = self._lives._replace(post=lambda event: self.handle(event, loop.time()))
         self._controls = Controls(self)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.asked_rows = AskingRows(self)
@@ -311,8 +324,12 @@ class Live(Driver[LiveQuery]):
         while inbox:
             event = inbox.popleft()
             handle(event, now)
-            if type(event) is CallEnded and self._joinable:
-                self._joinable.pop((event.run, event.primitive), None)
+            if self._joinable and type(event) is CallEnded:
+                call = self._joinable.get((event.run, event.primitive))
+                if call is not None and call.batch == event.batch:
+                    del self._joinable[event.run, event.primitive]
+            elif self._landed and type(event) is BatchCompleted:
+                self._landed.pop((event.engine, event.batch), None)
 
     def _drain(self) -> None:
         """The main loop, until nothing has come in. What was dispatched may have ended at once, and
@@ -398,7 +415,7 @@ class Live(Driver[LiveQuery]):
         outcomes = [
             outcome_of(queries.get(work.run), work.primitive, work.total, lo, hi, result, told, now)
             if work.same is None
-            else self._outcome_for_all(command.engine, work, lo, hi, result, now)
+            else self._outcome_for_all(command.engine, command.batch, work, lo, hi, result, now)
             for (work, lo, hi), result in zip(slices, results, strict=True)
         ]
         first = slices[0].work
@@ -409,13 +426,15 @@ class Live(Driver[LiveQuery]):
     def _outcome_for_all(
         self,
         engine: str,
+        batch: int,
         work: Work,
         lo: int,
         hi: int,
         result: EngineResult | Exception,
         now: float,
     ) -> Outcome:
-        """What has become of a slice that is done for several queries, each of which keeps it."""
+        """What has become of a slice that is done for several queries, each of which keeps it; who
+        follows between now and the core's knowing is told by `joined`."""
         query, total = self.queries.get(work.run), work.total
         followers = self.core.queues[engine].followers.of(work)
         if query is not None or isinstance(result, Exception) or not followers:
@@ -424,6 +443,9 @@ class Live(Driver[LiveQuery]):
                 return outcome
         else:
             outcome = {}
+        if not isinstance(result, Exception):
+            landed = self._landed.setdefault((engine, batch), [])
+            landed.append(Landed(work, lo, hi, result))
         for follower in followers:
             one, i = self.queries.get(follower.run), follower.primitive
             if one is not None and not isinstance(result, Exception):
@@ -433,11 +455,21 @@ class Live(Driver[LiveQuery]):
         return outcome
 
     def joined(self, command: Joined, now: float) -> None:
-        call, query = self._joinable.get(command.leader), self.queries.get(command.run)
-        self.billing.dropped(command.run, command.primitive)
-        if call is not None and query is not None:
-            call.join(query, command.primitive)
+        query, i = self.queries.get(command.run), command.primitive
+        if query is None:
+            return
+        if query.plan.members[i]:
+            self.billing.dropped(query.id, i)
+            call = self._joinable.get(command.leader)
+            if call is not None:  # else it did not begin, and will be made for the follower
+                call.join(query, i, self._at_once)
             self.wake()
+            return
+        for landed in self._landed.values():
+            for work, lo, hi, result in landed:
+                if (work.run, work.primitive) == command.leader:
+                    mine = own_copy(result)
+                    outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
 
     def _caller(self, command: Dispatch) -> Caller | None:
         """On whose behalf a batch of one piece runs. One of several runs on nobody's alone."""
@@ -582,7 +614,7 @@ class Live(Driver[LiveQuery]):
             for follower in self.core.queues[command.engine].followers.of(work):
                 if (other := self.queries.get(follower.run)) is not None:
                     self.billing.dropped(follower.run, follower.primitive)
-                    generated.join(other, follower.primitive)
+                    generated.join(other, follower.primitive, self._at_once)
         outcome: Outcome = {}
         made: Reservation | None = None
         try:

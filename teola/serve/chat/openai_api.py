@@ -158,8 +158,8 @@ class _Asking:
             self.documents = await self.service.intake.documents(
                 self.app, given, upload, self.request.receive, wanted.deadline_s
             )
-        for name, value in (("collection", wanted.collection), ("filters", wanted.filters)):
-            if value is not None:
+        for name in ("collection", "filters", "database", "hints"):
+            if (value := getattr(wanted, name)) is not None:
                 self.documents[name] = value
 
     def _start(self, conversation: Conversation) -> Entry:
