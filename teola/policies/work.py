@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 
 from teola.graph import Op
@@ -19,6 +20,7 @@ class Estimate(NamedTuple):
     all of the run's primitives one after another, with those of parts that it is expected to grow.
     base_s: what a batch costs whatever is in it.
     takes_s: the primitive alone. item_s: by how much each of its items makes a batch longer.
+    call_s: the primitive, of an LLM call with all that it writes.
     """
 
     rest_s: float = 0.0
@@ -27,6 +29,7 @@ class Estimate(NamedTuple):
     base_s: float = 0.0
     takes_s: float = 0.0
     item_s: float = 0.0
+    call_s: float = 0.0
 
 
 UNKNOWN: Final = Estimate()
@@ -89,6 +92,7 @@ class Work:
     asker: on whose behalf it is done, the same object as its run's.
     began: when its run did: its query's admission; of a part's, when the part began.
     admitted: from when its age counts: see Run.
+    deadline: when its query is given up, on the driver's clock.
     longer_s: by how much its whole query takes longer than its run (see total_s).
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
@@ -123,6 +127,7 @@ class Work:
     behind_s: float = 0.0
     longer_s: float = 0.0
     admitted: float = 0.0
+    deadline: float = inf
     fused_tokens: int = 0
     avoid: int = -1
     tries: int = 0

@@ -172,6 +172,7 @@ class Core:
             run.behind_s,
             run.longer_s,
             run.admitted,
+            run.deadline,
             command.fused_tokens,
         )
         if size is None:

@@ -87,6 +87,13 @@ class Expected:
 
 
 @dataclass(slots=True)
+class Postponed:
+    """The query's deadline is `by_s` later: so long nothing could go on before people answered."""
+
+    by_s: float
+
+
+@dataclass(slots=True)
 class Cancelled:
     """The caller does not want the query any more."""
 
@@ -417,7 +424,7 @@ class Tell:
     event: Completed | Failed
 
 
-RunEvent = Started | Completed | Failed | Again | Expected | Cancelled | DeadlineReached
+RunEvent = Started | Completed | Failed | Again | Expected | Postponed | Cancelled | DeadlineReached
 QueueEvent = (
     BatchCompleted
     | CallEnded

@@ -61,6 +61,7 @@ def _validate_owner(work: Work, run: Run | None) -> None:
     assert work.asker is run.asker, f"{where}is asked by {work.asker} and not by {run.asker}"
     assert work.began == run.began, f"{where}began {work.began} and not {run.began}"
     assert work.admitted == run.admitted, f"{where}is as old as {work.admitted}"
+    assert work.deadline == run.deadline, f"{where}is to end by {work.deadline}"
     assert work.behind_s == run.behind_s, f"{where}has {work.behind_s} s behind it"
 
 

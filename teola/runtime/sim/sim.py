@@ -165,9 +165,10 @@ class Sim(Driver[Query]):
         if isinstance(plan, Plan):
             self._check_inputs(plan, inputs)
             self._add_engines(plan)
-        self.at(at, self._arrive, id, plan, inputs, app, tenant, program)
+        deadline = inf if deadline_s is None else at + deadline_s
+        self.at(at, self._arrive, id, plan, inputs, app, tenant, program, deadline)
         if deadline_s is not None:
-            self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
+            self.at(deadline, self._tell_late, id, DeadlineReached())
         if cancel_after_s is not None:
             self.at(at + cancel_after_s, self._tell_late, id, Cancelled())
         return id
@@ -447,13 +448,14 @@ class Sim(Driver[Query]):
         app: str,
         tenant: str,
         program: str,
+        deadline: float,
     ) -> None:
         if not isinstance(plan, Plan):
             plan = plan()
             self._check_inputs(plan, inputs)
             self._add_engines(plan)
         asker = Asker(tenant, app or plan.graph.name, program or id, self.now)
-        run = GraphRun(id, plan, asker, began=self.now)
+        run = GraphRun(id, plan, asker, began=self.now, deadline=deadline)
         trace = Trace(id, app, plan, self.now)
         self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)
 
