@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-
 MOST_TURNS: Final = 64
 """Turns that are told apart; those after them are counted together."""
 

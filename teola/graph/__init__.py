@@ -9,10 +9,12 @@ from teola.graph.growth import (
     Grow,
     Grower,
     Growth,
+    KeepsRoom,
     NamesCounter,
     Remarks,
     Repeated,
     Spends,
+    StopsShort,
     ToolStep,
 )
 from teola.graph.inquiry import Inquiry, Wording
@@ -61,6 +63,7 @@ __all__ = [
     "Guard",
     "IngestionParams",
     "Inquiry",
+    "KeepsRoom",
     "NamesCounter",
     "OfferedTools",
     "Op",
@@ -78,6 +81,7 @@ __all__ = [
     "Spends",
     "SqlParams",
     "SqlWork",
+    "StopsShort",
     "ToolParams",
     "ToolStep",
     "Value",

@@ -38,10 +38,13 @@ NOBODY: Final = Asker()
 
 class Size(NamedTuple):
     """How large a work is. total: items; of an LLM call, prompt tokens. keys: of its prompt's full
-    blocks, each of which says what stands in the prompt up to its end; equal keys, equal KV."""
+    blocks, each of which says what stands in the prompt up to its end; equal keys, equal KV. same:
+    digest of all that its result depends on; works of one engine with equal ones have equal results
+    (None: it is done for itself)."""
 
     total: int
     keys: tuple[Hashable, ...] = ()
+    same: Hashable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class Work:
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
     behind_s: of a part's, the time of what is expected to follow the part in its query.
     reason: why an LLM call goes where it goes, or is held, if somebody observes that.
+    same: see Size. leader: whose result is its own, too, while that is not there.
     """
 
     spec: WorkSpec
@@ -147,6 +151,8 @@ class Work:
     found: int = 0
     wanted: bool = False
     reason: Reason | None = None
+    same: Hashable | None = None
+    leader: WorkKey | None = None
 
     @property
     def total_s(self) -> float:

@@ -15,8 +15,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from teola.errors import QueryFailed
-from teola.graph import CountsParts, Grow, GrowParams, Growth, Ref, Spends
+from teola.errors import BudgetSpent, QueryFailed
+from teola.graph import CountsParts, Grow, GrowParams, Growth, Ref, Spends, StopsShort
 from teola.passes.estimate import GrowthEstimate
 from teola.runtime.observe.trace import Parent, Trace
 from teola.runtime.store import Store
@@ -106,7 +106,7 @@ class Place:
 class Grown(Protocol):
     """A query, as far as its growth needs to know it. growing: its primitives that grow. written:
     by the decodings that head them, items of lists that are being written. tally: what it may still
-    grow. place: of a part. grown_tokens: of the calls of its parts that have ended. grown_ends: how
+    grow. place: of a part. grown_ends: how
     the calls ended that wrote what a primitive that grew gave last (see Trace.ends). left: what
     primitives had when they were stopped while they grew, if it is asked for."""
 
@@ -119,7 +119,6 @@ class Grown(Protocol):
     written: dict[int, list[Any]]
     tally: Tally
     place: Place | None
-    grown_tokens: int
     grown_ends: dict[int, frozenset[str]]
     left: dict[int, Mapping[str, Any]]
 
@@ -248,7 +247,6 @@ class Parts(Generic[GrownQuery]):
         growing.open.pop(key, None)
         query = growing.query
         query.tally.shrink(len(part.plan))
-        query.tally.tokens -= _count_tokens(part, query)
         if not place.recorded:
             query.trace.leave_out(part.trace)
         query.trace.take_remarks(part.trace)
@@ -262,6 +260,10 @@ class Parts(Generic[GrownQuery]):
         if finish.state in (State.OK, State.PARTIAL):
             for component, cause in zip(finish.missing, finish.reasons, strict=True):
                 growing.missing.setdefault(component, cause)
+            growth = growing.growth
+            if isinstance(growth, StopsShort) and any(map(_is_spent, finish.reasons)):
+                self._follow(growing, partial(growth.stopped, key), now)
+                return
             self._follow(growing, partial(self._gave, growing, key, outputs), now)
         else:
             why = error or QueryFailed(f"part {key!r} ended as {finish.state.value}")
@@ -293,9 +295,12 @@ class Parts(Generic[GrownQuery]):
     def _stop(self, growing: Growing, now: float) -> None:
         query, i = growing.query, growing.i
         primitive = query.plan.ids[i]
-        if any(ref.producer == primitive for ref in query.plan.graph.outputs.values()):
+        given = any(ref.producer == primitive for ref in query.plan.graph.outputs.values())
+        if given or growing.spends is not None:
             with suppress(Exception):  # the developer's own code may raise anything
                 query.left[i] = growing.growth.result()
+        if growing.spends is not None and (steps := query.left.get(i, {}).get("steps")):
+            query.trace.steps += tuple(steps)
         self._close(growing)
         for part in [*growing.open.values()]:
             self._driver.end(part.id, Cancelled(), now)
@@ -303,6 +308,8 @@ class Parts(Generic[GrownQuery]):
     def _close(self, growing: Growing) -> None:
         """It has ended, and lets go of what it holds."""
         growing.over = True
+        if growing.spends is not None and growing.spends.purse is not None:
+            growing.spends.purse.give_back()
         growing.waiting.clear()
         growing.query.tally.held_bytes -= growing.held_bytes
         growing.held_bytes = 0
@@ -325,6 +332,9 @@ class Parts(Generic[GrownQuery]):
             if growing.over or running or waiting or growing.fed is not None:
                 return
             result, remarks = growing.growth.result(), growing.growth.remarks()
+            if remarks.cut:
+                component = growing.query.plan.primitives[growing.i].component
+                growing.missing.setdefault(component, Cause(BudgetSpent(remarks.cut)))
         except Exception as error:  # noqa: BLE001 - the developer's own code may raise anything
             self._fail(growing, error, now)
             return
@@ -381,11 +391,9 @@ class Parts(Generic[GrownQuery]):
         self._driver.begin(part, now)
 
 
-def _count_tokens(part: Grown, query: Grown) -> int:
-    """Tokens of a part's calls, but for those of its own parts, which have been counted."""
-    tokens = part.trace.prompt_tokens + part.trace.completion_tokens
-    query.grown_tokens += tokens
-    return tokens - part.grown_tokens
+def _is_spent(cause: Cause) -> bool:
+    """Whether something was not begun because its query's budget is spent."""
+    return isinstance(cause.error, BudgetSpent)
 
 
 def may_feed(query: Grown, i: int, giver: int) -> bool:

@@ -180,8 +180,8 @@ class Core:
             self._out.append(Measure(id, i))
             return
         if not isinstance(size, int):
-            work.keys = size.keys
-        queue.submit(work, now)
+            work.keys, work.same = size.keys, size.same
+        queue.submit(work, now, self._out)
 
 
 _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]]] = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final
 
-from teola.errors import DeadlineExceeded, QueryCancelled
+from teola.errors import BudgetSpent, DeadlineExceeded, QueryCancelled
 from teola.graph import Ref
 from teola.policies.asker import Asker
 from teola.schedule.events import (
@@ -25,6 +25,7 @@ from teola.schedule.events import (
     Failed,
     Finish,
     Fused,
+    Known,
     Outbox,
     Postponed,
     Recall,
@@ -185,7 +186,7 @@ class GraphRun:
         if not group:
             return
         primitive = self.plan.primitives[i]
-        if not primitive.optional:
+        if not primitive.optional and type(event.cause.error) is not BudgetSpent:
             self.status[group[0]] = FAILED
             self._stop(State.FAILED, event.cause, group[0])
             return
@@ -200,6 +201,11 @@ class GraphRun:
         self.known -= {event.primitive}
         if self.status[event.primitive] == RUNNING:
             self._ready(event.primitive)
+
+    def _known(self, event: Known) -> None:
+        if self.status[event.primitive] == RUNNING:
+            self.known |= {event.primitive}
+            self.out.append(Control(self.id, event.primitive))
 
     def _expected(self, event: Expected) -> None:
         self.longer_s += event.more_s
@@ -385,6 +391,7 @@ _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
     Completed: GraphRun._completed,
     Failed: GraphRun._failed,
     Again: GraphRun._again,
+    Known: GraphRun._known,
     Expected: GraphRun._expected,
     Postponed: GraphRun._postponed,
     Cancelled: GraphRun._cancelled,

@@ -155,6 +155,11 @@ class Turning:
             return ()
         return (self._next({name: outputs[given] for name, given in loop.carry}),)
 
+    def stopped(self, key: str) -> Sequence[Grow]:
+        """Its query's budget is spent: what the last whole turn gave stands."""
+        self._good = True
+        return ()
+
     def failed(self, key: str, error: Exception) -> Sequence[Grow]:
         raise error
 
