@@ -154,6 +154,11 @@ class Work:
     same: Hashable | None = None
     leader: WorkKey | None = None
 
+    def __lt__(self, other: object) -> bool:
+        """For heaps of policies, whose entries end with a work. Of two with equal keys one stands
+        where the other stood, which is not queued any more: either may come first."""
+        return False
+
     @property
     def total_s(self) -> float:
         """All primitives of its query one after another, with all that this grows; of a part's work
