@@ -27,7 +27,7 @@ def test_a_map_beside_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_in_an_overload_some_are_answered() -> None:
-    found = overload(2.0, 0, seconds=40.0)
+    found = overload(2.0, 0, seconds=12.0)
     assert 0 < found["answered"] <= found["asked"]
     assert found["p99_s"] <= 120.0
 
