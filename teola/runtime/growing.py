@@ -416,8 +416,8 @@ def part_trace(around: Grown, id: str, plan: Plan, place: Place, now: float) -> 
 
 
 def part_run(around: Grown, id: str, plan: Plan, place: Place, now: float) -> GraphRun:
-    """For a part: the run of its plan, for the same asker. It is as old as its query. Behind it is
-    what else is expected to grow, and what follows that."""
+    """For a part: the run of its plan, for the same asker. It is as old as its query, and has no
+    more time. Behind it is what else is expected to grow, and what follows that."""
     run, growing = around.run, place.growing
     after = around.plan.specs[growing.i].estimate
     behind_s = run.behind_s + max(0.0, after.rest_s - after.takes_s)
@@ -430,6 +430,7 @@ def part_run(around: Grown, id: str, plan: Plan, place: Place, now: float) -> Gr
         run.asker,
         began=now,
         admitted=run.admitted if known else now,
+        deadline=run.deadline,
         behind_s=behind_s,
         longer_s=run.total_s - plan.total_s if known else 0.0,
     )

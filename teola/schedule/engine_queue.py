@@ -143,13 +143,14 @@ class EngineQueue:
         return []
 
     def _follows(self, work: Work, now: float, out: Outbox) -> bool:
-        """Whether an equal work is queued or in flight, which `work` follows then. The place of
-        both is that of the query which was admitted first."""
+        """Whether an equal work is queued or in flight, which `work` follows then, or leads if it
+        is more urgent."""
         leader = self.followers.leader(work.same)
         if leader is None:
             self.followers.leads(work)
             return False
-        if leader.queued and not leader.flying and work.asker.admitted < leader.asker.admitted:
+        earlier = work.admitted < leader.admitted or work.deadline < leader.deadline
+        if leader.queued and not leader.flying and earlier:
             self.line.remove(leader, now)
             self.placing.left(leader, now)
             self._promote(leader, [work, leader, *self.followers.ended(leader)], now)
@@ -162,8 +163,11 @@ class EngineQueue:
         return True
 
     def _promote(self, old: Work, equals: list[Work], now: float) -> None:
-        """The first of these is queued where `old` stood, and the others follow it."""
+        """The first of these is queued where `old` stood, and the others follow it. It is as old as
+        the oldest of them, and wanted by the earliest deadline."""
         first, *rest = equals
+        first.admitted = min(work.admitted for work in equals)
+        first.deadline = min(work.deadline for work in equals)
         first.arrival, first.seq, first.queued = old.arrival, old.seq, True
         self.followers.leads(first)
         for work in rest:

@@ -70,6 +70,7 @@ from teola.schedule.events import (
     Joined,
     Measure,
     Outcome,
+    Postponed,
     QueueEvent,
     RowsOver,
     SetTimer,
@@ -248,9 +249,13 @@ class Live(Driver[LiveQuery]):
         return query
 
     def _enter(self, query: LiveQuery) -> None:
+        query.postponed = self._postponed
         recalling(query)
         if query.terms.people is not None:
             query.terms.people.queries.add(query)
+
+    def _postponed(self, query: LiveQuery, by_s: float) -> None:
+        self.tell(query.id, Postponed(by_s), self.loop.time())
 
     def unask(self, query: LiveQuery, i: int) -> None:
         if query.terms.people is not None:

@@ -113,6 +113,7 @@ class LiveQuery(Query):
         self.context, self.done, self.watcher = context, done, watcher
         self.timer: asyncio.TimerHandle | None = None
         self.late: Callable[[], None] | None = None
+        self.postponed: Callable[[LiveQuery, float], None] = _unheard
         self.streams, self.streamed = streams and watcher is not None, False
         self.ends: dict[int, str] = {}
         self.tokens: dict[int, int] = {}
@@ -147,6 +148,7 @@ class LiveQuery(Query):
     def postpone(self, by_s: float) -> None:
         """Its deadline is so much later."""
         self.context = replace(self.context, deadline=self.context.deadline + by_s)
+        self.postponed(self, by_s)
         if self.timer is not None and self.late is not None:
             self.timer = asyncio.get_running_loop().call_at(self.context.deadline, self.late)
 
@@ -254,6 +256,10 @@ class LiveQuery(Query):
                 return
 
 
+def _unheard(query: LiveQuery, by_s: float) -> None:
+    """It is in no driver."""
+
+
 def describe(error: Exception, failed: Primitive) -> QueryFailed:
     """The error that a caller sees when a primitive has failed: its component and what it says, of
     which all lines but the first are indented."""
@@ -294,6 +300,7 @@ def query_of(
         asker,
         began=asker.admitted,
         admitted=admitted,
+        deadline=context.deadline,
         longer_s=longer_s,
     )
     tally = Tally(terms.most_parts, terms.most_primitives, terms.most_bytes)

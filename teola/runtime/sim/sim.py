@@ -177,9 +177,14 @@ class Sim(Driver[Query]):
         if isinstance(plan, Plan):
             self._check_inputs(plan, inputs)
             self._add_engines(plan)
+<<<<<<< HEAD
         self.at(at, self._arrive, id, plan, inputs, app, tenant, program, finish_by_s)
+=======
+        deadline = inf if deadline_s is None else at + deadline_s
+        self.at(at, self._arrive, id, plan, inputs, app, tenant, program, deadline)
+>>>>>>> order
         if deadline_s is not None:
-            self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
+            self.at(deadline, self._tell_late, id, DeadlineReached())
         if cancel_after_s is not None:
             self.at(at + cancel_after_s, self._tell_late, id, Cancelled())
         return id
@@ -539,15 +544,24 @@ class Sim(Driver[Query]):
         app: str,
         tenant: str,
         program: str,
+<<<<<<< HEAD
         finish_by_s: float | None = None,
+=======
+        deadline: float,
+>>>>>>> order
     ) -> None:
         if not isinstance(plan, Plan):
             plan = plan()
             self._check_inputs(plan, inputs)
             self._add_engines(plan)
+<<<<<<< HEAD
         finish_by = inf if finish_by_s is None else self.now + finish_by_s
         asker = Asker(tenant, app or plan.graph.name, program or id, self.now, finish_by)
         run = GraphRun(id, plan, asker, began=self.now)
+=======
+        asker = Asker(tenant, app or plan.graph.name, program or id, self.now)
+        run = GraphRun(id, plan, asker, began=self.now, deadline=deadline)
+>>>>>>> order
         trace = Trace(id, app, plan, self.now)
         self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)
 
