@@ -598,6 +598,7 @@ class Live(Driver[LiveQuery]):
     def recall(self, query: LiveQuery, i: int, now: float) -> None:
         answer = query.answers.pop(i, None)
         if answer is None:
+            self.paying.recalled(query, i)
             self._controls.recall(query, i, now)
             return
         query.trace.shares(i)
