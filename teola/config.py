@@ -207,6 +207,16 @@ class EngineTable(_Table):
         description="Whether it is measured when it starts, if nothing is remembered of it; else "
         "only if it runs on this machine, since calls of servers by URL cost money.",
     )
+    overdue: float | None = Field(
+        default=None,
+        description="Of language models: a call without a first token is ended there and goes "
+        "elsewhere after so many times what was expected; else 8, and once 50 have come twice "
+        "what one in a hundred needs.",
+    )
+    overdue_s: float | None = Field(
+        default=None,
+        description="Not before so many seconds; else 5, or 60 where no time is known.",
+    )
 
 
 class DatabaseTable(_Table):

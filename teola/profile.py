@@ -13,7 +13,7 @@ are marked in docs/benchmarks.md). `published("llama-8b-h100")` has an LLM of to
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,17 @@ from teola.published_llms import PUBLISHED
 
 FORMAT_VERSION: Final = 2
 """Version 1, with two costs for an LLM (of a prefill batch, of a decoding step), is read too."""
+
+
+DIFFER: Final = 1.2
+"""Instances of which none takes so many times as long as another are alike."""
+
+
+def unlike(seconds: Sequence[float]) -> bool:
+    """Whether one instance is so much slower than another that work should go by that. seconds: of
+    typical work on each (0: not known)."""
+    least = min(seconds, default=0.0)
+    return least > 0 and max(seconds) > DIFFER * least
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,14 @@ class EngineProfile:
     def timed(self) -> bool:
         """Whether it knows times at all."""
         return bool(self.costs) or self.step != UNTIMED
+
+    @property
+    def typical_s(self) -> float:
+        """Seconds that typical work takes alone: a call with a prompt of 512 tokens and an answer
+        of 128, or 16 items of each op. 0 where no time is known."""
+        if self.step != UNTIMED:
+            return self.step.prefill(512) + 128 * self.step.seconds(1, 576)
+        return sum(cost.seconds(16, 16 * cost.item_tokens) for cost in self.costs.values())
 
     def of(self, instance: int) -> EngineProfile:
         """The profile of one instance."""

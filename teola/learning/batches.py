@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from teola.graph.ops import Op
 from teola.learning.at_work import WAITS, AtWork, Nobody
+from teola.learning.by_instance import InstanceTimes, Kind, Known, Whole
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
 from teola.learning.lessons import EngineTimes
@@ -50,8 +51,9 @@ class _Op:
     def crowding(self) -> float:
         return self.squares.solve()[2]
 
-    def cost(self) -> Cost:
-        base, per_unit, _ = self.squares.solve()
+    def cost(self, coefficients: Sequence[float] | None = None) -> Cost:
+        """coefficients: in the place of its own."""
+        base, per_unit, _ = coefficients or self.squares.solve()
         if not self.varied:  # what of it is the base cannot be known: nothing waits on a guess
             per_unit += base / self.most
             base = 0.0
@@ -71,10 +73,14 @@ class _Sent(NamedTuple):
 
 class BatchTimes(Observer):
     """Learns the times of one batch engine. crowd: who works at the same time (None: that does not
-    matter)."""
+    matter). names: of its instances."""
 
-    def __init__(self, habits: Habits, crowd: AtWork | None = None) -> None:
+    def __init__(
+        self, habits: Habits, crowd: AtWork | None = None, names: Sequence[str] = ()
+    ) -> None:
         self._habits, self._crowd = habits, crowd or Nobody()
+        self._names = names
+        self._own = [InstanceTimes() for _ in names] if len(names) > 1 else []
         self._ops: dict[Op, _Op] = {}
         self._sent: dict[int, _Sent] = {}
         self._seen = 0
@@ -96,14 +102,15 @@ class BatchTimes(Observer):
             others = self._crowd.others(before.crowd, now - sent, now)
             self._crowd.left(now)
         self._seen += 1
-        if self._seen > ALL_OF and self._seen % ONE_OF:
+        seldom = self._seen > ALL_OF and self._seen % ONE_OF > 0
+        if seldom and not self._own:
             return
         if now <= sent or not all(isinstance(outcome, Mapping) for outcome in outcomes):
             return
         work = slices[0].work
         spec = work.spec
         if spec.op is Op.TOOL_CALL:
-            if len(slices) == 1:
+            if len(slices) == 1 and not seldom:
                 self._habits.ran(work.asker.app, spec.component, now - sent)
             return
         units = 0
@@ -112,7 +119,13 @@ class BatchTimes(Observer):
         op = self._ops.get(spec.op)
         if op is None:
             op = self._ops[spec.op] = _Op(spec.item_tokens)
-        op.add(units, others, now - sent)
+        if not seldom:
+            op.add(units, others, now - sent)
+        if self._own:
+            own, quantities = self._own[before.instance], (1.0, units)
+            own.ended(Whole(now, spec.op, quantities, others, now - sent))
+            if not seldom:
+                own.add(spec.op, op.squares, RIDGE, quantities, others, now - sent)
 
     def lost(self, i: int, now: float) -> None:
         for batch in [batch for batch, sent in self._sent.items() if sent.instance == i]:
@@ -130,3 +143,37 @@ class BatchTimes(Observer):
             varied=frozenset(op for op, of in known.items() if of.varied),
             crowding=sum(of.seconds / whole * of.crowding for of in known.values()),
         )
+
+    def recall(self, known: EngineTimes) -> None:
+        for name, own in zip(self._names, self._own, strict=False):
+            mine = known.instances.get(name)
+            for op in known.costs:
+                own.recall(op, Known(_coefficients(mine, op), _coefficients(known, op)))
+
+    def instances(self) -> Mapping[str, EngineTimes]:
+        found = {}
+        for name, own in zip(self._names, self._own, strict=False):
+            if not own.is_known:
+                continue
+            known: dict[Kind, Sequence[float]] = {}
+            for kind, op in self._ops.items():
+                of = own.coefficients(kind, op.squares, ENOUGH)
+                if of is not None:
+                    known[kind] = of
+            pace = own.pace(known)
+            costs = {}
+            for kind, op in self._ops.items():
+                if kind in known:
+                    *terms, crowding = known[kind]
+                    costs[kind] = op.cost((*(pace * value for value in terms), crowding))
+            if costs:
+                found[name] = EngineTimes(costs, seen=own.seen)
+        return found
+
+
+def _coefficients(times: EngineTimes | None, op: Op) -> tuple[float, ...] | None:
+    """Base, per unit, and crowding."""
+    if times is None or op not in times.costs:
+        return None
+    cost = times.costs[op]
+    return cost.base_s, cost.per_token_s or cost.per_item_s, times.crowding

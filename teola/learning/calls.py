@@ -10,15 +10,19 @@ steps of its prefilling. (Terms of `StepTime`.)
 
 How much of a prompt an instance had kept, one knows when the call is over. Until then, and for what
 runs beside it, it is as it was with prompts like it.
+
+Each measurement is its engine's and its instance's; and of each whole call its instance learns how
+much longer it took than that (by_instance.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
 from teola.learning.at_work import AtWork, Nobody
+from teola.learning.by_instance import InstanceTimes, Known, Whole
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
 from teola.learning.lessons import EngineTimes
@@ -39,6 +43,7 @@ ONE_OF: Final = 4
 
 NEWEST: Final = 1 / 8
 """Weight of the newest prompt of its kind."""
+_NONE: Final = (0.0,) * 6
 KINDS: Final = 1024
 """Kinds of prompts that are told apart, by component and planned length."""
 
@@ -63,7 +68,8 @@ class _Sums:
 @dataclass(slots=True)
 class _Instance:
     """at: when `sums` were brought up to date. decoding, context, ages: as they are. calls: in
-    flight. prefilled: when the last first token came. last: what was sent last."""
+    flight. prefilled: when the last first token came. last: what was sent last. tokens, pairs: to
+    be computed of calls that have given no token."""
 
     at: float = 0.0
     sums: _Sums = field(default_factory=_Sums)
@@ -74,6 +80,8 @@ class _Instance:
     prefilled: float = float("-inf")
     mark: _Sums = field(default_factory=_Sums)
     last: _Batch | None = None
+    tokens: float = 0.0
+    pairs: float = 0.0
 
     def advance(self, now: float) -> None:
         passed = now - self.at
@@ -106,11 +114,15 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Call:
-    """instance, batch: where it runs. first: when its first token came, and the sums and the
-    crowd's seconds then. context: what its answer attends to."""
+    """instance, batch: where it runs. tokens, pairs: of its prompt; before: all that was to be
+    computed there until its first token. first: when that came, and the sums and the crowd's
+    seconds then. context: what its answer attends to."""
 
     instance: int
     batch: _Batch
+    tokens: float
+    pairs: float
+    before: tuple[float, float] = (0.0, 0.0)
     first: float = -1.0
     context: float = 0.0
     sums: _Sums | None = None
@@ -127,11 +139,15 @@ class _Prompts:
 
 class CallTimes(Observer):
     """Learns the times of one LLM engine. budget: prompt tokens of one step. crowd: who works at
-    the same time (None: that does not matter)."""
+    the same time (None: that does not matter). names: of its instances."""
 
-    def __init__(self, habits: Habits, budget: int, crowd: AtWork | None = None) -> None:
+    def __init__(
+        self, habits: Habits, budget: int, crowd: AtWork | None = None, names: Sequence[str] = ()
+    ) -> None:
         self._habits, self._budget, self._crowd = habits, budget, crowd or Nobody()
         self._squares = LeastSquares(RIDGE)
+        self._names = names
+        self._own = [InstanceTimes() for _ in names] if len(names) > 1 else []
         self._instances: dict[int, _Instance] = {}
         self._calls: dict[WorkKey, _Call] = {}
         self._prompts: dict[tuple[str, str, int], _Prompts] = {}
@@ -148,8 +164,15 @@ class CallTimes(Observer):
         if instance.last is not None:
             instance.last.alone = False
         instance.last = group
+        calls = []
         for work, _, _ in slices:
-            self._calls[work.run, work.primitive] = _Call(i, group)
+            tokens, pairs = self._computed(work, None) if self._own else (0.0, 0.0)
+            call = self._calls[work.run, work.primitive] = _Call(i, group, tokens, pairs)
+            calls.append(call)
+            instance.tokens += tokens
+            instance.pairs += pairs
+        for call in calls:
+            call.before = instance.tokens, instance.pairs
         instance.calls += len(slices)
 
     def first(self, i: int, work: Work, now: float) -> None:
@@ -158,6 +181,8 @@ class CallTimes(Observer):
             return
         instance, batch = self._instances[i], call.batch
         instance.advance(now)
+        instance.tokens -= call.tokens
+        instance.pairs -= call.pairs
         tokens, pairs = self._computed(work, None)
         sums = instance.sums
         if now - instance.prefilled > TOGETHER_S:
@@ -199,8 +224,11 @@ class CallTimes(Observer):
             instance.decoding -= 1
             instance.context -= call.context
             instance.ages -= now - call.first
+        else:
+            instance.tokens -= call.tokens
+            instance.pairs -= call.pairs
         self._tells = self._tells or cached is not None
-        self._prefilled(call.batch, work, cached)
+        self._prefilled(call.instance, call.batch, work, cached)
         app, spec = work.asker.app, work.spec
         planned = spec.planned_tokens + work.fused_tokens
         if planned and not (failed or work.withdrawn):
@@ -214,23 +242,36 @@ class CallTimes(Observer):
             factor = generated / spec.planned_output
             self._habits.generated(app, spec.component, factor, cut=work.withdrawn)
         passed, steps = now - call.first, generated - 1
-        if failed or work.withdrawn or steps < 1 or passed <= 0:
+        if failed or work.withdrawn:
+            return
+        if steps < 1 or passed <= 0:
+            self._whole(call, _NONE, now)
             return
         began, sums = call.sums, instance.sums
         share = steps / passed
         others = self._crowd.others(call.crowd, passed, now)
-        self._add(
-            (
-                steps,
-                (sums.sequences - began.sequences) * share,
-                (sums.context - began.context + (sums.ages - began.ages) * share) * share,
-                sums.tokens - began.tokens,
-                sums.pairs - began.pairs,
-                sums.steps - began.steps,
-            ),
-            others,
-            passed,
+        decoding = (
+            steps,
+            (sums.sequences - began.sequences) * share,
+            (sums.context - began.context + (sums.ages - began.ages) * share) * share,
+            sums.tokens - began.tokens,
+            sums.pairs - began.pairs,
+            sums.steps - began.steps,
         )
+        self._whole(call, decoding, now)
+        self._add(call.instance, decoding, others, passed)
+
+    def _whole(self, call: _Call, decoding: Sequence[float], now: float) -> None:
+        """A call has ended well, of whose decoding the quantities are these."""
+        if not self._own:
+            return
+        tokens, pairs = call.before
+        steps = max(1.0, tokens / self._budget)
+        first = (steps, 0.0, 0.0, tokens, pairs, steps)
+        quantities = [a + b for a, b in zip(first, decoding, strict=True)]
+        passed = now - call.batch.sent
+        others = self._crowd.others(call.batch.crowd, passed, now)
+        self._own[call.instance].ended(Whole(now, None, quantities, others, passed))
 
     def lost(self, i: int, now: float) -> None:
         instance = self._instances.pop(i, None)
@@ -238,9 +279,10 @@ class CallTimes(Observer):
             self._crowd.left(now)
         self._calls = {key: call for key, call in self._calls.items() if call.instance != i}
 
-    def _prefilled(self, batch: _Batch, work: Work, cached: int | None) -> None:
-        """A call of the batch is over: how much of its prompt was computed is known now (but of a
-        prefix, for instance, of which an engine does not tell what it tells of others)."""
+    def _prefilled(self, i: int, batch: _Batch, work: Work, cached: int | None) -> None:
+        """A call of the batch on instance `i` is over: how much of its prompt was computed is known
+        now (but of a prefix, for instance, of which an engine does not tell what it tells of
+        others)."""
         if cached is None and self._tells:
             batch.took = 0.0
         tokens, pairs = self._computed(work, cached)
@@ -249,7 +291,8 @@ class CallTimes(Observer):
         batch.left -= 1
         if batch.took and not batch.left:
             steps = max(batch.steps, -(-batch.tokens // self._budget))
-            self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), batch.others, batch.took)
+            quantities = (steps, 0.0, 0.0, batch.tokens, batch.pairs, steps)
+            self._add(i, quantities, batch.others, batch.took)
 
     def _computed(self, work: Work, cached: int | None) -> tuple[float, float]:
         """Tokens and pairs of a prompt that were not kept. cached: how many were (None: as many as
@@ -284,17 +327,44 @@ class CallTimes(Observer):
         like.length += (work.total - like.length) * NEWEST
         like.kept += (kept - like.kept) * NEWEST
 
-    def _add(self, quantities: Sequence[float], others: float, seconds: float) -> None:
+    def _add(self, i: int, quantities: Sequence[float], others: float, seconds: float) -> None:
         self._seen += 1
         if seconds > 0 and (self._seen <= ALL_OF or self._seen % ONE_OF == 0):
             alone = self._squares.so_far(quantities) if others else 0.0
             self._squares.add((*quantities, others * alone), seconds)
+            if self._own:
+                self._own[i].add(None, self._squares, RIDGE, quantities, others, seconds)
 
     def times(self) -> EngineTimes | None:
         if self._squares.count < ENOUGH:
             return None
         *step, crowding = self._squares.solve()
         return EngineTimes(step=StepTime(*step), seen=self._squares.count, crowding=crowding)
+
+    def recall(self, known: EngineTimes) -> None:
+        engine = _coefficients(known)
+        for name, own in zip(self._names, self._own, strict=False):
+            own.recall(None, Known(_coefficients(known.instances.get(name)), engine))
+
+    def instances(self) -> Mapping[str, EngineTimes]:
+        found = {}
+        for name, own in zip(self._names, self._own, strict=False):
+            if not own.is_known:
+                continue
+            coefficients = own.coefficients(None, self._squares, ENOUGH)
+            if coefficients is not None:
+                pace = own.pace({None: coefficients})
+                *step, crowding = coefficients
+                paced = StepTime(*(pace * value for value in step))
+                found[name] = EngineTimes(step=paced, seen=own.seen, crowding=crowding)
+        return found
+
+
+def _coefficients(times: EngineTimes | None) -> tuple[float, ...] | None:
+    """The terms of a step, and crowding."""
+    if times is None or times.step is None:
+        return None
+    return *astuple(times.step), times.crowding
 
 
 def _kind(work: Work) -> tuple[str, str, int]:

@@ -22,7 +22,8 @@ class EngineTimes:
     costs: of the ops of a batch engine. step: of an LLM. seen: measurements behind them.
     varied: ops whose batches were of different sizes, so that one knows what of their time does not
     depend on the size. crowding: how much longer it takes for each other instance that works at the
-    same time (EngineProfile).
+    same time (EngineProfile). instances: of those that are known by themselves, by what they are
+    and not by number.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class EngineTimes:
     seen: int = 0
     varied: frozenset[Op] = frozenset()
     crowding: float = 0.0
+    instances: Mapping[str, EngineTimes] = field(default_factory=dict)
 
     def over(self, profile: EngineProfile) -> EngineProfile:
         """`profile` with these times instead of its own, also of instances in its pool that have
@@ -102,6 +104,7 @@ def _written(times: EngineTimes) -> dict[str, Any]:
         "seen": times.seen,
         "varied": sorted(op.value for op in times.varied),
         "crowding": times.crowding,
+        "instances": {name: _written(one) for name, one in times.instances.items()},
     }
 
 
@@ -112,6 +115,7 @@ def _read(data: Mapping[str, Any]) -> EngineTimes:
         seen=int(data["seen"]),
         varied=frozenset(map(Op, data["varied"])),
         crowding=_sound({"crowding": data.get("crowding", 0.0)})["crowding"],
+        instances={name: _read(one) for name, one in data.get("instances", {}).items()},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from teola.learning.lessons import EngineTimes
 from teola.policies.work import Slice, Work
@@ -34,3 +34,10 @@ class Observer:
     def times(self) -> EngineTimes | None:
         """What is known by now (None: too little)."""
         return None
+
+    def recall(self, known: EngineTimes) -> None:
+        """This was known at an earlier time. To be told before anything else."""
+
+    def instances(self) -> Mapping[str, EngineTimes]:
+        """What is known by now of single instances, by name."""
+        return {}

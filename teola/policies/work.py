@@ -106,6 +106,7 @@ class Work:
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
     behind_s: of a part's, the time of what follows the part in its query.
     reason: why an LLM call goes where it goes, or is held, if somebody observes that.
+    limited_from: seconds for which something had waited for its servers' limits when it came.
     """
 
     spec: WorkSpec
@@ -137,6 +138,7 @@ class Work:
     found: int = 0
     wanted: bool = False
     reason: Reason | None = None
+    limited_from: float = 0.0
 
     @property
     def remaining(self) -> int:

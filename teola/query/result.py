@@ -111,6 +111,12 @@ class Result:
         raise error
 
     @property
+    def finish_reasons(self) -> Mapping[str, str]:
+        """Why the text of each output ended that a language model wrote, by name, in the words of
+        its engine: `stop`, `length`, `refusal`. Known of a query that ended in this process."""
+        return self.trace.finish_reasons if self.trace is not None else {}
+
+    @property
     def primitives(self) -> int:
         """Primitives that an engine has done, in the query and in its parts, as far as these are
         recorded."""

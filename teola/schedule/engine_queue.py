@@ -99,6 +99,7 @@ class EngineQueue:
         self.works[work.run, work.primitive] = work
         self.again.requests += 1
         work.home = work.affinity
+        work.limited_from = self.instances.limited_s(now)
         self._enter(work, now)
 
     def hold(self, work: Work) -> None:
@@ -112,6 +113,7 @@ class EngineQueue:
         work = self.works.get((event.run, event.primitive))
         if work is not None and not (work.total or work.withdrawn):
             work.total, work.keys, work.queued = max(1, event.size.total), event.size.keys, True
+            work.limited_from = self.instances.limited_s(now)
             self._enter(work, now)
         return []
 
@@ -393,11 +395,14 @@ class EngineQueue:
     def dispatch(self, now: float, out: Outbox | None = None) -> Outbox:
         """One scheduling round: fill every instance that has room."""
         out = [] if out is None else out
+        if not self._one:
+            self.placing.weigh()
         self.again.reconsider(now)
         alone = self.line.alone
         if alone is not None:
             slots = self.instances.room(0, now)
             if slots is None:
+                self.instances.limited(now, waits=True)
                 self._wake_at(self.instances.opens_at(now), out)
                 return out
             if alone.total <= slots.weight and alone.avoid != 0:
@@ -408,6 +413,7 @@ class EngineQueue:
             self.line.tell(now)
         while self.line.ready and (sent := self._round(now)) is not None:
             out.append(sent)
+        self.instances.limited(now, waits=self.line.ready > 0)
         wake = self.again.wake(now) if self.line.count else None
         if wake is None and self.line.ready and not self.instances.busy:
             self._stalled(now)
@@ -472,7 +478,10 @@ class EngineQueue:
         loads = self.instances.open(now)
         self.line.asking.changed(self.instances.changed)
         self.instances.changed.clear()
-        return self.line.asking.candidates(self.placing.routing, loads, now)
+        routing, worth = self.placing.routing, None
+        if self.instances.slowness and type(routing).order is RoutingPolicy.order:
+            worth = self.instances.worth
+        return self.line.asking.candidates(routing, loads, now, worth)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch | None:
         batch, items, found, continuous = self._next_batch, 0, 0, self.continuous
@@ -501,6 +510,7 @@ class EngineQueue:
                 expected = self._expected_s(i, items - found)
                 self.overdue.sent((work.run, work.primitive), i, batch, expected, now)
         self.instances.send(i, batch, items, len(slices), found)
+        self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:
             quota.sent([_tokens(*slice) for slice in slices], now, together=not continuous)
         if self.placing.follows:

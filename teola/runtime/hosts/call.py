@@ -34,6 +34,8 @@ class Listener(NamedTuple):
     ends: the text did not end as it should: `length` (it had all the tokens that it may have),
     `refusal` (it says why there is no answer), or `empty`.
     item: an item of the list that it writes is complete; None if nobody wants to know.
+    finished: why the text ended, in the engine's word.
+    again: an empty text is a failure, because there is another try for that.
     """
 
     first: Callable[[], None]
@@ -41,6 +43,8 @@ class Listener(NamedTuple):
     token: Callable[[str], None] | None
     ends: Callable[[str], None] = lambda end: None
     item: Callable[[Any], None] | None = None
+    finished: Callable[[str], None] = lambda reason: None
+    again: bool = False
 
 
 async def run_call(
@@ -77,6 +81,8 @@ async def run_call(
                     output.feed(delta.text[at : at + PIECE])
             if delta.usage:
                 usage = delta.usage
+            if delta.finish_reason:
+                listener.finished(delta.finish_reason)
             if delta.finish_reason in ("length", "refusal"):
                 output.cut = delta.finish_reason == "length"
                 listener.ends(delta.finish_reason)
@@ -87,6 +93,8 @@ async def run_call(
         raise OutputError("the engine ended the stream before its first token", retryable=True)
     await output.check_values()
     if text_wanted and not told and output.blank:
+        if listener.again:
+            raise OutputError("the answer is empty", retryable=True)
         listener.ends("empty")
     output.close()
     return usage

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
 
-from teola.engine import Call, LanguageModel, NextRead
+from teola.engine import Call, Engine, LanguageModel, NextRead, near
 from teola.graph import DecodeParams, Op
 from teola.runtime.growing import is_heard
 from teola.runtime.hosts.call import Listener, run_call
@@ -23,6 +23,12 @@ from teola.runtime.live.kept_model import KeptModel
 from teola.runtime.live.query import LiveQuery
 from teola.runtime.live.thoughts import WithoutThoughts
 from teola.schedule.events import Dispatch, FirstToken, MemberCompleted, QueueEvent
+
+
+def retries_empty(engine: Engine) -> bool:
+    """Whether an empty answer of this engine is asked for once more."""
+    return bool(getattr(near(engine), "retries_empty", False))
+
 
 PREFILLED: Final = DecodeParams(max_tokens=1)
 """What is asked of a prefilling that nothing is decoded from yet."""
@@ -59,6 +65,7 @@ class LiveCall:
         "_clock",
         "_command",
         "_field",
+        "_first_try",
         "_head",
         "_post",
         "_query",
@@ -81,6 +88,9 @@ class LiveCall:
     ) -> None:
         self._command, self._query, self._head = command, query, head
         self._post, self._clock, self._wrote = post, clock, wrote
+        works = (work for work, _, _ in command.slices)
+        work = next(work for work in works if (work.run, work.primitive) == (query.id, head))
+        self._first_try = work.tries <= work.excused
         self.items = 0
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         self._field: FieldText | None = None
@@ -94,6 +104,7 @@ class LiveCall:
         """To its end. Raises EngineError."""
         query, head = self._query, self._head
         query.ends.pop(head, None)  # that was an earlier try's
+        query.finishes.pop(head, None)
         members = [query.plan.primitives[m] for m in query.plan.members[head]]
         decode = members[0].params
         assert isinstance(decode, DecodeParams)
@@ -103,7 +114,9 @@ class LiveCall:
         token = self._token if self.shown else None
         item = self._item if is_heard(query, head) else None
         ends = partial(query.ends.__setitem__, head)
-        listener = Listener(self._first, self._deliver, token, ends, item)
+        finished = partial(query.finishes.__setitem__, head)
+        again = self._first_try and not self.shown and retries_empty(host.engine)
+        listener = Listener(self._first, self._deliver, token, ends, item, finished, again)
         model = cast("LanguageModel", host.engine)
         if not decode.keep_thoughts:
             model = cast("LanguageModel", WithoutThoughts(model))
