@@ -7,6 +7,9 @@ The coefficients learn what kind of machine it is, from many calls. Its pace is 
 how much longer its last calls took than that, from being sent to their end. So one that slows down
 is known after three of them, and one that recovers with its first call after a pause. Instances
 that are alike have the times of their engine all the same: `LearnedProfiles` sees to that.
+
+How much others at work slow it down is taken from the engine: of two that are always at work
+together one could not tell who is slow and who is slowed down.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ class Whole(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Coefficients from an earlier time, the last one for crowding. own: of the instance; engine:
-    of its engine (None: nobody knows)."""
+    """Coefficients from an earlier time, the last one of the engine for crowding. own: of the
+    instance; engine: of its engine (None: nobody knows)."""
 
     own: Sequence[float] | None = None
     engine: Sequence[float] | None = None
@@ -85,9 +88,9 @@ class InstanceTimes:
         own = self._squares.get(kind)
         if own is None:
             start = self._known.get(kind, NOTHING).own
-            own = self._squares[kind] = LeastSquares(ridge, pool, PRIOR_CALLS, start)
-        alone = own.so_far(quantities) if others else 0.0
-        own.add((*quantities, others * alone), seconds)
+            terms = ridge[: len(quantities)]
+            own = self._squares[kind] = LeastSquares(terms, pool, PRIOR_CALLS, start)
+        own.add(quantities, seconds / (1 + others * pool.latest[-1]))
 
     def ended(self, whole: Whole) -> None:
         """A call has ended well."""
@@ -110,7 +113,9 @@ class InstanceTimes:
         if pool.count < enough:
             return known.own or known.engine
         own = self._squares.get(kind)
-        return own.solve() if own is not None else known.own or pool.solve()
+        if own is None:
+            return known.own or pool.solve()
+        return *own.solve(), pool.solve()[-1]
 
     def pace(self, coefficients: dict[Kind, Sequence[float]]) -> float:
         """Measured seconds of its last calls to those that these would have taken."""

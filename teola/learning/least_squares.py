@@ -37,8 +37,8 @@ class LeastSquares:
 
     ridge: how much the measurements must say of a term, as a part of what they say of all of them
     together, for it not to be 0: of two terms that they cannot tell apart, the one of the smaller
-    ridge has the time. prior: another one of as many terms, whose coefficients count as
-    `prior_calls` measurements; start: coefficients in the place of the prior's own.
+    ridge has the time. prior: another one of the same terms and perhaps more, whose coefficients
+    count as `prior_calls` measurements; start: coefficients in the place of the prior's own.
     """
 
     def __init__(
@@ -120,6 +120,11 @@ class LeastSquares:
             return False
         self._row = 0
         return True
+
+    @property
+    def latest(self) -> tuple[float, ...]:
+        """The coefficients that were found last, zeros if none were."""
+        return self._solved or (0.0,) * self.terms
 
     def so_far(self, quantities: Sequence[float]) -> float:
         """Seconds that so much of the first terms takes, by the coefficients that were found last;
