@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from teola.graph.ops import Op
 from teola.learning.at_work import WAITS, AtWork, Nobody
-from teola.learning.by_instance import InstanceTimes, Kind, Known, Whole
+from teola.learning.by_instance import Kind, Pace, Whole
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
-from teola.learning.lessons import EngineTimes
+from teola.learning.lessons import EngineTimes, Slowness
 from teola.learning.observer import Observer
 from teola.policies.work import Slice
 from teola.profile import Cost
@@ -51,9 +51,8 @@ class _Op:
     def crowding(self) -> float:
         return self.squares.solve()[2]
 
-    def cost(self, coefficients: Sequence[float] | None = None) -> Cost:
-        """coefficients: in the place of its own."""
-        base, per_unit, _ = coefficients or self.squares.solve()
+    def cost(self) -> Cost:
+        base, per_unit, _ = self.squares.solve()
         if not self.varied:  # what of it is the base cannot be known: nothing waits on a guess
             per_unit += base / self.most
             base = 0.0
@@ -80,7 +79,8 @@ class BatchTimes(Observer):
     ) -> None:
         self._habits, self._crowd = habits, crowd or Nobody()
         self._names = names
-        self._own = [InstanceTimes() for _ in names] if len(names) > 1 else []
+        self._recalled: dict[Kind, Sequence[float]] = {}
+        self._own = [Pace() for _ in names] if len(names) > 1 else []
         self._ops: dict[Op, _Op] = {}
         self._sent: dict[int, _Sent] = {}
         self._seen = 0
@@ -122,10 +122,8 @@ class BatchTimes(Observer):
         if not seldom:
             op.add(units, others, now - sent)
         if self._own:
-            own, quantities = self._own[before.instance], (1.0, units)
-            own.ended(Whole(now, spec.op, quantities, others, now - sent))
-            if not seldom:
-                own.add(spec.op, op.squares, RIDGE, quantities, others, now - sent)
+            whole = Whole(now, spec.op, (1.0, units), others, now - sent)
+            self._own[before.instance].ended(whole)
 
     def lost(self, i: int, now: float) -> None:
         for batch in [batch for batch, sent in self._sent.items() if sent.instance == i]:
@@ -145,35 +143,14 @@ class BatchTimes(Observer):
         )
 
     def recall(self, known: EngineTimes) -> None:
-        for name, own in zip(self._names, self._own, strict=False):
-            mine = known.instances.get(name)
-            for op in known.costs:
-                own.recall(op, Known(_coefficients(mine, op), _coefficients(known, op)))
+        for op, cost in known.costs.items():
+            per_unit = cost.per_token_s or cost.per_item_s
+            self._recalled[op] = (cost.base_s, per_unit, known.crowding)
 
-    def instances(self) -> Mapping[str, EngineTimes]:
-        found = {}
-        for name, own in zip(self._names, self._own, strict=False):
-            if not own.is_known:
-                continue
-            known: dict[Kind, Sequence[float]] = {}
-            for kind, op in self._ops.items():
-                of = own.coefficients(kind, op.squares, ENOUGH)
-                if of is not None:
-                    known[kind] = of
-            pace = own.pace(known)
-            costs = {}
-            for kind, op in self._ops.items():
-                if kind in known:
-                    *terms, crowding = known[kind]
-                    costs[kind] = op.cost((*(pace * value for value in terms), crowding))
-            if costs:
-                found[name] = EngineTimes(costs, seen=own.seen)
-        return found
-
-
-def _coefficients(times: EngineTimes | None, op: Op) -> tuple[float, ...] | None:
-    """Base, per unit, and crowding."""
-    if times is None or op not in times.costs:
-        return None
-    cost = times.costs[op]
-    return cost.base_s, cost.per_token_s or cost.per_item_s, times.crowding
+    def instances(self) -> Mapping[str, Slowness]:
+        known = {op: of for op, of in self._ops.items() if of.squares.count >= ENOUGH}
+        times = self._recalled | {op: of.squares.solve() for op, of in known.items()}
+        found = {
+            name: own.slowness(times) for name, own in zip(self._names, self._own, strict=False)
+        }
+        return {name: one for name, one in found.items() if one is not None}

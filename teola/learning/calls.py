@@ -11,8 +11,7 @@ steps of its prefilling. (Terms of `StepTime`.)
 How much of a prompt an instance had kept, one knows when the call is over. Until then, and for what
 runs beside it, it is as it was with prompts like it.
 
-Each measurement is its engine's and its instance's; and of each whole call its instance learns how
-much longer it took than that (by_instance.py).
+Of each whole call one learns how slow its instance is (by_instance.py).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
 from teola.learning.at_work import AtWork, Nobody
-from teola.learning.by_instance import InstanceTimes, Known, Whole
+from teola.learning.by_instance import Pace, Whole
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
-from teola.learning.lessons import EngineTimes
+from teola.learning.lessons import EngineTimes, Slowness
 from teola.learning.observer import Observer
 from teola.policies.work import Slice, Work, WorkKey
 from teola.profile import StepTime
@@ -147,7 +146,8 @@ class CallTimes(Observer):
         self._habits, self._budget, self._crowd = habits, budget, crowd or Nobody()
         self._squares = LeastSquares(RIDGE)
         self._names = names
-        self._own = [InstanceTimes() for _ in names] if len(names) > 1 else []
+        self._recalled: Sequence[float] = ()
+        self._own = [Pace() for _ in names] if len(names) > 1 else []
         self._instances: dict[int, _Instance] = {}
         self._calls: dict[WorkKey, _Call] = {}
         self._prompts: dict[tuple[str, str, int], _Prompts] = {}
@@ -228,7 +228,7 @@ class CallTimes(Observer):
             instance.tokens -= call.tokens
             instance.pairs -= call.pairs
         self._tells = self._tells or cached is not None
-        self._prefilled(call.instance, call.batch, work, cached)
+        self._prefilled(call.batch, work, cached)
         app, spec = work.asker.app, work.spec
         planned = spec.planned_tokens + work.fused_tokens
         if planned and not (failed or work.withdrawn):
@@ -259,7 +259,7 @@ class CallTimes(Observer):
             sums.steps - began.steps,
         )
         self._whole(call, decoding, now)
-        self._add(call.instance, decoding, others, passed)
+        self._add(decoding, others, passed)
 
     def _whole(self, call: _Call, decoding: Sequence[float], now: float) -> None:
         """A call has ended well, of whose decoding the quantities are these."""
@@ -279,10 +279,9 @@ class CallTimes(Observer):
             self._crowd.left(now)
         self._calls = {key: call for key, call in self._calls.items() if call.instance != i}
 
-    def _prefilled(self, i: int, batch: _Batch, work: Work, cached: int | None) -> None:
-        """A call of the batch on instance `i` is over: how much of its prompt was computed is known
-        now (but of a prefix, for instance, of which an engine does not tell what it tells of
-        others)."""
+    def _prefilled(self, batch: _Batch, work: Work, cached: int | None) -> None:
+        """A call of the batch is over: how much of its prompt was computed is known now (but of a
+        prefix, for instance, of which an engine does not tell what it tells of others)."""
         if cached is None and self._tells:
             batch.took = 0.0
         tokens, pairs = self._computed(work, cached)
@@ -291,8 +290,7 @@ class CallTimes(Observer):
         batch.left -= 1
         if batch.took and not batch.left:
             steps = max(batch.steps, -(-batch.tokens // self._budget))
-            quantities = (steps, 0.0, 0.0, batch.tokens, batch.pairs, steps)
-            self._add(i, quantities, batch.others, batch.took)
+            self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), batch.others, batch.took)
 
     def _computed(self, work: Work, cached: int | None) -> tuple[float, float]:
         """Tokens and pairs of a prompt that were not kept. cached: how many were (None: as many as
@@ -327,13 +325,11 @@ class CallTimes(Observer):
         like.length += (work.total - like.length) * NEWEST
         like.kept += (kept - like.kept) * NEWEST
 
-    def _add(self, i: int, quantities: Sequence[float], others: float, seconds: float) -> None:
+    def _add(self, quantities: Sequence[float], others: float, seconds: float) -> None:
         self._seen += 1
         if seconds > 0 and (self._seen <= ALL_OF or self._seen % ONE_OF == 0):
             alone = self._squares.so_far(quantities) if others else 0.0
             self._squares.add((*quantities, others * alone), seconds)
-            if self._own:
-                self._own[i].add(None, self._squares, RIDGE, quantities, others, seconds)
 
     def times(self) -> EngineTimes | None:
         if self._squares.count < ENOUGH:
@@ -342,29 +338,15 @@ class CallTimes(Observer):
         return EngineTimes(step=StepTime(*step), seen=self._squares.count, crowding=crowding)
 
     def recall(self, known: EngineTimes) -> None:
-        engine = _coefficients(known)
-        for name, own in zip(self._names, self._own, strict=False):
-            own.recall(None, Known(_coefficients(known.instances.get(name)), engine))
+        if known.step is not None:
+            self._recalled = (*astuple(known.step), known.crowding)
 
-    def instances(self) -> Mapping[str, EngineTimes]:
-        found = {}
-        for name, own in zip(self._names, self._own, strict=False):
-            if not own.is_known:
-                continue
-            coefficients = own.coefficients(None, self._squares, ENOUGH)
-            if coefficients is not None:
-                pace = own.pace({None: coefficients})
-                *step, crowding = coefficients
-                paced = StepTime(*(pace * value for value in step))
-                found[name] = EngineTimes(step=paced, seen=own.seen, crowding=crowding)
-        return found
-
-
-def _coefficients(times: EngineTimes | None) -> tuple[float, ...] | None:
-    """The terms of a step, and crowding."""
-    if times is None or times.step is None:
-        return None
-    return *astuple(times.step), times.crowding
+    def instances(self) -> Mapping[str, Slowness]:
+        enough = self._squares.count >= ENOUGH
+        times = self._squares.solve() if enough else self._recalled
+        pairs = zip(self._names, self._own, strict=False)
+        found = {name: own.slowness({None: times}) for name, own in pairs}
+        return {name: one for name, one in found.items() if one is not None}
 
 
 def _kind(work: Work) -> tuple[str, str, int]:

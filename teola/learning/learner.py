@@ -167,12 +167,15 @@ class LearnedProfiles(Sequence[EngineProfile]):
         self._version += 1
         if before is None or replace(before, instances={}) != replace(times, instances={}):
             self._whole = times.over(self._profile)
-        alike = [self._whole.of(k) for k in range(len(self._now))]
-        apart = [
-            times.instances[name].over(profile) if name in times.instances else profile
-            for name, profile in zip(self._names, alike, strict=False)
-        ]
-        self._now = apart if unlike([one.typical_s for one in apart]) else alike
+        self._now = [self._whole.of(k) for k in range(len(self._now))]
+        known = [times.instances.get(name) for name in self._names]
+        factors = [1.0 if one is None else one.factor for one in known]
+        if unlike(factors):
+            pairs = zip(self._now, known, strict=True)
+            self._now = [
+                one if own is None else replace(self._whole, pool=()).slowed(own.factor, one)
+                for one, own in pairs
+            ]
 
 
 def _moved(before: EngineTimes | None, now: EngineTimes) -> bool:
@@ -188,7 +191,10 @@ def _moved(before: EngineTimes | None, now: EngineTimes) -> bool:
 def _moved_apart(before: EngineTimes, now: EngineTimes) -> bool:
     """Whether a figure of a single instance has."""
     were, are = before.instances, now.instances
-    return were.keys() != are.keys() or any(_moved(were[name], are[name]) for name in are)
+    if were.keys() != are.keys():
+        return True
+    pairs = ((were[name].factor, are[name].factor) for name in are)
+    return any(abs(a - b) > MOVED * max(a, b) for a, b in pairs)
 
 
 def figures(times: EngineTimes) -> Mapping[str, float]:

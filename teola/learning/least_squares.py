@@ -6,9 +6,6 @@ older measurements count less and less, and next to nothing once the times have 
 of what was measured, the slow would count least, and a busy engine seem faster than it is.) Of the
 measurements, only the normal equations are kept (the information form of recursive least squares),
 so that adding one costs O(terms^2) and nothing is ever inverted.
-
-One may have another as its `prior`, as an instance has its pool: until it has seen much, its
-coefficients are those of the prior, which count as so many measurements of the usual kind.
 """
 
 from __future__ import annotations
@@ -37,25 +34,15 @@ class LeastSquares:
 
     ridge: how much the measurements must say of a term, as a part of what they say of all of them
     together, for it not to be 0: of two terms that they cannot tell apart, the one of the smaller
-    ridge has the time. prior: another one of the same terms and perhaps more, whose coefficients
-    count as `prior_calls` measurements; start: coefficients in the place of the prior's own.
+    ridge has the time.
     """
 
-    def __init__(
-        self,
-        ridge: Sequence[float],
-        prior: LeastSquares | None = None,
-        prior_calls: float = 0.0,
-        start: Sequence[float] | None = None,
-    ) -> None:
+    def __init__(self, ridge: Sequence[float]) -> None:
         self.terms, self._ridge = len(ridge), tuple(ridge)
-        self._prior, self._prior_calls, self._start = prior, prior_calls, start
         terms = self.terms
         self.count = 0
         self._normal = [[0.0] * terms for _ in range(terms)]
         self._moment = [0.0] * terms
-        self._mass = 0.0
-        """The weights of all measurements, added up."""
         self._weight = 1.0
         self._error = 0.0
         self._row = 0
@@ -84,7 +71,6 @@ class LeastSquares:
             )
         row, took = [quantity / scale for quantity in quantities], seconds / scale
         self.count += 1
-        self._mass += weight
         for j, value in enumerate(row):
             if value:
                 scaled = weight * value
@@ -95,7 +81,6 @@ class LeastSquares:
         if self._weight > LARGEST:
             self._normal = [[value / LARGEST for value in row] for row in self._normal]
             self._moment = [value / LARGEST for value in self._moment]
-            self._mass /= LARGEST
             self._weight /= LARGEST
 
     @property
@@ -121,11 +106,6 @@ class LeastSquares:
         self._row = 0
         return True
 
-    @property
-    def latest(self) -> tuple[float, ...]:
-        """The coefficients that were found last, zeros if none were."""
-        return self._solved or (0.0,) * self.terms
-
     def so_far(self, quantities: Sequence[float]) -> float:
         """Seconds that so much of the first terms takes, by the coefficients that were found last;
         0 if none were."""
@@ -136,11 +116,10 @@ class LeastSquares:
         stand without it."""
         if self._solved is not None and self._at == self.count:
             return self._solved
-        normal, moment = self._with_prior()
-        free = [j for j in range(self.terms) if normal[j][j] > 0]
+        free = [j for j in range(self.terms) if self._normal[j][j] > 0]
         found = [0.0] * self.terms
         while free:
-            values = self._solution(free, normal, moment)
+            values = self._solution(free)
             worst = min(range(len(free)), key=lambda n: values[n])
             if values[worst] >= 0:
                 for j, value in zip(free, values, strict=True):
@@ -150,28 +129,13 @@ class LeastSquares:
         self._solved, self._at = tuple(found), self.count
         return self._solved
 
-    def _with_prior(self) -> tuple[list[list[float]], list[float]]:
-        """The normal equations, and what the prior adds: measurements such as it has had, which
-        took what its coefficients say."""
-        prior = self._prior
-        if prior is None or not prior._mass:
-            return self._normal, self._moment
-        terms, start = range(self.terms), self._start or prior.solve()
-        scale = self._prior_calls * self._weight / prior._mass
-        of = [[scale * prior._normal[max(j, k)][min(j, k)] for k in terms] for j in terms]
-        normal = [[self._normal[j][k] + of[j][k] for k in range(j + 1)] for j in terms]
-        moment = [self._moment[j] + sum(of[j][k] * start[k] for k in terms) for j in terms]
-        return normal, moment
-
-    def _solution(
-        self, free: Sequence[int], normal: Sequence[Sequence[float]], moment: Sequence[float]
-    ) -> list[float]:
+    def _solution(self, free: Sequence[int]) -> list[float]:
         """The normal equations of the terms `free`, by elimination."""
         rows = []
         for j in free:
-            pull = self._ridge[j] * normal[j][j]
-            row = [normal[max(j, k)][min(j, k)] + (pull if j == k else 0.0) for k in free]
-            rows.append([*row, moment[j]])
+            pull = self._ridge[j] * self._normal[j][j]
+            row = [self._normal[max(j, k)][min(j, k)] + (pull if j == k else 0.0) for k in free]
+            rows.append([*row, self._moment[j]])
         for n, row in enumerate(rows):
             for other in rows[n + 1 :]:
                 factor = other[n] / row[n]

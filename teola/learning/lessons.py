@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError
 from teola.graph.ops import Op
@@ -13,6 +13,14 @@ from teola.habit import Habit
 from teola.profile import Cost, EngineProfile, Profile, StepTime
 
 FORMAT_VERSION: Final = 1
+
+
+class Slowness(NamedTuple):
+    """Of one instance: so many times as long as its engine on average it takes. seen: calls
+    (batches) that ended there."""
+
+    factor: float
+    seen: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,7 @@ class EngineTimes:
     varied: ops whose batches were of different sizes, so that one knows what of their time does not
     depend on the size. crowding: how much longer it takes for each other instance that works at the
     same time (EngineProfile). instances: of those that are known by themselves, by what they are
-    and not by number.
+    and not by number, how slow they are.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
@@ -31,7 +39,7 @@ class EngineTimes:
     seen: int = 0
     varied: frozenset[Op] = frozenset()
     crowding: float = 0.0
-    instances: Mapping[str, EngineTimes] = field(default_factory=dict)
+    instances: Mapping[str, Slowness] = field(default_factory=dict)
 
     def over(self, profile: EngineProfile) -> EngineProfile:
         """`profile` with these times instead of its own, also of instances in its pool that have
@@ -104,7 +112,7 @@ def _written(times: EngineTimes) -> dict[str, Any]:
         "seen": times.seen,
         "varied": sorted(op.value for op in times.varied),
         "crowding": times.crowding,
-        "instances": {name: _written(one) for name, one in times.instances.items()},
+        "instances": {name: one._asdict() for name, one in times.instances.items()},
     }
 
 
@@ -115,7 +123,9 @@ def _read(data: Mapping[str, Any]) -> EngineTimes:
         seen=int(data["seen"]),
         varied=frozenset(map(Op, data["varied"])),
         crowding=_sound({"crowding": data.get("crowding", 0.0)})["crowding"],
-        instances={name: _read(one) for name, one in data.get("instances", {}).items()},
+        instances={
+            name: Slowness(**_sound(one)) for name, one in data.get("instances", {}).items()
+        },
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from teola.learning.lessons import EngineTimes
+from teola.learning.lessons import EngineTimes, Slowness
 from teola.policies.work import Slice, Work
 
 
@@ -36,8 +36,8 @@ class Observer:
         return None
 
     def recall(self, known: EngineTimes) -> None:
-        """This was known at an earlier time. To be told before anything else."""
+        """This was known at an earlier time."""
 
-    def instances(self) -> Mapping[str, EngineTimes]:
-        """What is known by now of single instances, by name."""
+    def instances(self) -> Mapping[str, Slowness]:
+        """How slow single instances are, as far as that is known by now, by name."""
         return {}

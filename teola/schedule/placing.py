@@ -28,7 +28,7 @@ from teola.policies.routing.base import (
     holdable,
 )
 from teola.policies.work import Slice, Work
-from teola.profile import EngineProfile
+from teola.profile import EngineProfile, weights_of
 from teola.schedule.coming import Chain
 from teola.schedule.events import PrefixChanged, ProgramPaused
 from teola.schedule.explaining import Explaining
@@ -95,7 +95,7 @@ class Placing:
         version = profiles.version if isinstance(profiles, LearnedProfiles) else 0
         if version != self._version:
             self._version = version
-            self._instances.weigh([profile.typical_s for profile in profiles])
+            self._instances.weigh(weights_of([*profiles]))
 
     def explain(self) -> None:
         """From now on works say why they go where they go."""

@@ -6,7 +6,7 @@ import pytest
 
 from teola.graph import Op
 from teola.learning import LearnedProfiles, Learner, Lessons
-from teola.learning.by_instance import InstanceTimes
+from teola.learning.by_instance import Pace
 from teola.learning.learner import LearnedProfiles as Profiles
 from teola.policies.work import Slice
 from teola.profile import EngineProfile
@@ -51,7 +51,7 @@ class World:
 @catches(
     "paces-unseen",
     "an instance has the times of its engine until much is known of it",
-    edited(InstanceTimes.pace, "return median(ratios) if ratios else 1.0", "return 1.0"),
+    edited(Pace.slowness, "Slowness(median(ratios), self.seen) if ratios else None", "None"),
 )
 def test_each_is_known_after_five_calls() -> None:
     world = World(0.01, 0.03)
@@ -80,7 +80,7 @@ def test_one_that_turns_slow_is_known_after_five_more(before: int) -> None:
 @catches(
     "paces-kept",
     "an instance that recovered is slow until three calls were quick",
-    edited(InstanceTimes.ended, "last.clear()", "pass"),
+    edited(Pace.ended, "last.clear()", "pass"),
 )
 def test_one_that_recovers_is_known_by_the_first_call_after_a_pause() -> None:
     world = World(0.01, 0.2)
@@ -98,7 +98,7 @@ def test_one_that_recovers_is_known_by_the_first_call_after_a_pause() -> None:
 @catches(
     "alike-apart",
     "instances that are nearly alike have times of their own",
-    edited(Profiles._renew, "if unlike([one.typical_s for one in apart]) else alike", "or alike"),
+    edited(Profiles._renew, "if unlike(factors):", "if True:"),
 )
 def test_those_that_are_alike_have_the_very_same_times() -> None:
     world = World(0.010, 0.0108)

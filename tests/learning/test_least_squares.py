@@ -54,7 +54,7 @@ def worst(squares: LeastSquares, truth: Sequence[float] = BATCH) -> float:
 @catches(
     "squares-one-triangle",
     "a row is read beside its diagonal",
-    edited(LeastSquares._solution, "normal[max(j, k)][min(j, k)]", "normal[j][k]"),
+    edited(LeastSquares._solution, "self._normal[max(j, k)][min(j, k)]", "self._normal[j][k]"),
 )
 def test_coefficients_are_found_from_exact_measurements() -> None:
     squares = LeastSquares(RIDGE)

@@ -85,7 +85,7 @@ def test_exact_measurements_are_solved_as_by_numpy(seed: int) -> None:
 @catches(
     "squares-ridge-absolute",
     "a ridge is a number and not a part of what is known",
-    edited(LeastSquares._solution, "self._ridge[j] * normal[j][j]", "self._ridge[j]"),
+    edited(LeastSquares._solution, "self._ridge[j] * self._normal[j][j]", "self._ridge[j]"),
 )
 @catches(
     "squares-last-row",
