@@ -96,9 +96,9 @@ async def _silence(url: str, server: str) -> str:
             stream = await connect_tcp(str(parts.hostname), port)
             await stream.aclose()
     except (OSError, TimeoutError):
-        return f"{server} does not answer within {START_LIMIT_S:.0f} s: is it running?"
+        return f"{server} does not answer within {START_LIMIT_S:g} s: is it running?"
     return (
-        f"{server} accepts connections and answers nothing within {START_LIMIT_S:.0f} s: it hangs, "
+        f"{server} accepts connections and answers nothing within {START_LIMIT_S:g} s: it hangs, "
         "or still loads its model; see its log, or restart it"
     )
 
